@@ -1,0 +1,1 @@
+//! Workloads, experiments and reports over the Seekless engine.

@@ -1,0 +1,244 @@
+//! Buffers for device I/O: aligned to 4 KiB, reused, and shared without copying once they are filled.
+//!
+//! A [`Buf`] has one owner and can be written. Freezing it gives [`Data`], which can be cloned and sliced, so
+//! that a mirror, a cache and a trace can hold the same bytes. When the last holder lets go, the memory goes
+//! back to its [`BufPool`].
+
+use std::fmt;
+use std::ops::{Deref, DerefMut, Range};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
+
+use zerocopy::{FromBytes, FromZeros, Immutable, IntoBytes, KnownLayout};
+
+/// Alignment of every buffer, enough for direct I/O on any drive.
+pub const ALIGN_BYTES: usize = 4096;
+
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout)]
+#[repr(C, align(4096))]
+struct Page([u8; ALIGN_BYTES]);
+
+const _: () = assert!(size_of::<Page>() == ALIGN_BYTES);
+
+/// Bytes kept for reuse, per size, at most.
+const POOLED_BYTES_MAX: usize = 8 << 20;
+
+/// Size classes are powers of two pages: 4 KiB, 8 KiB ... 4 MiB. Larger buffers are not kept.
+const CLASSES: usize = 11;
+
+/// Keeps freed buffers for reuse, because fresh large ones cost a page fault for every 4 KiB.
+#[derive(Default)]
+pub struct BufPool {
+    classes: Mutex<[Vec<Box<[Page]>>; CLASSES]>,
+}
+
+impl BufPool {
+    pub fn new() -> Arc<BufPool> {
+        Arc::default()
+    }
+
+    /// The pool that [`Buf::zeroed`] and [`Buf::dirty`] use. Which buffer is reused never shows in a result.
+    fn common() -> &'static Arc<BufPool> {
+        static COMMON: OnceLock<Arc<BufPool>> = OnceLock::new();
+        COMMON.get_or_init(BufPool::new)
+    }
+
+    fn class_of(pages: usize) -> usize {
+        pages.next_power_of_two().trailing_zeros() as usize
+    }
+
+    fn take(self: &Arc<Self>, len: usize) -> (Buf, bool) {
+        let pages = len.div_ceil(ALIGN_BYTES).max(1);
+        let class = Self::class_of(pages);
+        if class >= CLASSES {
+            return (Buf { pages: new_pages(pages), len, pool: Weak::new() }, true);
+        }
+        let reused = self.classes.lock().unwrap_or_else(PoisonError::into_inner)[class].pop();
+        let fresh = reused.is_none();
+        let pages = reused.unwrap_or_else(|| new_pages(1 << class));
+        (Buf { pages, len, pool: Arc::downgrade(self) }, fresh)
+    }
+
+    fn give(&self, pages: Box<[Page]>) {
+        let class = Self::class_of(pages.len());
+        if class < CLASSES && pages.len() == 1 << class {
+            let mut classes = self.classes.lock().unwrap_or_else(PoisonError::into_inner);
+            if classes[class].len() * pages.len() * ALIGN_BYTES < POOLED_BYTES_MAX {
+                classes[class].push(pages);
+            }
+        }
+    }
+}
+
+fn new_pages(count: usize) -> Box<[Page]> {
+    // The only failure is running out of memory or a size past isize::MAX, which no caller asks for.
+    <[Page]>::new_box_zeroed_with_elems(count).expect("memory for a buffer")
+}
+
+/// A writable, aligned buffer with one owner.
+pub struct Buf {
+    pages: Box<[Page]>,
+    len: usize,
+    pool: Weak<BufPool>,
+}
+
+impl Buf {
+    /// A buffer of `len` zero bytes.
+    pub fn zeroed(len: usize) -> Buf {
+        let (mut buf, fresh) = BufPool::common().take(len);
+        if !fresh {
+            buf.fill(0);
+        }
+        buf
+    }
+
+    /// A buffer of `len` bytes of unspecified content, for a caller who fills all of it.
+    pub fn dirty(len: usize) -> Buf {
+        BufPool::common().take(len).0
+    }
+
+    pub fn from_slice(bytes: &[u8]) -> Buf {
+        let mut buf = Buf::dirty(bytes.len());
+        buf.copy_from_slice(bytes);
+        buf
+    }
+
+    /// Shortens the buffer to `len` bytes; does nothing when it is that short already.
+    pub fn truncate(&mut self, len: usize) {
+        self.len = self.len.min(len);
+    }
+
+    /// Ends writing: the bytes can now be shared.
+    pub fn freeze(self) -> Data {
+        let end = self.len;
+        Data { buf: Arc::new(self), start: 0, end }
+    }
+}
+
+impl Deref for Buf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.pages.as_bytes()[..self.len]
+    }
+}
+
+impl DerefMut for Buf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.pages.as_mut_bytes()[..self.len]
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade() {
+            pool.give(std::mem::take(&mut self.pages));
+        }
+    }
+}
+
+impl fmt::Debug for Buf {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Buf({} bytes)", self.len)
+    }
+}
+
+/// Shared, immutable bytes: a slice of a filled [`Buf`].
+///
+/// The start of the whole buffer is aligned to [`ALIGN_BYTES`]; a slice is aligned as its offset is.
+#[derive(Clone)]
+pub struct Data {
+    buf: Arc<Buf>,
+    start: usize,
+    end: usize,
+}
+
+impl Data {
+    pub fn empty() -> Data {
+        Buf::dirty(0).freeze()
+    }
+
+    /// `len` zero bytes. Up to 1 MiB this shares one buffer and costs no memory.
+    pub fn zeroes(len: usize) -> Data {
+        const SHARED_BYTES: usize = 1 << 20;
+        static ZEROES: OnceLock<Data> = OnceLock::new();
+        if len > SHARED_BYTES {
+            return Buf::zeroed(len).freeze();
+        }
+        ZEROES.get_or_init(|| Buf::zeroed(SHARED_BYTES).freeze()).slice(0..len)
+    }
+
+    pub fn from_slice(bytes: &[u8]) -> Data {
+        Buf::from_slice(bytes).freeze()
+    }
+
+    /// A part of these bytes, sharing their memory.
+    ///
+    /// # Panics
+    /// When `range` passes the end.
+    pub fn slice(&self, range: Range<usize>) -> Data {
+        assert!(range.start <= range.end && range.end <= self.end - self.start, "slice inside its data");
+        Data { buf: self.buf.clone(), start: self.start + range.start, end: self.start + range.end }
+    }
+
+    /// Bytes of memory that stay in use as long as this slice lives.
+    pub fn pinned_bytes(&self) -> usize {
+        self.buf.pages.len() * ALIGN_BYTES
+    }
+
+    /// The bytes for writing: in place when nobody shares them, in a copy otherwise.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.buf).is_none() {
+            *self = Data::from_slice(self);
+        }
+        match Arc::get_mut(&mut self.buf) {
+            Some(buf) => &mut buf[self.start..self.end],
+            None => unreachable!("a fresh copy has one holder"),
+        }
+    }
+}
+
+impl Deref for Data {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.buf[self.start..self.end]
+    }
+}
+
+impl PartialEq for Data {
+    fn eq(&self, other: &Data) -> bool {
+        self[..] == other[..]
+    }
+}
+
+impl fmt::Debug for Data {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Data({} bytes)", self.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Reuse never shows: a zeroed buffer is zero also when its memory held something else before.
+    #[test]
+    fn zeroed_buffers_are_zero_after_reuse() {
+        for _ in 0..4 {
+            let mut buf = Buf::zeroed(10_000);
+            assert!(buf.iter().all(|&byte| byte == 0));
+            assert_eq!(buf.as_ptr() as usize % ALIGN_BYTES, 0);
+            buf.fill(0xff);
+        }
+    }
+
+    /// Shared data is copied before it changes; other holders keep what they had.
+    #[test]
+    fn make_mut_copies_shared_data() {
+        let mut one = Data::from_slice(b"hello");
+        let two = one.clone();
+        one.make_mut()[0] = b'j';
+        assert_eq!((&one[..], &two[..]), (&b"jello"[..], &b"hello"[..]));
+        let before = one.as_ptr();
+        one.make_mut()[0] = b'c';
+        assert_eq!(before, one.as_ptr());
+    }
+}

@@ -1,0 +1,190 @@
+//! Block devices: what is stored where, and what survives a power cut.
+//!
+//! [`BlockDevice`] is the lower of the two interfaces of Seekless. Everything that stores bytes implements it:
+//! memory, files, modelled disks, arrays, and the pass-through devices that record, cut power or inject errors.
+//! A file system learns about what lies below it only from [`Geometry`] and [`Guarantees`].
+
+mod buf;
+mod memory;
+
+use std::fmt;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+pub use buf::{ALIGN_BYTES, Buf, BufPool, Data};
+pub use memory::{Image, Memory};
+
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
+
+/// A shared device. Requests through different clones may be outstanding at the same time.
+pub type Device = Rc<dyn BlockDevice>;
+
+/// Shape of a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Geometry {
+    /// Size of the device in 512-byte sectors.
+    pub sectors: u64,
+    /// Smallest unit that can be read or written, in bytes: a power of two, at least 512. Addresses and
+    /// lengths of requests are multiples of it.
+    pub block_bytes: u32,
+    /// Largest request the device takes in one piece, in bytes; callers split longer ones.
+    pub request_bytes_max: u32,
+}
+
+impl Geometry {
+    pub fn bytes(&self) -> u64 {
+        self.sectors * SECTOR_BYTES
+    }
+
+    /// Checks that a request of `bytes` at `at` is aligned and inside the device.
+    ///
+    /// # Errors
+    /// `Unaligned` or `OutOfRange`.
+    pub fn check(&self, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        let block = u64::from(self.block_bytes);
+        let start =
+            at.0.checked_mul(SECTOR_BYTES).ok_or(DeviceError::OutOfRange { at, bytes, sectors: self.sectors })?;
+        if !start.is_multiple_of(block) || !bytes.is_multiple_of(block) {
+            return Err(DeviceError::Unaligned { at, bytes, block_bytes: self.block_bytes });
+        }
+        match start.checked_add(bytes) {
+            Some(end) if end <= self.bytes() => Ok(()),
+            _ => Err(DeviceError::OutOfRange { at, bytes, sectors: self.sectors }),
+        }
+    }
+}
+
+/// What a device promises about writes when power fails. The crash device draws its faults from the same
+/// declaration, so a promise that is not kept below cannot be relied on above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Guarantees {
+    /// A write of this many bytes, aligned to as many, is there or absent after a cut, never torn. At least 512.
+    pub atomic_write_bytes: u32,
+    /// A completed write is durable by itself, as on a drive without a write cache. Otherwise only
+    /// [`BlockDevice::flush`] or a write with `fua` makes it so.
+    pub durable_on_completion: bool,
+    /// Unflushed writes reach the medium in the order in which they completed; after a cut a prefix is there.
+    pub ordered: bool,
+    /// What a read returns after [`BlockDevice::discard`].
+    pub discard: Discard,
+}
+
+/// What becomes of discarded sectors.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Discard {
+    /// Nothing happens.
+    Ignored,
+    /// They read as zeroes.
+    Zeroes,
+    /// They read as zeroes, as before, or as anything else.
+    Undefined,
+}
+
+/// What went wrong on a device, and where.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum DeviceError {
+    #[error("request of {bytes} bytes at sector {at} passes the end of the device ({sectors} sectors)")]
+    OutOfRange { at: Sector, bytes: u64, sectors: u64 },
+    #[error("request of {bytes} bytes at sector {at} is not aligned to the device's {block_bytes}-byte blocks")]
+    Unaligned { at: Sector, bytes: u64, block_bytes: u32 },
+    #[error("cannot {operation} {bytes} bytes at sector {at}: {cause}")]
+    Io { operation: &'static str, at: Sector, bytes: u64, cause: String },
+    /// The storage below has no room for this write, which had no effect. Deleting something below may help.
+    #[error("no space below for {bytes} bytes at sector {at}")]
+    NoSpace { at: Sector, bytes: u64 },
+    #[error("device is read-only")]
+    ReadOnly,
+    /// Power is off, or the device has gone. Every later request fails alike.
+    #[error("device is gone: {0}")]
+    Gone(&'static str),
+}
+
+/// How a write is to be done.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteFlags {
+    /// Force unit access: this write is durable when it completes. Earlier writes are not promised anything.
+    pub fua: bool,
+}
+
+impl WriteFlags {
+    pub const NONE: WriteFlags = WriteFlags { fua: false };
+    pub const FUA: WriteFlags = WriteFlags { fua: true };
+}
+
+/// Where a disk's heads are, for eager writing [wa99]. Arrays and remapping do not pass it on.
+pub trait HeadView {
+    /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head, if the
+    /// drive were idle from now on: seek, head switch and rotation, without command overhead.
+    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos;
+
+    /// The track on which the heads stand: its first sector and its length in sectors.
+    fn current_track(&self) -> (Sector, u64);
+}
+
+/// A counter with the name under which reports show it.
+pub type Counter = (&'static str, u64);
+
+/// Something that stores blocks.
+///
+/// Requests may overlap in time; without an intervening flush their order is not defined, except that a request
+/// submitted after another completed sees its effect. Requests that overlap in *space* while both are
+/// outstanding are the caller's mistake, and their result is either's.
+#[async_trait(?Send)]
+pub trait BlockDevice {
+    fn geometry(&self) -> Geometry;
+
+    fn guarantees(&self) -> Guarantees;
+
+    /// The head position, where there is a head and nothing between it and the caller.
+    fn head(&self) -> Option<&dyn HeadView> {
+        None
+    }
+
+    /// Fills `buf` with the bytes at `at` and returns it.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unaligned`, `Io`, `Gone`.
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError>;
+
+    /// Stores `data` at `at`.
+    ///
+    /// # Errors
+    /// `OutOfRange`, `Unaligned` and `NoSpace` leave everything as it was. After `Io` any part of the write may
+    /// have reached the medium, now or later.
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError>;
+
+    /// Makes every write that completed before this call durable.
+    ///
+    /// # Errors
+    /// After an error it is not known which of those writes are durable, and a later success says nothing about
+    /// them: the caller must not try again and believe it.
+    async fn flush(&self) -> Result<(), DeviceError>;
+
+    /// Says that `sectors` from `at` hold nothing of value, so that the storage below may be given back.
+    /// What a read then returns is said by [`Guarantees::discard`].
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError>;
+
+    /// Makes sure that later writes to `sectors` from `at` will not fail with `NoSpace`, where storage below is
+    /// allocated on demand. What the sectors hold does not change.
+    ///
+    /// # Errors
+    /// `NoSpace`, and then nothing was allocated that matters.
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.geometry().check(at, sectors * SECTOR_BYTES)
+    }
+
+    /// Counts of what has happened, in an order fit for printing.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// One line for people, for example `disk:dec-rz26 (1.0 GiB)`.
+    fn describe(&self) -> String;
+}
+
+impl fmt::Debug for dyn BlockDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

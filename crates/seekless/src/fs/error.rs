@@ -1,0 +1,76 @@
+//! What a file-system operation can answer instead of a result. The mount alone turns it into an errno.
+
+use std::fmt;
+
+use crate::device::DeviceError;
+
+pub type FsResult<T> = Result<T, FsError>;
+
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum FsError {
+    #[error("no such file or directory")]
+    NotFound,
+    #[error("file exists")]
+    Exists,
+    #[error("not a directory")]
+    NotDirectory,
+    #[error("is a directory")]
+    IsDirectory,
+    #[error("directory not empty")]
+    NotEmpty,
+    #[error("file name too long")]
+    NameTooLong,
+    #[error("no space left")]
+    NoSpace,
+    #[error("file too large")]
+    FileTooLarge,
+    #[error("too many links")]
+    TooManyLinks,
+    #[error("operation not permitted")]
+    NotPermitted,
+    #[error("file system is read-only")]
+    ReadOnly,
+    /// The argument makes no sense here; the text says which and why.
+    #[error("invalid argument: {0}")]
+    Invalid(&'static str),
+    #[error("not supported")]
+    Unsupported,
+    #[error("no such extended attribute")]
+    NoAttribute,
+    #[error("extended attributes of one file are limited to {0} bytes")]
+    AttributesTooLarge(u32),
+    #[error("no data or hole at or after this offset")]
+    NoSuchOffset,
+    #[error("no such inode")]
+    Stale,
+    #[error("no such open file")]
+    BadHandle,
+    #[error("would make a directory its own ancestor")]
+    Loop,
+    /// Bytes on the device are not what was written there.
+    #[error("{what} at {at} is damaged: {detail}")]
+    Corrupt { what: &'static str, at: String, detail: String },
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    /// An earlier error of unknown effect has stopped all changes; `0` is that error.
+    #[error("stopped after an error: {0}")]
+    Stopped(String),
+    /// The host's file system answered with this errno; only leaves over the real world give it.
+    #[error("host file system: {}", HostErrno(*.0))]
+    Host(i32),
+}
+
+impl FsError {
+    /// `what` at `at` is not what it should be; `detail` says found and expected.
+    pub fn corrupt(what: &'static str, at: impl fmt::Display, detail: impl fmt::Display) -> FsError {
+        FsError::Corrupt { what, at: at.to_string(), detail: detail.to_string() }
+    }
+}
+
+struct HostErrno(i32);
+
+impl fmt::Display for HostErrno {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}

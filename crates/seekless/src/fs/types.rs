@@ -1,0 +1,291 @@
+//! The vocabulary of [`FileSystem`](super::FileSystem): attributes, modes and flags.
+
+use crate::units::{Ino, WallTime};
+
+/// An open file or directory, chosen by the file system that opened it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Handle(pub u64);
+
+/// What a mount needs to know about a file system.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsTraits {
+    /// Word by which reports and `mount` name it.
+    pub name: &'static str,
+    pub open_protocol: OpenProtocol,
+    /// True when names and data change only through this interface, so that whoever calls it may cache them
+    /// for as long as it likes. False where the same files can be reached another way.
+    pub exclusive: bool,
+    pub name_bytes_max: u32,
+    pub read_only: bool,
+}
+
+/// How files are opened on a mount.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum OpenProtocol {
+    /// No message at open and close: the lookup count alone keeps an unlinked file alive. Saves two of the
+    /// most frequent messages.
+    ZeroMessage,
+    /// `open` and `release` are sent, and handles are passed with every operation.
+    Handles,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum FileKind {
+    Regular,
+    Directory,
+    Symlink,
+    Fifo,
+    Socket,
+    CharDevice,
+    BlockDevice,
+}
+
+impl FileKind {
+    pub const ALL: [FileKind; 7] = [
+        FileKind::Regular,
+        FileKind::Directory,
+        FileKind::Symlink,
+        FileKind::Fifo,
+        FileKind::Socket,
+        FileKind::CharDevice,
+        FileKind::BlockDevice,
+    ];
+
+    /// The `S_IFMT` bits of a Unix mode, the same on every Unix.
+    pub const fn mode_bits(self) -> u32 {
+        match self {
+            FileKind::Fifo => 0o010000,
+            FileKind::CharDevice => 0o020000,
+            FileKind::Directory => 0o040000,
+            FileKind::BlockDevice => 0o060000,
+            FileKind::Regular => 0o100000,
+            FileKind::Symlink => 0o120000,
+            FileKind::Socket => 0o140000,
+        }
+    }
+
+    /// The kind that a Unix mode's `S_IFMT` bits say.
+    pub fn from_mode(mode: u32) -> Option<FileKind> {
+        Self::ALL.into_iter().find(|kind| kind.mode_bits() == mode & 0o170000)
+    }
+}
+
+/// What `mknod` can make.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NodeKind {
+    Regular,
+    Fifo,
+    Socket,
+    /// `device` is the number as Linux encodes it in 32 bits.
+    CharDevice {
+        device: u32,
+    },
+    BlockDevice {
+        device: u32,
+    },
+}
+
+impl NodeKind {
+    pub fn kind(self) -> FileKind {
+        match self {
+            NodeKind::Regular => FileKind::Regular,
+            NodeKind::Fifo => FileKind::Fifo,
+            NodeKind::Socket => FileKind::Socket,
+            NodeKind::CharDevice { .. } => FileKind::CharDevice,
+            NodeKind::BlockDevice { .. } => FileKind::BlockDevice,
+        }
+    }
+
+    /// Device number, 0 where there is none.
+    pub fn device(self) -> u32 {
+        match self {
+            NodeKind::CharDevice { device } | NodeKind::BlockDevice { device } => device,
+            _ => 0,
+        }
+    }
+}
+
+/// Attributes of an inode.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attr {
+    pub ino: Ino,
+    pub kind: FileKind,
+    /// Permission bits, with set-user-id, set-group-id and sticky: `0o7777`.
+    pub permissions: u16,
+    pub links: u32,
+    pub uid: u32,
+    pub gid: u32,
+    /// Device number of a device node as Linux encodes it in 32 bits; 0 otherwise.
+    pub device: u32,
+    pub size: u64,
+    /// Storage in use, in 512-byte sectors.
+    pub sectors: u64,
+    /// Preferred size of an I/O, in bytes.
+    pub io_bytes: u32,
+    pub atime: WallTime,
+    pub mtime: WallTime,
+    pub ctime: WallTime,
+    pub btime: WallTime,
+}
+
+/// An inode found or made, with one lookup counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Entry {
+    pub attr: Attr,
+    /// Tells apart the files that had this inode number one after another.
+    pub generation: u64,
+}
+
+/// Who makes a new file, and how. The permissions come with the umask applied.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct NewNode {
+    pub permissions: u16,
+    pub uid: u32,
+    /// In a set-group-id directory the file system takes the directory's group instead.
+    pub gid: u32,
+}
+
+/// A name in a directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place<'a> {
+    pub parent: Ino,
+    pub name: &'a [u8],
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RenameMode {
+    /// What has the new name is replaced.
+    Replace,
+    /// `Exists` when there is something of the new name.
+    NoReplace,
+    /// Both names must exist; they swap.
+    Exchange,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct OpenFlags {
+    pub read: bool,
+    pub write: bool,
+    pub append: bool,
+    /// Cut to size zero, with the effects of [`WriteMode::kill_privileges`].
+    pub truncate: bool,
+    /// By-pass the caller's cache.
+    pub direct: bool,
+}
+
+impl OpenFlags {
+    pub const READ: OpenFlags = OpenFlags { read: true, write: false, append: false, truncate: false, direct: false };
+    pub const READ_WRITE: OpenFlags = OpenFlags { write: true, ..OpenFlags::READ };
+}
+
+/// Result of opening.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Opened {
+    /// `None` from a file system that keeps no state per open file.
+    pub handle: Option<Handle>,
+    /// Data cached from an earlier open is still good.
+    pub keep_cache: bool,
+}
+
+/// New time for `setattr`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SetTime {
+    Now,
+    At(WallTime),
+}
+
+/// What `setattr` changes; `None` leaves alone.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct SetAttr {
+    pub permissions: Option<u16>,
+    pub uid: Option<u32>,
+    pub gid: Option<u32>,
+    pub size: Option<u64>,
+    pub atime: Option<SetTime>,
+    pub mtime: Option<SetTime>,
+    pub ctime: Option<WallTime>,
+    /// Clear set-user-id, and set-group-id of group-executable files: someone unprivileged changes the file.
+    pub kill_privileges: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct WriteMode {
+    /// As in [`SetAttr::kill_privileges`].
+    pub kill_privileges: bool,
+}
+
+/// `permissions` after an unprivileged user has changed the file's data or owner.
+pub fn without_privileges(permissions: u16) -> u16 {
+    const SET_UID: u16 = 0o4000;
+    const SET_GID: u16 = 0o2000;
+    const GROUP_EXECUTE: u16 = 0o0010;
+    // Set-group-id without group-execute once meant mandatory locking, and stays.
+    let cleared = if permissions & GROUP_EXECUTE != 0 { SET_UID | SET_GID } else { SET_UID };
+    permissions & !cleared
+}
+
+/// Bytes `offset..offset + bytes` of a file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FileRange {
+    pub offset: u64,
+    pub bytes: u64,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AllocateMode {
+    /// Writes into the range will not fail for want of space.
+    Allocate { keep_size: bool },
+    /// The range becomes a hole. The size stays.
+    PunchHole,
+    /// The range reads as zeroes, and writes into it will not fail for want of space.
+    Zero { keep_size: bool },
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SeekTo {
+    Data,
+    Hole,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum XattrMode {
+    Set,
+    /// `Exists` when it is there.
+    Create,
+    /// `NoAttribute` when it is not there.
+    Replace,
+}
+
+/// Longest value and longest list of extended attributes that Linux takes (`XATTR_SIZE_MAX`).
+pub const XATTR_BYTES_MAX: u32 = 65536;
+
+/// One entry of a directory listing.
+#[derive(Clone, Copy, Debug)]
+pub struct DirEntry<'a> {
+    pub ino: Ino,
+    pub kind: FileKind,
+    pub name: &'a [u8],
+    /// Continues the listing after this entry; never 0.
+    pub cookie: u64,
+    /// Present when attributes were asked for.
+    pub entry: Option<Entry>,
+}
+
+/// Takes directory entries.
+pub trait DirSink {
+    /// Takes `entry`, or returns false when there is no room, and then it must be passed again next time.
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool;
+}
+
+/// Space and limits of a file system, in blocks of `block_bytes`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StatFs {
+    pub block_bytes: u32,
+    pub blocks: u64,
+    pub blocks_free: u64,
+    /// What files can still use; excludes reserves.
+    pub blocks_available: u64,
+    pub inodes: u64,
+    pub inodes_free: u64,
+    pub name_bytes_max: u32,
+}

@@ -1,0 +1,66 @@
+//! The modelled processor: what the file-system code of an old machine costs, so that "LFS is limited by the
+//! processor and FFS by the disk" can come out of a run.
+//!
+//! A profile holds a handful of costs, each with the published point that it was calibrated on. The points are
+//! listed in `docs/papers.md`; everything else that a profile predicts is a prediction.
+
+use crate::units::Nanos;
+
+/// Something the processor does on behalf of a program.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Work {
+    /// A system call that changes the name space: create, unlink, mkdir, rename ...
+    NamespaceCall,
+    /// Any other system call.
+    Call,
+    /// Moving this many bytes between a program, the cache and device buffers.
+    Copy { bytes: u64 },
+    /// Handing one request to a device and taking its interrupt.
+    DeviceRequest,
+}
+
+/// What a machine's processor needs for each kind of [`Work`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostProfile {
+    pub name: &'static str,
+    pub namespace_call: Nanos,
+    pub call: Nanos,
+    pub copy_per_kib: Nanos,
+    pub device_request: Nanos,
+}
+
+impl HostProfile {
+    /// A processor that costs nothing: pure storage time.
+    pub const NONE: HostProfile = HostProfile {
+        name: "none",
+        namespace_call: Nanos::ZERO,
+        call: Nanos::ZERO,
+        copy_per_kib: Nanos::ZERO,
+        device_request: Nanos::ZERO,
+    };
+
+    /// Every profile that can be named on a command line.
+    pub const ALL: &[HostProfile] = &[HostProfile::NONE, HostProfile::SPARCSTATION2];
+
+    /// SparcStation II, the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
+    pub const SPARCSTATION2: HostProfile = HostProfile {
+        name: "sparcstation2",
+        namespace_call: Nanos::from_micros(1_600),
+        call: Nanos::from_micros(250),
+        copy_per_kib: Nanos::from_micros(100),
+        device_request: Nanos::from_micros(500),
+    };
+
+    pub fn named(name: &str) -> Option<HostProfile> {
+        Self::ALL.iter().copied().find(|profile| profile.name == name)
+    }
+
+    pub fn cost(&self, work: Work) -> Nanos {
+        match work {
+            Work::NamespaceCall => self.namespace_call,
+            Work::Call => self.call,
+            Work::Copy { bytes } => Nanos(self.copy_per_kib.0 * bytes / 1024),
+            Work::DeviceRequest => self.device_request,
+        }
+    }
+}

@@ -1,0 +1,379 @@
+//! The executor: tasks, timers and the ready queue; the same for both clocks.
+
+use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::fmt;
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::rc::Rc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use super::{HostProfile, Rt};
+use crate::rng::Rng;
+use crate::units::{Nanos, WallTime};
+
+/// Where time comes from, and what to do when no task can run.
+pub trait Clock {
+    fn now(&self) -> Nanos;
+
+    fn wall(&self) -> WallTime;
+
+    fn is_virtual(&self) -> bool;
+
+    /// Called when no task can run; `until` is the next timer, if there is one.
+    ///
+    /// A virtual clock jumps there. A real clock waits for completions, requests, wakes from other threads, or
+    /// that moment. Returns false when nothing will ever happen again.
+    fn wait(&self, until: Option<Nanos>) -> bool;
+
+    /// Called now and then while tasks keep running, so that completions are not starved.
+    fn poll(&self) {}
+
+    /// Runs `job` on another thread. Never called on a virtual clock.
+    fn run_elsewhere(&self, job: Box<dyn FnOnce() + Send>);
+
+    /// Called by wakers, on any thread, after they queued a task; interrupts a [`Clock::wait`] in progress.
+    fn unpark(&self) -> Option<Arc<dyn Fn() + Send + Sync>> {
+        None
+    }
+}
+
+/// No task can run and no timer is set: the awaited future can never complete.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Stalled;
+
+impl fmt::Display for Stalled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("no task can run and no timer is set: something waits for an event that never comes")
+    }
+}
+
+impl std::error::Error for Stalled {}
+
+/// Virtual time: starts at zero and jumps from timer to timer.
+pub struct VirtualClock {
+    now: Cell<Nanos>,
+}
+
+impl VirtualClock {
+    /// Date at which virtual time starts: 1 January 1995, the month in which [se95] appeared.
+    pub const EPOCH: WallTime = WallTime { seconds: 788_918_400, nanos: 0 };
+
+    pub fn new() -> VirtualClock {
+        VirtualClock { now: Cell::new(Nanos::ZERO) }
+    }
+}
+
+impl Default for VirtualClock {
+    fn default() -> Self {
+        VirtualClock::new()
+    }
+}
+
+impl Clock for VirtualClock {
+    fn now(&self) -> Nanos {
+        self.now.get()
+    }
+
+    fn wall(&self) -> WallTime {
+        WallTime::from_nanos_since_epoch(Self::EPOCH.nanos_since_epoch() + i128::from(self.now.get().0))
+    }
+
+    fn is_virtual(&self) -> bool {
+        true
+    }
+
+    fn wait(&self, until: Option<Nanos>) -> bool {
+        let Some(until) = until else { return false };
+        self.now.set(self.now.get().max(until));
+        true
+    }
+
+    fn run_elsewhere(&self, job: Box<dyn FnOnce() + Send>) {
+        job();
+    }
+}
+
+/// Which ready task runs next.
+enum Order {
+    /// First come, first served: real time.
+    Fifo,
+    /// Drawn from the seed: a different seed is a different interleaving.
+    Seeded(Rng),
+}
+
+type TaskId = usize;
+
+/// What wakers share with the executor. The lock is never contended in virtual time.
+struct Ready {
+    queue: Mutex<std::collections::VecDeque<TaskId>>,
+    unpark: Option<Arc<dyn Fn() + Send + Sync>>,
+    /// True while the executor waits, so that only then a waker pays for waking it.
+    waiting: AtomicBool,
+}
+
+impl Ready {
+    fn push(&self, id: TaskId) {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
+        if let Some(unpark) = &self.unpark
+            && self.waiting.swap(false, Ordering::SeqCst)
+        {
+            unpark();
+        }
+    }
+}
+
+struct TaskWaker {
+    id: TaskId,
+    /// True while the task is in the ready queue, so that it is never there twice.
+    queued: AtomicBool,
+    ready: Arc<Ready>,
+}
+
+impl Wake for TaskWaker {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if !self.queued.swap(true, Ordering::AcqRel) {
+            self.ready.push(self.id);
+        }
+    }
+}
+
+type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
+
+struct Task {
+    /// Absent while it is being polled.
+    future: Option<TaskFuture>,
+    state: Arc<TaskWaker>,
+    waker: Waker,
+}
+
+struct Timer {
+    at: Nanos,
+    /// Order of registration, which breaks ties.
+    sequence: u64,
+    waker: Waker,
+}
+
+impl PartialEq for Timer {
+    fn eq(&self, other: &Self) -> bool {
+        (self.at, self.sequence) == (other.at, other.sequence)
+    }
+}
+impl Eq for Timer {}
+impl PartialOrd for Timer {
+    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for Timer {
+    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
+        (self.at, self.sequence).cmp(&(other.at, other.sequence))
+    }
+}
+
+pub(crate) struct Core {
+    pub(crate) clock: Box<dyn Clock>,
+    pub(crate) profile: HostProfile,
+    cpu_free_at: Cell<Nanos>,
+    pub(crate) cpu_busy: Cell<Nanos>,
+    ready: Arc<Ready>,
+    order: RefCell<Order>,
+    tasks: RefCell<Vec<Option<Task>>>,
+    free: RefCell<Vec<TaskId>>,
+    timers: RefCell<BinaryHeap<Reverse<Timer>>>,
+    timer_sequence: Cell<u64>,
+    events: Cell<u64>,
+}
+
+impl Core {
+    pub(crate) fn spawn(&self, future: TaskFuture) {
+        let mut tasks = self.tasks.borrow_mut();
+        let id = self.free.borrow_mut().pop().unwrap_or_else(|| {
+            tasks.push(None);
+            tasks.len() - 1
+        });
+        let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
+        tasks[id] = Some(Task { future: Some(future), waker: Waker::from(state.clone()), state });
+        self.ready.push(id);
+    }
+
+    pub(crate) fn add_timer(&self, at: Nanos, waker: Waker) {
+        let sequence = self.timer_sequence.get();
+        self.timer_sequence.set(sequence + 1);
+        self.timers.borrow_mut().push(Reverse(Timer { at, sequence, waker }));
+    }
+
+    /// Books `cost` on the one processor and returns when it will have been done.
+    pub(crate) fn cpu_reserve(&self, cost: Nanos) -> Nanos {
+        let done = self.clock.now().max(self.cpu_free_at.get()) + cost;
+        self.cpu_free_at.set(done);
+        self.cpu_busy.set(self.cpu_busy.get() + cost);
+        done
+    }
+
+    fn next_ready(&self) -> Option<TaskId> {
+        let mut queue = self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        match &mut *self.order.borrow_mut() {
+            Order::Seeded(rng) if queue.len() > 1 => {
+                let index = rng.below(queue.len() as u64) as usize;
+                queue.swap_remove_back(index)
+            }
+            _ => queue.pop_front(),
+        }
+    }
+
+    /// Polls one task; does nothing when it has ended since it was woken.
+    fn run_task(&self, id: TaskId) {
+        let taken = {
+            let mut tasks = self.tasks.borrow_mut();
+            match tasks.get_mut(id).and_then(Option::as_mut) {
+                Some(task) => {
+                    task.state.queued.store(false, Ordering::Release);
+                    task.future.take().map(|future| (future, task.waker.clone()))
+                }
+                None => None,
+            }
+        };
+        let Some((mut future, waker)) = taken else { return };
+        self.events.set(self.events.get() + 1);
+        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            Poll::Pending => {
+                if let Some(task) = self.tasks.borrow_mut().get_mut(id).and_then(Option::as_mut) {
+                    task.future = Some(future);
+                }
+            }
+            Poll::Ready(()) => {
+                drop(future); // It may own handles that call back; drop it while nothing is borrowed.
+                let ended = self.tasks.borrow_mut()[id].take();
+                drop(ended);
+                self.free.borrow_mut().push(id);
+            }
+        }
+    }
+
+    /// Wakes every timer that is due. Returns the next one that is not.
+    fn fire_timers(&self) -> Option<Nanos> {
+        let mut timers = self.timers.borrow_mut();
+        if timers.is_empty() {
+            return None;
+        }
+        let now = self.clock.now();
+        while let Some(Reverse(first)) = timers.peek() {
+            if first.at > now {
+                return Some(first.at);
+            }
+            if let Some(Reverse(due)) = timers.pop() {
+                due.waker.wake();
+            }
+        }
+        None
+    }
+}
+
+/// Owns the runtime: runs tasks until a future completes. Dropping it drops every task, wherever it stands,
+/// which is how a crash is simulated.
+pub struct Executor {
+    rt: Rt,
+}
+
+/// Tasks polled between two looks at the clock's completions.
+const POLLS_PER_CLOCK_POLL: u32 = 64;
+
+impl Executor {
+    /// Virtual time from zero, tasks interleaved as `seed` decides, and a host whose processor is `profile`.
+    pub fn simulated(seed: u64, profile: HostProfile) -> Executor {
+        Executor::build(Box::new(VirtualClock::new()), Order::Seeded(Rng::new(seed)), profile)
+    }
+
+    /// Real time, tasks in the order in which they became ready.
+    pub fn real(clock: Box<dyn Clock>) -> Executor {
+        Executor::build(clock, Order::Fifo, HostProfile::NONE)
+    }
+
+    fn build(clock: Box<dyn Clock>, order: Order, profile: HostProfile) -> Executor {
+        let ready = Ready { queue: Mutex::default(), unpark: clock.unpark(), waiting: AtomicBool::new(false) };
+        Executor {
+            rt: Rt(Rc::new(Core {
+                clock,
+                profile,
+                cpu_free_at: Cell::default(),
+                cpu_busy: Cell::default(),
+                ready: Arc::new(ready),
+                order: RefCell::new(order),
+                tasks: RefCell::default(),
+                free: RefCell::default(),
+                timers: RefCell::default(),
+                timer_sequence: Cell::default(),
+                events: Cell::default(),
+            })),
+        }
+    }
+
+    pub fn rt(&self) -> &Rt {
+        &self.rt
+    }
+
+    /// Task polls so far: the events of a discrete-event simulation.
+    pub fn events(&self) -> u64 {
+        self.rt.0.events.get()
+    }
+
+    /// Runs until `future` completes.
+    ///
+    /// # Errors
+    /// [`Stalled`] when no task can run, no timer is set and nothing outside can wake one.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Stalled> {
+        let core = &self.rt.0;
+        let mut future = pin!(future);
+        // The awaited future is no task of its own: it is polled here whenever its waker fired.
+        let root = Arc::new(TaskWaker { id: TaskId::MAX, queued: AtomicBool::new(true), ready: core.ready.clone() });
+        let root_waker = Waker::from(root.clone());
+        let mut polls = 0;
+        core.ready.push(TaskId::MAX);
+        loop {
+            while let Some(id) = core.next_ready() {
+                if id == TaskId::MAX {
+                    root.queued.store(false, Ordering::Release);
+                    core.events.set(core.events.get() + 1);
+                    if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&root_waker)) {
+                        return Ok(value);
+                    }
+                } else {
+                    core.run_task(id);
+                }
+                polls += 1;
+                if polls % POLLS_PER_CLOCK_POLL == 0 && !core.clock.is_virtual() {
+                    core.clock.poll();
+                    core.fire_timers();
+                }
+            }
+            let next_timer = core.fire_timers();
+            core.ready.waiting.store(true, Ordering::SeqCst);
+            let idle = core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+            if idle {
+                let alive = core.clock.wait(next_timer);
+                core.fire_timers();
+                if !alive && core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                    return Err(Stalled);
+                }
+            }
+            core.ready.waiting.store(false, Ordering::SeqCst);
+        }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        // Tasks hold handles to the core; without this they would keep each other alive.
+        let tasks = std::mem::take(&mut *self.rt.0.tasks.borrow_mut());
+        drop(tasks);
+        self.rt.0.timers.borrow_mut().clear();
+    }
+}

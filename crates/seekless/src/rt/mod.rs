@@ -1,0 +1,104 @@
+//! The runtime seam: what the engine may ask of the world it runs in.
+//!
+//! Engine code holds an [`Rt`] and asks it for the time, for sleep, for tasks and for processor time. Behind
+//! the handle stands one single-threaded executor with one of two clocks:
+//!
+//! * [`VirtualClock`]: when no task can run, time jumps to the next timer. Ready tasks are picked in an order
+//!   that the seed decides, so one number replays a run.
+//! * a real clock, in the host crate: when no task can run, it waits for device completions and requests.
+//!
+//! Invariants
+//!   R1  Everything runs on the thread that calls [`Executor::block_on`]; only wakers may be used elsewhere.
+//!   R2  With a virtual clock, the order in which tasks run is a function of the seed alone.
+//!   R3  Virtual time moves only while no task can run.
+
+mod cpu;
+mod executor;
+mod sync;
+mod task;
+#[cfg(test)]
+mod tests;
+
+pub use cpu::{HostProfile, Work};
+pub use executor::{Clock, Executor, Stalled, VirtualClock};
+pub use sync::{Event, Gate};
+pub use task::{JoinHandle, Sleep, YieldNow};
+
+use std::future::Future;
+use std::rc::Rc;
+
+use crate::units::{Nanos, WallTime};
+
+/// Handle to the runtime. Clones are cheap and stand for the same runtime.
+#[derive(Clone)]
+pub struct Rt(pub(crate) Rc<executor::Core>);
+
+impl Rt {
+    /// Nanoseconds since the runtime started; never goes back.
+    pub fn now(&self) -> Nanos {
+        self.0.clock.now()
+    }
+
+    /// Time of day for file timestamps. In virtual time it starts at a fixed date.
+    pub fn wall(&self) -> WallTime {
+        self.0.clock.wall()
+    }
+
+    /// True on a virtual clock, where waiting costs nothing and nothing outside can be waited for.
+    pub fn is_virtual(&self) -> bool {
+        self.0.clock.is_virtual()
+    }
+
+    /// Completes once `duration` has passed.
+    pub fn sleep(&self, duration: Nanos) -> Sleep {
+        self.sleep_until(Nanos(self.now().0.saturating_add(duration.0)))
+    }
+
+    /// Completes at `deadline`, at once when that has passed.
+    pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
+        Sleep::new(self.clone(), deadline)
+    }
+
+    /// Lets every other ready task run once.
+    pub fn yield_now(&self) -> YieldNow {
+        YieldNow::default()
+    }
+
+    /// Starts a task. It runs until it ends or the executor is dropped, also when the handle is dropped.
+    pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
+        let (handle, task) = task::joinable(future);
+        self.0.spawn(Box::pin(task));
+        handle
+    }
+
+    /// Runs `job`, which may take long, without holding up other tasks: on another core in real time, at once
+    /// in virtual time.
+    pub async fn compute<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        if self.is_virtual() {
+            return job();
+        }
+        let (send, receive) = sync::oneshot();
+        self.0.clock.run_elsewhere(Box::new(move || {
+            // The receiver is gone when the caller was cancelled; then nobody wants the result.
+            send.send(job());
+        }));
+        receive.await
+    }
+
+    /// Charges the modelled processor for `work` and returns when it has been done.
+    ///
+    /// The host has one processor, which serves charges one after another. In real time, and with
+    /// [`HostProfile::NONE`], this costs nothing and returns at once.
+    pub async fn charge(&self, work: Work) {
+        let cost = self.0.profile.cost(work);
+        if cost > Nanos::ZERO {
+            let done = self.0.cpu_reserve(cost);
+            self.sleep_until(done).await;
+        }
+    }
+
+    /// Processor time charged so far.
+    pub fn cpu_busy(&self) -> Nanos {
+        self.0.cpu_busy.get()
+    }
+}

@@ -1,0 +1,125 @@
+//! Ways for tasks to wait for each other.
+
+use std::cell::RefCell;
+use std::future::{Future, poll_fn};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+/// Tasks wait for the next time that something happens.
+#[derive(Default)]
+pub struct Event {
+    state: RefCell<EventState>,
+}
+
+#[derive(Default)]
+struct EventState {
+    generation: u64,
+    waiters: Vec<Waker>,
+}
+
+impl Event {
+    pub fn new() -> Event {
+        Event::default()
+    }
+
+    /// Wakes everyone who waits now.
+    pub fn notify(&self) {
+        let waiters = {
+            let mut state = self.state.borrow_mut();
+            state.generation += 1;
+            std::mem::take(&mut state.waiters)
+        };
+        for waiter in waiters {
+            waiter.wake();
+        }
+    }
+
+    /// Completes at the first [`Event::notify`] after this call, even if it comes before the first poll.
+    pub fn wait(&self) -> impl Future<Output = ()> + '_ {
+        let generation = self.state.borrow().generation;
+        poll_fn(move |context| {
+            let mut state = self.state.borrow_mut();
+            if state.generation != generation {
+                return Poll::Ready(());
+            }
+            if !state.waiters.iter().any(|waiter| waiter.will_wake(context.waker())) {
+                state.waiters.push(context.waker().clone());
+            }
+            Poll::Pending
+        })
+    }
+}
+
+/// One task at a time may pass; the others wait in order.
+#[derive(Default)]
+pub struct Gate {
+    busy: std::cell::Cell<bool>,
+    freed: Event,
+}
+
+impl Gate {
+    pub fn new() -> Gate {
+        Gate::default()
+    }
+
+    /// Waits until nobody holds the gate, then holds it until the pass is dropped.
+    pub async fn enter(&self) -> Pass<'_> {
+        while self.busy.replace(true) {
+            self.freed.wait().await;
+        }
+        Pass(self)
+    }
+}
+
+/// Holds a [`Gate`].
+pub struct Pass<'a>(&'a Gate);
+
+impl Drop for Pass<'_> {
+    fn drop(&mut self) {
+        self.0.busy.set(false);
+        self.0.freed.notify();
+    }
+}
+
+struct Slot<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+pub(super) struct Sender<T>(Arc<Mutex<Slot<T>>>);
+pub(super) struct Receiver<T>(Arc<Mutex<Slot<T>>>);
+
+/// A value that travels once, from any thread.
+pub(super) fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
+    let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
+    (Sender(slot.clone()), Receiver(slot))
+}
+
+impl<T> Sender<T> {
+    pub(super) fn send(self, value: T) {
+        let waker = {
+            let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            slot.value = Some(value);
+            slot.waker.take()
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> Future for Receiver<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! Futures that the runtime hands out: sleep, yield, and the handle of a task.
+
+use std::cell::RefCell;
+use std::future::Future;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use super::Rt;
+use crate::units::Nanos;
+
+/// See [`Rt::sleep_until`].
+#[must_use]
+pub struct Sleep {
+    rt: Rt,
+    deadline: Nanos,
+    registered: bool,
+}
+
+impl Sleep {
+    pub(super) fn new(rt: Rt, deadline: Nanos) -> Sleep {
+        Sleep { rt, deadline, registered: false }
+    }
+}
+
+impl Future for Sleep {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.rt.now() >= self.deadline {
+            return Poll::Ready(());
+        }
+        // A sleep belongs to one task, whose waker stays the same, so it registers once.
+        if !self.registered {
+            self.registered = true;
+            self.rt.0.add_timer(self.deadline, context.waker().clone());
+        }
+        Poll::Pending
+    }
+}
+
+/// See [`Rt::yield_now`].
+#[must_use]
+#[derive(Default)]
+pub struct YieldNow {
+    yielded: bool,
+}
+
+impl Future for YieldNow {
+    type Output = ();
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.yielded {
+            return Poll::Ready(());
+        }
+        self.yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+}
+
+struct Join<T> {
+    value: Option<T>,
+    waiter: Option<Waker>,
+}
+
+/// The result of a task, to be awaited. Dropping it leaves the task running.
+pub struct JoinHandle<T>(Rc<RefCell<Join<T>>>);
+
+impl<T> JoinHandle<T> {
+    /// True once the task has ended and its result waits here.
+    pub fn is_finished(&self) -> bool {
+        self.0.borrow().value.is_some()
+    }
+}
+
+impl<T> Future for JoinHandle<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut join = self.0.borrow_mut();
+        match join.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                join.waiter = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}
+
+/// Splits `future` into a handle and the task that feeds it.
+pub(super) fn joinable<T>(future: impl Future<Output = T>) -> (JoinHandle<T>, impl Future<Output = ()>) {
+    let join = Rc::new(RefCell::new(Join { value: None, waiter: None }));
+    let handle = JoinHandle(join.clone());
+    let task = async move {
+        let value = future.await;
+        let waiter = {
+            let mut join = join.borrow_mut();
+            join.value = Some(value);
+            join.waiter.take()
+        };
+        if let Some(waiter) = waiter {
+            waiter.wake();
+        }
+    };
+    (handle, task)
+}

@@ -1,0 +1,105 @@
+//! Aim: virtual time is exact and replays from its seed. Method: small tasks that log what they see.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+
+/// Time jumps to the next timer and nowhere else.
+#[test]
+fn virtual_time_jumps_from_timer_to_timer() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let seen = executor.block_on(async move {
+        rt.sleep(Nanos(7)).await;
+        let first = rt.now();
+        rt.sleep(Nanos::from_secs(3_600)).await;
+        (first, rt.now())
+    });
+    assert_eq!(seen, Ok((Nanos(7), Nanos(7 + 3_600_000_000_000))));
+}
+
+fn interleaving(seed: u64) -> Vec<(u64, u64)> {
+    let executor = Executor::simulated(seed, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let shared = log.clone();
+    let done = executor.block_on(async move {
+        let tasks: Vec<_> = (0..8)
+            .map(|task| {
+                let (inner, log) = (rt.clone(), shared.clone());
+                rt.spawn(async move {
+                    for step in 0..4 {
+                        log.borrow_mut().push((task, inner.now().0));
+                        if step % 2 == 0 { inner.yield_now().await } else { inner.sleep(Nanos(step)).await }
+                    }
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+    });
+    assert_eq!(done, Ok(()));
+    log.take()
+}
+
+/// One seed is one interleaving; another seed is another.
+#[test]
+fn the_seed_decides_the_interleaving() {
+    assert_eq!(interleaving(1), interleaving(1));
+    assert_ne!(interleaving(1), interleaving(2));
+}
+
+/// Waiting for what cannot happen is an error, not a hang.
+#[test]
+fn a_stalled_run_says_so() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let event = Event::new();
+    assert_eq!(executor.block_on(event.wait()), Err(Stalled));
+}
+
+/// The processor serves one charge at a time.
+#[test]
+fn charges_queue_for_the_one_processor() {
+    let profile = HostProfile { call: Nanos(100), ..HostProfile::NONE };
+    let executor = Executor::simulated(1, profile);
+    let rt = executor.rt().clone();
+    let finished = executor.block_on(async move {
+        let inner = rt.clone();
+        let other = rt.spawn(async move { inner.charge(Work::Call).await });
+        rt.charge(Work::Call).await;
+        other.await;
+        (rt.now(), rt.cpu_busy())
+    });
+    assert_eq!(finished, Ok((Nanos(200), Nanos(200))));
+}
+
+/// A gate lets one task through at a time.
+#[test]
+fn a_gate_is_exclusive() {
+    let executor = Executor::simulated(3, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let gate = Rc::new(Gate::new());
+    let done = executor.block_on(async move {
+        let inside = Rc::new(RefCell::new(0));
+        let tasks: Vec<_> = (0..5)
+            .map(|_| {
+                let (rt2, gate, inside) = (rt.clone(), gate.clone(), inside.clone());
+                rt.spawn(async move {
+                    let pass = gate.enter().await;
+                    *inside.borrow_mut() += 1;
+                    assert_eq!(*inside.borrow(), 1);
+                    rt2.sleep(Nanos(10)).await;
+                    *inside.borrow_mut() -= 1;
+                    drop(pass);
+                })
+            })
+            .collect();
+        for task in tasks {
+            task.await;
+        }
+        rt.now()
+    });
+    assert_eq!(done, Ok(Nanos(50)));
+}
