@@ -5,6 +5,8 @@
 //! A file system learns about what lies below it only from [`Geometry`] and [`Guarantees`].
 
 mod buf;
+pub mod crash;
+pub mod cut;
 mod memory;
 
 use std::fmt;
