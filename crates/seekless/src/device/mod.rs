@@ -7,7 +7,10 @@
 mod buf;
 pub mod crash;
 pub mod cut;
+pub mod fault;
+pub mod fork;
 mod memory;
+pub mod trace;
 
 use std::fmt;
 use std::rc::Rc;
