@@ -246,7 +246,7 @@ impl<'a> Change<'a> {
             return Ok(new.clone());
         }
         let inode = self.state.inode(ino)?;
-        if inode.xattr.is_some() {
+        if inode.xattr.is_some() || inode.xattr_dirty {
             return Ok(inode.xattr.clone());
         }
         match inode.inode.xattr_pointer() {
