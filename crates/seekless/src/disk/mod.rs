@@ -7,9 +7,11 @@
 mod cache;
 mod catalogue;
 mod datasheet;
+mod device;
 mod drive;
 mod layout;
 mod mechanism;
+mod queue;
 mod read;
 mod rotation;
 mod seek;
@@ -19,9 +21,11 @@ mod tests;
 mod write;
 
 pub use datasheet::DataSheet;
+pub use device::{Disk, Options};
 pub use drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
     WriteStart, Zone,
 };
 pub use layout::DriveError;
 pub use mechanism::{Hit, Mechanism, Request, Service};
+pub use queue::Scheduler;
