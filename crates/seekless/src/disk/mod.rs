@@ -18,6 +18,7 @@ mod seek;
 mod tables;
 #[cfg(test)]
 mod tests;
+pub mod validation;
 mod write;
 
 pub use datasheet::DataSheet;

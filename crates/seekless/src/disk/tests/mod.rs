@@ -1,8 +1,10 @@
 //! Tests of the room: mapping, closed forms, the device, and comparisons with DiskSim and with real drives.
 
 mod device;
+mod disksim;
 mod layout;
 mod mechanism;
+mod validation;
 
 use super::*;
 use crate::units::{Nanos, Sector};
