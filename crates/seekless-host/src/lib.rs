@@ -11,4 +11,5 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod leaves;
 pub mod reactor;
