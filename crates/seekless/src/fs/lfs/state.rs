@@ -494,15 +494,15 @@ impl State {
         const ENTRY_BYTES: usize = SummaryEntry::BYTES;
         const PER_BLOCK: u64 = (BLOCK_BYTES + ENTRY_BYTES) as u64;
         const PER_INODE: u64 = (Inode::BYTES + ENTRY_BYTES) as u64;
-        // The tables are rewritten whole in the worst case, with the indirect blocks above them.
-        let tables = self.segments.table_blocks() + self.orphans.slots.len().div_ceil(ORPHANS_PER_BLOCK) as u64;
-        let blocks = self.blocks.dirty_count() + tables + tables / POINTERS_PER_BLOCK as u64 + 16;
+        // Every change makes a block of the usage table dirty or two, and in the worst case all.
+        let tables = self.segments.table_blocks() + self.orphans.dirty_blocks.len() as u64;
+        let blocks = self.blocks.dirty_count() + tables + tables / POINTERS_PER_BLOCK as u64 + 2;
         let inodes = self.dirty_inodes.len() as u64 + 1;
-        let freed = self.freed.len() as u64 + 64;
-        let records = self.records.len() as u64 + freed.min(self.segments.count());
+        let freed = (self.freed.len() as u64 + self.blocks.dirty_count()).min(self.segments.count());
+        let records = self.records.len() as u64 + freed;
         let bytes = blocks * PER_BLOCK + inodes * PER_INODE + records * ENTRY_BYTES as u64 + self.xattr_growth_bytes;
-        // A summary's rounding, and what is lost at the end of a segment because an item does not fit.
-        bytes + bytes / 16 + self.layout.segment_bytes() / 4
+        // What summaries are rounded up by, and what is lost at the end of a segment.
+        bytes + bytes / 16 + 2 * BLOCK_BYTES as u64
     }
 
     /// Bytes that wait for the next transaction.

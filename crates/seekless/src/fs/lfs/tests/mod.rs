@@ -44,7 +44,7 @@ async fn session(rt: &Rt, device: &Device, program: impl AsyncFnOnce(Client)) {
 #[test]
 fn an_empty_volume_is_clean() {
     simulate(1, async |rt| {
-        let (_, device) = fresh(&rt, 8 * MIB).await;
+        let (_, device) = fresh(&rt, 9 * MIB).await;
         assert_clean(&rt, &device).await;
         session(&rt, &device, async |client| {
             assert_eq!(client.read_dir(b"/").await, Ok(vec![]));
