@@ -12,10 +12,11 @@ use seekless::fs::{Fs, FsError};
 use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
+use super::abi::InitFlags;
 use super::mount::{MountError, MountOptions, Mounted, mount};
 use super::request::{Operation, Request};
 use super::session::{Agreed, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
-use super::transport::{DevFuse, End, Message, Transport, TransportChoice};
+use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
 use crate::reactor::{File, Reactor};
 
 /// Without a request for this long, the file system may do work of its own. Longer than the gaps between the
@@ -80,11 +81,16 @@ impl Mount {
         let mounted = Arc::new(reactor.blocking(move || mount(&for_worker)).await?);
         let guard = Guard { mounted: mounted.clone(), armed: Cell::new(true) };
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
-        let devfuse = Rc::new(DevFuse::new(rt, reactor, device));
+        let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
+        // Known before the kernel is asked: once it has agreed it waits for the registration.
+        let uring = match options.transport {
+            TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
+            TransportChoice::Auto | TransportChoice::DevFuse => None,
+        };
         let wishes = Wishes {
             writeback_cache: options.writeback_cache,
             zero_message_open: options.zero_message_open,
-            uring: options.transport == TransportChoice::Uring,
+            uring: uring.is_some(),
             times: options.cache_times,
         };
         let agreed = loop {
@@ -113,11 +119,15 @@ impl Mount {
         };
         let for_worker = mounted.clone();
         reactor.blocking(move || for_worker.set_read_ahead(TRANSFER_BYTES_MAX)).await;
+        let transport: Box<dyn Transport> = match uring {
+            Some(uring) if agreed.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
+            _ => Box::new(devfuse),
+        };
         Ok(Mount {
             rt: rt.clone(),
             reactor: reactor.clone(),
             session: Rc::new(Session::new(fs, agreed, daemon_identity())),
-            transport: Box::new(devfuse),
+            transport,
             commit_interval: options.commit_interval,
             agreed,
             guard,
@@ -185,9 +195,10 @@ impl Mount {
         let run = match select(run, unmounted).await {
             // A lazy unmount ends the connection only when the last user has gone.
             Either::Left((ended, _)) => return ended,
-            Either::Right((Ok(false), run)) => run,
-            Either::Right((Ok(true), run)) => {
-                log::warn!("{} was in use; its users get errors now", self.guard.mounted.mount_point.display());
+            Either::Right((Ok(in_use), run)) => {
+                if in_use {
+                    log::warn!("{} was in use; its users get errors now", self.guard.mounted.mount_point.display());
+                }
                 run
             }
             Either::Right((Err(error), run)) => {
@@ -196,10 +207,10 @@ impl Mount {
             }
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
-            Either::Left((ended, _)) => ended,
+            // We wanted it, so this is a proper end, also when it took an abort.
+            Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
             Either::Right(((), run)) => {
                 self.guard.mounted.abort();
-                // We wanted it, so this is a proper end.
                 match select(run, self.rt.sleep(GOODBYE)).await {
                     Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
                     Either::Right(_) => Ok(End::Unmounted),

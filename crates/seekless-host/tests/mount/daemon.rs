@@ -304,6 +304,7 @@ pub(crate) fn on_every_mount(check: impl Fn(&Daemon, &Wish)) {
     for wish in Wish::every_way() {
         let Some(daemon) = Daemon::start(&wish) else { return };
         eprintln!("with {wish:?}");
+        assert_eq!(daemon.transport, wish.transport);
         check(&daemon, &wish);
     }
 }

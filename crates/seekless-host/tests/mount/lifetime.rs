@@ -39,10 +39,9 @@ fn a_mount_in_use_can_be_ended() {
         daemon.signal(Signal::TERM);
         assert!(daemon.await_mark("closed", PATIENCE));
         let deadline = Instant::now() + PATIENCE;
-        while open.sync_all().is_ok() {
+        while open.sync_all().is_ok() || daemon.is_mounted() {
             assert!(Instant::now() < deadline, "the file is still served");
         }
-        assert!(!daemon.is_mounted());
     });
 }
 
