@@ -192,19 +192,22 @@ impl Mount {
             let reactor = self.reactor.clone();
             async move { reactor.blocking(move || unmounter.unmount()).await }
         });
-        let run = match select(run, unmounted).await {
-            // A lazy unmount ends the connection only when the last user has gone.
-            Either::Left((ended, _)) => return ended,
-            Either::Right((Ok(in_use), run)) => {
-                if in_use {
-                    log::warn!("{} was in use; its users get errors now", self.guard.mounted.mount_point.display());
-                }
-                run
-            }
-            Either::Right((Err(error), run)) => {
-                log::error!("cannot unmount {}: {error}", self.guard.mounted.mount_point.display());
-                run
-            }
+        let (ended, unmounted) = match select(run, unmounted).await {
+            // The connection is gone, so nothing keeps the worker from its end any more.
+            Either::Left((ended, unmounted)) => (Either::Left(ended), unmounted.await),
+            // The kernel's goodbye comes after the mount has left the table; a lazy unmount by somebody else ends
+            // the connection only when the last user has gone.
+            Either::Right((unmounted, run)) => (Either::Right(run), unmounted),
+        };
+        let mount_point = self.guard.mounted.mount_point.display();
+        match unmounted {
+            Ok(false) => {}
+            Ok(true) => log::warn!("{mount_point} was in use; its users get errors now"),
+            Err(error) => log::error!("cannot unmount {mount_point}: {error}"),
+        }
+        let run = match ended {
+            Either::Left(ended) => return ended.map(|_| End::Unmounted),
+            Either::Right(run) => run,
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
             // We wanted it, so this is a proper end, also when it took an abort.
