@@ -256,6 +256,10 @@ pub enum XattrMode {
     Replace,
 }
 
+/// The attribute that gives a program capabilities. A file system removes it whenever data, size or owner of the
+/// file change, whoever changes them: with `FUSE_HANDLE_KILLPRIV_V2` the kernel no longer asks before each write.
+pub const XATTR_CAPABILITY: &[u8] = b"security.capability";
+
 /// Longest value and longest list of extended attributes that Linux takes (`XATTR_SIZE_MAX`).
 pub const XATTR_BYTES_MAX: u32 = 65536;
 
