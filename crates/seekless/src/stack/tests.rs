@@ -310,7 +310,8 @@ fn no_line_panics() {
         for _ in 0..rng.below(4) {
             let places: Vec<usize> = line.char_indices().map(|(at, _)| at).chain([line.len()]).collect();
             let (one, two) = (*rng.pick(&places), *rng.pick(&places));
-            line.replace_range(one.min(two)..one.max(two), rng.pick(PIECES));
+            let piece = rng.pick(PIECES);
+            line.replace_range(one.min(two)..one.max(two), piece);
         }
         match Stack::parse(&line) {
             Ok(stack) => assert_eq!(parse(&stack.to_string()), stack, "{line:?}"),
