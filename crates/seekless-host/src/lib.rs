@@ -11,5 +11,6 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod fuse;
 pub mod leaves;
 pub mod reactor;

@@ -5,7 +5,12 @@
 //! A file system learns about what lies below it only from [`Geometry`] and [`Guarantees`].
 
 mod buf;
+pub mod crash;
+pub mod cut;
+pub mod fault;
+pub mod fork;
 mod memory;
+pub mod trace;
 
 use std::fmt;
 use std::rc::Rc;

@@ -62,8 +62,8 @@ impl Client {
         NewNode { permissions, uid: 0, gid: 0 }
     }
 
-    /// The inode at `path`, with one lookup counted unless it is the root.
-    async fn walk(&self, path: &[u8]) -> FsResult<Ino> {
+    /// The inode at `path`, with one lookup counted unless it is the root; give it back with [`Client::forget`].
+    pub async fn resolve(&self, path: &[u8]) -> FsResult<Ino> {
         let mut ino = Ino::ROOT;
         for part in path.split(|&byte| byte == b'/').filter(|part| !part.is_empty()) {
             let found = self.fs.lookup(ino, part).await;
@@ -73,7 +73,14 @@ impl Client {
         Ok(ino)
     }
 
-    async fn forget(&self, ino: Ino) {
+    /// The directory that holds the last name of `path`, as [`Client::resolve`] gives it, and that name.
+    pub async fn resolve_parent<'a>(&self, path: &'a [u8]) -> FsResult<(Ino, &'a [u8])> {
+        let (parent, name) = Self::split(path)?;
+        Ok((self.resolve(parent).await?, name))
+    }
+
+    /// Gives back one lookup of `ino`.
+    pub async fn forget(&self, ino: Ino) {
         if ino != Ino::ROOT {
             self.fs.forget(ino, 1).await;
         }
@@ -91,7 +98,7 @@ impl Client {
 
     /// Attributes of what is at `path`.
     pub async fn stat(&self, path: &[u8]) -> FsResult<Attr> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let attr = self.fs.getattr(ino, None).await;
         self.forget(ino).await;
         attr
@@ -99,7 +106,7 @@ impl Client {
 
     /// Opens what is at `path`.
     pub async fn open(&self, path: &[u8], flags: OpenFlags) -> FsResult<OpenFile> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         if self.fs.traits().open_protocol == OpenProtocol::ZeroMessage {
             if flags.truncate {
                 let cut = self.fs.setattr(ino, None, SetAttr { size: Some(0), ..SetAttr::default() }).await;
@@ -122,7 +129,7 @@ impl Client {
     /// Creates a regular file and opens it.
     pub async fn create(&self, path: &[u8]) -> FsResult<OpenFile> {
         let (parent, name) = Self::split(path)?;
-        let parent = self.walk(parent).await?;
+        let parent = self.resolve(parent).await?;
         let created = self.fs.create(parent, name, Self::new_node(0o644), OpenFlags::READ_WRITE).await;
         self.forget(parent).await;
         let (entry, opened) = created?;
@@ -198,7 +205,7 @@ impl Client {
     }
 
     pub async fn setattr(&self, path: &[u8], changes: SetAttr) -> FsResult<Attr> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let attr = self.fs.setattr(ino, None, changes).await;
         self.forget(ino).await;
         attr
@@ -220,7 +227,7 @@ impl Client {
 
     pub async fn mkdir(&self, path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
-        let parent = self.walk(parent).await?;
+        let parent = self.resolve(parent).await?;
         let made = self.fs.mkdir(parent, name, Self::new_node(0o755)).await;
         self.forget(parent).await;
         self.forget(made?.attr.ino).await;
@@ -229,7 +236,7 @@ impl Client {
 
     pub async fn symlink(&self, target: &[u8], path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
-        let parent = self.walk(parent).await?;
+        let parent = self.resolve(parent).await?;
         let made = self.fs.symlink(parent, name, target, Self::new_node(0o777)).await;
         self.forget(parent).await;
         self.forget(made?.attr.ino).await;
@@ -237,7 +244,7 @@ impl Client {
     }
 
     pub async fn read_link(&self, path: &[u8]) -> FsResult<Vec<u8>> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let target = self.fs.readlink(ino).await;
         self.forget(ino).await;
         target
@@ -246,8 +253,8 @@ impl Client {
     /// Gives what is at `existing` the further name `path`.
     pub async fn link(&self, existing: &[u8], path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
-        let ino = self.walk(existing).await?;
-        let linked = match self.walk(parent).await {
+        let ino = self.resolve(existing).await?;
+        let linked = match self.resolve(parent).await {
             Ok(parent) => {
                 let linked = self.fs.link(ino, parent, name).await;
                 self.forget(parent).await;
@@ -262,7 +269,7 @@ impl Client {
 
     pub async fn unlink(&self, path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
-        let parent = self.walk(parent).await?;
+        let parent = self.resolve(parent).await?;
         let result = self.fs.unlink(parent, name).await;
         self.forget(parent).await;
         result
@@ -270,7 +277,7 @@ impl Client {
 
     pub async fn rmdir(&self, path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
-        let parent = self.walk(parent).await?;
+        let parent = self.resolve(parent).await?;
         let result = self.fs.rmdir(parent, name).await;
         self.forget(parent).await;
         result
@@ -278,8 +285,8 @@ impl Client {
 
     pub async fn rename(&self, from: &[u8], to: &[u8], mode: RenameMode) -> FsResult<()> {
         let ((from_parent, from_name), (to_parent, to_name)) = (Self::split(from)?, Self::split(to)?);
-        let from_ino = self.walk(from_parent).await?;
-        let to_ino = match self.walk(to_parent).await {
+        let from_ino = self.resolve(from_parent).await?;
+        let to_ino = match self.resolve(to_parent).await {
             Ok(ino) => ino,
             Err(error) => {
                 self.forget(from_ino).await;
@@ -317,28 +324,28 @@ impl Client {
     }
 
     pub async fn set_xattr(&self, path: &[u8], name: &[u8], value: &[u8]) -> FsResult<()> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let result = self.fs.setxattr(ino, name, value, XattrMode::Set).await;
         self.forget(ino).await;
         result
     }
 
     pub async fn get_xattr(&self, path: &[u8], name: &[u8]) -> FsResult<Vec<u8>> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let result = self.fs.getxattr(ino, name).await;
         self.forget(ino).await;
         result
     }
 
     pub async fn list_xattr(&self, path: &[u8]) -> FsResult<Vec<Vec<u8>>> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let result = self.fs.listxattr(ino).await;
         self.forget(ino).await;
         result
     }
 
     pub async fn remove_xattr(&self, path: &[u8], name: &[u8]) -> FsResult<()> {
-        let ino = self.walk(path).await?;
+        let ino = self.resolve(path).await?;
         let result = self.fs.removexattr(ino, name).await;
         self.forget(ino).await;
         result

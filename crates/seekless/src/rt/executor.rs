@@ -53,6 +53,37 @@ impl fmt::Display for Stalled {
 
 impl std::error::Error for Stalled {}
 
+/// How far [`Executor::block_on_within`] goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// Task polls, counted from the start of the run.
+    pub events: u64,
+    /// Moment on the clock.
+    pub until: Nanos,
+}
+
+/// Why a future has not completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unfinished {
+    Stalled,
+    /// It took more than this many events.
+    Events(u64),
+    /// It took longer than until this moment.
+    Time(Nanos),
+}
+
+impl fmt::Display for Unfinished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Unfinished::Stalled => Stalled.fmt(f),
+            Unfinished::Events(events) => write!(f, "no end after {events} events"),
+            Unfinished::Time(until) => write!(f, "no end by {} s of virtual time", until.as_secs_f64()),
+        }
+    }
+}
+
+impl std::error::Error for Unfinished {}
+
 /// Virtual time: starts at zero and jumps from timer to timer.
 pub struct VirtualClock {
     now: Cell<Nanos>,
@@ -330,12 +361,23 @@ impl Executor {
     /// # Errors
     /// [`Stalled`] when no task can run, no timer is set and nothing outside can wake one.
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Stalled> {
+        let endless = Limits { events: u64::MAX, until: Nanos::MAX };
+        self.block_on_within(endless, future).map_err(|_| Stalled)
+    }
+
+    /// As [`Executor::block_on`], but gives up past `limits`: for code that may not end, such as a file system on
+    /// a damaged image.
+    ///
+    /// # Errors
+    /// Why it gave up.
+    pub fn block_on_within<T>(&self, limits: Limits, future: impl Future<Output = T>) -> Result<T, Unfinished> {
         let core = &self.rt.0;
         let mut future = pin!(future);
         // The awaited future is no task of its own: it is polled here whenever its waker fired.
         let root = Arc::new(TaskWaker { id: TaskId::MAX, queued: AtomicBool::new(true), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
         let mut polls = 0;
+        let events_before = core.events.get();
         core.ready.push(TaskId::MAX);
         loop {
             while let Some(id) = core.next_ready() {
@@ -348,6 +390,9 @@ impl Executor {
                 } else {
                     core.run_task(id);
                 }
+                if core.events.get() - events_before >= limits.events {
+                    return Err(Unfinished::Events(limits.events));
+                }
                 polls += 1;
                 if polls % POLLS_PER_CLOCK_POLL == 0 && !core.clock.is_virtual() {
                     core.clock.poll();
@@ -355,13 +400,16 @@ impl Executor {
                 }
             }
             let next_timer = core.fire_timers();
+            if next_timer.is_some_and(|next| next > limits.until) {
+                return Err(Unfinished::Time(limits.until));
+            }
             core.ready.waiting.store(true, Ordering::SeqCst);
             let idle = core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
             if idle {
                 let alive = core.clock.wait(next_timer);
                 core.fire_timers();
                 if !alive && core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
-                    return Err(Stalled);
+                    return Err(Unfinished::Stalled);
                 }
             }
             core.ready.waiting.store(false, Ordering::SeqCst);

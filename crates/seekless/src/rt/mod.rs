@@ -20,7 +20,7 @@ mod task;
 mod tests;
 
 pub use cpu::{HostProfile, Work};
-pub use executor::{Clock, Executor, Stalled, VirtualClock};
+pub use executor::{Clock, Executor, Limits, Stalled, Unfinished, VirtualClock};
 pub use sync::{Event, Gate};
 pub use task::{JoinHandle, Sleep, YieldNow};
 

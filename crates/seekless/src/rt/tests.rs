@@ -59,6 +59,27 @@ fn a_stalled_run_says_so() {
     assert_eq!(executor.block_on(event.wait()), Err(Stalled));
 }
 
+/// What does not end is given up, whether it keeps running or keeps sleeping.
+#[test]
+fn limits_end_a_run() {
+    let limits = Limits { events: 1_000, until: Nanos::from_secs(1) };
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    assert_eq!(executor.block_on_within(limits, rt.sleep(Nanos::from_secs(1))), Ok(()));
+    let busy = async {
+        loop {
+            rt.yield_now().await;
+        }
+    };
+    assert_eq!(executor.block_on_within::<()>(limits, busy), Err(Unfinished::Events(1_000)));
+    let sleepy = async {
+        loop {
+            rt.sleep(Nanos::from_millis(100)).await;
+        }
+    };
+    assert_eq!(executor.block_on_within::<()>(limits, sleepy), Err(Unfinished::Time(limits.until)));
+}
+
 /// The processor serves one charge at a time.
 #[test]
 fn charges_queue_for_the_one_processor() {

@@ -99,6 +99,19 @@ impl Contents {
         }
     }
 
+    /// Stores `bytes` at `offset`, leaving out whole pages of zeroes that would only fill holes.
+    pub fn write_sparse(&mut self, offset: u64, bytes: &[u8]) {
+        let mut rest = bytes;
+        Self::for_pages(offset..offset + bytes.len() as u64, |page, part| {
+            let (head, tail) = rest.split_at(part.len());
+            if self.pages.contains_key(&page) || head.iter().any(|&byte| byte != 0) {
+                self.page_mut(page).make_mut()[part].copy_from_slice(head);
+            }
+            rest = tail;
+        });
+        self.size = self.size.max(offset + bytes.len() as u64);
+    }
+
     /// Makes `range` read as zeroes and gives back whole pages. The size stays.
     pub fn punch(&mut self, range: Range<u64>) {
         let first_whole = range.start.div_ceil(PAGE_BYTES);

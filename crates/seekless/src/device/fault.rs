@@ -1,0 +1,367 @@
+//! Faults: a pass-through device that fails or delays the requests that its rules pick.
+//!
+//! A rule says which requests it looks at, when it fires and what then happens. Rules are asked in the order in
+//! which they were added; each counts the requests it looked at; the first that fires with an error decides,
+//! and delays add up. Everything drawn comes from the seed.
+
+use std::cell::{Cell, RefCell};
+use std::ops::{Range, RangeInclusive};
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, WriteFlags};
+use crate::rng::Rng;
+use crate::rt::Rt;
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
+
+bitflags::bitflags! {
+    /// Kinds of request.
+    #[derive(Clone, Copy, PartialEq, Eq, Debug)]
+    pub struct Kinds: u8 {
+        const READ = 1;
+        const WRITE = 2;
+        const FLUSH = 4;
+        const DISCARD = 8;
+        const PROVISION = 16;
+    }
+}
+
+impl Kinds {
+    fn verb(self) -> &'static str {
+        match self {
+            Kinds::READ => "read",
+            Kinds::WRITE => "write",
+            Kinds::FLUSH => "flush",
+            Kinds::DISCARD => "discard",
+            _ => "provision",
+        }
+    }
+}
+
+/// When a rule fires, by its own count of the requests it looked at, from 1.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum When {
+    Always,
+    Nth(u64),
+    /// The nth and all after it.
+    From(u64),
+    /// Every nth.
+    Every(u64),
+    Chance {
+        numerator: u64,
+        denominator: u64,
+    },
+}
+
+/// What happens to a request.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Effect {
+    /// It fails with `Io`. Of a write a part drawn from the seed may have reached the device; a flush does not.
+    Error,
+    /// It fails with `NoSpace` and has no effect. On requests that need no space: as `Error`.
+    NoSpace,
+    ReadOnly,
+    /// It fails with `Gone`, and so does every request after it.
+    Gone,
+    /// It starts later, by a time drawn from the range.
+    Delay(RangeInclusive<Nanos>),
+}
+
+/// See the module.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rule {
+    pub kinds: Kinds,
+    /// Only requests that touch these sectors; `None` for all, and for flushes always.
+    pub sectors: Option<Range<Sector>>,
+    pub when: When,
+    pub effect: Effect,
+}
+
+impl Rule {
+    /// A rule for requests of `kinds` anywhere.
+    pub fn new(kinds: Kinds, when: When, effect: Effect) -> Rule {
+        Rule { kinds, sectors: None, when, effect }
+    }
+
+    /// The same rule for requests that touch `sectors` alone.
+    pub fn within(self, sectors: Range<Sector>) -> Rule {
+        Rule { sectors: Some(sectors), ..self }
+    }
+
+    fn looks_at(&self, kind: Kinds, at: Sector, sectors: u64) -> bool {
+        let touches = |range: &Range<Sector>| at < range.end && range.start < at + sectors;
+        self.kinds.contains(kind) && (kind == Kinds::FLUSH || self.sectors.as_ref().is_none_or(touches))
+    }
+}
+
+struct Armed {
+    rule: Rule,
+    looked_at: u64,
+}
+
+/// A device whose requests fail or are late as its rules say.
+pub struct FaultDevice {
+    rt: Rt,
+    inner: Device,
+    rng: RefCell<Rng>,
+    rules: RefCell<Vec<Armed>>,
+    gone: Cell<bool>,
+    failed: Cell<u64>,
+    delayed: Cell<u64>,
+}
+
+impl FaultDevice {
+    /// Passes everything on to `inner` until rules are added.
+    pub fn new(rt: &Rt, inner: Device, seed: u64) -> Rc<FaultDevice> {
+        Rc::new(FaultDevice {
+            rt: rt.clone(),
+            inner,
+            rng: RefCell::new(Rng::new(seed)),
+            rules: RefCell::default(),
+            gone: Cell::new(false),
+            failed: Cell::new(0),
+            delayed: Cell::new(0),
+        })
+    }
+
+    pub fn add(&self, rule: Rule) {
+        self.rules.borrow_mut().push(Armed { rule, looked_at: 0 });
+    }
+
+    /// Removes all rules; a device that has gone stays gone.
+    pub fn clear(&self) {
+        self.rules.borrow_mut().clear();
+    }
+
+    /// Requests that failed so far because of a rule.
+    pub fn failed(&self) -> u64 {
+        self.failed.get()
+    }
+
+    /// How many requests the rule added as number `index` has looked at.
+    pub fn looked_at(&self, index: usize) -> u64 {
+        self.rules.borrow().get(index).map_or(0, |armed| armed.looked_at)
+    }
+
+    /// The delay and the error that the rules have for a request.
+    fn judge(&self, kind: Kinds, at: Sector, bytes: u64) -> (Nanos, Option<Effect>) {
+        let mut rng = self.rng.borrow_mut();
+        let (mut delay, mut error) = (Nanos::ZERO, None);
+        for armed in self.rules.borrow_mut().iter_mut() {
+            if !armed.rule.looks_at(kind, at, bytes.div_ceil(SECTOR_BYTES)) {
+                continue;
+            }
+            armed.looked_at += 1;
+            let count = armed.looked_at;
+            let fires = match armed.rule.when {
+                When::Always => true,
+                When::Nth(nth) => count == nth,
+                When::From(nth) => count >= nth,
+                When::Every(nth) => nth > 0 && count.is_multiple_of(nth),
+                When::Chance { numerator, denominator } => denominator > 0 && rng.chance(numerator, denominator),
+            };
+            match &armed.rule.effect {
+                Effect::Delay(range) if fires => {
+                    delay += Nanos(rng.between(range.start().0.min(range.end().0), range.end().0));
+                }
+                effect if fires && error.is_none() => error = Some(effect.clone()),
+                _ => {}
+            }
+        }
+        (delay, error)
+    }
+
+    /// Waits as the rules say, and fails as they say.
+    async fn gate(&self, kind: Kinds, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        const GONE: DeviceError = DeviceError::Gone("removed by a fault rule");
+        if self.gone.get() {
+            return Err(GONE);
+        }
+        let (delay, error) = self.judge(kind, at, bytes);
+        if delay > Nanos::ZERO {
+            self.delayed.set(self.delayed.get() + 1);
+            self.rt.sleep(delay).await;
+        }
+        let Some(effect) = error else { return Ok(()) };
+        self.failed.set(self.failed.get() + 1);
+        let needs_space = matches!(kind, Kinds::WRITE | Kinds::PROVISION);
+        Err(match effect {
+            Effect::NoSpace if needs_space => DeviceError::NoSpace { at, bytes },
+            Effect::ReadOnly => DeviceError::ReadOnly,
+            Effect::Gone => {
+                self.gone.set(true);
+                GONE
+            }
+            _ => DeviceError::Io { operation: kind.verb(), at, bytes, cause: "injected by a fault rule".into() },
+        })
+    }
+
+    /// Blocks of a write that failed which reached the device all the same, in byte offsets.
+    fn surviving_blocks(&self, bytes: usize) -> Vec<Range<usize>> {
+        let block = self.inner.geometry().block_bytes as usize;
+        let mut rng = self.rng.borrow_mut();
+        let blocks = bytes / block;
+        // Nothing, everything, the first so many blocks, or any of them.
+        let kept: Vec<bool> = match rng.below(4) {
+            0 => vec![false; blocks],
+            1 => vec![true; blocks],
+            2 => {
+                let first = rng.below(blocks as u64 + 1) as usize;
+                (0..blocks).map(|index| index < first).collect()
+            }
+            _ => (0..blocks).map(|_| rng.chance(1, 2)).collect(),
+        };
+        (0..blocks).filter(|&index| kept[index]).map(|index| index * block..(index + 1) * block).collect()
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for FaultDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn head(&self) -> Option<&dyn HeadView> {
+        self.inner.head()
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        self.gate(Kinds::READ, at, buf.len() as u64).await?;
+        self.inner.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let gate = self.gate(Kinds::WRITE, at, data.len() as u64).await;
+        if let Err(DeviceError::Io { .. }) = gate {
+            for block in self.surviving_blocks(data.len()) {
+                self.inner.write(at + block.start as u64 / SECTOR_BYTES, data.slice(block), WriteFlags::NONE).await?;
+            }
+        }
+        gate?;
+        self.inner.write(at, data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.gate(Kinds::FLUSH, Sector::ZERO, 0).await?;
+        self.inner.flush().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.gate(Kinds::DISCARD, at, sectors.saturating_mul(SECTOR_BYTES)).await?;
+        self.inner.discard(at, sectors).await
+    }
+
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.gate(Kinds::PROVISION, at, sectors.saturating_mul(SECTOR_BYTES)).await?;
+        self.inner.provision(at, sectors).await
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let own = vec![("requests_failed", self.failed.get()), ("requests_delayed", self.delayed.get())];
+        own.into_iter().chain(self.inner.counters()).collect()
+    }
+
+    fn describe(&self) -> String {
+        format!("fault / {}", self.inner.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+    use crate::rt::{Executor, HostProfile};
+
+    fn run(rules: Vec<Rule>, body: impl AsyncFnOnce(Rt, Rc<FaultDevice>)) {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let device = FaultDevice::new(&rt, Rc::new(Memory::new(64 << 10)), 7);
+        rules.into_iter().for_each(|rule| device.add(rule));
+        executor.block_on(body(rt, device)).expect("nothing waits for ever");
+    }
+
+    async fn put(device: &FaultDevice, sector: u64, bytes: usize, byte: u8) -> Result<(), DeviceError> {
+        device.write(Sector(sector), Data::from_slice(&vec![byte; bytes]), WriteFlags::NONE).await
+    }
+
+    async fn get(device: &FaultDevice, sector: u64, bytes: usize) -> Vec<u8> {
+        device.read(Sector(sector), Buf::dirty(bytes)).await.expect("no rule for reads").to_vec()
+    }
+
+    /// Rules count the requests they look at, and only those.
+    #[test]
+    fn rules_pick_by_count_kind_and_place() {
+        let rules = vec![
+            Rule::new(Kinds::WRITE, When::Nth(2), Effect::NoSpace).within(Sector(8)..Sector(16)),
+            Rule::new(Kinds::FLUSH, When::From(2), Effect::Error),
+        ];
+        run(rules, async |_, device| {
+            for (sector, ok) in [(0, true), (8, true), (16, true), (15, false), (15, true), (6, true)] {
+                let result = put(&device, sector, 512, 1).await;
+                assert_eq!(result.is_ok(), ok, "sector {sector}");
+            }
+            let flushes = [device.flush().await.is_ok(), device.flush().await.is_ok(), device.flush().await.is_ok()];
+            assert_eq!(flushes, [true, false, false]);
+            assert_eq!((device.looked_at(0), device.failed()), (3, 3));
+            device.clear();
+            assert_eq!(device.flush().await, Ok(()));
+        });
+    }
+
+    /// `NoSpace` has no effect; an I/O error leaves some blocks of the new and some of the old.
+    #[test]
+    fn failed_writes_leave_what_the_interface_says() {
+        run(vec![Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace)], async |_, device| {
+            assert_eq!(put(&device, 0, 4096, 1).await, Err(DeviceError::NoSpace { at: Sector(0), bytes: 4096 }));
+            assert_eq!(get(&device, 0, 4096).await, vec![0; 4096]);
+        });
+        run(vec![Rule::new(Kinds::WRITE, When::Always, Effect::Error)], async |_, device| {
+            let mut outcomes = std::collections::BTreeSet::new();
+            for sector in (0..128).step_by(8) {
+                assert!(matches!(put(&device, sector, 4096, 1).await, Err(DeviceError::Io { operation: "write", .. })));
+                let blocks: Vec<u8> = get(&device, sector, 4096).await.chunks(512).map(|block| block[0]).collect();
+                outcomes.insert(blocks.iter().map(|&block| u32::from(block)).sum::<u32>());
+            }
+            assert!(outcomes.contains(&0) && outcomes.contains(&8) && outcomes.len() > 3, "{outcomes:?}");
+        });
+    }
+
+    /// A device that has gone does not come back.
+    #[test]
+    fn gone_is_gone() {
+        run(vec![Rule::new(Kinds::READ, When::Nth(1), Effect::Gone)], async |_, device| {
+            assert_eq!(put(&device, 0, 512, 1).await, Ok(()));
+            assert!(matches!(device.read(Sector(0), Buf::dirty(512)).await, Err(DeviceError::Gone(_))));
+            device.clear();
+            assert!(matches!(put(&device, 0, 512, 1).await, Err(DeviceError::Gone(_))));
+        });
+    }
+
+    /// Delays come from their range and add up; the same seed gives the same delays.
+    #[test]
+    fn delays() {
+        let times = || {
+            let seen = RefCell::new(Vec::new());
+            let delay = || Effect::Delay(Nanos(100)..=Nanos(200));
+            let rules =
+                vec![Rule::new(Kinds::all(), When::Always, delay()), Rule::new(Kinds::FLUSH, When::Every(2), delay())];
+            run(rules, async |rt, device| {
+                for _ in 0..20 {
+                    let start = rt.now();
+                    device.flush().await.expect("no error rule");
+                    seen.borrow_mut().push((rt.now() - start).0);
+                }
+            });
+            seen.into_inner()
+        };
+        let first = times();
+        assert!(first.iter().step_by(2).all(|time| (100..=200).contains(time)));
+        assert!(first.iter().skip(1).step_by(2).all(|time| (200..=400).contains(time)));
+        assert_eq!(first, times());
+    }
+}

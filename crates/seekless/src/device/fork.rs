@@ -1,0 +1,222 @@
+//! Copy-on-write: a device that starts as another one and keeps every change to itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+
+/// Bytes of one overlay chunk: eight sectors, each of which is ours or the base's.
+const CHUNK_BYTES: u64 = 4096;
+const CHUNK_SECTORS: u64 = CHUNK_BYTES / SECTOR_BYTES;
+
+/// Some sectors of a chunk.
+#[derive(Clone)]
+struct Chunk {
+    data: Data,
+    /// Bit n: sector n of the chunk is in `data`.
+    own: u8,
+}
+
+/// A fork of a base device, in memory: reads come from the base until they are overwritten here. The base is
+/// never written, and must not change while forks of it are in use.
+pub struct ForkDevice {
+    base: Device,
+    chunks: RefCell<BTreeMap<u64, Chunk>>,
+}
+
+impl ForkDevice {
+    pub fn new(base: Device) -> Rc<ForkDevice> {
+        Rc::new(ForkDevice { base, chunks: RefCell::default() })
+    }
+
+    /// Another fork in the same state, independent from now on. Cheap: unchanged chunks are shared.
+    pub fn fork(&self) -> Rc<ForkDevice> {
+        Rc::new(ForkDevice { base: self.base.clone(), chunks: self.chunks.clone() })
+    }
+
+    /// Forgets all changes.
+    pub fn reset(&self) {
+        self.chunks.borrow_mut().clear();
+    }
+
+    /// Sectors that differ, or may differ, from the base.
+    pub fn own_sectors(&self) -> u64 {
+        self.chunks.borrow().values().map(|chunk| u64::from(chunk.own.count_ones())).sum()
+    }
+
+    /// Applies `change` to each chunk of the span: chunk number, first sector in it, number of sectors.
+    fn for_chunks(at: Sector, sectors: u64, mut change: impl FnMut(u64, u64, u64)) {
+        let (mut sector, end) = (at.0, at.0 + sectors);
+        while sector < end {
+            let within = sector % CHUNK_SECTORS;
+            let take = (CHUNK_SECTORS - within).min(end - sector);
+            change(sector / CHUNK_SECTORS, within, take);
+            sector += take;
+        }
+    }
+
+    /// Stores `sectors` sectors from `at`: those of `bytes`, or zeroes.
+    fn store(&self, at: Sector, sectors: u64, bytes: Option<&[u8]>) {
+        let mut chunks = self.chunks.borrow_mut();
+        let mut done = 0;
+        Self::for_chunks(at, sectors, |index, within, take| {
+            let fresh = || Chunk { data: Data::zeroes(CHUNK_BYTES as usize), own: 0 };
+            let chunk = chunks.entry(index).or_insert_with(fresh);
+            let target = (within * SECTOR_BYTES) as usize..((within + take) * SECTOR_BYTES) as usize;
+            let length = target.len();
+            match bytes {
+                Some(bytes) => chunk.data.make_mut()[target].copy_from_slice(&bytes[done..done + length]),
+                None if take == CHUNK_SECTORS => chunk.data = Data::zeroes(CHUNK_BYTES as usize),
+                None => chunk.data.make_mut()[target].fill(0),
+            }
+            chunk.own |= mask(within, take);
+            done += length;
+        });
+    }
+}
+
+/// `count` bits from bit `first`.
+fn mask(first: u64, count: u64) -> u8 {
+    (((1u16 << count) - 1) << first) as u8
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for ForkDevice {
+    fn geometry(&self) -> Geometry {
+        self.base.geometry()
+    }
+
+    /// Those of memory: the changes live as long as the fork.
+    fn guarantees(&self) -> Guarantees {
+        Guarantees { atomic_write_bytes: 512, durable_on_completion: true, ordered: true, discard: Discard::Zeroes }
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        let geometry = self.geometry();
+        geometry.check(at, buf.len() as u64)?;
+        let sectors = buf.len() as u64 / SECTOR_BYTES;
+        let mut all_own = true;
+        {
+            let chunks = self.chunks.borrow();
+            Self::for_chunks(at, sectors, |index, within, take| {
+                let wanted = mask(within, take);
+                all_own &= chunks.get(&index).is_some_and(|chunk| chunk.own & wanted == wanted);
+            });
+        }
+        let mut buf = if all_own { buf } else { self.base.read(at, buf).await? };
+        let chunks = self.chunks.borrow();
+        let mut done = 0;
+        Self::for_chunks(at, sectors, |index, within, take| {
+            if let Some(chunk) = chunks.get(&index) {
+                for sector in (within..within + take).filter(|sector| chunk.own & (1 << sector) != 0) {
+                    let source = (sector * SECTOR_BYTES) as usize;
+                    let target = done + ((sector - within) * SECTOR_BYTES) as usize;
+                    let length = SECTOR_BYTES as usize;
+                    buf[target..target + length].copy_from_slice(&chunk.data[source..source + length]);
+                }
+            }
+            done += (take * SECTOR_BYTES) as usize;
+        });
+        Ok(buf)
+    }
+
+    async fn write(&self, at: Sector, data: Data, _flags: WriteFlags) -> Result<(), DeviceError> {
+        self.geometry().check(at, data.len() as u64)?;
+        self.store(at, data.len() as u64 / SECTOR_BYTES, Some(&data));
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.geometry().check(at, sectors.saturating_mul(SECTOR_BYTES))?;
+        self.store(at, sectors, None);
+        Ok(())
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![("own_sectors", self.own_sectors())]
+    }
+
+    fn describe(&self) -> String {
+        format!("fork / {}", self.base.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::{Image, Memory};
+    use crate::rng::Rng;
+    use crate::rt::{Executor, HostProfile};
+
+    const SECTORS: u64 = 64;
+
+    /// Aim: a fork reads like a private copy, its own fork likewise, and the base stays as it was. Method: random
+    /// requests on fork and plain copy, compared after each.
+    #[test]
+    fn a_fork_is_a_private_copy() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let mut rng = Rng::new(3);
+        let mut bytes = vec![0; (SECTORS * SECTOR_BYTES) as usize];
+        rng.fill(&mut bytes);
+        let mut image = Image::default();
+        image.write(Sector(0), &bytes);
+        let base: Device = Rc::new(Memory::from_image(bytes.len() as u64, image));
+        let done = executor.block_on(async {
+            let fork = ForkDevice::new(base.clone());
+            let mut copy = bytes.clone();
+            let mut older: Option<(Rc<ForkDevice>, Vec<u8>)> = None;
+            for step in 0..300u16 {
+                let at = rng.below(SECTORS);
+                let sectors = rng.between(1, SECTORS - at);
+                let range = (at * SECTOR_BYTES) as usize..((at + sectors) * SECTOR_BYTES) as usize;
+                match rng.below(4) {
+                    0 => {
+                        fork.discard(Sector(at), sectors).await.expect("in range");
+                        copy[range.clone()].fill(0);
+                    }
+                    1 => {
+                        copy[range.clone()].fill(step as u8);
+                        let data = Data::from_slice(&copy[range.clone()]);
+                        fork.write(Sector(at), data, WriteFlags::NONE).await.expect("in range");
+                    }
+                    2 if step % 50 == 0 => older = Some((fork.fork(), copy.clone())),
+                    _ => {}
+                }
+                let read = fork.read(Sector(at), Buf::dirty(range.len())).await.expect("in range");
+                assert_eq!(read[..], copy[range.clone()], "step {step}");
+                if let Some((older, copy)) = &older {
+                    let read = older.read(Sector(at), Buf::dirty(range.len())).await.expect("in range");
+                    assert_eq!(read[..], copy[range], "step {step}");
+                }
+            }
+            assert!(fork.own_sectors() > 0);
+            fork.reset();
+            for device in [fork as Device, base] {
+                assert_eq!(device.read(Sector(0), Buf::dirty(bytes.len())).await.expect("in range")[..], bytes[..]);
+            }
+        });
+        assert_eq!(done, Ok(()));
+    }
+
+    /// The fork checks requests as its base does.
+    #[test]
+    fn requests_out_of_range_fail() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let done = executor.block_on(async {
+            let fork = ForkDevice::new(Rc::new(Memory::new(4096)));
+            assert!(fork.discard(Sector(0), u64::MAX).await.is_err());
+            assert!(fork.write(Sector(8), Data::zeroes(512), WriteFlags::NONE).await.is_err());
+            assert!(fork.read(Sector(0), Buf::dirty(100)).await.is_err());
+            assert_eq!(fork.own_sectors(), 0);
+        });
+        assert_eq!(done, Ok(()));
+    }
+}

@@ -1,0 +1,218 @@
+//! Tracing: a pass-through device that says what was asked of it and when.
+
+use std::cell::{Cell, RefCell};
+use std::fmt;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, WriteFlags};
+use crate::rt::Rt;
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
+
+/// What was asked.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum TraceKind {
+    Read,
+    Write,
+    /// A write with `fua`.
+    WriteThrough,
+    Flush,
+    Discard,
+    Provision,
+}
+
+impl fmt::Display for TraceKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(match self {
+            TraceKind::Read => "read",
+            TraceKind::Write => "write",
+            TraceKind::WriteThrough => "write-fua",
+            TraceKind::Flush => "flush",
+            TraceKind::Discard => "discard",
+            TraceKind::Provision => "provision",
+        })
+    }
+}
+
+/// One request that has completed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TraceEvent {
+    pub kind: TraceKind,
+    pub at: Sector,
+    pub sectors: u64,
+    /// When the request was made, on the runtime's clock.
+    pub start: Nanos,
+    /// When it had completed or failed.
+    pub end: Nanos,
+    /// Requests that were under way when this one was made.
+    pub depth: u32,
+    pub ok: bool,
+}
+
+/// `start-ns latency-ns kind sector+sectors`.
+impl fmt::Display for TraceEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let TraceEvent { kind, at, sectors, start, end, ok, .. } = self;
+        let failed = if *ok { "" } else { " failed" };
+        write!(f, "{:>12} {:>9} {kind:<9} {at}+{sectors}{failed}", start.0, end.saturating_sub(*start).0)
+    }
+}
+
+/// Takes events, in the order in which requests complete.
+pub trait TraceSink {
+    fn record(&mut self, event: &TraceEvent);
+}
+
+/// Keeps every event.
+impl TraceSink for Vec<TraceEvent> {
+    fn record(&mut self, event: &TraceEvent) {
+        self.push(*event);
+    }
+}
+
+/// A device that passes everything on and tells a sink about it.
+pub struct TraceDevice {
+    rt: Rt,
+    inner: Device,
+    sink: Rc<RefCell<dyn TraceSink>>,
+    under_way: Cell<u32>,
+    recorded: Cell<u64>,
+}
+
+impl TraceDevice {
+    pub fn new(rt: &Rt, inner: Device, sink: Rc<RefCell<dyn TraceSink>>) -> Rc<TraceDevice> {
+        Rc::new(TraceDevice { rt: rt.clone(), inner, sink, under_way: Cell::new(0), recorded: Cell::new(0) })
+    }
+
+    fn begin(&self, kind: TraceKind, at: Sector, bytes: u64) -> UnderWay<'_> {
+        let depth = self.under_way.get();
+        self.under_way.set(depth + 1);
+        let (start, sectors) = (self.rt.now(), bytes / SECTOR_BYTES);
+        UnderWay { device: self, event: TraceEvent { kind, at, sectors, start, end: start, depth, ok: false } }
+    }
+}
+
+/// A request under way. One whose caller goes away is recorded as failed at that moment.
+struct UnderWay<'a> {
+    device: &'a TraceDevice,
+    event: TraceEvent,
+}
+
+impl UnderWay<'_> {
+    fn end<T>(mut self, result: Result<T, DeviceError>) -> Result<T, DeviceError> {
+        self.event.ok = result.is_ok();
+        result
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.event.end = self.device.rt.now();
+        self.device.under_way.set(self.device.under_way.get() - 1);
+        self.device.recorded.set(self.device.recorded.get() + 1);
+        self.device.sink.borrow_mut().record(&self.event);
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for TraceDevice {
+    fn geometry(&self) -> Geometry {
+        self.inner.geometry()
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.inner.guarantees()
+    }
+
+    fn head(&self) -> Option<&dyn HeadView> {
+        self.inner.head()
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        let request = self.begin(TraceKind::Read, at, buf.len() as u64);
+        request.end(self.inner.read(at, buf).await)
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let kind = if flags.fua { TraceKind::WriteThrough } else { TraceKind::Write };
+        let request = self.begin(kind, at, data.len() as u64);
+        request.end(self.inner.write(at, data, flags).await)
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        let request = self.begin(TraceKind::Flush, Sector::ZERO, 0);
+        request.end(self.inner.flush().await)
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let request = self.begin(TraceKind::Discard, at, sectors.saturating_mul(SECTOR_BYTES));
+        request.end(self.inner.discard(at, sectors).await)
+    }
+
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let request = self.begin(TraceKind::Provision, at, sectors.saturating_mul(SECTOR_BYTES));
+        request.end(self.inner.provision(at, sectors).await)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let mut counters = vec![("requests_traced", self.recorded.get())];
+        counters.extend(self.inner.counters());
+        counters
+    }
+
+    fn describe(&self) -> String {
+        format!("trace / {}", self.inner.describe())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::device::Memory;
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    use crate::rt::{Executor, HostProfile};
+
+    /// Aim: every request is recorded once, with its times, depth and outcome. Method: requests with known delays, two
+    /// at once, one that fails, and one whose caller goes away.
+    #[test]
+    fn requests_are_recorded() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let slow = FaultDevice::new(&rt, Rc::new(Memory::new(1 << 20)), 1);
+        slow.add(Rule::new(Kinds::WRITE, When::Always, Effect::Delay(Nanos(30)..=Nanos(30))));
+        slow.add(Rule::new(Kinds::FLUSH, When::Always, Effect::Error));
+        let device = TraceDevice::new(&rt, slow, log.clone());
+        let done = executor.block_on(async {
+            let one = device.write(Sector(8), Data::zeroes(1024), WriteFlags::NONE);
+            let two = device.write(Sector(16), Data::zeroes(512), WriteFlags::FUA);
+            let (one, two) = futures_util::future::join(one, two).await;
+            assert!(one.is_ok() && two.is_ok());
+            device.read(Sector(8), Buf::dirty(512)).await.expect("in range");
+            device.flush().await.expect_err("a rule says so");
+            drop(
+                futures_util::future::poll_immediate(device.write(Sector(0), Data::zeroes(512), WriteFlags::NONE))
+                    .await,
+            );
+        });
+        assert_eq!(done, Ok(()));
+        let words: Vec<String> = log
+            .borrow()
+            .iter()
+            .map(|event| event.to_string().split_whitespace().collect::<Vec<_>>().join(" "))
+            .collect();
+        assert_eq!(
+            words,
+            [
+                "0 30 write 8+2",
+                "0 30 write-fua 16+1",
+                "30 0 read 8+1",
+                "30 0 flush 0+0 failed",
+                "30 0 write 0+1 failed"
+            ]
+        );
+        assert_eq!(log.borrow().iter().map(|event| event.depth).collect::<Vec<_>>(), [0, 1, 0, 0, 0]);
+        assert_eq!(device.counters()[0], ("requests_traced", 5));
+    }
+}

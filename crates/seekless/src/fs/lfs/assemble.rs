@@ -1,0 +1,580 @@
+//! Putting a transaction together: from what is dirty in memory to partial segments ready for the device.
+//!
+//! Paper: [ro92 §3.2, §3.3]. Format: FORMAT.md, "Partial segments" and "Transactions".
+//!
+//! The whole transaction is put together in one synchronous step, so it is a snapshot: no operation is half in
+//! it. First everything is planned (what is written, what that frees, where it goes) without changing anything;
+//! then addresses are given out and bytes are laid down, children before parents.
+//!
+//! Invariants
+//!   A1  Every transaction holds every change of the name space made so far, and of each file either all
+//!       changes or none.
+//!   A2  Indirect blocks and the tables reach the log at checkpoints only (unless `indirect=log`); between
+//!       checkpoints the summaries say where blocks are.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::change::{Change, Privilege};
+use super::format::*;
+use super::layout::*;
+use super::state::*;
+use crate::device::{Buf, Data};
+use crate::fs::{FileKind, FsError};
+use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
+
+/// What a transaction is to contain, besides every change of the name space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scope {
+    Everything,
+    /// One file.
+    File(Ino),
+    /// What the cleaner has collected, in the order of its age.
+    Cleaned,
+    /// Everything, the tables, and the checkpoint itself.
+    Checkpoint {
+        clean: bool,
+    },
+}
+
+/// Partial segments to be written, in the order of the log.
+pub(super) struct Transaction {
+    pub partials: Vec<(Sector, Data, u64)>,
+    /// Sequence number after the last of them.
+    pub end_sequence: u64,
+    /// The block for the checkpoint slot.
+    pub checkpoint: Option<(u64, [u8; BLOCK_BYTES])>,
+}
+
+/// One entry of a summary, and where its payload comes from.
+struct Piece {
+    item: Item,
+    source: Source,
+}
+
+enum Source {
+    Record,
+    Block(BlockId),
+    Inodes(Vec<Ino>),
+    Xattr(Ino),
+    Checkpoint,
+}
+
+/// A partial segment before it has bytes.
+struct Planned {
+    segment: SegmentNo,
+    next_segment: SegmentNo,
+    offset: u64,
+    sectors: u64,
+    summary_sectors: u64,
+    /// Pieces `first..end`.
+    first: usize,
+    end: usize,
+}
+
+/// The plan of a transaction.
+struct Plan {
+    pieces: Vec<Piece>,
+    freed: BTreeMap<SegmentNo, u64>,
+    partials: Vec<Planned>,
+}
+
+/// Puts together the transaction of `scope`; `None` when there is nothing to write.
+///
+/// # Errors
+/// `Load` when a block of the tables is not in memory, and `NoSpace` when there are not enough clean segments,
+/// which S3 excludes. Nothing has changed then but what is dirty.
+pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Transaction>> {
+    let inodes = chosen_inodes(state, scope);
+    let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
+    if inodes.is_empty() && state.records.is_empty() && state.freed.is_empty() && !is_checkpoint {
+        return Ok(None);
+    }
+    let plan = plan(state, scope, &inodes)?;
+    Ok(Some(lay_down(state, scope, plan)))
+}
+
+fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
+    let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
+    let mut chosen: BTreeSet<Ino> = match scope {
+        Scope::Everything | Scope::Checkpoint { .. } => state.dirty_inodes.clone(),
+        Scope::File(file) => {
+            state.dirty_inodes.iter().copied().filter(|ino| *ino == file || dirt(ino) == InodeDirt::Namespace).collect()
+        }
+        Scope::Cleaned => state
+            .dirty_inodes
+            .iter()
+            .copied()
+            .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.cleaned) || dirt(ino) == InodeDirt::Namespace)
+            .collect(),
+    };
+    if let Scope::Checkpoint { .. } = scope {
+        // A file whose data is in the log already may still have indirect blocks to write.
+        chosen.extend(state.blocks.dirty_ids().map(|id| id.ino).filter(|&ino| !State::is_internal(ino)));
+    }
+    let mut chosen: Vec<Ino> = chosen.into_iter().collect();
+    if scope == Scope::Cleaned {
+        // Age sort: what was written at about the same time dies at about the same time. [ro92 §3.4]
+        chosen.sort_by_key(|ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch()));
+    }
+    chosen
+}
+
+fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
+    let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
+    if is_checkpoint {
+        let blocks = state.segments.dirty_blocks.clone();
+        prepare_tables(state, &blocks)?;
+    }
+    loop {
+        let (mut pieces, freed) = collect(state, is_checkpoint, inodes)?;
+        let records = freed.iter().map(|(&segment, &bytes)| Item::SegmentFreed { segment, bytes });
+        pieces.extend(records.map(|item| Piece { item, source: Source::Record }));
+        if is_checkpoint {
+            let sectors = CHECKPOINT_SECTORS_IN_LOG as u16;
+            pieces.push(Piece { item: Item::Checkpoint { sectors }, source: Source::Checkpoint });
+        }
+        let partials = place(state, &pieces)?;
+        if is_checkpoint {
+            // The table must hold what this very transaction does to it.
+            let written = partials.iter().flat_map(|partial| [partial.segment, partial.next_segment]);
+            let left = [state.log.segment, state.log.next_segment];
+            let touched = written.chain(freed.keys().copied()).chain(left).map(|segment| segment / USAGES_PER_BLOCK);
+            let touched: BTreeSet<u64> = touched.collect();
+            let table = |block: &u64| BlockId::data(USAGE_INO, *block);
+            let missing: BTreeSet<u64> =
+                touched.into_iter().filter(|block| state.blocks.dirty(table(block)).is_none()).collect();
+            if !missing.is_empty() {
+                prepare_tables(state, &missing)?;
+                continue;
+            }
+        }
+        return Ok(Plan { pieces, freed, partials });
+    }
+}
+
+/// Makes blocks of the usage table dirty, and what changed of the orphan file. Their bytes come later.
+fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
+    let orphan_blocks: Vec<u64> = state.orphans.dirty_blocks.iter().copied().collect();
+    let orphan_bytes = state.orphans.slots.len() as u64 * 8;
+    let mut change = Change::new(state);
+    change.inode_mut(ORPHAN_INO, InodeDirt::Own)?.size = orphan_bytes;
+    for &block in usage_blocks {
+        change.replace_block(BlockId::data(USAGE_INO, block), Data::zeroes(BLOCK_BYTES))?;
+    }
+    for &block in &orphan_blocks {
+        change.replace_block(BlockId::data(ORPHAN_INO, block), Data::zeroes(BLOCK_BYTES))?;
+    }
+    change.commit(Privilege::Internal)
+}
+
+/// Lists what is to be written, children before parents, and what that frees.
+fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<Piece>, BTreeMap<SegmentNo, u64>)> {
+    let with_indirect = is_checkpoint || state.options.indirect_in_log;
+    let mut pieces: Vec<Piece> = Vec::new();
+    let mut freed = state.freed.clone();
+    pieces.extend(state.records.iter().map(|&item| Piece { item, source: Source::Record }));
+    for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
+        for &ino in group {
+            collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
+        }
+        let count = group.len() as u32;
+        let sectors = u64::from(count).div_ceil(INODES_PER_SECTOR) as u16;
+        pieces.push(Piece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
+    }
+    if is_checkpoint {
+        // The usage table comes last: it counts the others.
+        for ino in [IMAP_INO, ORPHAN_INO, USAGE_INO] {
+            collect_blocks(state, ino, true, &mut pieces, &mut freed)?;
+        }
+    }
+    Ok((pieces, freed))
+}
+
+fn collect_file(
+    state: &mut State,
+    ino: Ino,
+    with_indirect: bool,
+    pieces: &mut Vec<Piece>,
+    freed: &mut BTreeMap<SegmentNo, u64>,
+) -> Step<()> {
+    collect_blocks(state, ino, with_indirect, pieces, freed)?;
+    let layout = state.layout;
+    let known = state.inode(ino)?;
+    pieces.extend(known.holes.iter().map(|&item| Piece { item, source: Source::Record }));
+    for (&segment, &bytes) in &known.freed {
+        *freed.entry(segment).or_insert(0) += bytes;
+    }
+    if !known.slot.is_none()
+        && let Some(segment) = layout.segment_of(known.slot.sector())
+    {
+        *freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
+    }
+    if known.xattr_dirty {
+        free_pointer(&layout, known.inode.xattr_pointer().unwrap_or_default(), freed);
+        if let Some(data) = &known.xattr {
+            let sectors = sectors_for(data.len() as u64) as u16;
+            pieces.push(Piece { item: Item::Xattr { ino, sectors }, source: Source::Xattr(ino) });
+        }
+    }
+    Ok(())
+}
+
+fn collect_blocks(
+    state: &mut State,
+    ino: Ino,
+    with_indirect: bool,
+    pieces: &mut Vec<Piece>,
+    freed: &mut BTreeMap<SegmentNo, u64>,
+) -> Step<()> {
+    let layout = state.layout;
+    let inode = state.inode(ino)?.inode;
+    let ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
+    for id in ids {
+        free_pointer(&layout, state.pointer(id)?, freed);
+        let sectors = stored_sectors(&inode, id.key) as u16;
+        pieces.push(Piece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
+    }
+    Ok(())
+}
+
+fn free_pointer(layout: &Layout, pointer: Pointer, freed: &mut BTreeMap<SegmentNo, u64>) {
+    if let Pointer::Mapped { at, .. } = pointer
+        && let Some(segment) = layout.segment_of(at)
+    {
+        *freed.entry(segment).or_insert(0) += pointer.live_bytes();
+    }
+}
+
+/// Sectors of the log that a block takes: fewer for the last block of a file.
+fn stored_sectors(inode: &Inode, key: BlockKey) -> u64 {
+    let is_file = matches!(inode.kind(), Some(FileKind::Regular | FileKind::Symlink));
+    if !is_file || !key.is_data() {
+        return BLOCK_SECTORS;
+    }
+    let rest = inode.size.saturating_sub(key.0 * BLOCK_BYTES as u64);
+    sectors_for(rest.min(BLOCK_BYTES as u64)).max(1)
+}
+
+/// Divides the pieces among partial segments, from the end of the log on.
+fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
+    let layout = &state.layout;
+    let (mut segment, mut offset, mut next_segment) = (state.log.segment, state.log.offset, state.log.next_segment);
+    let mut taken = vec![segment, next_segment];
+    let mut planned: Vec<Planned> = Vec::new();
+    let mut first = 0;
+    while first < pieces.len() {
+        let room = layout.segment_sectors() - offset;
+        let is_fresh = offset == 0;
+        let (mut end, mut payload) = (first, 0);
+        let (mut sectors, mut summary_sectors) = (0, 0);
+        while end < pieces.len() {
+            let summary = sectors_for((Summary::BYTES + (end + 1 - first) * SummaryEntry::BYTES) as u64);
+            let total = (summary + payload + pieces[end].item.sectors()).next_multiple_of(layout.align_sectors());
+            if total > room {
+                break;
+            }
+            payload += pieces[end].item.sectors();
+            (sectors, summary_sectors) = (total, summary);
+            end += 1;
+        }
+        if end > first {
+            planned.push(Planned { segment, next_segment, offset, sectors, summary_sectors, first, end });
+            offset += sectors;
+            first = end;
+        }
+        if end < pieces.len() {
+            assert!(sectors > 0 || !is_fresh, "every item fits into an empty segment");
+            segment = next_segment;
+            offset = 0;
+            match state.segments.next_ready(segment, &taken) {
+                Some(ready) => next_segment = ready,
+                None => return fail(FsError::NoSpace),
+            }
+            taken.push(next_segment);
+        }
+    }
+    Ok(planned)
+}
+
+fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
+    let Plan { pieces, freed, partials } = plan;
+    let checkpoint_serial = match scope {
+        Scope::Checkpoint { .. } => Some(state.checkpoint_serial + 1),
+        _ => None,
+    };
+    let now = state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64;
+    count_usage(state, &pieces, &partials, &freed, now, scope);
+    if let Some(last) = partials.last() {
+        state.log.segment = last.segment;
+        state.log.offset = last.offset + last.sectors;
+        state.log.next_segment = last.next_segment;
+    }
+    if let Some(serial) = checkpoint_serial {
+        let kept = [state.log.segment, state.log.next_segment];
+        state.segments.note_empty(serial, &kept);
+    }
+    forget_pending(state, &pieces);
+
+    let mut transaction = Transaction { partials: Vec::new(), end_sequence: 0, checkpoint: None };
+    let count = partials.len();
+    let end_sequence = state.log.sequence + count as u64;
+    for (number, partial) in partials.iter().enumerate() {
+        let mut flags = if number == 0 { SUMMARY_FIRST } else { 0 };
+        flags |= if number + 1 == count { SUMMARY_COMMIT } else { 0 };
+        flags |= if checkpoint_serial.is_some() { SUMMARY_CHECKPOINT } else { 0 };
+        let start = state.layout.segment_start(partial.segment) + partial.offset;
+        let mut buf = Buf::zeroed((partial.sectors * SECTOR_BYTES) as usize);
+        let mut at = partial.summary_sectors;
+        let written = &pieces[partial.first..partial.end];
+        let youngest = match scope {
+            Scope::Cleaned => written.iter().map(|piece| age_of(state, piece)).max().unwrap_or(0).min(now),
+            _ => now,
+        };
+        for (index, piece) in written.iter().enumerate() {
+            let entry_at = Summary::BYTES + index * SummaryEntry::BYTES;
+            piece.item.to_entry().encode(&mut buf[entry_at..]);
+            let bytes = (at * SECTOR_BYTES) as usize;
+            let end = bytes + (piece.item.sectors() * SECTOR_BYTES) as usize;
+            let target = &mut buf[bytes..end];
+            match &piece.source {
+                Source::Record => {}
+                Source::Block(id) => lay_block(state, *id, start + at, target),
+                Source::Inodes(inodes) => lay_inodes(state, inodes, start + at, target),
+                Source::Xattr(ino) => lay_xattr(state, *ino, start + at, target),
+                Source::Checkpoint => {
+                    // The copy in the log cannot hold the checksum around itself; the copy in the slot does.
+                    let checkpoint = checkpoint_record(state, scope, 0, end_sequence);
+                    target.copy_from_slice(&checkpoint.to_block()[..target.len()]);
+                }
+            }
+            at += piece.item.sectors();
+        }
+        let summary = Summary {
+            magic: SUMMARY_MAGIC,
+            crc: 0,
+            chain: state.log.chain,
+            flags,
+            uuid: state.layout.superblock.uuid,
+            sequence: state.log.sequence,
+            durable_sequence: state.durable_sequence,
+            segment: partial.segment,
+            offset: partial.offset as u32,
+            sectors: partial.sectors as u32,
+            summary_sectors: partial.summary_sectors as u32,
+            entry_count: (partial.end - partial.first) as u32,
+            next_segment: partial.next_segment,
+            youngest,
+            ino_cursor: state.ino_cursor,
+            inode_count: state.inode_count,
+            generation: state.generation,
+            unwritten_bytes: state.unwritten_bytes,
+        };
+        summary.encode(&mut buf);
+        state.log.chain = seal_partial(&mut buf);
+        let sequence = state.log.sequence;
+        state.log.sequence += 1;
+        let data = buf.freeze();
+        state.counters.partial_segments += 1;
+        state.counters.log_bytes += data.len() as u64;
+        state.log_bytes_since_checkpoint += data.len() as u64;
+        state.in_flight_bytes += data.len() as u64;
+        state.in_flight.push(InFlight { at: start, data: data.clone(), sequence });
+        transaction.partials.push((start, data, sequence));
+    }
+    transaction.end_sequence = end_sequence;
+    if let Some(serial) = checkpoint_serial {
+        let checkpoint = checkpoint_record(state, scope, state.log.chain, end_sequence);
+        transaction.checkpoint = Some((serial, checkpoint.to_block()));
+        state.segments.dirty_blocks.clear();
+        state.orphans.dirty_blocks.clear();
+        state.log_bytes_since_checkpoint = 0;
+    }
+    state.counters.transactions += 1;
+    transaction
+}
+
+/// Brings the usage table to what it is once the transaction is written.
+fn count_usage(
+    state: &mut State,
+    pieces: &[Piece],
+    partials: &[Planned],
+    freed: &BTreeMap<SegmentNo, u64>,
+    now: i64,
+    scope: Scope,
+) {
+    let old = [state.log.segment, state.log.next_segment];
+    for &segment in &old {
+        state.segments.take(segment); // Its block of the table changes, whether or not anything in it lives.
+    }
+    for partial in partials {
+        if !old.contains(&partial.next_segment) {
+            state.segments.take(partial.next_segment);
+        }
+        for piece in &pieces[partial.first..partial.end] {
+            let live = piece.item.live_bytes();
+            if live > 0 {
+                let youngest = if scope == Scope::Cleaned { age_of(state, piece).min(now) } else { now };
+                state.segments.add_live(partial.segment, live, youngest);
+                count_kind(state, piece, live, scope);
+            }
+        }
+    }
+    for (&segment, &bytes) in freed {
+        if !state.segments.remove_live(segment, bytes) {
+            state.stopped = Some(format!("segment {segment} is said to hold less than what is freed from it"));
+        }
+    }
+}
+
+fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
+    let is_data = match &piece.source {
+        Source::Block(id) => id.key.is_data() && !State::is_internal(id.ino),
+        _ => false,
+    };
+    let cleaned = match &piece.source {
+        Source::Block(id) => state.blocks.dirty(*id).is_some_and(|dirty| dirty.cleaned),
+        _ => scope == Scope::Cleaned,
+    };
+    let counters = &mut state.counters;
+    match (cleaned, is_data) {
+        (true, _) => counters.log_cleaned_bytes += bytes,
+        (false, true) => counters.log_data_bytes += bytes,
+        (false, false) => counters.log_metadata_bytes += bytes,
+    }
+}
+
+/// When the youngest part of a piece was modified.
+fn age_of(state: &State, piece: &Piece) -> i64 {
+    let mtime = |ino: &Ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch());
+    match &piece.source {
+        Source::Block(id) => mtime(&id.ino),
+        Source::Xattr(ino) => mtime(ino),
+        Source::Inodes(inodes) => inodes.iter().map(mtime).max().unwrap_or(0),
+        Source::Record | Source::Checkpoint => 0,
+    }
+}
+
+/// What waited for this transaction waits no more.
+fn forget_pending(state: &mut State, pieces: &[Piece]) {
+    let mut counted: u64 = std::mem::take(&mut state.freed).values().sum();
+    state.records.clear();
+    for piece in pieces {
+        let Source::Inodes(inodes) = &piece.source else { continue };
+        for ino in inodes {
+            if let Some(known) = state.inodes.get_mut(ino) {
+                counted += std::mem::take(&mut known.freed).values().sum::<u64>();
+                known.holes.clear();
+            }
+        }
+    }
+    for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
+        debug_assert!(state.inodes.get(&ino).is_none_or(|known| known.freed.is_empty()));
+    }
+    state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(counted);
+}
+
+fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
+    if id.ino == USAGE_INO && id.key.is_data() {
+        if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
+            state.segments.store_block(id.key.0, bytes);
+        }
+    } else if id.ino == ORPHAN_INO
+        && id.key.is_data()
+        && let Some(bytes) = state.blocks.dirty_bytes_mut(id)
+    {
+        state.orphans.store_block(id.key.0, bytes);
+    }
+    let old = match state.pointer(id) {
+        Ok(pointer) => pointer,
+        Err(_) => unreachable!("S1: the holder of a dirty block is in memory"),
+    };
+    match state.blocks.peek(id) {
+        Some(data) => target.copy_from_slice(&data[..target.len()]),
+        None => unreachable!("a block that was collected is in memory"),
+    }
+    let pointer = Pointer::to(at, target);
+    match id.key.holder() {
+        Holder::Inode(slot) => {
+            if let Some(known) = state.inodes.get_mut(&id.ino) {
+                known.inode.set_pointer(slot, pointer);
+            }
+        }
+        Holder::Node(node, slot) => match state.blocks.dirty_bytes_mut(BlockId { ino: id.ino, key: node }) {
+            Some(bytes) => set_pointer_in_block(bytes, slot, pointer),
+            None => unreachable!("S1: the holder of a dirty block is dirty"),
+        },
+    }
+    if old == Pointer::Unwritten {
+        state.unwritten_bytes = state.unwritten_bytes.saturating_sub(BLOCK_BYTES as u64);
+    }
+    if id.key.is_data()
+        && let Some(known) = state.inodes.get_mut(&id.ino)
+    {
+        // A dirty block counts as a whole one until it is known how much of it is stored.
+        known.inode.bytes_used = known.inode.bytes_used.saturating_sub((BLOCK_BYTES - target.len()) as u64);
+    }
+    state.blocks.mark_clean(id);
+}
+
+fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) {
+    let sequence = state.log.sequence;
+    for (index, &ino) in inodes.iter().enumerate() {
+        let slot = InodeSlot::new(at + index as u64 / INODES_PER_SECTOR, index as u64 % INODES_PER_SECTOR);
+        if let Some(known) = state.inodes.get_mut(&ino) {
+            if known.xattr_dirty && known.xattr.is_none() {
+                known.inode.xattr = [0; Pointer::BYTES];
+                known.xattr_dirty = false;
+            }
+            known.inode.seal_into(&mut target[index * Inode::BYTES..(index + 1) * Inode::BYTES]);
+            known.slot = slot;
+            known.dirt = InodeDirt::Clean;
+            known.cleaned = false;
+            known.sequence = sequence;
+        }
+        state.dirty_inodes.remove(&ino);
+        state.set_imap_entry(ino, slot);
+    }
+}
+
+fn lay_xattr(state: &mut State, ino: Ino, at: Sector, target: &mut [u8]) {
+    let Some(known) = state.inodes.get_mut(&ino) else { return };
+    if let Some(data) = &known.xattr {
+        target.copy_from_slice(data);
+    }
+    Pointer::to(at, target).encode(&mut known.inode.xattr);
+    known.xattr_dirty = false;
+    state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);
+}
+
+fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: u64) -> Checkpoint {
+    let internal = |ino: Ino| {
+        let mut bytes = [0; Inode::BYTES];
+        if let Some(known) = state.inodes.get(&ino) {
+            known.inode.seal_into(&mut bytes);
+        }
+        bytes
+    };
+    Checkpoint {
+        magic: CHECKPOINT_MAGIC,
+        crc: 0,
+        flags: if scope == (Scope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 },
+        uuid: state.layout.superblock.uuid,
+        serial: state.checkpoint_serial + 1,
+        seconds: state.now.seconds,
+        nanos: state.now.nanos,
+        log_chain,
+        log_segment: state.log.segment,
+        log_offset: state.log.offset as u32,
+        reserved: 0,
+        log_sequence,
+        next_segment: state.log.next_segment,
+        ino_cursor: state.ino_cursor,
+        inode_count: state.inode_count,
+        generation: state.generation,
+        live_bytes: state.segments.live_bytes,
+        unwritten_bytes: state.unwritten_bytes,
+        imap: internal(IMAP_INO),
+        usage: internal(USAGE_INO),
+        orphans: internal(ORPHAN_INO),
+    }
+}

@@ -1,0 +1,190 @@
+//! Blocks in memory: dirty ones until they are in the log, clean ones as long as there is room.
+//!
+//! Clean blocks leave in clock order (second chance). Which block stays never changes a result, only the time
+//! it takes.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
+
+use super::format::BLOCK_BYTES;
+use super::layout::{BlockId, BlockKey};
+use super::state::State;
+use crate::device::Data;
+use crate::units::Ino;
+
+/// A block that is not in the log yet in this form.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Dirty {
+    /// Bytes by which the live data of the volume will grow when this block is written.
+    pub growth_bytes: u64,
+    /// Dirty only because the cleaner moves it; nobody changed it.
+    pub cleaned: bool,
+}
+
+struct Cached {
+    data: Data,
+    dirty: Option<Dirty>,
+    referenced: bool,
+    /// It stands in the clock, where nothing stands twice.
+    in_clock: bool,
+}
+
+fn is_data(id: BlockId) -> bool {
+    id.key.is_data() && !State::is_internal(id.ino)
+}
+
+pub(super) struct Blocks {
+    blocks: BTreeMap<BlockId, Cached>,
+    dirty: BTreeSet<BlockId>,
+    /// How many of the dirty blocks are data of users' files and directories.
+    dirty_data: u64,
+    clock: VecDeque<BlockId>,
+    clean_max: usize,
+    /// Sum of `growth_bytes` over the dirty blocks.
+    pub growth_bytes: u64,
+}
+
+impl Blocks {
+    /// Keeps up to `clean_bytes_max` of clean blocks, besides every dirty one.
+    pub(super) fn new(clean_bytes_max: u64) -> Blocks {
+        let clean_max = (clean_bytes_max as usize / BLOCK_BYTES).max(64);
+        Blocks {
+            blocks: BTreeMap::new(),
+            dirty: BTreeSet::new(),
+            dirty_data: 0,
+            clock: VecDeque::new(),
+            clean_max,
+            growth_bytes: 0,
+        }
+    }
+
+    pub(super) fn get(&mut self, id: BlockId) -> Option<&Data> {
+        let cached = self.blocks.get_mut(&id)?;
+        cached.referenced = true;
+        Some(&cached.data)
+    }
+
+    /// As [`Blocks::get`], without counting as a use.
+    pub(super) fn peek(&self, id: BlockId) -> Option<&Data> {
+        self.blocks.get(&id).map(|cached| &cached.data)
+    }
+
+    pub(super) fn dirty(&self, id: BlockId) -> Option<Dirty> {
+        self.blocks.get(&id)?.dirty
+    }
+
+    /// Adds a block just read. A block that is there already is newer, and stays.
+    pub(super) fn insert_clean(&mut self, id: BlockId, data: Data) {
+        debug_assert_eq!(data.len(), BLOCK_BYTES);
+        if let btree_map::Entry::Vacant(vacant) = self.blocks.entry(id) {
+            vacant.insert(Cached { data, dirty: None, referenced: false, in_clock: true });
+            self.clock.push_back(id);
+            self.evict();
+        }
+    }
+
+    pub(super) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
+        debug_assert_eq!(data.len(), BLOCK_BYTES);
+        self.growth_bytes += dirty.growth_bytes;
+        let new = Cached { data, dirty: Some(dirty), referenced: true, in_clock: false };
+        match self.blocks.entry(id) {
+            btree_map::Entry::Vacant(vacant) => {
+                vacant.insert(new);
+            }
+            btree_map::Entry::Occupied(mut occupied) => {
+                let in_clock = occupied.get().in_clock;
+                let old = occupied.insert(Cached { in_clock, ..new });
+                self.growth_bytes -= old.dirty.map_or(0, |dirty| dirty.growth_bytes);
+            }
+        }
+        if self.dirty.insert(id) {
+            self.dirty_data += u64::from(is_data(id));
+        }
+    }
+
+    fn remove_dirty(&mut self, id: BlockId) {
+        if self.dirty.remove(&id) {
+            self.dirty_data -= u64::from(is_data(id));
+        }
+    }
+
+    /// Bytes of a dirty block, to change them in place.
+    pub(super) fn dirty_bytes_mut(&mut self, id: BlockId) -> Option<&mut [u8]> {
+        let cached = self.blocks.get_mut(&id)?;
+        cached.dirty.is_some().then(|| cached.data.make_mut())
+    }
+
+    /// The block has been put into the log.
+    pub(super) fn mark_clean(&mut self, id: BlockId) {
+        if let Some(cached) = self.blocks.get_mut(&id)
+            && let Some(dirty) = cached.dirty.take()
+        {
+            self.growth_bytes -= dirty.growth_bytes;
+            if !std::mem::replace(&mut cached.in_clock, true) {
+                self.clock.push_back(id);
+            }
+            self.remove_dirty(id);
+            self.evict();
+        }
+    }
+
+    pub(super) fn remove(&mut self, id: BlockId) {
+        if let Some(cached) = self.blocks.remove(&id)
+            && let Some(dirty) = cached.dirty
+        {
+            self.growth_bytes -= dirty.growth_bytes;
+            self.remove_dirty(id);
+        }
+    }
+
+    /// Forgets every block of `ino`, dirty ones too: the file is gone.
+    pub(super) fn remove_file(&mut self, ino: Ino) {
+        let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
+        let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).collect();
+        ids.into_iter().for_each(|id| self.remove(id));
+    }
+
+    /// Dirty blocks of `ino`, data first, then indirect blocks by tree and level.
+    pub(super) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = BlockId> + '_ {
+        let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
+        self.dirty.range(all).copied()
+    }
+
+    pub(super) fn dirty_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
+        self.dirty.iter().copied()
+    }
+
+    pub(super) fn dirty_data_count(&self) -> u64 {
+        self.dirty_data
+    }
+
+    pub(super) fn dirty_count(&self) -> u64 {
+        self.dirty.len() as u64
+    }
+
+    /// Forgets every clean block but those of `keep`.
+    pub(super) fn drop_clean(&mut self, keep: impl Fn(Ino) -> bool) {
+        self.blocks.retain(|id, cached| cached.dirty.is_some() || keep(id.ino));
+        let blocks = &self.blocks;
+        self.clock.retain(|id| blocks.contains_key(id));
+    }
+
+    fn evict(&mut self) {
+        let mut turns = self.clock.len() * 2;
+        while self.blocks.len() - self.dirty.len() > self.clean_max && turns > 0 {
+            turns -= 1;
+            let Some(id) = self.clock.pop_front() else { return };
+            match self.blocks.get_mut(&id) {
+                None => {}
+                // It comes back to the clock when it is clean.
+                Some(cached) if cached.dirty.is_some() => cached.in_clock = false,
+                Some(cached) if cached.referenced => {
+                    cached.referenced = false;
+                    self.clock.push_back(id);
+                }
+                Some(_) => {
+                    self.blocks.remove(&id);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,623 @@
+//! A change: what one operation does to the volume, put together aside and then applied in one step.
+//!
+//! Reading through a change sees the volume as the change leaves it. Until [`Change::commit`] accepts it, the
+//! volume is as it was, so an operation can stop anywhere (because something is not in memory, a name exists,
+//! space is short) and nothing has to be undone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cache::Dirty;
+use super::format::*;
+use super::layout::*;
+use super::state::*;
+use crate::device::Data;
+use crate::fs::{FileKind, FsError, NewNode};
+use crate::units::{Ino, SECTOR_BYTES, WallTime};
+
+/// How deep a change may reach into the reserves.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Privilege {
+    /// Waits for the cleaner rather than take segments that it needs.
+    Ordinary,
+    /// Makes room in the end, so it may use what the cleaner could.
+    Release,
+    /// The cleaner, and recovery.
+    Internal,
+}
+
+struct InodeChange {
+    inode: Inode,
+    dirt: InodeDirt,
+    holes: Vec<Item>,
+    freed: Vec<Pointer>,
+    /// New attributes: their bytes, padded to sectors, or none.
+    xattr: Option<Option<Data>>,
+    reclaiming: Option<bool>,
+}
+
+pub(super) struct Change<'a> {
+    pub state: &'a mut State,
+    blocks: BTreeMap<BlockId, Data>,
+    removed: BTreeSet<BlockId>,
+    inodes: BTreeMap<Ino, InodeChange>,
+    /// Inodes that exist no more.
+    freed_inodes: Vec<Ino>,
+    new_inodes: Vec<Ino>,
+    orphans: Vec<(Ino, bool)>,
+    ino_cursor: Option<u64>,
+    unwritten_delta: i64,
+}
+
+impl<'a> Change<'a> {
+    pub(super) fn new(state: &'a mut State) -> Change<'a> {
+        Change {
+            state,
+            blocks: BTreeMap::new(),
+            removed: BTreeSet::new(),
+            inodes: BTreeMap::new(),
+            freed_inodes: Vec::new(),
+            new_inodes: Vec::new(),
+            orphans: Vec::new(),
+            ino_cursor: None,
+            unwritten_delta: 0,
+        }
+    }
+
+    pub(super) fn now(&self) -> WallTime {
+        self.state.now
+    }
+
+    pub(super) fn inode(&mut self, ino: Ino) -> Step<&Inode> {
+        if self.freed_inodes.contains(&ino) {
+            return fail(FsError::Stale);
+        }
+        if let Some(change) = self.inodes.get(&ino) {
+            return Ok(&change.inode);
+        }
+        Ok(&self.state.inode(ino)?.inode)
+    }
+
+    /// The inode for changing; it will be written with the next transaction that wants `dirt`.
+    pub(super) fn inode_mut(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut Inode> {
+        Ok(&mut self.change_of(ino, dirt)?.inode)
+    }
+
+    fn change_of(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut InodeChange> {
+        if !self.inodes.contains_key(&ino) {
+            let inode = *self.inode(ino)?;
+            if !State::is_internal(ino) {
+                self.touch(imap_place(ino).0)?; // S1
+            }
+            self.insert_inode(inode);
+        }
+        match self.inodes.get_mut(&ino) {
+            Some(change) => {
+                change.dirt = change.dirt.max(dirt);
+                Ok(change)
+            }
+            None => unreachable!("it was just put there"),
+        }
+    }
+
+    fn insert_inode(&mut self, inode: Inode) {
+        let (dirt, holes, freed) = (InodeDirt::Clean, Vec::new(), Vec::new());
+        let change = InodeChange { inode, dirt, holes, freed, xattr: None, reclaiming: None };
+        self.inodes.insert(Ino(inode.ino), change);
+    }
+
+    /// Where a block is in the log, as the change leaves it.
+    pub(super) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
+        let pointer = match id.key.holder() {
+            Holder::Inode(slot) => self.inode(id.ino)?.pointer(slot),
+            Holder::Node(node, slot) => {
+                let node = BlockId { ino: id.ino, key: node };
+                match self.block(node)? {
+                    None => Some(Pointer::Hole),
+                    Some(block) => pointer_in_block(&block, slot),
+                }
+            }
+        };
+        self.state.check_pointer(id, pointer)
+    }
+
+    /// A block; `None` where it reads as zeroes and has no bytes.
+    pub(super) fn block(&mut self, id: BlockId) -> Step<Option<Data>> {
+        if let Some(data) = self.blocks.get(&id) {
+            return Ok(Some(data.clone()));
+        }
+        if !self.removed.contains(&id)
+            && let Some(data) = self.state.blocks.get(id)
+        {
+            return Ok(Some(data.clone()));
+        }
+        match self.pointer(id)? {
+            Pointer::Mapped { .. } => Err(Stop::Load(Load::Block(id))),
+            _ => Ok(None),
+        }
+    }
+
+    /// True when the block has bytes of its own, in memory or in the log. Needs only what is above it.
+    pub(super) fn block_exists(&mut self, id: BlockId) -> Step<bool> {
+        if self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some()) {
+            return Ok(true);
+        }
+        Ok(self.pointer(id)?.is_mapped())
+    }
+
+    /// Makes the block dirty, and with it everything that writing it will need (S1).
+    pub(super) fn touch(&mut self, id: BlockId) -> Step<()> {
+        if self.blocks.contains_key(&id) {
+            return Ok(());
+        }
+        let data = self.block(id)?.unwrap_or_else(|| Data::zeroes(BLOCK_BYTES));
+        self.touch_holder(id)?;
+        self.blocks.insert(id, data);
+        Ok(())
+    }
+
+    fn touch_holder(&mut self, id: BlockId) -> Step<()> {
+        match id.key.holder() {
+            Holder::Inode(_) => self.change_of(id.ino, InodeDirt::Own).map(drop),
+            Holder::Node(node, _) => self.touch(BlockId { ino: id.ino, key: node }),
+        }
+    }
+
+    /// The block's bytes for changing. A hole becomes a block of zeroes.
+    pub(super) fn block_mut(&mut self, id: BlockId) -> Step<&mut [u8]> {
+        self.touch(id)?;
+        match self.blocks.get_mut(&id) {
+            Some(data) => Ok(data.make_mut()),
+            None => unreachable!("it was just touched"),
+        }
+    }
+
+    /// Replaces the whole block, whatever it was.
+    pub(super) fn replace_block(&mut self, id: BlockId, data: Data) -> Step<()> {
+        self.touch_holder(id)?;
+        // The pointer says how much the volume grows, so it must be in memory; touching the holder did that.
+        self.blocks.insert(id, data);
+        Ok(())
+    }
+
+    pub(super) fn set_pointer(&mut self, id: BlockId, pointer: Pointer) -> Step<()> {
+        match id.key.holder() {
+            Holder::Inode(slot) => self.inode_mut(id.ino, InodeDirt::Own)?.set_pointer(slot, pointer),
+            Holder::Node(node, slot) => {
+                set_pointer_in_block(self.block_mut(BlockId { ino: id.ino, key: node })?, slot, pointer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops a block, its bytes in memory and its place in the log. Returns false when there was nothing.
+    ///
+    /// Only data blocks count towards the file's used bytes and leave a record for roll-forward; indirect blocks
+    /// are rebuilt from those records.
+    pub(super) fn unmap(&mut self, id: BlockId) -> Step<bool> {
+        let pointer = self.pointer(id)?;
+        let in_memory =
+            self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some());
+        if pointer == Pointer::Hole && !in_memory {
+            return Ok(false);
+        }
+        let dirty = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
+        if pointer != Pointer::Hole {
+            self.set_pointer(id, Pointer::Hole)?;
+        }
+        let change = self.change_of(id.ino, InodeDirt::Own)?;
+        if pointer.is_mapped() {
+            change.freed.push(pointer);
+        }
+        if id.key.is_data() {
+            // The growth of a block that only this change made dirty has not been counted yet.
+            let growth = dirty.map_or(0, |dirty| dirty.growth_bytes);
+            change.inode.bytes_used = change.inode.bytes_used.saturating_sub(pointer.used_bytes() + growth);
+            add_hole(&mut change.holes, Item::Unmapped { ino: id.ino, first: id.key.0, count: 1 });
+        }
+        if pointer == Pointer::Unwritten {
+            self.unwritten_delta -= BLOCK_BYTES as i64;
+        }
+        self.blocks.remove(&id);
+        self.removed.insert(id);
+        Ok(true)
+    }
+
+    /// Sets space aside for a data block where there is a hole. Returns false when there was something.
+    pub(super) fn reserve(&mut self, id: BlockId) -> Step<bool> {
+        if self.pointer(id)? != Pointer::Hole || self.block_exists(id)? {
+            return Ok(false);
+        }
+        self.set_pointer(id, Pointer::Unwritten)?;
+        let change = self.change_of(id.ino, InodeDirt::Own)?;
+        change.inode.bytes_used += BLOCK_BYTES as u64;
+        add_hole(&mut change.holes, Item::Reserved { ino: id.ino, first: id.key.0, count: 1 });
+        self.unwritten_delta += BLOCK_BYTES as i64;
+        Ok(true)
+    }
+
+    pub(super) fn set_reclaiming(&mut self, ino: Ino, reclaiming: bool) -> Step<()> {
+        self.change_of(ino, InodeDirt::Own)?.reclaiming = Some(reclaiming);
+        Ok(())
+    }
+
+    /// The stored attributes, padded to sectors.
+    pub(super) fn xattr(&mut self, ino: Ino) -> Step<Option<Data>> {
+        if let Some(InodeChange { xattr: Some(new), .. }) = self.inodes.get(&ino) {
+            return Ok(new.clone());
+        }
+        let inode = self.state.inode(ino)?;
+        if inode.xattr.is_some() {
+            return Ok(inode.xattr.clone());
+        }
+        match inode.inode.xattr_pointer() {
+            Some(Pointer::Hole) => Ok(None),
+            Some(Pointer::Mapped { .. }) => Err(Stop::Load(Load::Xattr(ino))),
+            _ => fail(FsError::corrupt("inode", ino, "its pointer to extended attributes makes no sense")),
+        }
+    }
+
+    /// Replaces the stored attributes; `data` is padded to sectors.
+    pub(super) fn set_xattr(&mut self, ino: Ino, data: Option<Data>) -> Step<()> {
+        self.xattr(ino)?; // Its old place must be known to be freed.
+        self.change_of(ino, InodeDirt::Own)?.xattr = Some(data);
+        Ok(())
+    }
+
+    /// A free inode number, near the one given out last.
+    fn find_free_ino(&mut self) -> Step<Ino> {
+        let end = self.state.layout.ino_end();
+        let mut number = self.ino_cursor.unwrap_or(self.state.ino_cursor);
+        // Every number is looked at once; the two ends of the circle meet in between.
+        for _ in FIRST_FREE_INO..=end {
+            if !(FIRST_FREE_INO..end).contains(&number) {
+                number = FIRST_FREE_INO;
+            }
+            let ino = Ino(number);
+            number += 1;
+            let taken = self.inodes.contains_key(&ino) || self.state.inodes.contains_key(&ino);
+            if !taken && self.imap_entry(ino)?.is_none() && !self.state.in_use(ino) {
+                self.ino_cursor = Some(number);
+                return Ok(ino);
+            }
+        }
+        fail(FsError::NoSpace)
+    }
+
+    /// The map's entry as it was before this change, which alters none.
+    fn imap_entry(&mut self, ino: Ino) -> Step<InodeSlot> {
+        self.state.imap_entry(ino)
+    }
+
+    /// Makes an inode without a name and without links.
+    pub(super) fn make_inode(&mut self, kind: FileKind, parent: &Inode, new: NewNode) -> Step<Ino> {
+        let ino = self.find_free_ino()?;
+        let inode = self.blank_inode(ino, kind, parent, new);
+        self.touch(imap_place(ino).0)?; // S1
+        self.insert_inode(inode);
+        self.new_inodes.push(ino);
+        self.inode_mut(ino, InodeDirt::Namespace)?;
+        Ok(ino)
+    }
+
+    /// A new inode in the directory `parent`, from which a set-group-id bit is inherited.
+    fn blank_inode(&self, ino: Ino, kind: FileKind, parent: &Inode, new: NewNode) -> Inode {
+        const SET_GID: u16 = 0o2000;
+        let inherits = parent.mode & SET_GID != 0;
+        let mut permissions = new.permissions & 0o7777;
+        if inherits && kind == FileKind::Directory {
+            permissions |= SET_GID;
+        }
+        let generation = self.state.generation + self.new_inodes.len() as u64 + 1;
+        let mut inode = Inode {
+            magic: INODE_MAGIC,
+            crc: 0,
+            ino: ino.0,
+            generation: generation as u32,
+            mode: kind.mode_bits() as u16 | permissions,
+            flags: 0,
+            links: 0,
+            uid: new.uid,
+            gid: if inherits { parent.gid } else { new.gid },
+            special: 0,
+            size: 0,
+            bytes_used: 0,
+            atime_seconds: 0,
+            atime_nanos: 0,
+            mtime_seconds: 0,
+            mtime_nanos: 0,
+            ctime_seconds: 0,
+            ctime_nanos: 0,
+            btime_seconds: 0,
+            btime_nanos: 0,
+            parent: if kind == FileKind::Directory { parent.ino } else { 0 },
+            xattr: [0; _],
+            map: [0; _],
+        };
+        let now = self.now();
+        inode.set_atime(now);
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        inode.set_btime(now);
+        inode
+    }
+
+    /// Makes the root directory of a new volume.
+    pub(super) fn make_root(&mut self, options: &super::MkfsOptions) -> Step<()> {
+        let mut none = Inode::decode(&[0; Inode::BYTES]).unwrap_or_else(|| unreachable!("the size is right"));
+        none.ino = Ino::ROOT.0;
+        let (permissions, uid, gid) = (options.permissions, options.uid, options.gid);
+        let inode = self.blank_inode(Ino::ROOT, FileKind::Directory, &none, NewNode { permissions, uid, gid });
+        self.touch(imap_place(Ino::ROOT).0)?; // S1
+        self.insert_inode(Inode { links: 2, ..inode });
+        self.new_inodes.push(Ino::ROOT);
+        self.inode_mut(Ino::ROOT, InodeDirt::Namespace)?;
+        Ok(())
+    }
+
+    /// Removes an inode whose blocks have all been unmapped.
+    pub(super) fn free_inode(&mut self, ino: Ino) -> Step<()> {
+        self.set_xattr(ino, None)?;
+        self.freed_inodes.push(ino);
+        if self.state.orphans.contains(ino) || self.orphans.contains(&(ino, true)) {
+            self.orphans.push((ino, false));
+        }
+        Ok(())
+    }
+
+    /// Puts the inode on the list of those to be freed after a crash.
+    pub(super) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
+        self.inode_mut(ino, InodeDirt::Namespace)?;
+        self.orphans.push((ino, true));
+        Ok(())
+    }
+
+    pub(super) fn remove_orphan(&mut self, ino: Ino) -> Step<()> {
+        self.inode_mut(ino, InodeDirt::Namespace)?;
+        self.orphans.push((ino, false));
+        Ok(())
+    }
+
+    /// Bytes by which live data will grow when `id` is written, and whether only the cleaner made it dirty.
+    fn dirt_of(&mut self, id: BlockId, privilege: Privilege) -> Step<Dirty> {
+        let cleaned = privilege == Privilege::Internal;
+        if !self.removed.contains(&id)
+            && let Some(dirty) = self.state.blocks.dirty(id)
+        {
+            return Ok(Dirty { growth_bytes: dirty.growth_bytes, cleaned: dirty.cleaned && cleaned });
+        }
+        let growth_bytes = match self.pointer(id)? {
+            Pointer::Hole => BLOCK_BYTES as u64,
+            Pointer::Unwritten => 0,
+            mapped @ Pointer::Mapped { .. } => BLOCK_BYTES as u64 - mapped.live_bytes(),
+        };
+        Ok(Dirty { growth_bytes, cleaned })
+    }
+
+    /// Accepts the change: from here on it is part of the volume.
+    ///
+    /// # Errors
+    /// `Fail(NoSpace)` when the volume is full, `Fail(ReadOnly | Stopped)`, and the waits of [`Wait`]. Nothing
+    /// has changed then.
+    pub(super) fn commit(mut self, privilege: Privilege) -> Step<()> {
+        if self.blocks.is_empty() && self.inodes.is_empty() && self.freed_inodes.is_empty() {
+            return Ok(());
+        }
+        if let Some(error) = &self.state.stopped {
+            return fail(FsError::Stopped(error.clone()));
+        }
+        if self.state.read_only && privilege != Privilege::Internal {
+            return fail(FsError::ReadOnly);
+        }
+        let ids: Vec<BlockId> = self.blocks.keys().copied().collect();
+        let mut dirt = BTreeMap::new();
+        let mut growth = 0i64;
+        for id in ids {
+            if self.freed_inodes.contains(&id.ino) {
+                continue;
+            }
+            let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
+            let new = self.dirt_of(id, privilege)?;
+            if known.is_none() {
+                growth += new.growth_bytes as i64;
+                if id.key.is_data() && !State::is_internal(id.ino) {
+                    self.change_of(id.ino, InodeDirt::Own)?.inode.bytes_used += new.growth_bytes;
+                }
+            }
+            dirt.insert(id, new);
+        }
+        for id in &self.removed {
+            growth -= self.state.blocks.dirty(*id).map_or(0, |dirty| dirty.growth_bytes as i64);
+        }
+        growth += self.unwritten_delta + (self.new_inodes.len() * Inode::BYTES) as i64;
+        growth += self.prepare_xattrs()?;
+        self.check_room(growth, dirt.len(), privilege)?;
+        self.apply(dirt, privilege);
+        Ok(())
+    }
+
+    /// Accounts for new extended attributes. Returns the growth of live bytes.
+    fn prepare_xattrs(&mut self) -> Step<i64> {
+        let mut growth = 0;
+        for (&ino, change) in &mut self.inodes {
+            let Some(new) = &change.xattr else { continue };
+            let old = change.inode.xattr_pointer().unwrap_or_default();
+            let (pending, pending_growth) = match self.state.inodes.get(&ino) {
+                Some(known) if known.xattr_dirty => {
+                    (known.xattr.as_ref().map_or(0, |data| data.len() as u64), known.xattr_growth)
+                }
+                _ => (old.live_bytes(), 0),
+            };
+            let bytes = new.as_ref().map_or(0, |data| data.len() as u64);
+            change.inode.bytes_used = (change.inode.bytes_used + bytes).saturating_sub(pending);
+            growth += bytes.saturating_sub(old.live_bytes()) as i64 - pending_growth as i64;
+        }
+        Ok(growth)
+    }
+
+    fn check_room(&mut self, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
+        let state = &*self.state;
+        if privilege == Privilege::Internal {
+            return Ok(());
+        }
+        if growth > 0 && privilege == Privilege::Ordinary {
+            let used = state.used_bytes() + growth as u64 + PENDING_MARGIN_BYTES;
+            if used > state.layout.capacity_bytes() {
+                // Blocks already unmapped count as used until a transaction says that they are free.
+                return if state.freed_pending_bytes > 0 {
+                    Err(Stop::Wait(Wait::WriteBack))
+                } else {
+                    fail(FsError::NoSpace)
+                };
+            }
+        }
+        let dirty = state.dirty_bytes().max(state.deferred_bytes());
+        if privilege == Privilege::Ordinary && dirty > state.options.dirty_bytes_max {
+            return Err(Stop::Wait(Wait::WriteBack));
+        }
+        let need = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
+        let need_segments = need.div_ceil(state.layout.segment_bytes());
+        let kept = match privilege {
+            Privilege::Ordinary => state.options.cleaner_segments,
+            _ => 1,
+        };
+        let (ready, clean) = (state.segments.ready.len() as u64, state.segments.clean.len() as u64);
+        if ready >= need_segments + kept {
+            Ok(())
+        } else if ready + clean >= need_segments + kept {
+            Err(Stop::Wait(Wait::Provision))
+        } else {
+            Err(Stop::Wait(Wait::Clean))
+        }
+    }
+
+    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, privilege: Privilege) {
+        let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor, unwritten_delta } =
+            self;
+        for id in removed {
+            state.blocks.remove(id);
+        }
+        for (id, data) in blocks {
+            if let Some(&dirty) = dirt.get(&id) {
+                state.blocks.insert_dirty(id, data, dirty);
+            }
+        }
+        state.generation += new_inodes.len() as u64;
+        state.inode_count += new_inodes.len() as u64;
+        state.unwritten_bytes = state.unwritten_bytes.checked_add_signed(unwritten_delta).unwrap_or(0);
+        if let Some(cursor) = ino_cursor {
+            state.ino_cursor = cursor;
+        }
+        for (ino, change) in inodes {
+            apply_inode(state, ino, change, privilege);
+        }
+        for (ino, add) in orphans {
+            if add && state.orphans.add(ino) {
+                state.records.push(Item::OrphanAdded { ino });
+            } else if !add && state.orphans.remove(ino) {
+                state.records.push(Item::OrphanRemoved { ino });
+            }
+        }
+        for ino in freed_inodes {
+            forget_inode(state, ino);
+        }
+    }
+}
+
+/// Room that the last operations before `NoSpace` leave, so that a file system that says it is full can still
+/// write the indirect blocks and directory blocks that small changes need.
+const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
+
+fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Privilege) {
+    let InodeChange { inode, dirt, holes, freed, xattr, reclaiming } = change;
+    if !state.inodes.contains_key(&ino) {
+        state.adopt_inode(ino, InodeMem::new(inode, InodeSlot::NONE));
+    }
+    let Some(known) = state.inodes.get_mut(&ino) else { return };
+    known.inode = inode;
+    if !State::is_internal(ino) {
+        known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
+        known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
+        state.dirty_inodes.insert(ino);
+    }
+    for hole in holes {
+        add_hole(&mut known.holes, hole);
+    }
+    for pointer in freed {
+        if let Pointer::Mapped { at, .. } = pointer
+            && let Some(segment) = state.layout.segment_of(at)
+        {
+            *known.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+            state.freed_pending_bytes += pointer.live_bytes();
+        }
+    }
+    if let Some(reclaiming) = reclaiming {
+        known.reclaiming = reclaiming;
+    }
+    if let Some(new) = xattr {
+        let old = known.inode.xattr_pointer().unwrap_or_default();
+        state.xattr_growth_bytes -= known.xattr_growth;
+        let bytes = new.as_ref().map_or(0, |data| data.len() as u64);
+        known.xattr_growth = bytes.saturating_sub(old.live_bytes());
+        state.xattr_growth_bytes += known.xattr_growth;
+        known.xattr = new;
+        known.xattr_dirty = true;
+    }
+}
+
+/// Takes an inode that exists no more out of memory, and leaves the records that tell the log.
+fn forget_inode(state: &mut State, ino: Ino) {
+    let Some(known) = state.inodes.remove(&ino) else { return };
+    state.dirty_inodes.remove(&ino);
+    state.blocks.remove_file(ino);
+    state.xattr_growth_bytes -= known.xattr_growth;
+    for (segment, bytes) in known.freed {
+        *state.freed.entry(segment).or_insert(0) += bytes;
+    }
+    for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
+        if let Pointer::Mapped { at, .. } = pointer
+            && let Some(segment) = state.layout.segment_of(at)
+        {
+            *state.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+            state.freed_pending_bytes += pointer.live_bytes();
+        }
+    }
+    if !known.slot.is_none() {
+        if let Some(segment) = state.layout.segment_of(known.slot.sector()) {
+            *state.freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
+            state.freed_pending_bytes += Inode::BYTES as u64;
+        }
+        state.set_imap_entry(ino, InodeSlot::NONE);
+        state.records.push(Item::InodeFreed { ino });
+    }
+    state.inode_count -= 1;
+    state.leaf_depth.remove(&ino);
+    state.read_ahead.remove(&ino);
+}
+
+/// Adds a record to `holes`, joined to the last one where it goes on from there, in either direction.
+fn add_hole(holes: &mut Vec<Item>, new: Item) {
+    let joined = match (holes.last(), new) {
+        (Some(&Item::Unmapped { ino, first, count }), Item::Unmapped { first: at, count: more, .. }) => {
+            join(first, count, at, more).map(|(first, count)| Item::Unmapped { ino, first, count })
+        }
+        (Some(&Item::Reserved { ino, first, count }), Item::Reserved { first: at, count: more, .. }) => {
+            join(first, count, at, more).map(|(first, count)| Item::Reserved { ino, first, count })
+        }
+        _ => None,
+    };
+    match (joined, holes.last_mut()) {
+        (Some(joined), Some(last)) => *last = joined,
+        _ => holes.push(new),
+    }
+}
+
+fn join(first: u64, count: u32, at: u64, more: u32) -> Option<(u64, u32)> {
+    let total = count.checked_add(more)?;
+    if first + u64::from(count) == at {
+        Some((first, total))
+    } else if at + u64::from(more) == first {
+        Some((at, total))
+    } else {
+        None
+    }
+}

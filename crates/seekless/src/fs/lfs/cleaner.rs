@@ -1,0 +1,363 @@
+//! The cleaner: empties segments that hold little, so that the log always has somewhere to go.
+//!
+//! Paper: [ro92 §3.3–§3.6].
+//!
+//! What is alive in a segment becomes dirty again, as if somebody had written it, and so moves to the end of the
+//! log. Then a checkpoint makes the old places worthless, and a second one lets go of them.
+//!
+//! Invariants
+//!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
+//!   C2  Cleaning moves blocks; it never changes what a read returns.
+//!   C3  A pass reads no more than what fits, moved, into the clean segments, with room for its checkpoint.
+
+use std::rc::Rc;
+
+use super::assemble::Scope;
+use super::change::{Change, Privilege};
+use super::format::*;
+use super::layout::*;
+use super::state::*;
+use super::{CleanerPolicy, Lfs, log};
+use crate::device::Buf;
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, Nanos, SECTOR_BYTES};
+
+/// Live bytes that one pass moves at most; they are all in memory.
+const PASS_BYTES_MAX: u64 = 32 << 20;
+
+/// What a pass came to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Pass {
+    /// Clean bytes before and after.
+    before: u64,
+    after: u64,
+}
+
+impl Lfs {
+    /// Bytes that the log could still take: what counts as progress, since a pass may win less than a segment.
+    fn clean_bytes(&self) -> u64 {
+        let clean = self.clean_segments();
+        let state = self.state.borrow();
+        clean * state.layout.segment_bytes() + (state.layout.segment_sectors() - state.log.offset) * SECTOR_BYTES
+    }
+
+    /// Segments that the log could go on in.
+    pub(super) fn clean_segments(&self) -> u64 {
+        let state = self.state.borrow();
+        (state.segments.ready.len() + state.segments.clean.len()) as u64
+    }
+
+    /// Cleans in the background until there is enough again.
+    pub(super) async fn clean_if_short(self: &Rc<Self>) {
+        loop {
+            let short = self.clean_segments() < self.low_water();
+            // Whoever needs the space will be told of any error.
+            match short {
+                true => match self.clean_pass().await {
+                    Ok(pass) if pass.after > pass.before => {}
+                    _ => return,
+                },
+                false => return,
+            }
+        }
+    }
+
+    /// Below this many clean segments the cleaner works.
+    fn low_water(&self) -> u64 {
+        let state = self.state.borrow();
+        let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
+        state.options.cleaner_segments + 2 * dirty + 3
+    }
+
+    /// Makes room for an operation that found too few clean segments.
+    ///
+    /// # Errors
+    /// `NoSpace` when cleaning makes none.
+    pub(super) async fn wait_for_clean(&self) -> FsResult<()> {
+        let before = self.clean_bytes();
+        for _ in 0..PASSES_WITHOUT_GAIN_MAX {
+            let pass = self.this().clean_pass().await?;
+            // Another task's pass may have made the room.
+            if pass.after > before.min(pass.before) {
+                return Ok(());
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Packs what is alive together because the storage below is full: segments won stay allocated below.
+    pub(super) async fn clean_for_room(&self) -> FsResult<()> {
+        let ready = |lfs: &Lfs| lfs.state.borrow().segments.ready.len();
+        let before = ready(self);
+        for _ in 0..PASSES_WITHOUT_GAIN_MAX {
+            Box::pin(self.this().clean_pass()).await?;
+            if ready(self) > before {
+                return Ok(());
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Cleans while nobody asks for anything. Returns true when it is worth going on.
+    pub(super) async fn clean_idle(&self, until: Nanos) -> FsResult<bool> {
+        loop {
+            {
+                let state = self.state.borrow();
+                let free = state.layout.capacity_bytes().saturating_sub(state.used_bytes());
+                let possible = free / state.layout.segment_bytes();
+                let enough = self.clean_segments() * 10 >= possible * 9; // [se93]: 90 % of what is possible
+                let best = victims(&state, CleanerPolicy::Greedy).first().copied();
+                let gain = best.is_some_and(|segment| {
+                    state.segments.get(segment).live_bytes * 4 <= state.layout.segment_bytes() * 3
+                });
+                if enough || !gain || state.stopped.is_some() {
+                    return Ok(false);
+                }
+            }
+            let pass = self.this().clean_pass().await?;
+            if pass.after <= pass.before {
+                return Ok(false);
+            }
+            if self.rt.now() >= until {
+                return Ok(true);
+            }
+        }
+    }
+
+    /// One pass: reads victims, moves what is alive, and checkpoints.
+    async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
+        let _pass = self.cleaner_gate.enter().await;
+        let before = self.clean_bytes();
+        // What has become empty by itself costs nothing but the checkpoints below.
+        if self.state.borrow().segments.empty.is_empty() {
+            self.move_live().await?;
+        }
+        self.submit_loading(Scope::Cleaned).await?;
+        for _ in 0..2 {
+            self.checkpoint(false).await?;
+            if self.state.borrow().segments.empty.is_empty() {
+                break;
+            }
+        }
+        self.state.borrow_mut().counters.cleaner_passes += 1;
+        Ok(Pass { before, after: self.clean_bytes() })
+    }
+
+    /// Makes dirty what is alive in the best victims, within C3.
+    async fn move_live(self: &Rc<Self>) -> FsResult<()> {
+        let (victims, segment_bytes) = {
+            let state = self.state.borrow();
+            let policy = if self.clean_segments() < state.options.cleaner_segments + 3 {
+                CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
+            } else {
+                state.options.cleaner
+            };
+            (victims(&state, policy), state.layout.segment_bytes())
+        };
+        // It writes little more than the blocks of the usage table that the first one changed.
+        let second_checkpoint = (self.state.borrow().segments.table_blocks() + 2) * BLOCK_BYTES as u64;
+        let mut moved = 0;
+        for victim in victims {
+            let fits = {
+                let state = self.state.borrow();
+                let live = state.segments.get(victim).live_bytes;
+                let ready = state.segments.ready.len() as u64;
+                // Each moved block may make an indirect block or a block of the inode map dirty: one each, at most,
+                // and no more than there are.
+                let indirect = state.segments.live_bytes / POINTERS_PER_BLOCK as u64;
+                let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
+                let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
+                let need = state.log_need_bytes() + live + above + second_checkpoint;
+                moved + live <= PASS_BYTES_MAX && need <= ready.saturating_sub(1) * segment_bytes
+            };
+            if !fits {
+                break;
+            }
+            moved += self.state.borrow().segments.get(victim).live_bytes;
+            self.move_segment(victim).await?;
+        }
+        Ok(())
+    }
+
+    async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
+        let layout = self.state.borrow().layout;
+        let bytes = log::read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        {
+            let mut state = self.state.borrow_mut();
+            state.counters.cleaner_segments_read += 1;
+            state.counters.cleaner_read_bytes += bytes.len() as u64;
+        }
+        for partial in partials_in(&layout, segment, &bytes) {
+            let mut at = partial.start + u64::from(partial.summary.summary_sectors);
+            for item in partial.items {
+                let offset = ((at - layout.segment_start(segment)) * SECTOR_BYTES) as usize;
+                let end = offset + (item.sectors() * SECTOR_BYTES) as usize;
+                let payload = &bytes[offset..end];
+                match item {
+                    Item::Block { ino, key, .. } => self.move_block(ino, BlockKey(key), at, payload).await?,
+                    Item::Inodes { count, .. } => self.move_inodes(count, at, payload).await?,
+                    Item::Xattr { ino, .. } => self.move_xattr(ino, at, payload).await?,
+                    _ => {}
+                }
+                at = at + item.sectors();
+            }
+        }
+        Ok(())
+    }
+
+    async fn move_block(&self, ino: Ino, key: BlockKey, at: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
+        if !key.is_valid() {
+            return Ok(());
+        }
+        let id = BlockId { ino, key };
+        let moved = self.run(|state| {
+            let pointer = state.pointer(id)?;
+            let Pointer::Mapped { at: now_at, crc, .. } = pointer else { return Ok(()) };
+            if now_at != at {
+                return Ok(());
+            }
+            if state.blocks.peek(id).is_none() {
+                if crate::codec::crc32c(payload) != crc {
+                    // It stays where it is, and so does its segment; whoever reads it will be told.
+                    return Ok(());
+                }
+                let mut block = Buf::dirty(BLOCK_BYTES);
+                block[..payload.len()].copy_from_slice(payload);
+                block[payload.len()..].fill(0);
+                state.blocks.insert_clean(id, block.freeze());
+            }
+            let mut change = Change::new(state);
+            change.touch(id)?;
+            change.commit(Privilege::Internal)
+        });
+        ignore_gone(moved.await)
+    }
+
+    async fn move_inodes(&self, count: u32, first: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
+        for index in 0..u64::from(count) {
+            let slot = InodeSlot::new(first + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
+            let raw = &payload[index as usize * Inode::BYTES..];
+            let Some(inode) = Inode::unseal(raw) else { continue };
+            let ino = Ino(inode.ino);
+            let moved = self.run(|state| {
+                if state.inode_slot(ino)? != slot {
+                    return Ok(());
+                }
+                state.insert_inode(ino, InodeMem::new(inode, slot));
+                let mut change = Change::new(state);
+                change.inode_mut(ino, InodeDirt::Own)?;
+                change.commit(Privilege::Internal)
+            });
+            ignore_gone(moved.await)?;
+        }
+        Ok(())
+    }
+
+    async fn move_xattr(&self, ino: Ino, at: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
+        let moved = self.run(|state| {
+            let known = state.inode(ino)?;
+            match known.inode.xattr_pointer() {
+                Some(Pointer::Mapped { at: now_at, crc, .. })
+                    if now_at == at && !known.xattr_dirty && crate::codec::crc32c(payload) == crc =>
+                {
+                    known.xattr = Some(crate::device::Data::from_slice(payload));
+                    let same = known.xattr.clone();
+                    let mut change = Change::new(state);
+                    change.set_xattr(ino, same)?;
+                    change.commit(Privilege::Internal)
+                }
+                _ => Ok(()),
+            }
+        });
+        ignore_gone(moved.await)
+    }
+}
+
+/// Passes without a gain before the volume counts as full: the first may only have shifted what was in the way.
+const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
+
+/// A file that has been removed has nothing alive.
+fn ignore_gone(result: FsResult<()>) -> FsResult<()> {
+    match result {
+        Err(FsError::Stale) => Ok(()),
+        other => other,
+    }
+}
+
+/// Segments worth cleaning, best first.
+fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
+    let segment_bytes = state.layout.segment_bytes();
+    let now = state.now.nanos_since_epoch();
+    let in_flight =
+        |segment: SegmentNo| state.in_flight.iter().any(|flight| state.layout.segment_of(flight.at) == Some(segment));
+    let mut scored: Vec<(u128, SegmentNo)> = state
+        .segments
+        .iter()
+        .filter(|&(number, segment)| {
+            segment.live_bytes > 0
+                && segment.live_bytes < segment_bytes
+                && number != state.log.segment
+                && number != state.log.next_segment
+                && !in_flight(number)
+        })
+        .map(|(number, segment)| {
+            let live = segment.live_bytes;
+            let score = match policy {
+                CleanerPolicy::Greedy => live.into(),
+                CleanerPolicy::CostBenefit => {
+                    // (1 - u) * age / (1 + u) in fixed point, turned round so that the best sorts first. [ro92 §3.5]
+                    let age = (now - i128::from(segment.youngest)).clamp(1, i128::from(u64::MAX)) as u128;
+                    let benefit = (u128::from(segment_bytes - live) << 32) * age / u128::from(segment_bytes + live);
+                    u128::MAX - benefit
+                }
+            };
+            (score, number)
+        })
+        .collect();
+    scored.sort_unstable();
+    scored.into_iter().map(|(_, number)| number).collect()
+}
+
+/// A partial segment found in a segment.
+pub(super) struct FoundPartial {
+    pub start: crate::units::Sector,
+    pub summary: Summary,
+    pub items: Vec<Item>,
+}
+
+/// The partial segments of a segment's present life: they follow one another in place and in number.
+pub(super) fn partials_in(layout: &Layout, segment: SegmentNo, bytes: &[u8]) -> Vec<FoundPartial> {
+    let mut found: Vec<FoundPartial> = Vec::new();
+    let mut offset = 0;
+    while let Some(partial) = partial_at(layout, segment, offset, bytes) {
+        if found.last().is_some_and(|last| last.summary.sequence + 1 != partial.summary.sequence) {
+            break;
+        }
+        offset += u64::from(partial.summary.sectors);
+        found.push(partial);
+    }
+    found
+}
+
+/// The intact partial segment `offset` sectors into `segment`, whose bytes are `bytes`.
+pub(super) fn partial_at(layout: &Layout, segment: SegmentNo, offset: u64, bytes: &[u8]) -> Option<FoundPartial> {
+    let rest = bytes.get((offset * SECTOR_BYTES) as usize..)?;
+    let summary = Summary::decode(rest)?;
+    let claims = summary.magic == SUMMARY_MAGIC
+        && summary.uuid == layout.superblock.uuid
+        && summary.segment == segment
+        && u64::from(summary.offset) == offset
+        && summary.next_segment < layout.segment_count()
+        && summary.next_segment != segment
+        && summary.sectors > 0
+        && u64::from(summary.sectors).is_multiple_of(layout.align_sectors());
+    if !claims {
+        return None;
+    }
+    let partial = rest.get(..(u64::from(summary.sectors) * SECTOR_BYTES) as usize)?;
+    if !partial_is_sealed(partial, &summary) {
+        return None;
+    }
+    let items = summary_items(partial, &summary)?;
+    Some(FoundPartial { start: layout.segment_start(segment) + offset, summary, items })
+}

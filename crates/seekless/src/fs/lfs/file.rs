@@ -1,0 +1,433 @@
+//! File contents and attributes: read, write, truncate, allocate, seek, as steps on the volume.
+
+use super::change::{Change, Privilege};
+use super::format::*;
+use super::layout::*;
+use super::state::*;
+use crate::device::Data;
+use crate::fs::{
+    AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
+};
+use crate::units::{Ino, SECTOR_BYTES, Sector};
+
+const BLOCK: u64 = BLOCK_BYTES as u64;
+
+/// Blocks that one step of freeing or allocating looks at, at most, so that other operations get their turn.
+pub(super) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
+
+/// A run of blocks that one device request can read.
+#[derive(Clone, Debug)]
+pub(super) struct Extent {
+    pub at: Sector,
+    pub sectors: u64,
+    /// Block index, its sectors and its checksum, in order.
+    pub blocks: Vec<(u64, u8, u32)>,
+}
+
+/// A part of what a read returns.
+#[derive(Clone, Debug)]
+pub(super) enum Piece {
+    Ready(Data),
+    /// Bytes `from..to` of a block that is in extent `extent`.
+    FromExtent {
+        extent: usize,
+        block: usize,
+        from: usize,
+        to: usize,
+    },
+}
+
+/// How a read can be done.
+#[derive(Default, Debug)]
+pub(super) struct ReadPlan {
+    pub pieces: Vec<Piece>,
+    pub extents: Vec<Extent>,
+}
+
+fn regular(change: &mut Change<'_>, ino: Ino) -> Step<Inode> {
+    let inode = *change.inode(ino)?;
+    match kind_of(&inode)? {
+        FileKind::Regular => Ok(inode),
+        FileKind::Directory => fail(FsError::IsDirectory),
+        _ => fail(FsError::Invalid("not a regular file")),
+    }
+}
+
+/// The largest extent that is read with one request.
+const EXTENT_BYTES_MAX: u64 = 1 << 20;
+
+/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where that costs no request
+/// of its own.
+pub(super) fn plan_read(state: &mut State, ino: Ino, offset: u64, bytes: u64, ahead: u64) -> Step<ReadPlan> {
+    let mut change = Change::new(state);
+    let inode = regular(&mut change, ino)?;
+    let end = inode.size.min(offset.saturating_add(bytes));
+    let mut plan = ReadPlan::default();
+    if offset >= end {
+        return Ok(plan);
+    }
+    let (first, last) = (offset / BLOCK, (end - 1) / BLOCK);
+    for index in first..=last {
+        let from = (offset.max(index * BLOCK) - index * BLOCK) as usize;
+        let to = (end.min((index + 1) * BLOCK) - index * BLOCK) as usize;
+        let piece = plan_block(&mut change, &mut plan.extents, ino, index, true)?;
+        plan.pieces.push(match piece {
+            Planned::Data(data) => Piece::Ready(data.slice(from..to)),
+            Planned::Hole => Piece::Ready(Data::zeroes(to - from)),
+            Planned::Read { extent, block } => Piece::FromExtent { extent, block, from, to },
+        });
+    }
+    if !plan.extents.is_empty() {
+        let file_last = (inode.size - 1) / BLOCK;
+        for index in last + 1..=file_last.min(last + ahead) {
+            // Whatever is cached, a hole, or elsewhere ends the read-ahead; so does what would need another read.
+            match plan_block(&mut change, &mut plan.extents, ino, index, false) {
+                Ok(Planned::Read { .. }) => {}
+                _ => break,
+            }
+        }
+    }
+    Ok(plan)
+}
+
+enum Planned {
+    Data(Data),
+    Hole,
+    Read { extent: usize, block: usize },
+}
+
+fn plan_block(change: &mut Change<'_>, extents: &mut Vec<Extent>, ino: Ino, index: u64, fresh: bool) -> Step<Planned> {
+    let id = BlockId::data(ino, index);
+    if let Some(data) = change.state.blocks.get(id) {
+        return Ok(Planned::Data(data.clone()));
+    }
+    let Pointer::Mapped { at, sectors, crc } = change.pointer(id)? else { return Ok(Planned::Hole) };
+    let goes_on = extents.last().is_some_and(|extent| {
+        extent.at + extent.sectors == at && (extent.sectors + u64::from(sectors)) * SECTOR_BYTES <= EXTENT_BYTES_MAX
+    });
+    match extents.last_mut() {
+        Some(extent) if goes_on => {
+            extent.sectors += u64::from(sectors);
+            extent.blocks.push((index, sectors, crc));
+        }
+        _ if fresh => extents.push(Extent { at, sectors: sectors.into(), blocks: vec![(index, sectors, crc)] }),
+        _ => return Ok(Planned::Hole),
+    }
+    let extent = extents.len() - 1;
+    Ok(Planned::Read { extent, block: extents[extent].blocks.len() - 1 })
+}
+
+/// Stores `data` at `offset`.
+pub(super) fn write(state: &mut State, ino: Ino, offset: u64, data: &Data, mode: WriteMode) -> Step<()> {
+    let mut change = Change::new(state);
+    let inode = regular(&mut change, ino)?;
+    let end = match offset.checked_add(data.len() as u64) {
+        Some(end) if end <= FILE_BYTES_MAX => end,
+        _ => return fail(FsError::FileTooLarge),
+    };
+    if data.is_empty() {
+        return Ok(());
+    }
+    wait_for_reclaim(&change, ino, end)?;
+    for index in offset / BLOCK..=(end - 1) / BLOCK {
+        let block_start = index * BLOCK;
+        let (from, to) = (offset.max(block_start), end.min(block_start + BLOCK));
+        let source = &data[(from - offset) as usize..(to - offset) as usize];
+        let (from, to) = ((from - block_start) as usize, (to - block_start) as usize);
+        let id = BlockId::data(ino, index);
+        // What lies past the end of the file is zero in every block, so a block there need not be read.
+        if (from == 0 && to == BLOCK_BYTES) || block_start >= inode.size {
+            let mut whole = crate::device::Buf::dirty(BLOCK_BYTES);
+            whole[..from].fill(0);
+            whole[from..to].copy_from_slice(source);
+            whole[to..].fill(0);
+            change.replace_block(id, whole.freeze())?;
+        } else {
+            change.block_mut(id)?[from..to].copy_from_slice(source);
+        }
+    }
+    let now = change.now();
+    let inode = change.inode_mut(ino, InodeDirt::Own)?;
+    inode.size = inode.size.max(end);
+    inode.set_mtime(now);
+    inode.set_ctime(now);
+    if mode.kill_privileges {
+        kill_privileges(inode);
+    }
+    change.commit(Privilege::Ordinary)
+}
+
+fn kill_privileges(inode: &mut Inode) {
+    inode.mode = inode.mode & !0o7777 | without_privileges(inode.mode & 0o7777);
+}
+
+/// While blocks past the end are being freed, the file cannot grow over them.
+fn wait_for_reclaim(change: &Change<'_>, ino: Ino, end: u64) -> Step<()> {
+    match change.state.inodes.get(&ino) {
+        Some(known) if known.reclaiming && end > known.inode.size => Err(Stop::Wait(Wait::Reclaim(ino))),
+        _ => Ok(()),
+    }
+}
+
+/// Changes attributes. Returns them, and whether blocks past the end are left to be freed.
+pub(super) fn setattr(state: &mut State, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
+    let mut change = Change::new(state);
+    change.inode(ino)?;
+    let mut reclaim = false;
+    let mut privilege = Privilege::Ordinary;
+    if let Some(size) = changes.size {
+        let inode = regular(&mut change, ino)?;
+        if size > FILE_BYTES_MAX {
+            return fail(FsError::FileTooLarge);
+        }
+        wait_for_reclaim(&change, ino, size)?;
+        if size < inode.size {
+            reclaim = truncate(&mut change, ino, &inode, size)?;
+            privilege = Privilege::Release;
+        }
+        let now = change.now();
+        let inode = change.inode_mut(ino, InodeDirt::Own)?;
+        inode.size = size;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+    }
+    let now = change.now();
+    let time = |set: SetTime| match set {
+        SetTime::Now => now,
+        SetTime::At(time) => time,
+    };
+    let inode = change.inode_mut(ino, InodeDirt::Own)?;
+    if changes.kill_privileges {
+        kill_privileges(inode);
+    }
+    if let Some(permissions) = changes.permissions {
+        inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
+    }
+    inode.uid = changes.uid.unwrap_or(inode.uid);
+    inode.gid = changes.gid.unwrap_or(inode.gid);
+    if let Some(atime) = changes.atime {
+        inode.set_atime(time(atime));
+    }
+    if let Some(mtime) = changes.mtime {
+        inode.set_mtime(time(mtime));
+    }
+    inode.set_ctime(changes.ctime.unwrap_or(now));
+    change.commit(privilege)?;
+    Ok((state.attr(ino)?, reclaim))
+}
+
+/// Cuts the file at `size`: zeroes the rest of the last block, and unmaps what lies behind if that is little.
+/// Returns true when it is much; then the inode is marked, and on the list of orphans, until it is done.
+fn truncate(change: &mut Change<'_>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
+    let within = (size % BLOCK) as usize;
+    if within > 0 {
+        let id = BlockId::data(ino, size / BLOCK);
+        if change.block_exists(id)? {
+            change.block_mut(id)?[within..].fill(0);
+        }
+    }
+    let (first, end) = (size.div_ceil(BLOCK), inode.size.div_ceil(BLOCK));
+    // Space set aside past the old end goes too, as POSIX has it for allocated files.
+    let end = if inode.bytes_used > 0 { end.max(last_mapped_bound(change, inode)) } else { end };
+    if end - first.min(end) <= DIRECT_POINTERS as u64 && end <= DIRECT_POINTERS as u64 {
+        for index in first..end {
+            change.unmap(BlockId::data(ino, index))?;
+        }
+        return Ok(false);
+    }
+    change.set_reclaiming(ino, true)?;
+    change.add_orphan(ino)?;
+    Ok(true)
+}
+
+/// Past the last block that can be mapped, judged by the top of the tree alone.
+fn last_mapped_bound(change: &Change<'_>, inode: &Inode) -> u64 {
+    let used = |slot: usize| {
+        let root = BlockId { ino: Ino(inode.ino), key: root_key(slot) };
+        inode.pointer(slot) != Some(Pointer::Hole) || change.state.blocks.peek(root).is_some()
+    };
+    (0..POINTERS_IN_INODE).rev().find(|&slot| used(slot)).map_or(0, |slot| root_key(slot).span().1)
+}
+
+/// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users.
+/// Returns true when all is done.
+pub(super) fn reclaim_step(state: &mut State, ino: Ino) -> Step<bool> {
+    let mut change = Change::new(state);
+    let inode = *change.inode(ino)?;
+    let gone = inode.links == 0 && !change.state.in_use(ino);
+    let keep = if gone { 0 } else { inode.size.div_ceil(BLOCK) };
+    let is_inline = inode.flags & INODE_INLINE != 0;
+    let mut budget = BLOCKS_PER_STEP;
+    if !is_inline {
+        for slot in (0..POINTERS_IN_INODE).rev() {
+            let key = root_key(slot);
+            if !free_below(&mut change, BlockId { ino, key }, keep, &mut budget)? {
+                change.commit(Privilege::Release)?;
+                return Ok(false);
+            }
+        }
+    }
+    if gone {
+        change.free_inode(ino)?;
+    } else {
+        change.set_reclaiming(ino, false)?;
+        if inode.links > 0 {
+            change.remove_orphan(ino)?;
+        }
+    }
+    change.commit(Privilege::Release)?;
+    Ok(true)
+}
+
+/// The block that slot `slot` of an inode points at.
+pub(super) fn root_key(slot: usize) -> BlockKey {
+    if slot < DIRECT_POINTERS {
+        BlockKey::data(slot as u64)
+    } else {
+        let tree = slot - DIRECT_POINTERS + 1;
+        BlockKey::node(tree, tree, 0)
+    }
+}
+
+/// Unmaps the data blocks from `keep` on below `id`, from the last backwards, and the indirect blocks that are
+/// left empty. Returns false when the budget is used up.
+fn free_below(change: &mut Change<'_>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
+    let (first, end) = id.key.span();
+    if end <= keep {
+        return Ok(true);
+    }
+    if id.key.is_data() {
+        if *budget == 0 {
+            return Ok(false);
+        }
+        *budget -= 1;
+        change.unmap(id)?;
+        return Ok(true);
+    }
+    let Some(block) = change.block(id)? else { return Ok(true) };
+    for slot in (0..POINTERS_PER_BLOCK).rev() {
+        let child = BlockId { ino: id.ino, key: id.key.child(slot) };
+        let mapped = pointer_in_block(&block, slot) != Some(Pointer::Hole);
+        let in_memory = change.state.blocks.peek(child).is_some();
+        if (mapped || in_memory) && !free_below(change, child, keep, budget)? {
+            return Ok(false);
+        }
+    }
+    if first >= keep {
+        change.unmap(id)?;
+    }
+    Ok(true)
+}
+
+/// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it
+/// is done; the caller goes on from there.
+pub(super) fn fallocate_step(state: &mut State, ino: Ino, range: FileRange, mode: AllocateMode) -> Step<u64> {
+    let mut change = Change::new(state);
+    let inode = regular(&mut change, ino)?;
+    let end = match range.offset.checked_add(range.bytes) {
+        Some(end) if end <= FILE_BYTES_MAX => end,
+        _ => return fail(FsError::FileTooLarge),
+    };
+    if range.bytes == 0 {
+        return fail(FsError::Invalid("a range of no bytes"));
+    }
+    let grows = !matches!(mode, AllocateMode::PunchHole);
+    if grows {
+        wait_for_reclaim(&change, ino, end)?;
+        // Say at once what cannot succeed, rather than fill the volume first.
+        let room = change.state.layout.capacity_bytes().saturating_sub(change.state.used_bytes());
+        if range.bytes.saturating_sub(inode.bytes_used) > room {
+            return fail(FsError::NoSpace);
+        }
+    }
+    let first = range.offset / BLOCK;
+    let last = (end - 1) / BLOCK;
+    let stop = last.min(first + BLOCKS_PER_STEP - 1);
+    let punch_end = if grows { end } else { end.min(inode.size.next_multiple_of(BLOCK)) };
+    let mut index = first;
+    while index <= stop {
+        let id = BlockId::data(ino, index);
+        let (start, block_end) = (index * BLOCK, (index + 1) * BLOCK);
+        let whole = range.offset <= start && (end >= block_end || (end >= inode.size && !grows));
+        match mode {
+            AllocateMode::Allocate { .. } => {
+                change.reserve(id)?;
+            }
+            AllocateMode::PunchHole | AllocateMode::Zero { .. } if whole => {
+                change.unmap(id)?;
+                if grows {
+                    change.reserve(id)?;
+                }
+            }
+            AllocateMode::PunchHole | AllocateMode::Zero { .. } => {
+                if change.block_exists(id)? {
+                    let from = (range.offset.max(start) - start) as usize;
+                    let to = (punch_end.min(block_end).max(start) - start) as usize;
+                    if from < to {
+                        change.block_mut(id)?[from..to].fill(0);
+                    }
+                } else if grows {
+                    change.reserve(id)?;
+                }
+            }
+        }
+        index += 1;
+    }
+    let done = if stop == last { end } else { (stop + 1) * BLOCK };
+    let now = change.now();
+    let inode = change.inode_mut(ino, InodeDirt::Own)?;
+    let keep_size = match mode {
+        AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
+        AllocateMode::PunchHole => true,
+    };
+    if !keep_size {
+        inode.size = inode.size.max(done);
+    }
+    inode.set_mtime(now);
+    inode.set_ctime(now);
+    change.commit(if grows { Privilege::Ordinary } else { Privilege::Release })?;
+    Ok(done)
+}
+
+/// Looks for data or a hole from `offset` on. Returns the answer, or how far it has looked.
+pub(super) fn seek_step(state: &mut State, ino: Ino, offset: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
+    let mut change = Change::new(state);
+    let inode = regular(&mut change, ino)?;
+    if offset >= inode.size {
+        return fail(FsError::NoSuchOffset);
+    }
+    let end = inode.size.div_ceil(BLOCK);
+    let mut index = offset / BLOCK;
+    for _ in 0..BLOCKS_PER_STEP {
+        if index >= end {
+            return match seek {
+                SeekTo::Hole => Ok(Ok(inode.size)),
+                SeekTo::Data => fail(FsError::NoSuchOffset),
+            };
+        }
+        let (is_data, next) = data_or_skip(&mut change, ino, index)?;
+        if is_data == (seek == SeekTo::Data) {
+            return Ok(Ok(offset.max(index * BLOCK)));
+        }
+        index = next;
+    }
+    Ok(Err((index * BLOCK).min(inode.size - 1).max(offset)))
+}
+
+/// Whether the block is data, and the next block that may differ: a hole as large as an indirect block's is
+/// skipped at once.
+pub(super) fn data_or_skip(change: &mut Change<'_>, ino: Ino, index: u64) -> Step<(bool, u64)> {
+    let mut id = BlockId::data(ino, index);
+    if change.block_exists(id)? {
+        return Ok((true, index + 1));
+    }
+    let mut next = index + 1;
+    while let Holder::Node(node, _) = id.key.holder() {
+        id.key = node;
+        if change.block_exists(id)? {
+            break;
+        }
+        next = node.span().1;
+    }
+    Ok((false, next))
+}

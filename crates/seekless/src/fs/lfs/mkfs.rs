@@ -1,0 +1,181 @@
+//! Making a volume.
+
+use super::assemble::{Scope, assemble};
+use super::change::{Change, Privilege};
+use super::format::*;
+use super::layout::*;
+use super::recovery::tuned;
+use super::segments::Segments;
+use super::state::*;
+use super::{Options, default_segment_bytes};
+use crate::device::{Buf, Data, Device, Discard, WriteFlags};
+use crate::fs::{FsError, FsResult};
+use crate::rt::Rt;
+use crate::units::{Ino, SECTOR_BYTES, Sector};
+
+/// What is decided when a volume is made.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    pub uuid: uuid::Uuid,
+    /// At most 63 bytes of UTF-8.
+    pub label: String,
+    /// Bytes of a segment; by default as [`default_segment_bytes`] says.
+    pub segment_bytes: Option<u64>,
+    /// Part of the volume that files cannot fill, in per mille. The cleaner lives on it.
+    pub reserve_permille: u32,
+    /// Key of the directory hash, which nobody should be able to guess.
+    pub hash_key: [u64; 2],
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl MkfsOptions {
+    /// Defaults; `random` comes from wherever the caller's randomness does.
+    pub fn new(random: [u64; 4]) -> MkfsOptions {
+        let uuid = uuid::Builder::from_random_bytes(
+            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order will do.
+        )
+        .into_uuid();
+        MkfsOptions {
+            uuid,
+            label: String::new(),
+            segment_bytes: None,
+            reserve_permille: 50,
+            hash_key: [random[2], random[3]],
+            permissions: 0o755,
+            uid: 0,
+            gid: 0,
+        }
+    }
+}
+
+/// Smallest reserve, in segments: what the cleaner needs to make progress on a full volume.
+const RESERVE_SEGMENTS_MIN: u64 = 20;
+
+/// The superblock that `options` give on a device of `sectors`.
+///
+/// # Errors
+/// `Invalid` when they do not fit together.
+fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_seconds: i64) -> FsResult<Superblock> {
+    let volume_sectors = sectors / BLOCK_SECTORS * BLOCK_SECTORS;
+    let segment_bytes = options.segment_bytes.unwrap_or_else(|| default_segment_bytes(sectors * SECTOR_BYTES));
+    let segment_sectors = segment_bytes / SECTOR_BYTES;
+    let range = SEGMENT_SECTORS_MIN..=SEGMENT_SECTORS_MAX;
+    if !segment_bytes.is_multiple_of(BLOCK_BYTES as u64) || !range.contains(&segment_sectors) {
+        return Err(FsError::Invalid("a segment is a multiple of 4 KiB, from 128 KiB to 32 MiB"));
+    }
+    let usable = volume_sectors.saturating_sub(HEAD_SECTORS + BLOCK_SECTORS);
+    let segment_count = (usable / segment_sectors).min(SEGMENT_COUNT_MAX);
+    if segment_count < SEGMENT_COUNT_MIN {
+        return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (8.1 MiB at the least)"));
+    }
+    if options.reserve_permille > 500 {
+        return Err(FsError::Invalid("more than half of the volume would be reserve"));
+    }
+    let reserve = (segment_count * u64::from(options.reserve_permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN);
+    let mut label = [0; 64];
+    let bytes = options.label.as_bytes();
+    if bytes.len() >= label.len() || bytes.contains(&0) {
+        return Err(FsError::Invalid("a label is at most 63 bytes long"));
+    }
+    label[..bytes.len()].copy_from_slice(bytes);
+    Ok(Superblock {
+        magic: SUPERBLOCK_MAGIC,
+        version: VERSION,
+        crc: 0,
+        uuid: options.uuid.into_bytes(),
+        label,
+        block_bytes: BLOCK_BYTES as u32,
+        segment_sectors: segment_sectors as u32,
+        segment_count,
+        first_segment: HEAD_SECTORS,
+        volume_sectors,
+        reserve_segments: reserve as u32,
+        align_sectors: block_bytes / SECTOR_BYTES as u32,
+        hash_key: options.hash_key,
+        created_seconds,
+        features_compatible: 0,
+        features_incompatible: 0,
+    })
+}
+
+fn internal_inode(ino: Ino) -> Inode {
+    let mut inode = Inode::decode(&[0; Inode::BYTES]).unwrap_or_else(|| unreachable!("the size is right"));
+    (inode.magic, inode.ino, inode.links) = (INODE_MAGIC, ino.0, 1);
+    inode
+}
+
+/// Makes an empty volume on all of `device`. What was there is lost.
+///
+/// # Errors
+/// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
+pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
+    let geometry = device.geometry();
+    if geometry.block_bytes as usize > BLOCK_BYTES {
+        return Err(FsError::Invalid("the device's blocks are larger than 4 KiB"));
+    }
+    let superblock = superblock(options, geometry.sectors, geometry.block_bytes, rt.wall().seconds)?;
+    let layout = Layout::new(superblock, geometry.sectors)?;
+
+    // Nothing of an earlier volume may be taken for this one's: first no superblock, at the end all of them.
+    let places = SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]);
+    for place in places.clone() {
+        device.write(place, Data::zeroes(BLOCK_BYTES), WriteFlags::NONE).await?;
+    }
+    for slot in CHECKPOINT_SECTORS {
+        device.write(slot, Data::zeroes(2 * BLOCK_BYTES), WriteFlags::NONE).await?;
+    }
+    device.flush().await?;
+    if device.guarantees().discard != Discard::Ignored {
+        let sectors = layout.segment_count() * layout.segment_sectors();
+        device.discard(layout.segment_start(0), sectors).await?;
+    }
+
+    let (partials, checkpoint) = first_checkpoint(rt, layout, options)?;
+    for (at, data, _) in partials {
+        device.write(at, data, WriteFlags::NONE).await?;
+    }
+    let (serial, block) = checkpoint;
+    let mut copies = Buf::dirty(2 * BLOCK_BYTES);
+    copies[..BLOCK_BYTES].copy_from_slice(&block);
+    copies[BLOCK_BYTES..].copy_from_slice(&block);
+    device.write(CHECKPOINT_SECTORS[(serial % 2) as usize], copies.freeze(), WriteFlags::NONE).await?;
+    device.flush().await?;
+    let block = Data::from_slice(&superblock.to_block());
+    for place in places {
+        device.write(place, block.clone(), WriteFlags::NONE).await?;
+    }
+    device.flush().await?;
+    Ok(())
+}
+
+type Partials = Vec<(Sector, Data, u64)>;
+
+/// The log of an empty volume: a root directory and the tables.
+fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Partials, (u64, [u8; BLOCK_BYTES]))> {
+    let mount_options = tuned(&layout, Options::default());
+    let mut segments = Segments::new(&layout);
+    segments.ready.extend(2..layout.segment_count());
+    let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
+    let mut state = State::new(layout, mount_options, segments, log, false);
+    state.now = rt.wall();
+    for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
+        state.inodes.insert(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));
+    }
+    let unexpected = |stop: Stop| match stop {
+        Stop::Fail(error) => error,
+        other => unreachable!("an empty volume has nothing to load or wait for: {other:?}"),
+    };
+    let mut change = Change::new(&mut state);
+    change.make_root(options).map_err(unexpected)?;
+    change.commit(Privilege::Internal).map_err(unexpected)?;
+    let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;
+    match transaction {
+        Some(transaction) => match transaction.checkpoint {
+            Some(checkpoint) => Ok((transaction.partials, checkpoint)),
+            None => unreachable!("it is a checkpoint"),
+        },
+        None => unreachable!("a checkpoint is never empty"),
+    }
+}

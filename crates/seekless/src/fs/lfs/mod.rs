@@ -1,0 +1,204 @@
+//! LFS: a log-structured file system [ro92], [se93].
+//!
+//! Everything that changes is appended to a log, which is all there is on the volume besides a superblock and
+//! two checkpoint slots. An fsync is one sequential write. After a crash the newest checkpoint is loaded and the
+//! log behind it replayed. A cleaner copies what is alive out of segments that hold little of it, so that the
+//! log always has somewhere to go.
+//!
+//! On the volume: `FORMAT.md`. In memory: `state`. An operation is a synchronous step on it (`namespace`,
+//! `file`, `xattr`, through `change`), repeated by this file until what it needs is in memory. `assemble` turns
+//! what is dirty into a transaction, `log` brings it to the device, `recovery` reads it back, `cleaner` and
+//! `segments` find room.
+//!
+//! Differences from the paper
+//!   1. Between checkpoints, the summaries say where file blocks are, so indirect blocks and the inode map are
+//!      written at checkpoints only. `indirect=log` writes indirect blocks with every transaction, as the paper.
+//!   2. Transactions take the place of the directory-operation log: they hold every change of the name space.
+//!   3. The segment usage table is exact, not an estimate.
+//!   4. Every pointer carries a checksum of what it points to.
+
+mod assemble;
+mod cache;
+mod change;
+mod cleaner;
+pub mod dir;
+mod dump;
+mod file;
+pub mod format;
+mod fsck;
+pub mod layout;
+mod log;
+mod mkfs;
+mod namespace;
+mod ops;
+mod recovery;
+mod segments;
+mod state;
+#[cfg(test)]
+mod tests;
+pub mod xattr;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+pub use dump::{Dump, dump};
+pub use fsck::{Fsck, FsckOptions, fsck};
+pub use mkfs::{MkfsOptions, mkfs};
+pub use recovery::{VolumeInfo, info};
+
+use crate::device::Device;
+use crate::rt::{Event, Gate, Rt};
+use crate::units::{GIB, KIB, MIB, Nanos};
+use state::State;
+
+/// Which segment is cleaned next. [ro92 §3.4, §3.5]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CleanerPolicy {
+    /// The one with the least alive.
+    Greedy,
+    /// The one with the most to gain: free space times the age of its youngest block, over the cost of moving.
+    #[default]
+    CostBenefit,
+}
+
+/// How a volume is used while it is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub read_only: bool,
+    pub cleaner: CleanerPolicy,
+    /// Longest time between checkpoints. [ro92 §4.1]: 30 s.
+    pub checkpoint_interval: Nanos,
+    /// Longest time that a change waits in memory.
+    pub write_back_interval: Nanos,
+    /// Clean blocks kept in memory, in bytes.
+    pub cache_bytes: u64,
+    /// Blocks waiting to be written, in bytes, before writers have to wait.
+    pub dirty_bytes_max: u64,
+    /// Give the storage below cleaned segments back.
+    pub discard: bool,
+    /// Write indirect blocks with every transaction, as [ro92] does, instead of at checkpoints.
+    pub indirect_in_log: bool,
+    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    pub cache_data: bool,
+    /// Clean segments that only the cleaner may use. Set at mount from the size of the volume.
+    cleaner_segments: u64,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            cleaner: CleanerPolicy::default(),
+            checkpoint_interval: Nanos::from_secs(30),
+            write_back_interval: Nanos::from_secs(5),
+            cache_bytes: 32 * MIB,
+            dirty_bytes_max: 16 * MIB,
+            discard: true,
+            indirect_in_log: false,
+            cache_data: true,
+            cleaner_segments: 0,
+        }
+    }
+}
+
+/// Default segment size for a volume: small enough that there are hundreds, large enough that a disk writes it
+/// at full speed ([ro92 §3.2] used 512 KB and 1 MB).
+pub fn default_segment_bytes(volume_bytes: u64) -> u64 {
+    match volume_bytes {
+        bytes if bytes < 256 * MIB => 128 * KIB,
+        bytes if bytes < 64 * GIB => 512 * KIB,
+        bytes if bytes < 1024 * GIB => 2 * MIB,
+        _ => 8 * MIB,
+    }
+}
+
+/// What has happened since the volume was mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counters {
+    pub transactions: u64,
+    pub partial_segments: u64,
+    pub checkpoints: u64,
+    pub flushes: u64,
+    /// All bytes appended to the log.
+    pub log_bytes: u64,
+    /// Of these: file data that somebody wrote.
+    pub log_data_bytes: u64,
+    /// Of these: metadata that somebody's changes made.
+    pub log_metadata_bytes: u64,
+    /// Of these: what the cleaner moved.
+    pub log_cleaned_bytes: u64,
+    pub cleaner_passes: u64,
+    pub cleaner_segments_read: u64,
+    pub cleaner_segments_empty: u64,
+    pub cleaner_read_bytes: u64,
+    pub discarded_segments: u64,
+    pub replayed_transactions: u64,
+    pub block_reads: u64,
+    pub inode_reads: u64,
+}
+
+/// A mounted volume. See [`mount`].
+pub struct Lfs {
+    /// The handle that background tasks hold while they work.
+    me: Weak<Lfs>,
+    rt: Rt,
+    device: Device,
+    state: RefCell<State>,
+    /// Signalled when a transaction has reached the device, or nothing will ever again.
+    log_progress: Event,
+    /// Signalled when there is enough to write back.
+    write_back_wanted: Rc<Event>,
+    /// Signalled when there are more clean segments, or it is known that there will not be.
+    space_changed: Event,
+    flush_gate: Gate,
+    checkpoint_gate: Gate,
+    provision_gate: Gate,
+    cleaner_gate: Gate,
+    /// Storage below was full at this time.
+    host_full_at: Cell<Option<Nanos>>,
+    closed: Cell<bool>,
+    last_operation: Cell<Nanos>,
+}
+
+/// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back.
+///
+/// # Errors
+/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+pub async fn mount(rt: Rt, device: Device, options: Options) -> crate::fs::FsResult<Rc<Lfs>> {
+    let found = recovery::find_volume(&device).await?;
+    let lfs = Lfs::recovered(rt, device, options, &found).await?;
+    if !options.read_only {
+        lfs.begin_writing().await?;
+    }
+    Ok(lfs)
+}
+
+impl Lfs {
+    /// The volume as it is after recovery, with nothing written yet.
+    async fn recovered(
+        rt: Rt,
+        device: Device,
+        options: Options,
+        found: &recovery::Found,
+    ) -> crate::fs::FsResult<Rc<Lfs>> {
+        let state = recovery::state_at(found.layout, &found.checkpoint, options)?;
+        let lfs = Rc::new_cyclic(|me| Lfs {
+            me: me.clone(),
+            last_operation: Cell::new(rt.now()),
+            rt,
+            device,
+            state: RefCell::new(state),
+            log_progress: Event::new(),
+            write_back_wanted: Rc::default(),
+            space_changed: Event::new(),
+            flush_gate: Gate::new(),
+            checkpoint_gate: Gate::new(),
+            provision_gate: Gate::new(),
+            cleaner_gate: Gate::new(),
+            host_full_at: Cell::new(None),
+            closed: Cell::new(false),
+        });
+        lfs.recover(found.checkpoint.serial, found.checkpoint.live_bytes).await?;
+        Ok(lfs)
+    }
+}

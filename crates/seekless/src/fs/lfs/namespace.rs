@@ -1,0 +1,294 @@
+//! Names: lookup, create, link, unlink, rename, as steps on the volume.
+
+use super::change::{Change, Privilege};
+use super::dir::Found;
+use super::format::*;
+use super::layout::*;
+use super::state::*;
+use crate::device::Data;
+use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode};
+use crate::units::Ino;
+
+/// Most links that a file can have.
+const LINKS_MAX: u32 = 1 << 31;
+
+/// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+pub(super) fn lookup(state: &mut State, parent: Ino, name: &[u8]) -> Step<Entry> {
+    let mut change = Change::new(state);
+    change.directory(parent)?;
+    let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
+    let entry = state.entry(found.ino)?;
+    state.count_lookup(found.ino);
+    Ok(entry)
+}
+
+/// What a new name is to stand for.
+pub(super) enum NewFile<'a> {
+    Node(NodeKind),
+    Directory,
+    Symlink(&'a [u8]),
+}
+
+/// Makes an inode and its first name.
+pub(super) fn make(state: &mut State, parent: Ino, name: &[u8], file: &NewFile<'_>, new: NewNode) -> Step<Entry> {
+    let mut change = Change::new(state);
+    let directory = change.directory_in_use(parent)?;
+    if change.find(parent, name)?.is_some() {
+        return fail(FsError::Exists);
+    }
+    let kind = match file {
+        NewFile::Node(node) => node.kind(),
+        NewFile::Directory => FileKind::Directory,
+        NewFile::Symlink(_) => FileKind::Symlink,
+    };
+    let ino = change.make_inode(kind, &directory, new)?;
+    let inode = change.inode_mut(ino, InodeDirt::Namespace)?;
+    inode.links = 1;
+    match file {
+        NewFile::Node(node) => inode.special = node.device(),
+        NewFile::Directory => {
+            inode.links = 2;
+            change.add_link(parent)?;
+        }
+        NewFile::Symlink(target) => change.set_target(ino, target)?,
+    }
+    change.insert(parent, name, ino, kind)?;
+    change.commit(Privilege::Ordinary)?;
+    state.count_lookup(ino);
+    state.entry(ino)
+}
+
+pub(super) fn link(state: &mut State, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
+    let mut change = Change::new(state);
+    change.directory_in_use(parent)?;
+    let inode = *change.inode(ino)?;
+    let kind = kind_of(&inode)?;
+    if kind == FileKind::Directory {
+        return fail(FsError::NotPermitted);
+    }
+    if inode.links == 0 {
+        // Its last name is gone; it must not come back from the orphans.
+        return fail(FsError::NotFound);
+    }
+    if change.find(parent, name)?.is_some() {
+        return fail(FsError::Exists);
+    }
+    change.add_link(ino)?;
+    change.insert(parent, name, ino, kind)?;
+    change.commit(Privilege::Ordinary)?;
+    state.count_lookup(ino);
+    state.entry(ino)
+}
+
+/// Removes a name. Returns the inode when nothing is left that needs it, so that it can be freed.
+pub(super) fn unlink(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+    let mut change = Change::new(state);
+    change.directory(parent)?;
+    let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
+    if found.kind == FileKind::Directory {
+        return fail(FsError::IsDirectory);
+    }
+    change.remove(parent, name)?;
+    let last = change.drop_link(found.ino)?;
+    change.commit(Privilege::Release)?;
+    Ok((last && !state.in_use(found.ino)).then_some(found.ino))
+}
+
+/// As [`unlink`], for directories.
+pub(super) fn rmdir(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+    let mut change = Change::new(state);
+    change.directory(parent)?;
+    let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
+    change.check_empty_directory(found.ino)?;
+    change.remove(parent, name)?;
+    change.drop_directory(parent, found.ino)?;
+    change.commit(Privilege::Release)?;
+    Ok((!state.in_use(found.ino)).then_some(found.ino))
+}
+
+/// Moves a name. Returns what was replaced, when nothing is left that needs it.
+pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Step<Option<Ino>> {
+    let mut change = Change::new(state);
+    change.directory(from.parent)?;
+    change.directory_in_use(to.parent)?;
+    let Some(source) = change.find(from.parent, from.name)? else { return fail(FsError::NotFound) };
+    let target = change.find(to.parent, to.name)?;
+    if source.kind == FileKind::Directory {
+        change.check_no_loop(source.ino, to.parent)?;
+    }
+    let replaced = match (mode, target) {
+        (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
+        (RenameMode::Exchange, None) => return fail(FsError::NotFound),
+        (RenameMode::Exchange, Some(target)) => {
+            if target.kind == FileKind::Directory {
+                change.check_no_loop(target.ino, from.parent)?;
+            }
+            change.exchange(from, &source, to, &target)?;
+            None
+        }
+        // Two names of one file: POSIX wants nothing done.
+        (_, Some(target)) if target.ino == source.ino => return Ok(None),
+        (_, target) => change.move_name(from, &source, to, target.as_ref())?,
+    };
+    // A rename over something frees space; one that adds a name may need some.
+    let privilege = if replaced.is_some() { Privilege::Release } else { Privilege::Ordinary };
+    change.commit(privilege)?;
+    Ok(replaced.filter(|&ino| !state.in_use(ino)))
+}
+
+pub(super) fn readlink(state: &mut State, ino: Ino) -> Step<Vec<u8>> {
+    let mut change = Change::new(state);
+    let inode = *change.inode(ino)?;
+    if kind_of(&inode)? != FileKind::Symlink {
+        return fail(FsError::Invalid("not a symbolic link"));
+    }
+    let bytes = inode.size as usize;
+    let corrupt = || FsError::corrupt("symbolic link", ino, format_args!("its target has {bytes} bytes"));
+    if inode.flags & INODE_INLINE != 0 {
+        return Ok(inode.map.get(..bytes).ok_or_else(corrupt)?.to_vec());
+    }
+    match change.block(BlockId::data(ino, 0))? {
+        Some(block) if (1..=TARGET_BYTES_MAX).contains(&bytes) => Ok(block[..bytes].to_vec()),
+        _ => fail(corrupt()),
+    }
+}
+
+impl Change<'_> {
+    /// A directory that can take new names.
+    ///
+    /// # Errors
+    /// `NotFound` when it has been removed and lives on only because somebody uses it.
+    fn directory_in_use(&mut self, dir: Ino) -> Step<Inode> {
+        let inode = self.directory(dir)?;
+        if inode.links == 0 { fail(FsError::NotFound) } else { Ok(inode) }
+    }
+
+    fn set_target(&mut self, ino: Ino, target: &[u8]) -> Step<()> {
+        if target.is_empty() || target.contains(&0) {
+            return fail(FsError::Invalid("not a path"));
+        }
+        if target.len() > TARGET_BYTES_MAX {
+            return fail(FsError::NameTooLong);
+        }
+        let inode = self.inode_mut(ino, InodeDirt::Namespace)?;
+        inode.size = target.len() as u64;
+        if target.len() <= inode.map.len() {
+            inode.flags |= INODE_INLINE;
+            inode.map[..target.len()].copy_from_slice(target);
+            return Ok(());
+        }
+        let mut block = Data::zeroes(BLOCK_BYTES);
+        block.make_mut()[..target.len()].copy_from_slice(target);
+        self.replace_block(BlockId::data(ino, 0), block)
+    }
+
+    fn add_link(&mut self, ino: Ino) -> Step<()> {
+        let now = self.now();
+        let inode = self.inode_mut(ino, InodeDirt::Namespace)?;
+        if inode.links >= LINKS_MAX {
+            return fail(FsError::TooManyLinks);
+        }
+        inode.links += 1;
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Takes a link from a file. Returns true when it was the last; then the file is an orphan.
+    fn drop_link(&mut self, ino: Ino) -> Step<bool> {
+        let now = self.now();
+        let inode = self.inode_mut(ino, InodeDirt::Namespace)?;
+        inode.links = inode.links.saturating_sub(1);
+        inode.set_ctime(now);
+        let last = inode.links == 0;
+        if last {
+            self.add_orphan(ino)?;
+        }
+        Ok(last)
+    }
+
+    /// Takes the last name of an empty directory.
+    fn drop_directory(&mut self, parent: Ino, dir: Ino) -> Step<()> {
+        let now = self.now();
+        let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
+        inode.links = 0;
+        inode.set_ctime(now);
+        self.add_orphan(dir)?;
+        let parent = self.inode_mut(parent, InodeDirt::Namespace)?;
+        parent.links = parent.links.saturating_sub(1);
+        Ok(())
+    }
+
+    fn check_empty_directory(&mut self, dir: Ino) -> Step<()> {
+        if self.directory(dir)?.special > 0 { fail(FsError::NotEmpty) } else { Ok(()) }
+    }
+
+    /// # Errors
+    /// `Loop` when `dir` is `below` or one of its ancestors.
+    fn check_no_loop(&mut self, dir: Ino, below: Ino) -> Step<()> {
+        let mut ancestor = below;
+        // A damaged volume could have a ring of parents.
+        for _ in 0..self.state.layout.ino_end() {
+            if ancestor == dir {
+                return fail(FsError::Loop);
+            }
+            if ancestor == Ino::ROOT {
+                return Ok(());
+            }
+            ancestor = Ino(self.directory(ancestor)?.parent);
+        }
+        fail(FsError::corrupt("directory", below, "its ancestors form a ring"))
+    }
+
+    /// Moves `source` to `to`, over `target` if there is one. Returns what was replaced, if that was its last link.
+    fn move_name(
+        &mut self,
+        from: Place<'_>,
+        source: &Found,
+        to: Place<'_>,
+        target: Option<&Found>,
+    ) -> Step<Option<Ino>> {
+        let is_directory = source.kind == FileKind::Directory;
+        let mut replaced = None;
+        if let Some(target) = target {
+            match (is_directory, target.kind == FileKind::Directory) {
+                (true, false) => return fail(FsError::NotDirectory),
+                (false, true) => return fail(FsError::IsDirectory),
+                (true, true) => {
+                    self.check_empty_directory(target.ino)?;
+                    self.drop_directory(to.parent, target.ino)?;
+                    replaced = Some(target.ino);
+                }
+                (false, false) => replaced = self.drop_link(target.ino)?.then_some(target.ino),
+            }
+            self.replace(to.parent, to.name, source.ino, source.kind)?;
+        } else {
+            self.insert(to.parent, to.name, source.ino, source.kind)?;
+        }
+        self.remove(from.parent, from.name)?;
+        self.note_moved(source.ino, from.parent, to.parent)?;
+        Ok(replaced)
+    }
+
+    fn exchange(&mut self, from: Place<'_>, source: &Found, to: Place<'_>, target: &Found) -> Step<()> {
+        self.replace(to.parent, to.name, source.ino, source.kind)?;
+        self.replace(from.parent, from.name, target.ino, target.kind)?;
+        self.note_moved(source.ino, from.parent, to.parent)?;
+        self.note_moved(target.ino, to.parent, from.parent)
+    }
+
+    /// Sets what a moved inode knows about its place.
+    fn note_moved(&mut self, ino: Ino, from: Ino, to: Ino) -> Step<()> {
+        let now = self.now();
+        let inode = self.inode_mut(ino, InodeDirt::Namespace)?;
+        inode.set_ctime(now);
+        if kind_of(inode)? == FileKind::Directory && from != to {
+            inode.parent = to.0;
+            let links = &mut self.inode_mut(from, InodeDirt::Namespace)?.links;
+            *links = links.saturating_sub(1);
+            self.add_link(to)?;
+        }
+        Ok(())
+    }
+}

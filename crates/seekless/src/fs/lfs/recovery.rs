@@ -1,0 +1,520 @@
+//! Mounting: finding the volume, loading the newest checkpoint, and rolling forward over the log behind it.
+//!
+//! Paper: [ro92 §4.2], [se93 §4]. Format: FORMAT.md, "Recovery".
+//!
+//! Invariants
+//!   V1  A transaction is replayed whole or not at all: every partial segment of it must be intact, up to the one
+//!       that commits it.
+//!   V2  Replaying ends at the first partial segment that is not there. When a later one proves that it once was
+//!       durable, the volume is damaged, and that is an error: what was acknowledged is not dropped in silence.
+
+use std::collections::BTreeSet;
+
+use super::change::{Change, Privilege};
+use super::cleaner::{FoundPartial, partial_at};
+use super::format::*;
+use super::layout::*;
+use super::segments::Segments;
+use super::state::*;
+use super::{Lfs, Options, log};
+use crate::device::{Buf, Device};
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
+
+/// What a volume says about itself.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    pub uuid: uuid::Uuid,
+    pub label: String,
+    pub version: u32,
+    pub volume_bytes: u64,
+    pub segment_bytes: u64,
+    pub segment_count: u64,
+    pub reserve_segments: u64,
+    /// When it was made, in seconds since 1970.
+    pub created_seconds: i64,
+    pub checkpoint_serial: u64,
+    pub checkpoint_time: WallTime,
+    /// Closed properly: nothing has to be rolled forward.
+    pub clean: bool,
+    pub inodes: u64,
+    pub live_bytes: u64,
+    pub capacity_bytes: u64,
+}
+
+/// Reads what a volume says about itself, without mounting it.
+///
+/// # Errors
+/// As [`super::mount`].
+pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
+    let found = find_volume(device).await?;
+    let (superblock, checkpoint) = (found.layout.superblock, found.checkpoint);
+    Ok(VolumeInfo {
+        uuid: uuid::Uuid::from_bytes(superblock.uuid),
+        label: superblock.label_text(),
+        version: superblock.version,
+        volume_bytes: superblock.volume_sectors * SECTOR_BYTES,
+        segment_bytes: found.layout.segment_bytes(),
+        segment_count: superblock.segment_count,
+        reserve_segments: superblock.reserve_segments.into(),
+        created_seconds: superblock.created_seconds,
+        checkpoint_serial: checkpoint.serial,
+        checkpoint_time: WallTime { seconds: checkpoint.seconds, nanos: checkpoint.nanos },
+        clean: checkpoint.flags & CHECKPOINT_CLEAN != 0,
+        inodes: checkpoint.inode_count,
+        live_bytes: checkpoint.live_bytes,
+        capacity_bytes: found.layout.capacity_bytes(),
+    })
+}
+
+/// A volume, found but not loaded.
+pub(super) struct Found {
+    pub layout: Layout,
+    pub checkpoint: Checkpoint,
+    /// Copies of superblock and checkpoints that are not as they should be.
+    pub damaged: Vec<String>,
+}
+
+/// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
+fn last_block(device: &Device) -> Option<Sector> {
+    let sectors = device.geometry().sectors / BLOCK_SECTORS * BLOCK_SECTORS;
+    sectors.checked_sub(BLOCK_SECTORS).map(Sector)
+}
+
+pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
+    let sectors = device.geometry().sectors;
+    if sectors < HEAD_SECTORS {
+        return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
+    }
+    let mut damaged = Vec::new();
+    let mut superblock = None;
+    let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
+    for &place in &places {
+        let block = log::read_sectors(device, place, BLOCK_SECTORS).await?;
+        match Superblock::from_block(&block) {
+            Some(copy) => match superblock {
+                None => superblock = Some(copy),
+                Some(first) if first != copy => damaged.push(format!("superblock copy at sector {place} differs")),
+                Some(_) => {}
+            },
+            None => damaged.push(format!("superblock copy at sector {place} is not intact")),
+        }
+    }
+    let Some(superblock) = superblock else {
+        let detail = "no intact LFS superblock; is it an LFS volume? (`seekless mkfs` makes one)";
+        return Err(FsError::corrupt("volume", device.describe(), detail));
+    };
+    let layout = Layout::new(superblock, sectors)?;
+    if layout.superblock_backup() != places[2] {
+        // The device has grown since mkfs, so the third copy is not at its end.
+        damaged.retain(|text| !text.contains(&format!("sector {} ", places[2])));
+    }
+    let mut newest: Option<Checkpoint> = None;
+    for slot in CHECKPOINT_SECTORS {
+        let copies = log::read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+        for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
+            match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
+                Some(checkpoint) if newest.is_none_or(|newest| newest.serial < checkpoint.serial) => {
+                    newest = Some(checkpoint);
+                }
+                Some(_) => {}
+                // A volume fresh from mkfs has one slot.
+                None if copy.iter().all(|&byte| byte == 0) => {}
+                None => damaged.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
+            }
+        }
+    }
+    let Some(checkpoint) = newest else {
+        return Err(FsError::corrupt("volume", device.describe(), "no intact checkpoint in either slot"));
+    };
+    Ok(Found { layout, checkpoint, damaged })
+}
+
+/// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
+///
+/// # Errors
+/// `Corrupt` when the checkpoint contradicts the layout.
+pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options) -> FsResult<State> {
+    let bad = |what: &str| FsError::corrupt("checkpoint", checkpoint.serial, what);
+    let count = layout.segment_count();
+    let log = LogEnd {
+        segment: checkpoint.log_segment,
+        offset: checkpoint.log_offset.into(),
+        next_segment: checkpoint.next_segment,
+        sequence: checkpoint.log_sequence,
+        chain: checkpoint.log_chain,
+    };
+    if log.segment >= count || log.next_segment >= count || log.segment == log.next_segment {
+        return Err(bad("the log is said to go on outside the volume"));
+    }
+    if log.offset > layout.segment_sectors() || !log.offset.is_multiple_of(layout.align_sectors()) {
+        return Err(bad("the log is said to go on between blocks"));
+    }
+    let mut state = State::new(layout, tuned(&layout, options), Segments::new(&layout), log, options.read_only);
+    state.checkpoint_serial = checkpoint.serial;
+    state.ino_cursor = checkpoint.ino_cursor.clamp(FIRST_FREE_INO, layout.ino_end());
+    state.inode_count = checkpoint.inode_count;
+    state.generation = checkpoint.generation;
+    state.unwritten_bytes = checkpoint.unwritten_bytes;
+    for (ino, bytes) in
+        [(IMAP_INO, &checkpoint.imap), (USAGE_INO, &checkpoint.usage), (ORPHAN_INO, &checkpoint.orphans)]
+    {
+        let inode = Inode::unseal(bytes).filter(|inode| inode.ino == ino.0);
+        let Some(inode) = inode else { return Err(bad("an internal inode is damaged")) };
+        state.inodes.insert(ino, InodeMem::new(inode, InodeSlot::NONE));
+    }
+    Ok(state)
+}
+
+/// `options` with what depends on the size of the volume filled in.
+pub(super) fn tuned(layout: &Layout, options: Options) -> Options {
+    let reserve = u64::from(layout.superblock.reserve_segments);
+    let segment_bytes = layout.segment_bytes();
+    // Of the reserve a third is for the cleaner and a quarter for what is dirty, so that both always fit.
+    let dirty_segments = (reserve / 8).max(1);
+    Options {
+        dirty_bytes_max: options.dirty_bytes_max.min(dirty_segments * segment_bytes),
+        cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / segment_bytes + 3),
+        ..options
+    }
+}
+
+impl Lfs {
+    /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `slot_serial` is the
+    /// serial number of the newest checkpoint in a slot.
+    pub(super) async fn recover(&self, slot_serial: u64, expected_live: u64) -> FsResult<()> {
+        self.load_tables(expected_live).await?;
+        let mut in_log: BTreeSet<SegmentNo> = BTreeSet::new();
+        {
+            let state = self.state.borrow();
+            in_log.extend([state.log.segment, state.log.next_segment]);
+        }
+        self.roll_forward(&mut in_log).await?;
+        let mut state = self.state.borrow_mut();
+        state.written_sequence = state.log.sequence;
+        state.durable_sequence = state.log.sequence;
+        let loaded = state.checkpoint_serial;
+        if loaded != slot_serial && (loaded + 1) % 2 == slot_serial % 2 {
+            // The next checkpoint must not go where the only good one is.
+            state.checkpoint_serial += 1;
+        }
+        let next_serial = state.checkpoint_serial + 1;
+        state.segments.classify(slot_serial, loaded, next_serial, &in_log);
+        Ok(())
+    }
+
+    async fn load_tables(&self, expected_live: u64) -> FsResult<()> {
+        let blocks = self.state.borrow().segments.table_blocks();
+        for block in 0..blocks {
+            let bytes = self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await?;
+            let Some(bytes) = bytes else { continue };
+            let mut state = self.state.borrow_mut();
+            if let Err(segment) = state.segments.load_block(block, &bytes) {
+                let detail = "more is alive in it than it has room for";
+                return Err(FsError::corrupt("segment usage table", format_args!("segment {segment}"), detail));
+            }
+        }
+        let live = self.state.borrow().segments.live_bytes;
+        if live != expected_live {
+            let detail = format_args!("its segments hold {live} live bytes, the checkpoint says {expected_live}");
+            return Err(FsError::corrupt("segment usage table", "volume", detail));
+        }
+        let slots = self.state.borrow().inodes.get(&ORPHAN_INO).map_or(0, |known| known.inode.size / 8) as usize;
+        if slots as u64 > self.state.borrow().layout.ino_end() {
+            return Err(FsError::corrupt("orphan list", "checkpoint", "it is longer than there can be inodes"));
+        }
+        let mut orphans = Vec::with_capacity(slots);
+        for block in 0..slots.div_ceil(ORPHANS_PER_BLOCK) as u64 {
+            let bytes = self.run(|state| state.block(BlockId::data(ORPHAN_INO, block))).await?;
+            let bytes = bytes.unwrap_or_else(|| Buf::zeroed(BLOCK_BYTES).freeze());
+            orphans.extend(bytes.chunks_exact(8).map(|raw| Ino(crate::codec::get_at(raw, 0).unwrap_or(0))));
+        }
+        orphans.truncate(slots);
+        let orphans = Orphans::from_slots(orphans)
+            .map_err(|ino| FsError::corrupt("orphan list", "volume", format_args!("inode {ino} is there twice")))?;
+        self.state.borrow_mut().orphans = orphans;
+        Ok(())
+    }
+
+    async fn roll_forward(&self, in_log: &mut BTreeSet<SegmentNo>) -> FsResult<()> {
+        let layout = self.state.borrow().layout;
+        let mut end = self.state.borrow().log;
+        let mut reader = SegmentReader { segment: None };
+        let mut transaction: Vec<(FoundPartial, Buf)> = Vec::new();
+        loop {
+            let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else { break };
+            let summary = partial.summary;
+            if (summary.flags & SUMMARY_FIRST != 0) != transaction.is_empty() {
+                break; // It begins inside another; nobody writes that.
+            }
+            end = LogEnd {
+                segment: summary.segment,
+                offset: u64::from(summary.offset) + u64::from(summary.sectors),
+                next_segment: summary.next_segment,
+                sequence: summary.sequence + 1,
+                chain: summary.crc,
+            };
+            in_log.extend([end.segment, end.next_segment]);
+            transaction.push((partial, bytes));
+            if summary.flags & SUMMARY_COMMIT != 0 {
+                self.replay(&transaction, end).await?;
+                transaction.clear();
+                self.state.borrow_mut().counters.replayed_transactions += 1;
+            }
+        }
+        reader.check_damage(self, &layout, &end).await
+    }
+
+    /// Applies one whole transaction.
+    async fn replay(&self, transaction: &[(FoundPartial, Buf)], end: LogEnd) -> FsResult<()> {
+        let Some((last, last_bytes)) = transaction.last() else { return Ok(()) };
+        if last.summary.flags & SUMMARY_CHECKPOINT != 0 {
+            return self.adopt_checkpoint(last, last_bytes, end).await;
+        }
+        let items = || transaction.iter().flat_map(|(partial, bytes)| located(partial, bytes));
+        for located in items() {
+            if let Item::InodeFreed { ino } = located.item {
+                self.replay_freed(ino).await?;
+            }
+        }
+        for located in items() {
+            if let Item::Inodes { count, .. } = located.item {
+                self.replay_inodes(count, &located).await?;
+            }
+        }
+        for located in items() {
+            match located.item {
+                Item::Unmapped { ino, first, count } => {
+                    self.replay_pointers(ino, first, count, Pointer::Hole).await?;
+                }
+                Item::Reserved { ino, first, count } => {
+                    self.replay_pointers(ino, first, count, Pointer::Unwritten).await?;
+                }
+                _ => {}
+            }
+        }
+        for located in items() {
+            if let Item::Block { ino, key, .. } = located.item {
+                self.replay_block(ino, BlockKey(key), &located).await?;
+            }
+        }
+        self.replay_counts(transaction, end)
+    }
+
+    /// The transaction is a checkpoint whose slot was never written, or is damaged: go on from there.
+    async fn adopt_checkpoint(&self, last: &FoundPartial, bytes: &[u8], end: LogEnd) -> FsResult<()> {
+        let payload = located(last, bytes).find(|located| matches!(located.item, Item::Checkpoint { .. }));
+        let checkpoint = payload.and_then(|located| Checkpoint::from_block(located.payload));
+        let Some(mut checkpoint) = checkpoint else {
+            return Err(FsError::corrupt("log", last.start, "a checkpoint without content"));
+        };
+        checkpoint.log_chain = end.chain;
+        let agrees = (checkpoint.log_segment, u64::from(checkpoint.log_offset), checkpoint.log_sequence)
+            == (end.segment, end.offset, end.sequence);
+        if !agrees || checkpoint.next_segment != end.next_segment {
+            return Err(FsError::corrupt("log", last.start, "a checkpoint that does not know where it is"));
+        }
+        let (layout, options) = {
+            let state = self.state.borrow();
+            (state.layout, state.options)
+        };
+        let fresh = state_at(layout, &checkpoint, options)?;
+        *self.state.borrow_mut() = fresh;
+        self.load_tables(checkpoint.live_bytes).await
+    }
+
+    async fn replay_freed(&self, ino: Ino) -> FsResult<()> {
+        self.run(|state| {
+            let mut change = Change::new(state);
+            change.touch(imap_place(ino).0)?;
+            change.commit(Privilege::Internal)?;
+            state.inodes.remove(&ino);
+            state.dirty_inodes.remove(&ino);
+            state.blocks.remove_file(ino);
+            state.set_imap_entry(ino, InodeSlot::NONE);
+            Ok(())
+        })
+        .await
+    }
+
+    async fn replay_inodes(&self, count: u32, located: &Located<'_>) -> FsResult<()> {
+        let end = self.state.borrow().layout.ino_end();
+        for index in 0..u64::from(count) {
+            let slot = InodeSlot::new(located.at + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
+            let inode = Inode::unseal(&located.payload[index as usize * Inode::BYTES..]);
+            let inode = inode.filter(|inode| inode.ino < end && !State::is_internal(Ino(inode.ino)) && inode.ino > 0);
+            let Some(inode) = inode else {
+                return Err(FsError::corrupt("log", located.at, "an inode in it is damaged"));
+            };
+            let ino = Ino(inode.ino);
+            self.run(|state| {
+                let mut change = Change::new(state);
+                change.touch(imap_place(ino).0)?;
+                change.commit(Privilege::Internal)?;
+                state.adopt_inode(ino, InodeMem::new(inode, slot));
+                state.set_imap_entry(ino, slot);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    /// Sets the pointers of data blocks; those in the inode itself are in the inode already.
+    async fn replay_pointers(&self, ino: Ino, first: u64, count: u32, pointer: Pointer) -> FsResult<()> {
+        let end = first.saturating_add(count.into());
+        if end > FILE_BLOCKS_MAX {
+            return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
+        }
+        for index in first..end {
+            self.replay_pointer(BlockId::data(ino, index), pointer).await?;
+        }
+        Ok(())
+    }
+
+    async fn replay_pointer(&self, id: BlockId, pointer: Pointer) -> FsResult<()> {
+        if matches!(id.key.holder(), Holder::Inode(_)) {
+            return Ok(());
+        }
+        let set = self.run(|state| {
+            let mut change = Change::new(state);
+            change.set_pointer(id, pointer)?;
+            change.commit(Privilege::Internal)
+        });
+        match set.await {
+            // The file was removed later on.
+            Err(FsError::Stale) => Ok(()),
+            other => other,
+        }
+    }
+
+    async fn replay_block(&self, ino: Ino, key: BlockKey, located: &Located<'_>) -> FsResult<()> {
+        if !key.is_valid() || located.payload.len() > BLOCK_BYTES {
+            return Err(FsError::corrupt("log", located.at, "a block with an impossible place in its file"));
+        }
+        let id = BlockId { ino, key };
+        if !key.is_data() {
+            let data = crate::device::Data::from_slice(located.payload);
+            self.run(|state| {
+                let mut change = Change::new(state);
+                change.replace_block(id, data.clone())?;
+                change.commit(Privilege::Internal)
+            })
+            .await?;
+        }
+        self.replay_pointer(id, Pointer::to(located.at, located.payload)).await
+    }
+
+    /// Brings the usage table, the orphans and the counts to what they were after the transaction.
+    fn replay_counts(&self, transaction: &[(FoundPartial, Buf)], end: LogEnd) -> FsResult<()> {
+        let mut state = self.state.borrow_mut();
+        for (partial, _) in transaction {
+            let summary = partial.summary;
+            state.segments.take(summary.segment);
+            state.segments.take(summary.next_segment);
+            for item in &partial.items {
+                if item.live_bytes() > 0 {
+                    state.segments.add_live(summary.segment, item.live_bytes(), summary.youngest);
+                }
+            }
+        }
+        for item in transaction.iter().flat_map(|(partial, _)| &partial.items) {
+            match *item {
+                Item::SegmentFreed { segment, bytes } => {
+                    let known = segment < state.segments.count();
+                    if !known || !state.segments.remove_live(segment, bytes) {
+                        let detail = "more is freed than was alive";
+                        return Err(FsError::corrupt("log", format_args!("segment {segment}"), detail));
+                    }
+                }
+                Item::OrphanAdded { ino } => {
+                    state.orphans.add(ino);
+                }
+                Item::OrphanRemoved { ino } => {
+                    state.orphans.remove(ino);
+                }
+                _ => {}
+            }
+        }
+        if let Some((last, _)) = transaction.last() {
+            let end_of_inodes = state.layout.ino_end();
+            state.ino_cursor = last.summary.ino_cursor.clamp(FIRST_FREE_INO, end_of_inodes);
+            state.inode_count = last.summary.inode_count;
+            state.generation = last.summary.generation;
+            state.unwritten_bytes = last.summary.unwritten_bytes;
+        }
+        state.log = end;
+        Ok(())
+    }
+}
+
+/// A piece of a partial segment.
+struct Located<'a> {
+    item: Item,
+    at: Sector,
+    payload: &'a [u8],
+}
+
+fn located<'a>(partial: &'a FoundPartial, bytes: &'a [u8]) -> impl Iterator<Item = Located<'a>> + 'a {
+    let mut sectors = u64::from(partial.summary.summary_sectors);
+    partial.items.iter().map(move |&item| {
+        let first = sectors;
+        sectors += item.sectors();
+        let payload = &bytes[(first * SECTOR_BYTES) as usize..(sectors * SECTOR_BYTES) as usize];
+        Located { item, at: partial.start + first, payload }
+    })
+}
+
+/// Reads the log forward, a segment at a time.
+struct SegmentReader {
+    segment: Option<(SegmentNo, Buf)>,
+}
+
+impl SegmentReader {
+    async fn bytes(&mut self, lfs: &Lfs, layout: &Layout, segment: SegmentNo) -> FsResult<&Buf> {
+        if self.segment.as_ref().is_none_or(|(loaded, _)| *loaded != segment) {
+            let start = layout.segment_start(segment);
+            self.segment = Some((segment, log::read_sectors(&lfs.device, start, layout.segment_sectors()).await?));
+        }
+        match &self.segment {
+            Some((_, bytes)) => Ok(bytes),
+            None => unreachable!("it was just read"),
+        }
+    }
+
+    /// The partial segment that goes on at `end`: in the same segment, or at the start of the next.
+    async fn next(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(FoundPartial, Buf)>> {
+        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
+            let bytes = self.bytes(lfs, layout, segment).await?;
+            let Some(partial) = partial_at(layout, segment, offset, bytes) else { continue };
+            if partial.summary.sequence == end.sequence && partial.summary.chain == end.chain {
+                let from = (offset * SECTOR_BYTES) as usize;
+                let to = from + (u64::from(partial.summary.sectors) * SECTOR_BYTES) as usize;
+                let bytes = Buf::from_slice(&bytes[from..to]);
+                return Ok(Some((partial, bytes)));
+            }
+        }
+        Ok(None)
+    }
+
+    /// # Errors
+    /// `Corrupt` when something behind `end` says that the log went on there, durably (V2).
+    async fn check_damage(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<()> {
+        for (segment, first) in [(end.segment, end.offset), (end.next_segment, 0)] {
+            let bytes = self.bytes(lfs, layout, segment).await?;
+            let offsets = (first..layout.segment_sectors()).step_by(layout.align_sectors() as usize);
+            for offset in offsets {
+                let Some(partial) = partial_at(layout, segment, offset, bytes) else { continue };
+                if partial.summary.durable_sequence > end.sequence {
+                    let at = layout.segment_start(end.segment) + end.offset;
+                    let detail = format_args!(
+                        "partial segment {} is missing or damaged, but number {} says that it was written",
+                        end.sequence, partial.summary.sequence
+                    );
+                    return Err(FsError::corrupt("log", format_args!("sector {at}"), detail));
+                }
+            }
+        }
+        Ok(())
+    }
+}

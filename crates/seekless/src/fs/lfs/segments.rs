@@ -1,0 +1,201 @@
+//! The segment usage table: how much of each segment is alive, and which segments the log may write next.
+//!
+//! Paper: [ro92 §3.6, "segment usage table"]. Format: FORMAT.md, "Segment usage table".
+//!
+//! Life of a segment: *clean* (nothing in it is needed) → *ready* (clean, with storage below it) → written →
+//! empty (nothing alive) → clean.
+//!
+//! Invariants
+//!   G1  An empty segment becomes clean only once neither checkpoint slot needs it: not for what it holds, and
+//!       not for rolling forward. So either slot alone is enough to recover from.
+//!   G2  The live bytes of a segment are exact: the sum of what pointers reach in it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::format::{BLOCK_BYTES, USAGES_PER_BLOCK, Usage};
+use super::layout::{Layout, SegmentNo};
+
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Segment {
+    pub live_bytes: u64,
+    /// Modification time of its youngest block, nanoseconds since 1970.
+    pub youngest: i64,
+    /// Serial of the first checkpoint in which it was empty; 0 when it never was anything else.
+    pub empty_since: u64,
+}
+
+pub(super) struct Segments {
+    segments: Vec<Segment>,
+    /// Nothing needs them, but storage below them is not certain.
+    pub clean: BTreeSet<SegmentNo>,
+    /// The log may write them.
+    pub ready: BTreeSet<SegmentNo>,
+    /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not
+    /// count them.
+    pub empty: BTreeMap<SegmentNo, u64>,
+    /// Blocks of the table that differ from the log.
+    pub dirty_blocks: BTreeSet<u64>,
+    pub live_bytes: u64,
+    segment_bytes: u64,
+}
+
+impl Segments {
+    pub(super) fn new(layout: &Layout) -> Segments {
+        Segments {
+            segments: vec![Segment::default(); layout.segment_count() as usize],
+            clean: BTreeSet::new(),
+            ready: BTreeSet::new(),
+            empty: BTreeMap::new(),
+            dirty_blocks: BTreeSet::new(),
+            live_bytes: 0,
+            segment_bytes: layout.segment_bytes(),
+        }
+    }
+
+    pub(super) fn count(&self) -> u64 {
+        self.segments.len() as u64
+    }
+
+    /// Blocks of the table.
+    pub(super) fn table_blocks(&self) -> u64 {
+        self.count().div_ceil(USAGES_PER_BLOCK)
+    }
+
+    pub(super) fn get(&self, segment: SegmentNo) -> Segment {
+        self.segments[segment as usize]
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = (SegmentNo, &Segment)> {
+        self.segments.iter().enumerate().map(|(number, segment)| (number as u64, segment))
+    }
+
+    /// Fills in one block of the table.
+    ///
+    /// # Errors
+    /// The number of a segment with more live bytes than it has room.
+    pub(super) fn load_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), SegmentNo> {
+        let first = block * USAGES_PER_BLOCK;
+        for (within, raw) in bytes.chunks_exact(Usage::BYTES).enumerate() {
+            let number = first + within as u64;
+            let Some(segment) = self.segments.get_mut(number as usize) else { break };
+            let Some(usage) = Usage::decode(raw) else { break };
+            if u64::from(usage.live_bytes) > self.segment_bytes {
+                return Err(number);
+            }
+            self.live_bytes -= segment.live_bytes;
+            *segment = Segment {
+                live_bytes: usage.live_bytes.into(),
+                youngest: usage.youngest,
+                empty_since: usage.empty_since.into(),
+            };
+            self.live_bytes += segment.live_bytes;
+        }
+        Ok(())
+    }
+
+    /// One block of the table as it is stored.
+    pub(super) fn store_block(&self, block: u64, bytes: &mut [u8]) {
+        bytes[..BLOCK_BYTES].fill(0);
+        let first = (block * USAGES_PER_BLOCK) as usize;
+        for (segment, raw) in self.segments[first..].iter().zip(bytes.chunks_exact_mut(Usage::BYTES)) {
+            let usage = Usage {
+                live_bytes: segment.live_bytes as u32,
+                // Serials are compared only while they are young; 32 bits count checkpoints for centuries.
+                empty_since: segment.empty_since as u32,
+                youngest: segment.youngest,
+            };
+            usage.encode(raw);
+        }
+    }
+
+    fn touch(&mut self, segment: SegmentNo) {
+        self.dirty_blocks.insert(segment / USAGES_PER_BLOCK);
+    }
+
+    /// `bytes` of live data have been written to `segment`.
+    pub(super) fn add_live(&mut self, segment: SegmentNo, bytes: u64, youngest: i64) {
+        self.touch(segment);
+        let entry = &mut self.segments[segment as usize];
+        entry.youngest = if entry.live_bytes == 0 { youngest } else { entry.youngest.max(youngest) };
+        entry.live_bytes += bytes;
+        entry.empty_since = 0;
+        self.live_bytes += bytes;
+        assert!(entry.live_bytes <= self.segment_bytes, "G2: a segment holds no more than its size");
+        self.empty.remove(&segment);
+    }
+
+    /// `bytes` of `segment` are alive no more. Returns false when it does not hold as much, which only a damaged
+    /// volume can make happen.
+    #[must_use]
+    pub(super) fn remove_live(&mut self, segment: SegmentNo, bytes: u64) -> bool {
+        self.touch(segment);
+        let entry = &mut self.segments[segment as usize];
+        let Some(rest) = entry.live_bytes.checked_sub(bytes) else { return false };
+        entry.live_bytes = rest;
+        self.live_bytes -= bytes;
+        true
+    }
+
+    /// The log begins to write `segment`: it is clean no more, whatever becomes of what is written.
+    pub(super) fn take(&mut self, segment: SegmentNo) {
+        self.touch(segment);
+        self.clean.remove(&segment);
+        self.ready.remove(&segment);
+        self.empty.remove(&segment);
+        self.segments[segment as usize].empty_since = 0;
+    }
+
+    /// The ready segment that follows `after` on the device, or the first one.
+    pub(super) fn next_ready(&self, after: SegmentNo, taken: &[SegmentNo]) -> Option<SegmentNo> {
+        let following = self.ready.range(after + 1..).chain(self.ready.range(..=after));
+        following.copied().find(|segment| !taken.contains(segment))
+    }
+
+    /// Records, for the checkpoint `serial` that is being put together, which segments are empty now. `kept`
+    /// are those that the log goes on in.
+    pub(super) fn note_empty(&mut self, serial: u64, kept: &[SegmentNo]) {
+        let blocks: Vec<u64> = self.dirty_blocks.iter().copied().collect();
+        for block in blocks {
+            let first = block * USAGES_PER_BLOCK;
+            for number in first..(first + USAGES_PER_BLOCK).min(self.count()) {
+                let is_free = self.clean.contains(&number) || self.ready.contains(&number) || kept.contains(&number);
+                let entry = &mut self.segments[number as usize];
+                if entry.live_bytes == 0 && entry.empty_since == 0 && !is_free {
+                    entry.empty_since = serial;
+                    self.empty.insert(number, serial);
+                }
+            }
+        }
+    }
+
+    /// The checkpoint `serial` is durable, so the slots hold it and the one before. Segments that were empty in
+    /// both are clean now; returns them.
+    pub(super) fn checkpoint_done(&mut self, serial: u64) -> Vec<SegmentNo> {
+        let released: Vec<SegmentNo> =
+            self.empty.iter().filter(|&(_, &since)| since < serial).map(|(&segment, _)| segment).collect();
+        for segment in &released {
+            self.empty.remove(segment);
+        }
+        released
+    }
+
+    /// Sorts out, after mounting, which segments are clean: no part of the log since the checkpoint that was
+    /// loaded, and empty in it and in the other slot's.
+    ///
+    /// `slot_serial` is the newest checkpoint in a slot. When the one that was loaded is younger, because it was
+    /// found in the log, the slot still needs what emptied since, until both slots have been written anew.
+    pub(super) fn classify(&mut self, slot_serial: u64, loaded: u64, next: u64, in_log: &BTreeSet<SegmentNo>) {
+        for number in 0..self.count() {
+            let segment = self.segments[number as usize];
+            if segment.live_bytes > 0 || in_log.contains(&number) {
+                continue;
+            }
+            if segment.empty_since < slot_serial {
+                self.clean.insert(number);
+            } else {
+                let since = if loaded == slot_serial { segment.empty_since } else { segment.empty_since.max(next) };
+                self.empty.insert(number, since);
+            }
+        }
+    }
+}

@@ -1,0 +1,511 @@
+//! Operation sequences: drawn from a seed, or all short ones.
+
+use std::collections::VecDeque;
+
+use super::ops::{Filling, Op, Path, Target};
+use crate::fs::{AllocateMode, FileRange, NodeKind, RenameMode, SeekTo, XattrMode};
+use crate::rng::Rng;
+
+/// Names, sizes and places that a generator draws from. Small, so that operations meet.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Space {
+    /// Everything happens under this directory, which must exist.
+    pub root: Path,
+    pub directories: u32,
+    pub depth_max: u32,
+    pub files: u32,
+    /// Ends of writes and sizes, at most.
+    pub file_bytes_max: u64,
+    pub slots: u8,
+    /// Also the longest name, one that is not text, and one with blanks.
+    pub odd_names: bool,
+    /// Now and then a write far behind the end, up to this offset; 0 for never.
+    pub far_offset: u64,
+}
+
+impl Space {
+    /// A few names and files of some pages.
+    pub fn small() -> Space {
+        Space {
+            root: Path::from("/"),
+            directories: 3,
+            depth_max: 2,
+            files: 5,
+            file_bytes_max: 40_000,
+            slots: 2,
+            odd_names: false,
+            far_offset: 0,
+        }
+    }
+
+    /// Many names, odd ones among them, and files that need indirect blocks and many segments.
+    pub fn large() -> Space {
+        Space {
+            directories: 8,
+            depth_max: 4,
+            files: 60,
+            file_bytes_max: 3 << 20,
+            slots: 4,
+            odd_names: true,
+            far_offset: 1 << 42,
+            ..Space::small()
+        }
+    }
+}
+
+/// How often each class of operation is drawn, relative to the others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Weights {
+    pub names: u32,
+    pub data: u32,
+    pub attributes: u32,
+    pub queries: u32,
+    pub slots: u32,
+    pub durability: u32,
+    pub upkeep: u32,
+}
+
+impl Weights {
+    pub const BALANCED: Weights =
+        Weights { names: 30, data: 30, attributes: 10, queries: 12, slots: 6, durability: 10, upkeep: 2 };
+
+    /// For comparison with the model: much is asked.
+    pub const CURIOUS: Weights = Weights { queries: 40, durability: 4, ..Weights::BALANCED };
+
+    /// For power cuts: nothing is asked, for the answers are compared elsewhere.
+    pub const CRASHY: Weights = Weights { queries: 0, durability: 15, ..Weights::BALANCED };
+}
+
+/// Draws operations without end. The same seed, space and weights give the same operations for ever, apart from
+/// changes to this file.
+pub struct Generator {
+    rng: Rng,
+    space: Space,
+    weights: Weights,
+    next_tag: u32,
+    /// Paths that were given to something lately, and are likely to be there.
+    recent: VecDeque<Path>,
+}
+
+/// Paths that a generator remembers.
+const RECENT_PATHS: usize = 8;
+
+const XATTR_NAMES: [&str; 3] = ["user.a", "user.bb", "trusted.c"];
+const PERMISSIONS: [u16; 8] = [0o644, 0o600, 0o755, 0o777, 0, 0o4755, 0o2755, 0o1777];
+
+impl Generator {
+    pub fn new(seed: u64, space: Space, weights: Weights) -> Generator {
+        Generator { rng: Rng::new(seed), space, weights, next_tag: 1, recent: VecDeque::new() }
+    }
+
+    fn directory(&mut self) -> Path {
+        let mut path = self.space.root.clone();
+        for _ in 0..self.space.depth_max {
+            // Shallow paths exist more often.
+            if !self.rng.chance(2, 5) {
+                break;
+            }
+            let name = format!("d{}", self.rng.below(u64::from(self.space.directories)));
+            path = path.join(name.as_bytes());
+        }
+        path
+    }
+
+    /// A name in a directory. Files and directories have names of their own, but once in a while they meet.
+    fn name(&mut self, of_directory: bool) -> Path {
+        let directory = self.directory();
+        let swapped = self.rng.chance(1, 16);
+        if self.space.odd_names && self.rng.chance(1, 16) {
+            let odd: [&[u8]; 4] = [&[b'x'; 255], b"\xff\xfe", b"a b\tc", &[b'y'; 256]];
+            let name = *self.rng.pick(&odd);
+            return directory.join(name);
+        }
+        let name = if of_directory != swapped {
+            format!("d{}", self.rng.below(u64::from(self.space.directories)))
+        } else {
+            format!("f{}", self.rng.below(u64::from(self.space.files)))
+        };
+        directory.join(name.as_bytes())
+    }
+
+    fn file(&mut self) -> Path {
+        self.name(false)
+    }
+
+    /// What a data operation works on.
+    fn target(&mut self) -> Target {
+        if self.space.slots > 0 && self.rng.chance(1, 8) {
+            return Target::Slot(self.rng.below(u64::from(self.space.slots)) as u8);
+        }
+        Target::Path(self.likely_file())
+    }
+
+    /// A file that is likely to be there.
+    fn likely_file(&mut self) -> Path {
+        match self.recent.len() as u64 {
+            count if count > 0 && self.rng.chance(1, 2) => self.recent[self.rng.below(count) as usize].clone(),
+            _ => self.file(),
+        }
+    }
+
+    fn remember(&mut self, path: Path) -> Path {
+        self.recent.truncate(RECENT_PATHS - 1);
+        self.recent.push_front(path.clone());
+        path
+    }
+
+    /// What an attribute operation works on: also directories.
+    fn any_target(&mut self) -> Target {
+        match self.rng.below(4) {
+            0 => Target::Path(self.directory()),
+            _ => self.target(),
+        }
+    }
+
+    fn filling(&mut self, bytes: u64) -> Filling {
+        let tag = self.next_tag;
+        self.next_tag += 1;
+        Filling { bytes: bytes.min(u64::from(u32::MAX)) as u32, tag }
+    }
+
+    /// A length: most are small, some are near a page or two, a few are as long as files get.
+    fn length(&mut self) -> u64 {
+        let max = self.space.file_bytes_max;
+        let length = match self.rng.below(8) {
+            0..=2 => self.rng.between(1, 200),
+            3..=4 => (self.rng.between(1, 3) * 4096).saturating_sub(1) + self.rng.below(3),
+            5..=6 => self.rng.between(1, (max / 8).max(1)),
+            _ => self.rng.between(1, max.max(1)),
+        };
+        length.min(max.max(1))
+    }
+
+    fn offset(&mut self) -> u64 {
+        let max = self.space.file_bytes_max;
+        match self.rng.below(8) {
+            0..=2 => 0,
+            3..=4 => self.rng.below(max / 4096 + 1) * 4096,
+            5 if self.space.far_offset > 0 && self.rng.chance(1, 8) => self.rng.below(self.space.far_offset),
+            _ => self.rng.below(max + 1),
+        }
+    }
+
+    fn permissions(&mut self) -> u16 {
+        if self.rng.chance(1, 2) { 0o644 } else { *self.rng.pick(&PERMISSIONS) }
+    }
+
+    fn xattr_name(&mut self) -> String {
+        self.rng.pick(&XATTR_NAMES).to_string()
+    }
+
+    fn names_op(&mut self) -> Op {
+        match self.rng.below(30) {
+            0..=8 => {
+                let path = self.file();
+                Op::Create { path: self.remember(path), permissions: self.permissions() }
+            }
+            9..=12 => Op::Mkdir { path: self.name(true), permissions: self.permissions() | 0o700 },
+            13 => {
+                let device = self.rng.below(1 << 20) as u32;
+                let kinds = [
+                    NodeKind::Regular,
+                    NodeKind::Fifo,
+                    NodeKind::Socket,
+                    NodeKind::CharDevice { device },
+                    NodeKind::BlockDevice { device },
+                ];
+                Op::Mknod { path: self.file(), kind: *self.rng.pick(&kinds), permissions: self.permissions() }
+            }
+            14..=15 => Op::Symlink { path: self.file(), to: self.file() },
+            16..=18 => Op::Link { existing: self.target(), path: self.file() },
+            19..=22 => Op::Unlink { path: self.likely_file() },
+            23..=24 => Op::Rmdir { path: self.name(true) },
+            _ => {
+                let directories = self.rng.chance(1, 3);
+                let from = if directories { self.name(true) } else { self.likely_file() };
+                let to = self.name(directories);
+                if !directories {
+                    self.remember(to.clone());
+                }
+                let mode = match self.rng.below(6) {
+                    0 => RenameMode::NoReplace,
+                    1 => RenameMode::Exchange,
+                    _ => RenameMode::Replace,
+                };
+                Op::Rename { from, to, mode }
+            }
+        }
+    }
+
+    fn data_op(&mut self) -> Op {
+        let target = self.target();
+        match self.rng.below(16) {
+            0..=8 => {
+                let (offset, bytes) = (self.offset(), self.length());
+                Op::Write { target, offset, filling: self.filling(bytes) }
+            }
+            9..=11 => {
+                let bytes = self.length();
+                Op::Append { target, filling: self.filling(bytes) }
+            }
+            12..=13 => {
+                let size = if self.rng.chance(1, 3) { 0 } else { self.offset() };
+                Op::Truncate { target, size }
+            }
+            _ => {
+                let range = FileRange { offset: self.offset(), bytes: self.length() };
+                let keep_size = self.rng.chance(1, 2);
+                let mode = match self.rng.below(4) {
+                    0 => AllocateMode::Allocate { keep_size },
+                    1 => AllocateMode::Zero { keep_size },
+                    _ => AllocateMode::PunchHole,
+                };
+                Op::Allocate { target, range, mode }
+            }
+        }
+    }
+
+    fn attributes_op(&mut self) -> Op {
+        let target = self.any_target();
+        match self.rng.below(10) {
+            0..=2 => Op::Chmod { target, permissions: self.permissions() },
+            3 => Op::Chown { target, uid: self.rng.below(3) as u32, gid: self.rng.below(3) as u32 },
+            4 => Op::Touch { target, seconds: self.rng.below(1 << 33) as i64 - (1 << 31) },
+            5..=7 => {
+                let bytes = match self.rng.below(12) {
+                    0 => self.rng.below(9_000),
+                    1 => 0,
+                    _ => self.rng.between(1, 60),
+                };
+                let mode = *self.rng.pick(&[XattrMode::Set, XattrMode::Set, XattrMode::Create, XattrMode::Replace]);
+                Op::SetXattr { target, name: self.xattr_name(), filling: self.filling(bytes), mode }
+            }
+            _ => Op::RemoveXattr { target, name: self.xattr_name() },
+        }
+    }
+
+    fn query_op(&mut self) -> Op {
+        match self.rng.below(16) {
+            0..=5 => {
+                let range = FileRange { offset: self.offset(), bytes: self.length() };
+                Op::Read { target: self.target(), range }
+            }
+            6..=8 => Op::Stat { target: self.any_target() },
+            9 => Op::ReadLink { path: self.file() },
+            10..=11 => Op::ReadDir { path: self.directory() },
+            12 => Op::Seek { target: self.target(), offset: self.offset(), seek: SeekTo::Data },
+            13 => Op::Seek { target: self.target(), offset: self.offset(), seek: SeekTo::Hole },
+            14 => Op::GetXattr { target: self.any_target(), name: self.xattr_name() },
+            _ => Op::ListXattr { target: self.any_target() },
+        }
+    }
+
+    fn slots_op(&mut self) -> Op {
+        let slot = self.rng.below(u64::from(self.space.slots.max(1))) as u8;
+        match self.rng.below(5) {
+            0 => Op::Close { slot },
+            1 => Op::Open { slot, path: self.directory() },
+            _ => Op::Open { slot, path: self.likely_file() },
+        }
+    }
+
+    fn durability_op(&mut self) -> Op {
+        match self.rng.below(10) {
+            0..=4 => Op::Fsync { target: self.target(), data_only: self.rng.chance(1, 4) },
+            5..=8 => Op::FsyncDir { path: self.directory() },
+            _ => Op::Sync,
+        }
+    }
+
+    fn upkeep_op(&mut self) -> Op {
+        if self.rng.chance(1, 2) { Op::DropCaches } else { Op::Idle { millis: self.rng.between(1, 20_000) as u32 } }
+    }
+}
+
+impl Iterator for Generator {
+    type Item = Op;
+
+    fn next(&mut self) -> Option<Op> {
+        type Draw = fn(&mut Generator) -> Op;
+        let Weights { names, data, attributes, queries, slots, durability, upkeep } = self.weights;
+        let slots = if self.space.slots > 0 { slots } else { 0 };
+        let classes: [(u32, Draw); 7] = [
+            (names, Generator::names_op),
+            (data, Generator::data_op),
+            (attributes, Generator::attributes_op),
+            (queries, Generator::query_op),
+            (slots, Generator::slots_op),
+            (durability, Generator::durability_op),
+            (upkeep, Generator::upkeep_op),
+        ];
+        let total: u32 = classes.iter().map(|(weight, _)| weight).sum();
+        let mut drawn = self.rng.below(u64::from(total.max(1))) as u32;
+        let class = classes.iter().find(|(weight, _)| {
+            let found = drawn < *weight;
+            drawn = drawn.saturating_sub(*weight);
+            found
+        });
+        class.map(|(_, draw)| draw(self))
+    }
+}
+
+/// Every sequence of `length` operations from a small set, each operation alone or with something that makes it
+/// durable, after a common beginning that makes `/foo`, `/A/foo`, `/A` and `/B` durable.
+///
+/// The set and the idea are those of ACE: most crash bugs that were found in grown-up file systems need two or
+/// three operations on a handful of files. [Mohan et al., *CrashMonkey and ACE*, OSDI 2018]
+pub fn bounded(length: u32) -> Bounded {
+    let steps = bounded_steps();
+    let total = (steps.len() as u64).pow(length);
+    Bounded { steps, length, total, next: 0, stride: 1 }
+}
+
+/// See [`bounded`].
+pub struct Bounded {
+    steps: Vec<Vec<Op>>,
+    length: u32,
+    total: u64,
+    next: u64,
+    stride: u64,
+}
+
+impl Bounded {
+    /// Number of sequences there are.
+    pub fn total(&self) -> u64 {
+        self.total
+    }
+
+    /// About `count` of the sequences, spread over all of them.
+    pub fn sample(self, count: u64, seed: u64) -> Bounded {
+        let stride = (self.total / count.max(1)).max(1);
+        Bounded { stride, next: Rng::new(seed).below(stride), ..self }
+    }
+
+    /// What all sequences begin with; it ends with a `sync`.
+    pub fn prologue() -> Vec<Op> {
+        let create = |path: &str| Op::Create { path: path.into(), permissions: 0o644 };
+        let mkdir = |path: &str| Op::Mkdir { path: path.into(), permissions: 0o755 };
+        let write =
+            |path: &str, tag| Op::Write { target: path.into(), offset: 0, filling: Filling { bytes: 5_000, tag } };
+        let made = vec![mkdir("/A"), mkdir("/B"), create("/foo"), create("/A/foo")];
+        made.into_iter().chain([write("/foo", 101), write("/A/foo", 102), Op::Sync]).collect()
+    }
+}
+
+impl Iterator for Bounded {
+    type Item = Vec<Op>;
+
+    fn next(&mut self) -> Option<Vec<Op>> {
+        if self.next >= self.total {
+            return None;
+        }
+        let mut code = self.next;
+        self.next += self.stride;
+        let mut ops = Bounded::prologue();
+        for _ in 0..self.length {
+            ops.extend(self.steps[(code % self.steps.len() as u64) as usize].iter().cloned());
+            code /= self.steps.len() as u64;
+        }
+        Some(ops)
+    }
+}
+
+/// One operation, and what makes it durable in each of the ways that apply.
+fn bounded_steps() -> Vec<Vec<Op>> {
+    let mut steps = Vec::new();
+    let mut add = |op: Op, file: &str, directories: &[&str]| {
+        steps.push(vec![op.clone()]);
+        steps.push(vec![op.clone(), Op::Sync]);
+        let fsync = Op::Fsync { target: file.into(), data_only: false };
+        let mut full = vec![op, fsync];
+        full.extend(directories.iter().map(|&directory| Op::FsyncDir { path: directory.into() }));
+        steps.push(full);
+    };
+    for (path, directory) in [("/bar", "/"), ("/A/bar", "/A")] {
+        add(Op::Create { path: path.into(), permissions: 0o600 }, path, &[directory]);
+        add(Op::Symlink { path: path.into(), to: "/foo".into() }, path, &[directory]);
+        add(Op::Link { existing: "/foo".into(), path: path.into() }, path, &[directory]);
+        add(Op::Mkdir { path: path.into(), permissions: 0o755 }, path, &[directory]);
+        add(Op::Unlink { path: path.into() }, path, &[directory]);
+    }
+    for (path, directory) in [("/foo", "/"), ("/A/foo", "/A")] {
+        add(Op::Unlink { path: path.into() }, path, &[directory]);
+        add(Op::Write { target: path.into(), offset: 0, filling: Filling { bytes: 9_000, tag: 1 } }, path, &[]);
+        add(Op::Append { target: path.into(), filling: Filling { bytes: 4_096, tag: 2 } }, path, &[]);
+        add(Op::Truncate { target: path.into(), size: 2_500 }, path, &[]);
+        let set = |name: &str| Op::SetXattr {
+            target: path.into(),
+            name: name.to_string(),
+            filling: Filling { bytes: 20, tag: 3 },
+            mode: XattrMode::Set,
+        };
+        add(set("user.a"), path, &[]);
+        add(Op::RemoveXattr { target: path.into(), name: "user.a".to_string() }, path, &[]);
+        let range = FileRange { offset: 4_096, bytes: 8_192 };
+        add(Op::Allocate { target: path.into(), range, mode: AllocateMode::PunchHole }, path, &[]);
+        add(Op::Allocate { target: path.into(), range, mode: AllocateMode::Allocate { keep_size: false } }, path, &[]);
+    }
+    let moves = [
+        ("/foo", "/bar"),
+        ("/foo", "/A/foo"),
+        ("/A/foo", "/foo"),
+        ("/A/foo", "/B/foo"),
+        ("/bar", "/foo"),
+        ("/A", "/C"),
+    ];
+    for (from, to) in moves {
+        let (from, to) = (Path::from(from), Path::from(to));
+        let parents = [from.parent().to_string(), to.parent().to_string()];
+        let mode = RenameMode::Replace;
+        let target = to.to_string();
+        add(Op::Rename { from, to, mode }, &target, &[&parents[0], &parents[1]]);
+    }
+    let (from, to, mode) = ("/foo".into(), "/A/foo".into(), RenameMode::Exchange);
+    add(Op::Rename { from, to, mode }, "/foo", &["/", "/A"]);
+    add(Op::Rmdir { path: "/B".into() }, "/", &["/"]);
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rt::{Executor, HostProfile};
+    use crate::testing::{MemFs, Runner};
+
+    /// Aim: operations meet often enough to do something, and fail often enough to test errors. Method: run them on the
+    /// model and count.
+    #[test]
+    fn about_half_of_the_operations_succeed() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let (mut done, mut failed, mut kinds) = (0, 0, std::collections::BTreeMap::new());
+        executor
+            .block_on(async {
+                let fs = MemFs::new(&rt);
+                let mut runner = Runner::new(&rt, fs.clone());
+                for op in Generator::new(1, Space::small(), Weights::BALANCED).take(10_000) {
+                    let outcome = runner.apply(&op).await;
+                    *if outcome.error().is_some() { &mut failed } else { &mut done } += 1;
+                    let kind = op.to_string().split(' ').next().unwrap_or_default().to_string();
+                    *kinds.entry(kind).or_insert(0) += u32::from(outcome.error().is_none());
+                }
+                runner.close().await.expect("slots close");
+                assert_eq!(fs.leaks(), crate::testing::memfs::Leaks::default());
+            })
+            .expect("the model never waits");
+        assert!(done > 4_000 && failed > 1_000, "{done} done, {failed} failed");
+        let idle: Vec<_> = kinds.iter().filter(|(_, done)| **done == 0).collect();
+        assert_eq!(idle, [], "each kind of operation succeeds now and then");
+    }
+
+    /// The bounded sequences are all different, and a sample is spread.
+    #[test]
+    fn bounded_sequences() {
+        let all: std::collections::BTreeSet<String> =
+            bounded(1).map(|ops| crate::testing::ops::to_text(&ops)).collect();
+        assert_eq!(all.len() as u64, bounded(1).total());
+        assert!(bounded(2).total() > 10_000);
+        let sampled = bounded(2).sample(100, 1).count();
+        assert!((100..=102).contains(&sampled), "{sampled}");
+    }
+}
