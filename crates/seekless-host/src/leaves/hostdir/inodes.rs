@@ -154,32 +154,43 @@ impl Inodes {
 
     /// Opens a closed node, and first, from the top, the closed directories on the way to it.
     fn open_again(&self, ino: Ino) -> FsResult<File> {
-        let mut way = vec![ino];
-        let mut directory: Option<File> = None;
-        loop {
-            let table = self.table.borrow();
-            let node = way.last().and_then(|last| table.nodes.get(last)).ok_or(FsError::Stale)?;
-            let (Reach::Name, Some(name)) = (&node.reach, &node.name) else { break };
-            let above = match name.directory {
-                Ino::ROOT => Some(self.top.root.clone()),
-                above => match (table.open.peek(&above), table.nodes.get(&above).map(|node| &node.reach)) {
-                    (Some(file), _) | (None, Some(Reach::Pinned(file))) => Some(file.clone()),
-                    _ => None,
-                },
-            };
-            if above.is_some() {
-                directory = above;
-                break;
-            }
-            if way.contains(&name.directory) {
-                return Err(FsError::Stale); // Somebody turned the tree inside out behind our back.
-            }
-            way.push(name.directory);
-        }
-        while let Some(ino) = way.pop() {
+        let (mut directory, way) = self.way_to(&self.table.borrow(), ino)?;
+        for ino in way {
             directory = Some(self.open_one_again(ino, directory)?);
         }
         directory.ok_or(FsError::Stale)
+    }
+
+    /// The closed nodes on the way to `ino`, from the top, itself included, and the open directory in which the
+    /// first of them is found; none for what is not found by name.
+    fn way_to(&self, table: &Table, ino: Ino) -> FsResult<(Option<File>, Vec<Ino>)> {
+        let mut way = vec![ino];
+        let mut next = ino;
+        let directory = loop {
+            let node = table.nodes.get(&next).ok_or(FsError::Stale)?;
+            let (Reach::Name, Some(name)) = (&node.reach, &node.name) else { break None };
+            if let Some(file) = self.open_file(table, name.directory) {
+                break Some(file.clone());
+            }
+            next = name.directory;
+            if way.contains(&next) {
+                return Err(FsError::Stale); // Somebody turned the tree inside out behind our back.
+            }
+            way.push(next);
+        };
+        way.reverse();
+        Ok((directory, way))
+    }
+
+    /// The file of `ino`, if it is open.
+    fn open_file<'a>(&'a self, table: &'a Table, ino: Ino) -> Option<&'a File> {
+        if ino == Ino::ROOT {
+            return Some(&self.top.root);
+        }
+        match (table.open.peek(&ino), table.nodes.get(&ino).map(|node| &node.reach)) {
+            (Some(file), _) | (None, Some(Reach::Pinned(file))) => Some(file),
+            _ => None,
+        }
     }
 
     fn open_one_again(&self, ino: Ino, directory: Option<File>) -> FsResult<File> {
@@ -248,22 +259,11 @@ impl Inodes {
         while table.open.len() > open_max && in_vain < IN_VAIN_MAX {
             let Some((ino, file)) = table.open.pop_lru() else { return };
             match self.way_back(table, ino, &file) {
-                Ok(Some(way_back)) => {
+                Some(way_back) => {
                     add_one(&self.counts.closed);
                     table.set_closed(ino, way_back);
                 }
-                Ok(None) => {
-                    in_vain += 1;
-                    if let Some(node) = table.nodes.get_mut(&ino) {
-                        node.reach = Reach::Pinned(file);
-                    }
-                }
-                // Its directory is closed at the moment: later.
-                Err(FsError::Stale) => {
-                    in_vain += 1;
-                    table.open.put(ino, file);
-                }
-                Err(_) => {
+                None => {
                     in_vain += 1;
                     if let Some(node) = table.nodes.get_mut(&ino) {
                         node.reach = Reach::Pinned(file);
@@ -274,35 +274,36 @@ impl Inodes {
     }
 
     /// How `ino` can be found again once `file` is closed; `None` when it cannot.
-    ///
-    /// # Errors
-    /// `Stale` when it is not known now.
-    fn way_back(&self, table: &Table, ino: Ino, file: &File) -> FsResult<Option<Reach>> {
-        let stat = sys::stat(file).map_err(sys::error)?;
-        let Some(node) = table.nodes.get(&ino) else { return Ok(None) };
-        if stat.stx_nlink == 0 {
-            return Ok(None);
+    fn way_back(&self, table: &Table, ino: Ino, file: &File) -> Option<Reach> {
+        let node = table.nodes.get(&ino)?;
+        if sys::stat(file).ok()?.stx_nlink == 0 {
+            return None;
         }
         if let Some(mount) = self.top.handle_mount {
-            return match sys::name_to_handle(file) {
-                Ok((handle, found_on)) if found_on == mount => Ok(Some(Reach::Handle(handle))),
-                _ => Ok(None),
-            };
+            let (handle, found_on) = sys::name_to_handle(file).ok()?;
+            return (found_on == mount).then_some(Reach::Handle(handle));
         }
-        let Some(name) = &node.name else { return Ok(None) };
-        let directory = match (name.directory, table.open.peek(&name.directory)) {
-            (Ino::ROOT, _) => &self.top.root,
-            (_, Some(file)) => file,
-            (above, None) => match table.nodes.get(&above).map(|node| &node.reach) {
-                Some(Reach::Pinned(file)) => file,
-                Some(Reach::Name) => return Err(FsError::Stale),
-                _ => return Ok(None),
-            },
+        let name = node.name.as_ref()?;
+        let directory = match self.open_file(table, name.directory) {
+            Some(directory) => directory.clone(),
+            None => self.open_for_now(table, name.directory)?,
         };
-        match sys::stat_at(directory, &name.name) {
-            Ok(found) if Key::of(&found) == node.key => Ok(Some(Reach::Name)),
-            _ => Ok(None),
+        let found = sys::stat_at(&*directory, &name.name).ok()?;
+        (Key::of(&found) == node.key).then_some(Reach::Name)
+    }
+
+    /// Opens a closed directory for a look at it.
+    fn open_for_now(&self, table: &Table, ino: Ino) -> Option<File> {
+        let (directory, way) = self.way_to(table, ino).ok()?;
+        let mut directory = directory?;
+        for ino in way {
+            let name = table.nodes.get(&ino)?.name.as_ref()?;
+            directory = Arc::new(self.top.open_place(&directory, &name.name).ok()?);
+            if !table.is_same(ino, &sys::stat(&*directory).ok()?) {
+                return None;
+            }
         }
+        Some(directory)
     }
 
     /// Takes an inode into use that was found as `name`, and counts one lookup.

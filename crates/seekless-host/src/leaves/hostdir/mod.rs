@@ -343,7 +343,15 @@ impl FileSystem for HostDir {
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.make(parent, name, new, |directory| rustix::fs::mkdirat(directory, name, mode(new)))
+        let entry = self.make(parent, name, new, |directory| rustix::fs::mkdirat(directory, name, mode(new)))?;
+        // The host makes no directory with set-user-id or set-group-id bits, unless it inherits them.
+        match entry.attr.permissions | new.permissions & 0o6000 {
+            same if same == entry.attr.permissions => Ok(entry),
+            wanted => {
+                self.chmod(&*self.inodes.file(entry.attr.ino)?, wanted)?;
+                Ok(Entry { attr: Attr { permissions: wanted, ..entry.attr }, ..entry })
+            }
+        }
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
