@@ -363,17 +363,14 @@ impl Mounted {
     }
 
     /// Ends the connection with errors for everyone and takes the mount away, without waiting for anybody. For
-    /// when the daemon cannot go on.
+    /// when the daemon cannot go on. Where this is not possible, the connection ends when its device is closed.
     pub(super) fn abort(&self) {
-        let aborted = self.number.is_some_and(|number| {
-            fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.connection()), b"1").is_ok()
-        });
+        let aborted = abort_connection(self.number);
         if !self.is_ours() {
             return;
         }
         if !aborted && !self.by_helper {
-            // Aborts on its way, and then fails if the mount is busy.
-            let _ = rustix::mount::unmount(&self.mount_point, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+            force(&self.mount_point);
         }
         if self.is_ours() {
             let _ = unmount(&self.mount_point, self.by_helper, true);
@@ -392,6 +389,18 @@ impl Mounted {
     }
 }
 
+/// Ends a connection through its control file. False where the control file system is not mounted.
+fn abort_connection(number: Option<DeviceNumber>) -> bool {
+    number.is_some_and(|number| {
+        fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.connection()), b"1").is_ok()
+    })
+}
+
+/// Ends the connection of a mount, and unmounts it unless it is in use. Only for root.
+fn force(path: &Path) {
+    let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+}
+
 /// Unmounts from a worker thread.
 #[derive(Clone, Debug)]
 pub(super) struct Unmounter {
@@ -401,8 +410,8 @@ pub(super) struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts, unless somebody has done so already. A mount that is in use is first written back and then
-    /// detached: it vanishes, and its files give errors once the daemon has gone.
+    /// Unmounts, unless somebody has done so already. A mount that is in use is written back and then ended by
+    /// force: it vanishes, and its files give errors.
     ///
     /// Returns true when it was in use.
     pub(super) fn unmount(&self) -> Result<bool, Errno> {
@@ -421,7 +430,13 @@ impl Unmounter {
             // Pages that programs have changed through mmap are still the kernel's.
             let _ = rustix::fs::syncfs(&directory);
         }
-        unmount(&self.mount_point, self.by_helper, true).map(|()| true)
+        if !abort_connection(self.number) && !self.by_helper {
+            force(&self.mount_point);
+        }
+        if ours() {
+            unmount(&self.mount_point, self.by_helper, true)?;
+        }
+        Ok(true)
     }
 }
 

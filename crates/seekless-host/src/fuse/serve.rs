@@ -12,10 +12,11 @@ use seekless::fs::{Fs, FsError};
 use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
+use super::abi::InitFlags;
 use super::mount::{MountError, MountOptions, Mounted, mount};
 use super::request::{Operation, Request};
 use super::session::{Agreed, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
-use super::transport::{DevFuse, End, Message, Transport, TransportChoice};
+use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
 use crate::reactor::{File, Reactor};
 
 /// Without a request for this long, the file system may do work of its own. Longer than the gaps between the
@@ -80,11 +81,16 @@ impl Mount {
         let mounted = Arc::new(reactor.blocking(move || mount(&for_worker)).await?);
         let guard = Guard { mounted: mounted.clone(), armed: Cell::new(true) };
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
-        let devfuse = Rc::new(DevFuse::new(rt, reactor, device));
+        let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
+        // Known before the kernel is asked: once it has agreed it waits for the registration.
+        let uring = match options.transport {
+            TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
+            TransportChoice::Auto | TransportChoice::DevFuse => None,
+        };
         let wishes = Wishes {
             writeback_cache: options.writeback_cache,
             zero_message_open: options.zero_message_open,
-            uring: options.transport == TransportChoice::Uring,
+            uring: uring.is_some(),
             times: options.cache_times,
         };
         let agreed = loop {
@@ -113,11 +119,15 @@ impl Mount {
         };
         let for_worker = mounted.clone();
         reactor.blocking(move || for_worker.set_read_ahead(TRANSFER_BYTES_MAX)).await;
+        let transport: Box<dyn Transport> = match uring {
+            Some(uring) if agreed.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
+            _ => Box::new(devfuse),
+        };
         Ok(Mount {
             rt: rt.clone(),
             reactor: reactor.clone(),
             session: Rc::new(Session::new(fs, agreed, daemon_identity())),
-            transport: Box::new(devfuse),
+            transport,
             commit_interval: options.commit_interval,
             agreed,
             guard,
@@ -182,24 +192,28 @@ impl Mount {
             let reactor = self.reactor.clone();
             async move { reactor.blocking(move || unmounter.unmount()).await }
         });
-        let run = match select(run, unmounted).await {
-            // A lazy unmount ends the connection only when the last user has gone.
-            Either::Left((ended, _)) => return ended,
-            Either::Right((Ok(false), run)) => run,
-            Either::Right((Ok(true), run)) => {
-                log::warn!("{} was in use; its users get errors now", self.guard.mounted.mount_point.display());
-                run
-            }
-            Either::Right((Err(error), run)) => {
-                log::error!("cannot unmount {}: {error}", self.guard.mounted.mount_point.display());
-                run
-            }
+        let (ended, unmounted) = match select(run, unmounted).await {
+            // The connection is gone, so nothing keeps the worker from its end any more.
+            Either::Left((ended, unmounted)) => (Either::Left(ended), unmounted.await),
+            // The kernel's goodbye comes after the mount has left the table; a lazy unmount by somebody else ends
+            // the connection only when the last user has gone.
+            Either::Right((unmounted, run)) => (Either::Right(run), unmounted),
+        };
+        let mount_point = self.guard.mounted.mount_point.display();
+        match unmounted {
+            Ok(false) => {}
+            Ok(true) => log::warn!("{mount_point} was in use; its users get errors now"),
+            Err(error) => log::error!("cannot unmount {mount_point}: {error}"),
+        }
+        let run = match ended {
+            Either::Left(ended) => return ended.map(|_| End::Unmounted),
+            Either::Right(run) => run,
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
-            Either::Left((ended, _)) => ended,
+            // We wanted it, so this is a proper end, also when it took an abort.
+            Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
             Either::Right(((), run)) => {
                 self.guard.mounted.abort();
-                // We wanted it, so this is a proper end.
                 match select(run, self.rt.sleep(GOODBYE)).await {
                     Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
                     Either::Right(_) => Ok(End::Unmounted),

@@ -3,6 +3,7 @@
 //! The session does not know which transport carries it; they are exchanged by [`TransportChoice`].
 
 mod devfuse;
+mod uring;
 
 use std::rc::Rc;
 
@@ -11,6 +12,7 @@ use rustix::io::Errno;
 use seekless::device::Data;
 
 pub(super) use devfuse::{DevFuse, Message};
+pub(super) use uring::Uring;
 
 use super::abi;
 use super::reply::Reply;
