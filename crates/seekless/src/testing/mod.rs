@@ -1,17 +1,26 @@
 //! What the file systems are tested with: the model, operations as data, comparison, and the explorers of
 //! power cuts, damage and lack of space.
 
+pub mod compare;
 mod contents;
 pub mod generate;
 pub mod memfs;
 pub mod ops;
+pub mod replay;
 pub mod runner;
 pub mod scripts;
+pub mod subject;
 pub mod tree;
 
+pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
 pub use contents::Contents;
 pub use generate::{Generator, Space, Weights};
 pub use memfs::{MemFs, MemFsOptions};
 pub use ops::Op;
+pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
+pub use subject::Subject;
 pub use tree::Tree;
+
+#[cfg(test)]
+pub(crate) mod tests;
