@@ -1,5 +1,7 @@
 //! The devices and file systems that touch the real world.
 
 mod file;
+mod hostdir;
 
 pub use file::{FileDevice, FileError, FileOptions};
+pub use hostdir::{HostDir, HostDirError, HostDirOptions};
