@@ -14,3 +14,5 @@
 pub mod fuse;
 pub mod leaves;
 pub mod reactor;
+#[doc(hidden)]
+pub mod testing;

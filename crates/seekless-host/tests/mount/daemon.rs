@@ -15,6 +15,7 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
 use seekless_host::reactor::{Backend, Reactor, ReactorOptions, Signals};
+use seekless_host::testing::{Need, skip};
 
 use crate::troubled::Troubled;
 
@@ -175,7 +176,7 @@ impl Daemon {
 
     pub(crate) fn try_start(wish: &Wish) -> Result<Daemon, NoDaemon> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
+            skip(Need::Fuse, "mounting needs root and /dev/fuse");
             return Err(NoDaemon::Skipped);
         }
         let directory = tempfile::tempdir().unwrap();
