@@ -497,7 +497,7 @@ pub(super) struct Submitted {
 /// Clean segments that are kept with storage below them.
 fn ready_target(state: &State) -> u64 {
     let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
-    2 * dirty + state.options.cleaner_segments + 4
+    2 * dirty + state.cleaner_segments + 4
 }
 
 impl State {

@@ -4,7 +4,6 @@ use super::assemble::{Scope, assemble};
 use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
-use super::recovery::tuned;
 use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
@@ -154,11 +153,10 @@ type Partials = Vec<(Sector, Data, u64)>;
 
 /// The log of an empty volume: a root directory and the tables.
 fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Partials, (u64, [u8; BLOCK_BYTES]))> {
-    let mount_options = tuned(&layout, Options::default());
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
     let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
-    let mut state = State::new(layout, mount_options, segments, log, false);
+    let mut state = State::new(layout, Options::default(), segments, log);
     state.now = rt.wall();
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
         state.inodes.insert(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));
