@@ -380,8 +380,9 @@ impl Mounted {
     /// The block device of `sysfs` that governs read-ahead of this mount.
     pub(super) fn set_read_ahead(&self, bytes: u32) {
         let Some(DeviceNumber { major, minor }) = self.number else { return };
+        let kind = if self.as_block { "-fuseblk" } else { "" };
         // Only root may, and where it is not possible the kernel's default of 128 KiB stays.
-        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string());
+        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}{kind}/read_ahead_kb"), (bytes / 1024).to_string());
     }
 
     pub(super) fn device(&self) -> impl AsFd {
