@@ -291,7 +291,7 @@ pub(super) struct MountInfo {
 /// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
 pub(super) fn find_mount(path: &Path) -> Option<MountInfo> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).filter(|info| info.mount_point == path).last()
+    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).rfind(|info| info.mount_point == path)
 }
 
 fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
