@@ -291,7 +291,7 @@ pub(super) struct MountInfo {
 /// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
 pub(super) fn find_mount(path: &Path) -> Option<MountInfo> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).filter(|info| info.mount_point == path).last()
+    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).rfind(|info| info.mount_point == path)
 }
 
 fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
@@ -380,8 +380,9 @@ impl Mounted {
     /// The block device of `sysfs` that governs read-ahead of this mount.
     pub(super) fn set_read_ahead(&self, bytes: u32) {
         let Some(DeviceNumber { major, minor }) = self.number else { return };
+        let kind = if self.as_block { "-fuseblk" } else { "" };
         // Only root may, and where it is not possible the kernel's default of 128 KiB stays.
-        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string());
+        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}{kind}/read_ahead_kb"), (bytes / 1024).to_string());
     }
 
     pub(super) fn device(&self) -> impl AsFd {

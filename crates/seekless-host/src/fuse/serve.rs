@@ -161,7 +161,7 @@ impl Mount {
         for chore in chores.into_iter().flatten() {
             chore.await;
         }
-        self.session.activity.settled().await;
+        self.session.activity.settled(0).await;
         let closed = self.session.close().await;
         if ended.is_ok() {
             self.guard.armed.set(false);

@@ -2,6 +2,8 @@
 
 mod file;
 mod hostdir;
+mod stack;
 
 pub use file::{FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
+pub use stack::HostLeaves;

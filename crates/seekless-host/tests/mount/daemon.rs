@@ -174,6 +174,7 @@ impl Daemon {
         }
     }
 
+    #[expect(clippy::zombie_processes, reason = "a `Daemon` is waited for when it is dropped")]
     pub(crate) fn try_start(wish: &Wish) -> Result<Daemon, NoDaemon> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             skip(Need::Fuse, "mounting needs root and /dev/fuse");
@@ -211,7 +212,8 @@ impl Daemon {
         let mut line = String::new();
         loop {
             line.clear();
-            if output.read_line(&mut line).unwrap() == 0 {
+            if output.read_line(&mut line).unwrap_or(0) == 0 {
+                let _ = child.kill();
                 let status = child.wait().unwrap();
                 return Err(NoDaemon::Failed(format!("ended with {status}")));
             }
@@ -285,7 +287,14 @@ impl Daemon {
     }
 
     pub(crate) fn unmount(&self) {
-        rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+        // A child that another test has just forked may still have a copy of a file that we closed.
+        for _ in 0..100 {
+            match rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::empty()) {
+                Err(rustix::io::Errno::BUSY) => std::thread::sleep(Duration::from_millis(10)),
+                unmounted => return unmounted.unwrap(),
+            }
+        }
+        panic!("{} stays busy", self.root().display());
     }
 }
 

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
-use super::file_systems::{Checked, FileSystemKind, Identity, Probed};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed};
 use super::order::Role;
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
@@ -290,24 +290,24 @@ impl Opened<'_> {
         }
     }
 
-    /// Checks the file system on the device, and repairs it if told to.
+    /// Checks the file system on the device.
     ///
     /// # Errors
     /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
     /// here, but in the result.
-    pub async fn fsck(&self, repair: bool) -> Result<Checked, StackError> {
+    pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
         let (word, kind) = self.stack.kind("check")?;
-        let checked = kind.fsck(self.rt, self.device_below(word)?, word, repair).await;
+        let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
         checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
-    /// Writes what is on the device, for people.
+    /// What is on the device, for people: in outline, or the part that `what` names.
     ///
     /// # Errors
-    /// As [`Opened::fsck`].
-    pub async fn dump(&self, out: &mut dyn std::fmt::Write) -> Result<(), StackError> {
+    /// As [`Opened::fsck`], and when there is no such part.
+    pub async fn dump(&self, what: Option<&str>) -> Result<String, StackError> {
         let (word, kind) = self.stack.kind("dump")?;
-        let dumped = kind.dump(self.rt, self.device_below(word)?, word, out).await;
+        let dumped = kind.dump(self.rt, self.device_below(word)?, word, what).await;
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
     }
 

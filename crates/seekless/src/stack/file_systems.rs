@@ -2,8 +2,6 @@
 //!
 //! One type per file system, which turns a word's options into the file system's own and calls it.
 
-use std::fmt;
-
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -25,14 +23,15 @@ pub trait FileSystemKind: Sync {
     /// Recovers what is on `device` and mounts it; with `read_only`, nothing is written, ever.
     async fn mount(&self, rt: &Rt, device: Device, word: &Word, read_only: bool) -> Result<Fs, Trouble>;
 
-    /// Checks everything; with `repair`, mends what can be mended.
+    /// Checks everything.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, repair: bool) -> Result<Checked, Trouble>;
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
 
-    /// Writes every structure on the device as text.
-    async fn dump(&self, rt: &Rt, device: Device, word: &Word, out: &mut dyn fmt::Write) -> Result<(), Trouble>;
+    /// What is on the device, as text: the whole in outline, or the part that `what` names. What parts there are
+    /// is the file system's to say, in the error for one that is not there.
+    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
 
     /// Recognises a file system of this kind; `None` when it is not one.
     ///
@@ -41,13 +40,35 @@ pub trait FileSystemKind: Sync {
     async fn probe(&self, rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble>;
 }
 
-/// What tells one file system from another of its kind. The engine draws no randomness of its own, so the caller
-/// brings the UUID.
+/// What a new file system gets from whoever makes it. The engine draws no randomness of its own.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
     pub uuid: Uuid,
+    /// For keys that nobody should be able to guess.
+    pub secret: [u64; 2],
     /// Takes precedence over the word's `label`.
     pub label: Option<String>,
+    /// Owner and group of the root directory.
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl Identity {
+    /// A file system without label, of root's, with a UUID and a secret from `random`.
+    pub fn new(random: [u64; 4]) -> Identity {
+        let bytes = (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes();
+        let uuid = uuid::Builder::from_random_bytes(bytes).into_uuid();
+        Identity { uuid, secret: [random[2], random[3]], label: None, uid: 0, gid: 0 }
+    }
+}
+
+/// How thoroughly to check.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CheckOptions {
+    /// Read all file data, too.
+    pub data: bool,
+    /// Mend what can be mended.
+    pub repair: bool,
 }
 
 /// What a superblock says about its file system.
@@ -63,6 +84,8 @@ pub struct Probed {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     pub findings: Vec<Finding>,
+    /// Worth knowing, and no damage.
+    pub notes: Vec<String>,
     /// What was looked at, for people: inodes, segments ...
     pub counts: Vec<(&'static str, u64)>,
 }
@@ -70,12 +93,8 @@ pub struct Checked {
 /// One piece of damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which structure.
-    pub what: String,
-    /// Where it is.
-    pub at: String,
-    /// What was found and what was expected.
-    pub detail: String,
+    /// Which structure, where, what was found and what was expected.
+    pub text: String,
     pub repaired: bool,
 }
 
@@ -95,36 +114,5 @@ impl Checked {
             false => Verdict::Damaged,
         });
         worst.max().unwrap_or(Verdict::Clean)
-    }
-}
-
-/// `lfs`.
-pub(super) struct Lfs;
-
-/// Until the file system is built in, the word can be read but not be made.
-fn not_built_in() -> Trouble {
-    Trouble::other("lfs is not built into this program")
-}
-
-#[async_trait(?Send)]
-impl FileSystemKind for Lfs {
-    async fn mkfs(&self, _: &Rt, _: Device, _: &Word, _: &Identity) -> Result<(), Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn mount(&self, _: &Rt, _: Device, _: &Word, _: bool) -> Result<Fs, Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn fsck(&self, _: &Rt, _: Device, _: &Word, _: bool) -> Result<Checked, Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn dump(&self, _: &Rt, _: Device, _: &Word, _: &mut dyn fmt::Write) -> Result<(), Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn probe(&self, _: &Rt, _: Device) -> Result<Option<Probed>, Trouble> {
-        Err(not_built_in())
     }
 }

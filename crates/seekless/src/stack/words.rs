@@ -3,15 +3,11 @@
 //! Errors, help, completion and the documentation all come from this table. A new file system, layer or device
 //! is one more row.
 
-use std::rc::Rc;
-
 use super::build::Maker;
-use super::file_systems::Lfs;
 use super::order::Role;
-use super::value::{Kind, Percent, Value};
-use crate::device::{Device, Memory};
+use super::value::{Kind, Value};
+use super::{devices, lfs};
 use crate::layer;
-use crate::units::{KIB, MIB, Nanos};
 
 /// A word: its name, what it takes and how it is made.
 pub struct WordSpec {
@@ -86,10 +82,17 @@ impl WordSpec {
 }
 
 /// Every word of the stack line.
-pub const WORDS: &[&WordSpec] = &[&WRAP, &LFS, &HOSTDIR, &MEMFS, &MEMORY, &FILE];
-
-/// Longest label of a file system, as with ext4 and XFS rounded up to what btrfs takes less a NUL.
-const LABEL_BYTES_MAX: usize = 255;
+pub const WORDS: &[&WordSpec] = &[
+    &WRAP,
+    &lfs::LFS,
+    &HOSTDIR,
+    &MEMFS,
+    &devices::FORK,
+    &devices::FAULT,
+    &devices::MEMORY,
+    &devices::FILE,
+    &devices::DISK,
+];
 
 const WRAP: WordSpec = WordSpec {
     name: "wrap",
@@ -97,34 +100,6 @@ const WRAP: WordSpec = WordSpec {
     argument: None,
     options: &[],
     maker: Maker::Layer(|_, lower, _| Box::pin(async { Ok(layer::wrap::stack_on(lower).await?) })),
-};
-
-const LFS: WordSpec = WordSpec {
-    name: "lfs",
-    help: "log-structured file system [ro92] [se93]",
-    argument: None,
-    options: &[
-        Param::new("segment", Kind::Bytes { min: 64 * KIB, max: 64 * MIB }, "size of a segment of the log")
-            .default("512KiB")
-            .fixed(),
-        Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
-            .default("cost-benefit"),
-        Param::new(
-            "checkpoint",
-            Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(86_400) },
-            "longest time between two checkpoints",
-        )
-        .default("30s"),
-        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean and dirty blocks")
-            .default("32MiB"),
-        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the file system, for people").fixed(),
-        Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space kept back for the cleaner")
-            .default("5%")
-            .fixed(),
-        Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below")
-            .default("on"),
-    ],
-    maker: Maker::FileSystem(&Lfs),
 };
 
 const HOSTDIR: WordSpec = WordSpec {
@@ -142,25 +117,4 @@ const MEMFS: WordSpec = WordSpec {
     argument: None,
     options: &[],
     maker: Maker::FileSystemLeaf,
-};
-
-const MEMORY: WordSpec = WordSpec {
-    name: "memory",
-    help: "a block device in memory; gone at unmount",
-    argument: Some(
-        &Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
-    ),
-    options: &[],
-    maker: Maker::VolatileDevice(|_, word| Box::pin(async { Ok(Rc::new(Memory::new(word.bytes("size"))) as Device) })),
-};
-
-const FILE: WordSpec = WordSpec {
-    name: "file",
-    help: "an image file or a block device of the host",
-    argument: Some(&Param::new("path", Kind::Path, "the path of an image file or a block device").required()),
-    options: &[
-        Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file"),
-        Param::new("direct", Kind::Switch, "by-pass the host's page cache").default("off"),
-    ],
-    maker: Maker::DeviceLeaf,
 };

@@ -2,7 +2,7 @@
 //! the same toy with one bug after another; then the real file systems.
 
 mod compare;
-mod lfs;
+mod crash;
 mod toy;
 
 use super::Replay;

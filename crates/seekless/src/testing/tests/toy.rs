@@ -13,7 +13,7 @@ use crate::fs::*;
 use crate::rt::{Gate, Rt};
 use crate::testing::tree::NodeState;
 use crate::testing::{Contents, MemFs, Subject, Tree};
-use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, WallTime};
+use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// What is wrong with a toy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,7 +36,7 @@ pub(super) enum Bug {
     SizeBeforeData,
     /// A commit that nobody asked for leaves out what changed under `/late`.
     OutOfOrder,
-    /// Mounting commits to the slot it has just loaded.
+    /// Mounting clears the slot it has just loaded, and then writes it anew.
     RecoveryOverwrites,
     /// After a failed flush the next fsync finds nothing to do and succeeds.
     FailedFlushForgotten,
@@ -296,7 +296,7 @@ impl ToyFs {
     async fn changed(&self) {
         self.dirty.set(true);
         self.changes.set(self.changes.get() + 1);
-        if self.changes.get() % self.commit_every == 0
+        if self.changes.get().is_multiple_of(self.commit_every)
             && let Some(this) = self.this.borrow().upgrade()
         {
             self.rt.spawn(async move {
@@ -335,6 +335,8 @@ impl ToyFs {
         match result {
             Ok(()) => {
                 self.dirty.set(self.dirty.get() && self.bug != Bug::DirtyFlagClearedLate);
+                // What a spoiled commit left out is still to be done.
+                self.dirty.set(self.dirty.get() || !asked && matches!(self.bug, Bug::OutOfOrder | Bug::SizeBeforeData));
                 *self.committed.borrow_mut() = tree;
                 Ok(())
             }
@@ -448,8 +450,11 @@ impl Subject for Toy {
         }
         let fs = self.assemble(rt, device, found).await?;
         if self.bug == Bug::RecoveryOverwrites {
+            let slots = Slots::of(&fs.device);
             fs.next_slot.set(1 - fs.next_slot.get());
             fs.dirty.set(true);
+            fs.put(slots.header(fs.next_slot.get()), &vec![0; slots.block_bytes as usize]).await?;
+            fs.device.flush().await?;
             fs.commit(true).await?;
         }
         Ok(fs)
@@ -756,6 +761,3 @@ impl ToyFs {
         Ok(())
     }
 }
-
-/// Used by tests that need time to pass in background tasks.
-pub(super) const PAUSE: Nanos = Nanos::from_millis(50);
