@@ -426,47 +426,49 @@ impl Lfs {
     /// `NoSpace` when the storage below is full, and cleaning will not help.
     pub(super) async fn provision(&self) -> FsResult<()> {
         let _pass = self.provision_gate.enter().await;
-        let (wanted, mut candidates) = {
+        let (wanted, candidates) = {
             let state = self.state.borrow();
             let wanted = ready_target(&state).saturating_sub(state.segments.ready.len() as u64).max(1);
             let after = state.log.segment;
             let following = state.segments.clean.range(after + 1..).chain(state.segments.clean.range(..=after));
-            (wanted, following.copied().take(wanted as usize).collect::<Vec<_>>().into_iter())
+            (wanted, following.copied().collect::<Vec<SegmentNo>>())
         };
-        for _ in 0..wanted {
-            let Some(segment) = candidates.next() else { break };
+        let (mut won, mut full) = (0, false);
+        for segment in candidates {
             let (start, sectors) = {
                 let state = self.state.borrow();
-                if !state.segments.clean.contains(&segment) {
-                    continue;
-                }
                 (state.layout.segment_start(segment), state.layout.segment_sectors())
             };
             match self.device.provision(start, sectors).await {
                 Ok(()) => {
-                    self.host_full_at.set(None);
                     let mut state = self.state.borrow_mut();
                     if state.segments.clean.remove(&segment) {
                         state.segments.ready.insert(segment);
                     }
+                    won += 1;
                 }
-                Err(DeviceError::NoSpace { .. }) => {
-                    self.host_full_at.set(Some(self.rt.now()));
-                    // What is alive nowhere but in a few segments can still be packed together.
-                    return self.clean_for_room().await;
-                }
+                // Another segment may still have storage from before.
+                Err(DeviceError::NoSpace { .. }) => full = true,
                 Err(error) => return Err(FsError::Device(error)),
             }
+            if won == wanted {
+                break;
+            }
         }
+        self.host_full_at.set(full.then(|| self.rt.now()));
         self.space_changed.notify();
-        Ok(())
+        if won == 0 && full { self.clean_for_room().await } else { Ok(()) }
     }
 
     // ---- Tasks ----
 
     /// Takes the volume into use: marks it so, and starts what works in the background.
     pub(super) async fn begin_writing(self: &Rc<Self>) -> FsResult<()> {
-        self.provision().await?;
+        match self.provision().await {
+            // There is still the segment that the log ends in, and the next.
+            Ok(()) | Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
         self.checkpoint(false).await?;
         let orphans = self.state.borrow().orphans.list();
         for ino in orphans {
@@ -482,7 +484,10 @@ impl Lfs {
         if self.closed.replace(true) || self.state.borrow().read_only {
             return Ok(());
         }
+        // The cleaner stops at the end of its pass, and begins no other.
+        let _cleaner = self.cleaner_gate.enter().await;
         self.checkpoint(true).await?;
+        self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
         Ok(())
     }
@@ -529,13 +534,13 @@ async fn write_back_task(lfs: Weak<Lfs>) {
         drop(live);
         waiting.await;
         let Some(live) = lfs.upgrade() else { return };
-        if live.closed.get() {
+        if live.closed.get() || live.state.borrow().stopped.is_some() {
             return;
         }
         let busy = live.state.borrow().in_flight_bytes > IN_FLIGHT_BYTES_MAX;
-        // An error stops the volume; whoever asks next is told.
-        if !busy && live.submit_loading(Scope::Everything).await.is_err() {
-            return;
+        if !busy {
+            // Whoever asks next is told of an error that stops the volume; any other passes.
+            let _ = live.submit_loading(Scope::Everything).await;
         }
         live.clean_if_short().await;
     }
@@ -563,16 +568,12 @@ async fn timer_task(lfs: Weak<Lfs>) {
             let changed = dirty || state.log_bytes_since_checkpoint > 0;
             (changed && (age >= state.options.checkpoint_interval || long), dirty)
         };
-        let result = if due {
+        // As above: an error that matters stops the volume.
+        if due {
             last_checkpoint = rt.now();
-            live.checkpoint(false).await
+            let _ = live.checkpoint(false).await;
         } else if changed {
-            live.sync(Scope::Everything).await
-        } else {
-            Ok(())
-        };
-        if result.is_err() {
-            return;
+            let _ = live.sync(Scope::Everything).await;
         }
     }
 }
