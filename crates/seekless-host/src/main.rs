@@ -1,1 +1,3 @@
+//! The `seekless` program.
+
 fn main() {}

@@ -95,7 +95,8 @@ pub enum DeviceError {
     Unaligned { at: Sector, bytes: u64, block_bytes: u32 },
     #[error("cannot {operation} {bytes} bytes at sector {at}: {cause}")]
     Io { operation: &'static str, at: Sector, bytes: u64, cause: String },
-    /// The storage below has no room for this write, which had no effect. Deleting something below may help.
+    /// The storage below has no room for all of this write; a part of it may be there. Trying again is safe, and
+    /// deleting something below may help.
     #[error("no space below for {bytes} bytes at sector {at}")]
     NoSpace { at: Sector, bytes: u64 },
     #[error("device is read-only")]
@@ -155,8 +156,8 @@ pub trait BlockDevice {
     /// Stores `data` at `at`.
     ///
     /// # Errors
-    /// `OutOfRange`, `Unaligned` and `NoSpace` leave everything as it was. After `Io` any part of the write may
-    /// have reached the medium, now or later.
+    /// `OutOfRange` and `Unaligned` leave everything as it was. After `NoSpace` a part of the write may be there,
+    /// and the device goes on working. After `Io` any part of the write may have reached the medium, now or later.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError>;
 
     /// Makes every write that completed before this call durable.

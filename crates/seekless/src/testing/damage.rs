@@ -351,8 +351,8 @@ impl DamageTest<'_> {
                 continue;
             };
             if !known.iter().any(|known| node.attribute_differences(known, false).is_empty()) {
-                let differences = known.iter().map(|known| node.attribute_differences(known, false).join("; "));
-                wrong.push(format!("{path} never had these attributes: {}", differences.last().unwrap_or_default()));
+                let last = known.last().map(|known| node.attribute_differences(known, false).join("; "));
+                wrong.push(format!("{path} never had these attributes: {}", last.unwrap_or_default()));
             }
             if self.data_checked && !known.iter().any(|known| node.contents == known.contents) {
                 wrong.push(format!("{path} never had this content ({} bytes)", node.contents.size()));

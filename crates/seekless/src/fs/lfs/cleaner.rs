@@ -28,12 +28,19 @@ const PASS_BYTES_MAX: u64 = 32 << 20;
 /// What a pass came to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pass {
-    /// Clean segments before and after.
+    /// Clean bytes before and after.
     before: u64,
     after: u64,
 }
 
 impl Lfs {
+    /// Bytes that the log could still take: what counts as progress, since a pass may win less than a segment.
+    fn clean_bytes(&self) -> u64 {
+        let clean = self.clean_segments();
+        let state = self.state.borrow();
+        clean * state.layout.segment_bytes() + (state.layout.segment_sectors() - state.log.offset) * SECTOR_BYTES
+    }
+
     /// Segments that the log could go on in.
     pub(super) fn clean_segments(&self) -> u64 {
         let state = self.state.borrow();
@@ -59,7 +66,7 @@ impl Lfs {
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
         let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
-        state.options.cleaner_segments + 2 * dirty + 3
+        state.cleaner_segments + 2 * dirty + 3
     }
 
     /// Makes room for an operation that found too few clean segments.
@@ -67,7 +74,7 @@ impl Lfs {
     /// # Errors
     /// `NoSpace` when cleaning makes none.
     pub(super) async fn wait_for_clean(&self) -> FsResult<()> {
-        let before = self.clean_segments();
+        let before = self.clean_bytes();
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
             let pass = self.this().clean_pass().await?;
             // Another task's pass may have made the room.
@@ -120,7 +127,7 @@ impl Lfs {
     /// One pass: reads victims, moves what is alive, and checkpoints.
     async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
         let _pass = self.cleaner_gate.enter().await;
-        let before = self.clean_segments();
+        let before = self.clean_bytes();
         // What has become empty by itself costs nothing but the checkpoints below.
         if self.state.borrow().segments.empty.is_empty() {
             self.move_live().await?;
@@ -133,28 +140,34 @@ impl Lfs {
             }
         }
         self.state.borrow_mut().counters.cleaner_passes += 1;
-        Ok(Pass { before, after: self.clean_segments() })
+        Ok(Pass { before, after: self.clean_bytes() })
     }
 
     /// Makes dirty what is alive in the best victims, within C3.
     async fn move_live(self: &Rc<Self>) -> FsResult<()> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
-            let policy = if self.clean_segments() * 2 < self.low_water() {
+            let policy = if self.clean_segments() < state.cleaner_segments + 3 {
                 CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
             } else {
                 state.options.cleaner
             };
             (victims(&state, policy), state.layout.segment_bytes())
         };
+        // It writes little more than the blocks of the usage table that the first one changed.
+        let second_checkpoint = (self.state.borrow().segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let mut moved = 0;
         for victim in victims {
             let fits = {
                 let state = self.state.borrow();
                 let live = state.segments.get(victim).live_bytes;
                 let ready = state.segments.ready.len() as u64;
-                // Each moved block may make its indirect block and its inode dirty.
-                let need = state.log_need_bytes() + 2 * live + segment_bytes / 2;
+                // Each moved block may make an indirect block or a block of the inode map dirty: one each, at most,
+                // and no more than there are.
+                let indirect = state.segments.live_bytes / POINTERS_PER_BLOCK as u64;
+                let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
+                let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
+                let need = state.log_need_bytes() + live + above + second_checkpoint;
                 moved + live <= PASS_BYTES_MAX && need <= ready.saturating_sub(1) * segment_bytes
             };
             if !fits {
@@ -277,7 +290,7 @@ fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
     let now = state.now.nanos_since_epoch();
     let in_flight =
         |segment: SegmentNo| state.in_flight.iter().any(|flight| state.layout.segment_of(flight.at) == Some(segment));
-    let mut scored: Vec<(u64, SegmentNo)> = state
+    let mut scored: Vec<(u128, SegmentNo)> = state
         .segments
         .iter()
         .filter(|&(number, segment)| {
@@ -290,12 +303,12 @@ fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
         .map(|(number, segment)| {
             let live = segment.live_bytes;
             let score = match policy {
-                CleanerPolicy::Greedy => live,
+                CleanerPolicy::Greedy => live.into(),
                 CleanerPolicy::CostBenefit => {
-                    // (1 - u) * age / (1 + u), as an integer that sorts best first. [ro92 §3.5]
+                    // (1 - u) * age / (1 + u) in fixed point, turned round so that the best sorts first. [ro92 §3.5]
                     let age = (now - i128::from(segment.youngest)).clamp(1, i128::from(u64::MAX)) as u128;
-                    let benefit = u128::from(segment_bytes - live) * age / u128::from(segment_bytes + live);
-                    u64::MAX - benefit.min(u128::from(u64::MAX)) as u64
+                    let benefit = (u128::from(segment_bytes - live) << 32) * age / u128::from(segment_bytes + live);
+                    u128::MAX - benefit
                 }
             };
             (score, number)

@@ -109,12 +109,13 @@ impl Layout {
         }
     }
 
-    /// Bytes that files and their metadata may keep alive: everything but the reserve, and but a sixty-fourth
-    /// for summaries, which take 24 bytes for a block of 4096 and a sector for a partial segment.
+    /// Bytes that files and their metadata may keep alive: everything but the reserve, and but what a segment
+    /// loses to summaries (24 bytes for a block of 4096, and a sector for a partial segment) and to the blocks
+    /// that do not fit at its end.
     pub fn capacity_bytes(&self) -> u64 {
         let segments = self.segment_count() - u64::from(self.superblock.reserve_segments);
-        let bytes = segments * self.segment_bytes();
-        bytes - bytes / 64
+        let lost = self.segment_bytes() / 128 + 2 * BLOCK_BYTES as u64;
+        segments * (self.segment_bytes() - lost)
     }
 
     /// Inode numbers end here: one for every block of the volume, at least.
@@ -130,7 +131,7 @@ impl Layout {
 /// The largest single item, the extended attributes of a file, must fit well.
 pub const SEGMENT_SECTORS_MIN: u64 = 256;
 pub const SEGMENT_SECTORS_MAX: u64 = 1 << 16;
-pub const SEGMENT_COUNT_MIN: u64 = 24;
+pub const SEGMENT_COUNT_MIN: u64 = 64;
 /// So that the usage table of 16 bytes a segment stays in memory.
 pub const SEGMENT_COUNT_MAX: u64 = 1 << 22;
 

@@ -1,6 +1,8 @@
 //! Aim: LFS does what its interface says, and finds it again. Method: small programs over a device in memory,
 //! each followed by a remount and a full check.
 
+mod model;
+
 use std::rc::Rc;
 
 use super::*;
@@ -44,7 +46,7 @@ async fn session(rt: &Rt, device: &Device, program: impl AsyncFnOnce(Client)) {
 #[test]
 fn an_empty_volume_is_clean() {
     simulate(1, async |rt| {
-        let (_, device) = fresh(&rt, 8 * MIB).await;
+        let (_, device) = fresh(&rt, 9 * MIB).await;
         assert_clean(&rt, &device).await;
         session(&rt, &device, async |client| {
             assert_eq!(client.read_dir(b"/").await, Ok(vec![]));

@@ -1,0 +1,153 @@
+//! For other processes: unmounting from outside, so that the caller knows when everything is durable.
+//!
+//! `umount` of a plain FUSE mount returns before the daemon has written what it holds. So the daemon says in an
+//! extended attribute of the root who it is, and whoever unmounts waits until that process has ended.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags};
+
+use super::mount::{SUBTYPE, find_mount, unmount};
+use super::session::DAEMON_ATTRIBUTE;
+
+/// Why unmounting failed, or may have lost something.
+#[derive(Debug, thiserror::Error)]
+pub enum UmountError {
+    #[error("{}: {cause}", path.display())]
+    Path { path: PathBuf, cause: io::Error },
+    #[error("{} is not a mount point", path.display())]
+    NotAMountPoint { path: PathBuf },
+    #[error("{} is a mount of kind {kind}, not one of ours; use umount(8)", path.display())]
+    NotOurs { path: PathBuf, kind: String },
+    #[error("{} is in use; find the users with: fuser -vm {}", path.display(), path.display())]
+    Busy { path: PathBuf },
+    #[error("cannot unmount {}: {cause}", path.display())]
+    Refused { path: PathBuf, cause: Errno },
+    #[error("unmounted, but the daemon (process {pid}) was still writing after {} s", waited.as_secs())]
+    StillWriting { pid: u32, waited: Duration },
+    #[error("unmounted, but the daemon (process {pid}) ended with status {status}; see what it logged")]
+    DaemonFailed { pid: u32, status: i32 },
+}
+
+/// Unmounts what is mounted at `path` and returns when its daemon has ended, that is, when everything is
+/// durable.
+///
+/// With `lazy` a mount in use is taken out of sight, and its daemon goes on until the last user has gone; this
+/// then returns at once.
+///
+/// # Errors
+/// `StillWriting` when the daemon has not ended after `patience`.
+pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountError> {
+    let error = |cause| UmountError::Path { path: path.to_owned(), cause };
+    let absolute = absolute(path).map_err(error)?;
+    let Some(found) = find_mount(&absolute) else {
+        return Err(UmountError::NotAMountPoint { path: path.to_owned() });
+    };
+    if found.kind.split_once('.').is_none_or(|(kind, subtype)| !kind.starts_with("fuse") || subtype != SUBTYPE) {
+        return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
+    }
+    let daemon = Daemon::of(&absolute);
+    match unmount(&absolute, false, lazy) {
+        Ok(()) => {}
+        Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
+        Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
+    }
+    match daemon {
+        Some(daemon) if !lazy => daemon.wait(patience),
+        _ => Ok(()),
+    }
+}
+
+/// The path as the mount table has it. The directory above is asked, because a dead mount answers nothing.
+fn absolute(path: &Path) -> io::Result<PathBuf> {
+    match std::fs::canonicalize(path) {
+        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
+            let path = std::path::absolute(path)?;
+            match (path.parent(), path.file_name()) {
+                (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
+                _ => Ok(path),
+            }
+        }
+        found => found,
+    }
+}
+
+/// The process that serves a mount.
+struct Daemon {
+    pid: u32,
+    pidfd: rustix::fd::OwnedFd,
+}
+
+impl Daemon {
+    /// `None` when the mount does not answer, or its daemon cannot be seen from here.
+    fn of(path: &Path) -> Option<Daemon> {
+        let name = std::str::from_utf8(DAEMON_ATTRIBUTE).ok()?;
+        let mut value = [0u8; 64];
+        let length = rustix::fs::getxattr(path, name, &mut value).ok()?;
+        let (pid, started) = std::str::from_utf8(value.get(..length)?).ok()?.split_once(' ')?;
+        let (pid, started): (u32, u64) = (pid.parse().ok()?, started.parse().ok()?);
+        let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
+        // Checked after opening: now the number cannot change its process any more.
+        (start_time(pid) == Some(started)).then_some(Daemon { pid, pidfd })
+    }
+
+    fn wait(&self, patience: Duration) -> Result<(), UmountError> {
+        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
+        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        loop {
+            match rustix::event::poll(&mut ended, Some(&timeout)) {
+                Err(Errno::INTR) => {}
+                Ok(0) => return Err(UmountError::StillWriting { pid: self.pid, waited: patience }),
+                _ => break,
+            }
+        }
+        match exit_status(&self.pidfd) {
+            Some(status) if status != 0 => Err(UmountError::DaemonFailed { pid: self.pid, status }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// The exit status of an ended process that is not our child, where the kernel tells it (Linux 6.15).
+fn exit_status(pidfd: &rustix::fd::OwnedFd) -> Option<i32> {
+    use std::os::fd::AsRawFd;
+    /// `struct pidfd_info` of Linux 6.15 in 64-bit words: mask, cgroup, 8 and 5 ids, exit code.
+    #[repr(C)]
+    #[derive(Default)]
+    struct PidfdInfo {
+        mask: u64,
+        cgroup: u64,
+        ids: [u32; 11],
+        exit_code: i32,
+    }
+    /// `PIDFD_INFO_EXIT`.
+    const INFO_EXIT: u64 = 1 << 3;
+    /// `_IOWR(0xFF, 11, struct pidfd_info)` for a structure of this size.
+    const GET_INFO: libc::c_ulong = 0xc000_ff0b | ((size_of::<PidfdInfo>() as libc::c_ulong) << 16);
+    const _: () = assert!(size_of::<PidfdInfo>() == 64);
+    // The code is there once the parent has collected the child, which init and shells do soon.
+    for _ in 0..20 {
+        let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
+        // SAFETY: the kernel reads and writes at most the 64 bytes that the request number says.
+        let result = unsafe { libc::ioctl(pidfd.as_raw_fd(), GET_INFO, &raw mut info) };
+        if result == 0 && info.mask & INFO_EXIT != 0 {
+            return Some(match libc::WIFEXITED(info.exit_code) {
+                true => libc::WEXITSTATUS(info.exit_code),
+                false => 128 + libc::WTERMSIG(info.exit_code),
+            });
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    None
+}
+
+/// When a process started, in clock ticks since boot.
+pub(super) fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; `starttime` is field 22, the 20th after it.
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}

@@ -1,0 +1,35 @@
+//! Serves a file system to the kernel over FUSE.
+//!
+//! [`Mount::start`] mounts a [`FileSystem`](seekless::fs::FileSystem) and returns once the kernel has accepted
+//! it; [`Mount::serve`] answers requests until it is unmounted or told to stop, and closes the file system.
+//!
+//! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
+//! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
+//!
+//! Rooms, each using only those above it: `abi errno`, `request reply`, `session` (a request in, a reply out),
+//! `transport` (how they travel), `mount` (the kernel's mount table), `serve` (the life of a mount), `control`
+//! (for other processes).
+//!
+//! Invariants
+//!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
+//!       not `sync`, not `umount`. Worker threads may, while the engine goes on answering.
+//!   U2  Every request gets one reply, or the connection ends and the kernel answers in our place.
+//!   U3  A reply that the kernel no longer wants gives back the references that it would have carried.
+
+pub mod abi;
+mod control;
+mod errno;
+mod mount;
+mod reply;
+mod request;
+mod serve;
+mod session;
+mod transport;
+
+pub use control::{UmountError, umount};
+pub use errno::errno_of;
+pub use mount::{MountError, MountOptions};
+pub use reply::CacheTimes;
+pub use serve::{Mount, ServeError};
+pub use session::{Agreed, InitError};
+pub use transport::TransportChoice;

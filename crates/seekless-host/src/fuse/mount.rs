@@ -1,0 +1,485 @@
+//! The kernel's mount table: mounting, finding and unmounting.
+//!
+//! Root mounts with `mount(2)`; everyone else through `fusermount3`, which is set-user-id root and does it for
+//! them. On a block device root mounts as `fuseblk`: only then do `sync`, `syncfs` and `umount` reach the file
+//! system and wait for it.
+
+use std::ffi::CString;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, IoSliceMut, Read};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, UnmountFlags};
+use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+
+use super::reply::CacheTimes;
+use super::transport::TransportChoice;
+use seekless::units::Nanos;
+
+/// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
+pub(super) const SUBTYPE: &str = "seekless";
+
+const HELPER: &str = "fusermount3";
+
+/// How to mount.
+#[derive(Clone, Debug)]
+pub struct MountOptions {
+    pub mount_point: PathBuf,
+    /// What `mount` and `df` show as the source.
+    pub source: String,
+    pub read_only: bool,
+    /// Users other than the one who mounts may enter.
+    pub allow_other: bool,
+    /// Mount over a directory that is not empty.
+    pub over_content: bool,
+    /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
+    pub flags: MountFlags,
+    /// The block device below, if there is one, for `fuseblk`.
+    pub block_device: Option<PathBuf>,
+    pub transport: TransportChoice,
+    /// Requests under way at once for each processor, with the uring transport.
+    pub uring_depth: usize,
+    /// Let the kernel collect small writes before it sends them.
+    pub writeback_cache: bool,
+    /// No message at open and close, where the file system allows it.
+    pub zero_message_open: bool,
+    /// Overrides what follows from the file system's traits.
+    pub cache_times: Option<CacheTimes>,
+    /// How often everything is made durable while there are changes; `sync(1)` does not reach a plain FUSE mount.
+    pub commit_interval: Option<Nanos>,
+}
+
+impl MountOptions {
+    pub fn new(mount_point: impl Into<PathBuf>, source: impl Into<String>) -> MountOptions {
+        MountOptions {
+            mount_point: mount_point.into(),
+            source: source.into(),
+            read_only: false,
+            allow_other: false,
+            over_content: false,
+            flags: MountFlags::empty(),
+            block_device: None,
+            transport: TransportChoice::Auto,
+            uring_depth: 8,
+            writeback_cache: false,
+            zero_message_open: true,
+            cache_times: None,
+            // The default of ext4's `commit=`.
+            commit_interval: Some(Nanos::from_secs(5)),
+        }
+    }
+}
+
+/// Why mounting failed.
+#[derive(Debug, thiserror::Error)]
+pub enum MountError {
+    #[error("mount point {}: {cause}", path.display())]
+    MountPoint { path: PathBuf, cause: io::Error },
+    #[error("mount point {} is not a directory", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("mount point {} is not empty; choose an empty directory", path.display())]
+    NotEmpty { path: PathBuf },
+    #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
+        path.display(), path.display())]
+    Dead { path: PathBuf },
+    #[error("cannot open /dev/fuse: {0}; is the fuse module loaded, and the device passed into this container?")]
+    Device(Errno),
+    #[error("cannot mount on {}: {cause}", path.display())]
+    Refused { path: PathBuf, cause: Errno },
+    #[error("cannot run fusermount3: {0}; install the fuse3 package, or mount as root")]
+    NoHelper(io::Error),
+    #[error("fusermount3 refused: {0}")]
+    Helper(String),
+    #[error("the kernel unmounted before it had started")]
+    EndedEarly,
+    #[error(transparent)]
+    Init(#[from] super::session::InitError),
+    #[error("cannot talk to the kernel: {0}")]
+    Talk(Errno),
+}
+
+/// A mount that we made.
+#[derive(Debug)]
+pub(super) struct Mounted {
+    pub device: OwnedFd,
+    /// Absolute and without links.
+    pub mount_point: PathBuf,
+    /// Device number of the mount, by which the kernel names the connection.
+    pub number: Option<DeviceNumber>,
+    by_helper: bool,
+    /// Mounted as `fuseblk`.
+    pub as_block: bool,
+}
+
+/// Major and minor number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct DeviceNumber {
+    pub major: u32,
+    pub minor: u32,
+}
+
+impl DeviceNumber {
+    /// The kernel's `new_encode_dev`, which names the directory under `/sys/fs/fuse/connections`.
+    fn connection(self) -> u32 {
+        (self.minor & 0xff) | (self.major << 8) | ((self.minor & !0xff) << 12)
+    }
+}
+
+/// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
+/// the mount point waits until INIT has been answered (U1).
+pub(super) fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
+    let path = check_mount_point(options)?;
+    let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
+        match mount_as_root(&path, options) {
+            // Root without the right to mount, as in a container: the helper may have it.
+            Err(MountError::Refused { cause: Errno::PERM, .. }) => (mount_by_helper(&path, options)?, true, false),
+            other => {
+                let (device, as_block) = other?;
+                (device, false, as_block)
+            }
+        }
+    } else {
+        (mount_by_helper(&path, options)?, true, false)
+    };
+    let set =
+        rustix::fs::fcntl_getfl(&device).and_then(|flags| rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK));
+    set.map_err(MountError::Device)?;
+    let number = find_mount(&path).map(|found| found.number);
+    Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
+}
+
+fn check_mount_point(options: &MountOptions) -> Result<PathBuf, MountError> {
+    let path = &options.mount_point;
+    let error = |cause: io::Error| match cause.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.clone() },
+        _ => MountError::MountPoint { path: path.clone(), cause },
+    };
+    let metadata = fs::metadata(path).map_err(error)?;
+    if !metadata.is_dir() {
+        return Err(MountError::NotADirectory { path: path.clone() });
+    }
+    if !options.over_content && fs::read_dir(path).map_err(error)?.next().is_some() {
+        return Err(MountError::NotEmpty { path: path.clone() });
+    }
+    fs::canonicalize(path).map_err(error)
+}
+
+fn open_device() -> Result<OwnedFd, MountError> {
+    rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(MountError::Device)
+}
+
+fn mount_as_root(path: &Path, options: &MountOptions) -> Result<(OwnedFd, bool), MountError> {
+    let mut flags = options.flags;
+    flags.set(MountFlags::RDONLY, options.read_only);
+    let refused = |cause| MountError::Refused { path: path.to_owned(), cause };
+    let attempt = |source: &Path, kind: String, more: &str| -> Result<OwnedFd, MountError> {
+        let device = open_device()?;
+        let mut data = format!(
+            "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+            device.as_raw_fd(),
+            rustix::process::getuid().as_raw(),
+            rustix::process::getgid().as_raw(),
+        );
+        if options.allow_other {
+            data.push_str(",allow_other");
+        }
+        data.push_str(more);
+        let data = CString::new(data).map_err(|_| refused(Errno::INVAL))?;
+        rustix::mount::mount(source, path, kind, flags, &*data).map_err(refused)?;
+        Ok(device)
+    };
+    if let Some(block_device) = &options.block_device {
+        // The block size only says how the page cache of the device is organised.
+        match attempt(block_device, format!("fuseblk.{SUBTYPE}"), ",blksize=4096") {
+            Ok(device) => return Ok((device, true)),
+            // A kernel without fuseblk, or one that refuses mounts of devices that are open for writing.
+            Err(error) => log::warn!("not mounted as a block device, so sync(1) will not reach it: {error}"),
+        }
+    }
+    let source = if options.source.is_empty() { SUBTYPE } else { &options.source };
+    Ok((attempt(Path::new(source), format!("fuse.{SUBTYPE}"), "")?, false))
+}
+
+/// The protocol of `fusermount3`: it mounts, and sends the open device over the socket that `_FUSE_COMMFD` names.
+fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+    let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
+        .map_err(|cause| MountError::NoHelper(cause.into()))?;
+    let mut words = String::from(if options.read_only { "ro" } else { "rw" });
+    for (flag, word) in [
+        (MountFlags::NOSUID, "nosuid"),
+        (MountFlags::NODEV, "nodev"),
+        (MountFlags::NOEXEC, "noexec"),
+        (MountFlags::NOATIME, "noatime"),
+    ] {
+        if options.flags.contains(flag) {
+            let _ = write!(words, ",{word}");
+        }
+    }
+    words.push_str(",default_permissions");
+    if options.allow_other {
+        words.push_str(",allow_other");
+    }
+    let _ = write!(words, ",subtype={SUBTYPE},fsname={}", escape_option(&options.source));
+    let mut command = Command::new(HELPER);
+    command.arg("-o").arg(words).arg("--").arg(path);
+    command.env("_FUSE_COMMFD", theirs.as_raw_fd().to_string());
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let inherited = theirs.as_raw_fd();
+    // SAFETY: the closure runs in the child between fork and exec and only makes one system call, on a
+    // descriptor that the parent keeps open until the child has started.
+    unsafe {
+        command.pre_exec(move || match libc::fcntl(inherited, libc::F_SETFD, 0) {
+            -1 => Err(io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+    let mut child = command.spawn().map_err(MountError::NoHelper)?;
+    drop(theirs);
+    let device = receive_device(&ours);
+    let mut complaint = String::new();
+    if let Some(mut stderr) = child.stderr.take() {
+        let _ = stderr.read_to_string(&mut complaint);
+    }
+    let status = child.wait().map_err(MountError::NoHelper)?;
+    match device {
+        Some(device) if status.success() => Ok(device),
+        _ => Err(MountError::Helper(explain_helper(complaint.trim(), &status.to_string()))),
+    }
+}
+
+fn explain_helper(complaint: &str, status: &str) -> String {
+    match complaint {
+        "" => status.to_owned(),
+        _ => complaint.trim_start_matches("fusermount3: ").to_owned(),
+    }
+}
+
+/// Commas and backslashes of a value would end it.
+fn escape_option(value: &str) -> String {
+    value.replace('\\', "\\\\").replace(',', "\\,")
+}
+
+fn receive_device(socket: &OwnedFd) -> Option<OwnedFd> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut byte = [0u8; 1];
+    let mut iov = [IoSliceMut::new(&mut byte)];
+    rustix::net::recvmsg(socket, &mut iov, &mut ancillary, RecvFlags::CMSG_CLOEXEC).ok()?;
+    ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut files) => files.next(),
+        _ => None,
+    })
+}
+
+/// A line of `/proc/self/mountinfo`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct MountInfo {
+    pub number: DeviceNumber,
+    pub mount_point: PathBuf,
+    /// For example `fuse.seekless`.
+    pub kind: String,
+}
+
+/// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
+pub(super) fn find_mount(path: &Path) -> Option<MountInfo> {
+    let table = fs::read("/proc/self/mountinfo").ok()?;
+    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).rfind(|info| info.mount_point == path)
+}
+
+fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let number = std::str::from_utf8(words.nth(2)?).ok()?;
+    let (major, minor) = number.split_once(':')?;
+    let mount_point = unescape(words.nth(1)?);
+    // Optional fields end with a dash.
+    words.find(|word| word == b"-")?;
+    Some(MountInfo {
+        number: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        mount_point: PathBuf::from(std::ffi::OsStr::from_bytes(&mount_point)),
+        kind: String::from_utf8_lossy(words.next()?).into_owned(),
+    })
+}
+
+/// Undoes the kernel's `\ooo` for blanks and the like.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', more @ ..]) => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = more;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+/// Takes the mount at `path` out of the table. It waits for the daemon to answer what is still under way, so a
+/// daemon calls it on a worker thread (U1).
+pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Errno> {
+    if !by_helper {
+        let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
+        match rustix::mount::unmount(path, flags) {
+            Err(Errno::PERM) => {}
+            result => return result,
+        }
+    }
+    let mut command = Command::new(HELPER);
+    command.arg("-u");
+    if lazy {
+        command.arg("-z");
+    }
+    let output = command.arg("--").arg(path).stdin(Stdio::null()).output().map_err(|_| Errno::PERM)?;
+    match output.status.success() {
+        true => Ok(()),
+        false if String::from_utf8_lossy(&output.stderr).contains("busy") => Err(Errno::BUSY),
+        false => Err(Errno::PERM),
+    }
+}
+
+impl Mounted {
+    /// True while the topmost mount at our mount point is ours.
+    fn is_ours(&self) -> bool {
+        let found = find_mount(&self.mount_point);
+        found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
+    }
+
+    /// What it takes to unmount, for a worker thread.
+    pub(super) fn unmounter(&self) -> Unmounter {
+        Unmounter { mount_point: self.mount_point.clone(), by_helper: self.by_helper, number: self.number }
+    }
+
+    /// Ends the connection with errors for everyone and takes the mount away, without waiting for anybody. For
+    /// when the daemon cannot go on. Where this is not possible, the connection ends when its device is closed.
+    pub(super) fn abort(&self) {
+        let aborted = abort_connection(self.number);
+        if !self.is_ours() {
+            return;
+        }
+        if !aborted && !self.by_helper {
+            force(&self.mount_point);
+        }
+        if self.is_ours() {
+            let _ = unmount(&self.mount_point, self.by_helper, true);
+        }
+    }
+
+    /// The block device of `sysfs` that governs read-ahead of this mount.
+    pub(super) fn set_read_ahead(&self, bytes: u32) {
+        let Some(DeviceNumber { major, minor }) = self.number else { return };
+        let kind = if self.as_block { "-fuseblk" } else { "" };
+        // Only root may, and where it is not possible the kernel's default of 128 KiB stays.
+        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}{kind}/read_ahead_kb"), (bytes / 1024).to_string());
+    }
+
+    pub(super) fn device(&self) -> impl AsFd {
+        self.device.as_fd()
+    }
+}
+
+/// Ends a connection through its control file. False where the control file system is not mounted.
+fn abort_connection(number: Option<DeviceNumber>) -> bool {
+    number.is_some_and(|number| {
+        fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.connection()), b"1").is_ok()
+    })
+}
+
+/// Ends the connection of a mount, and unmounts it unless it is in use. Only for root.
+fn force(path: &Path) {
+    let _ = rustix::mount::unmount(path, UnmountFlags::FORCE | UnmountFlags::NOFOLLOW);
+}
+
+/// Unmounts from a worker thread.
+#[derive(Clone, Debug)]
+pub(super) struct Unmounter {
+    mount_point: PathBuf,
+    by_helper: bool,
+    number: Option<DeviceNumber>,
+}
+
+impl Unmounter {
+    /// Unmounts, unless somebody has done so already. A mount that is in use is written back and then ended by
+    /// force: it vanishes, and its files give errors.
+    ///
+    /// Returns true when it was in use.
+    pub(super) fn unmount(&self) -> Result<bool, Errno> {
+        let ours = || {
+            let found = find_mount(&self.mount_point);
+            found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
+        };
+        if !ours() {
+            return Ok(false);
+        }
+        match unmount(&self.mount_point, self.by_helper, false) {
+            Err(Errno::BUSY) => {}
+            result => return result.map(|()| false),
+        }
+        if let Ok(directory) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+            // Pages that programs have changed through mmap are still the kernel's.
+            let _ = rustix::fs::syncfs(&directory);
+        }
+        if !abort_connection(self.number) && !self.by_helper {
+            force(&self.mount_point);
+        }
+        if ours() {
+            unmount(&self.mount_point, self.by_helper, true)?;
+        }
+        Ok(true)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of the mount table are understood, with blanks in paths and optional fields.
+    #[test]
+    fn mount_table_lines_parse() {
+        let line = br"59 25 0:50 / /mnt/my\040disk rw,nosuid shared:31 master:2 - fuse.seekless a.img rw,user_id=0";
+        let info = parse_mount_info(line).unwrap();
+        assert_eq!(info.number, DeviceNumber { major: 0, minor: 50 });
+        assert_eq!(info.mount_point, Path::new("/mnt/my disk"));
+        assert_eq!(info.kind, "fuse.seekless");
+        assert_eq!(parse_mount_info(b"59 25 0:50 / /mnt"), None);
+        assert_eq!(parse_mount_info(b""), None);
+    }
+
+    /// Connections are named as the kernel encodes device numbers.
+    #[test]
+    fn connections_are_named_by_device_number() {
+        assert_eq!(DeviceNumber { major: 0, minor: 50 }.connection(), 50);
+        assert_eq!(DeviceNumber { major: 7, minor: 0 }.connection(), 1792);
+        assert_eq!(DeviceNumber { major: 0, minor: 300 }.connection(), 0x2c | 1 << 20);
+    }
+
+    /// A source with commas stays one option.
+    #[test]
+    fn sources_are_escaped() {
+        assert_eq!(escape_option(r"lfs:a=1,b=2 / file:x\y"), r"lfs:a=1\,b=2 / file:x\\y");
+    }
+
+    /// Mount points that cannot be are refused before anything happens.
+    #[test]
+    fn bad_mount_points_are_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("file");
+        std::fs::write(&file, "").unwrap();
+        let check = |path: &Path| check_mount_point(&MountOptions::new(path, "x")).unwrap_err().to_string();
+        assert!(check(&file).contains("is not a directory"));
+        assert!(check(directory.path()).contains("is not empty"));
+        assert!(check(Path::new("/nowhere/at/all")).contains("No such file"));
+    }
+}

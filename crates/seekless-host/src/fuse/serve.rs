@@ -1,0 +1,320 @@
+//! The life of a mount: start, serve, stop.
+
+use std::cell::Cell;
+use std::future::Future;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use rustix::io::Errno;
+use seekless::fs::{Fs, FsError};
+use seekless::rt::{Event, Rt};
+use seekless::units::Nanos;
+
+use super::abi::InitFlags;
+use super::mount::{MountError, MountOptions, Mounted, mount};
+use super::request::{Operation, Request};
+use super::session::{Agreed, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
+use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
+use crate::reactor::{File, Reactor};
+
+/// Without a request for this long, the file system may do work of its own. Longer than the gaps between the
+/// requests of a busy program, shorter than a person would notice.
+const QUIET: Nanos = Nanos::from_millis(100);
+
+/// How long the file system works before we look again whether somebody wants something.
+const IDLE_SLICE: Nanos = Nanos::from_millis(20);
+
+/// After the mount has left the table, how long the kernel may take to say so on the connection.
+const GOODBYE: Nanos = Nanos::from_secs(2);
+
+/// Why serving ended badly.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("the file system could not be closed; the last changes may be lost: {0}")]
+    Close(#[source] FsError),
+    #[error("the connection to the kernel failed: {0}")]
+    Transport(Errno),
+    #[error("the connection was aborted from outside; everything that was answered is durable")]
+    Aborted,
+}
+
+/// A file system that is mounted.
+pub struct Mount {
+    rt: Rt,
+    reactor: Reactor,
+    session: Rc<Session>,
+    transport: Box<dyn Transport>,
+    commit_interval: Option<Nanos>,
+    agreed: Agreed,
+    guard: Guard,
+}
+
+/// Ends the connection if nobody has ended it properly: after an error, or when a panic unwinds. Programs then
+/// get errors instead of waiting for answers that never come.
+struct Guard {
+    mounted: Arc<Mounted>,
+    armed: Cell<bool>,
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if self.armed.get() {
+            if std::thread::panicking() {
+                log::error!("a bug ends the mount on {}; its users get errors", self.mounted.mount_point.display());
+            }
+            self.mounted.abort();
+        }
+    }
+}
+
+impl Mount {
+    /// Mounts `fs` and returns when the kernel has accepted it, so that the first program finds it working.
+    ///
+    /// # Errors
+    /// Nothing is left behind when this fails.
+    pub async fn start(rt: &Rt, reactor: &Reactor, fs: Fs, options: MountOptions) -> Result<Mount, MountError> {
+        avoid_reclaim_deadlock();
+        let traits = fs.traits();
+        let for_worker = MountOptions { read_only: options.read_only || traits.read_only, ..options.clone() };
+        let mounted = Arc::new(reactor.blocking(move || mount(&for_worker)).await?);
+        let guard = Guard { mounted: mounted.clone(), armed: Cell::new(true) };
+        let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
+        let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
+        // Known before the kernel is asked: once it has agreed it waits for the registration.
+        let uring = match options.transport {
+            TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
+            TransportChoice::Auto | TransportChoice::DevFuse => None,
+        };
+        let wishes = Wishes {
+            writeback_cache: options.writeback_cache,
+            zero_message_open: options.zero_message_open,
+            uring: uring.is_some(),
+            times: options.cache_times,
+        };
+        let agreed = loop {
+            let Message { header, body, .. } =
+                devfuse.receive_one().await.map_err(MountError::Talk)?.ok_or(MountError::EndedEarly)?;
+            let init = match Request::decode(&header, &body, None) {
+                Ok(Request { operation: Operation::Init(init), .. }) => init,
+                _ => return Err(InitError::NotInit(header.opcode).into()),
+            };
+            match negotiate(&init, &traits, &wishes) {
+                Ok((agreed, out)) => {
+                    let reply = super::reply::Reply::of(&out);
+                    if !devfuse.send(header.unique, &reply.body) {
+                        return Err(MountError::EndedEarly);
+                    }
+                    // A newer major version is answered with ours, and asks again.
+                    if init.major == super::abi::MAJOR {
+                        break agreed;
+                    }
+                }
+                Err(error) => {
+                    devfuse.send(header.unique, &Err(libc::EPROTO));
+                    return Err(error.into());
+                }
+            }
+        };
+        let for_worker = mounted.clone();
+        reactor.blocking(move || for_worker.set_read_ahead(TRANSFER_BYTES_MAX)).await;
+        let transport: Box<dyn Transport> = match uring {
+            Some(uring) if agreed.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
+            _ => Box::new(devfuse),
+        };
+        Ok(Mount {
+            rt: rt.clone(),
+            reactor: reactor.clone(),
+            session: Rc::new(Session::new(fs, agreed, daemon_identity())),
+            transport,
+            commit_interval: options.commit_interval,
+            agreed,
+            guard,
+        })
+    }
+
+    /// What was agreed with the kernel.
+    pub fn agreed(&self) -> &Agreed {
+        &self.agreed
+    }
+
+    pub fn transport_name(&self) -> &'static str {
+        self.transport.name()
+    }
+
+    /// True when `sync(1)` and `umount` reach the file system and wait for it (`fuseblk`).
+    pub fn is_synced_by_kernel(&self) -> bool {
+        self.guard.mounted.as_block
+    }
+
+    /// Answers requests until the file system is unmounted, or `stop` completes, which unmounts it. Then closes
+    /// the file system: when this returns well, everything is durable.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let ending = Ending::default();
+        let chores = [
+            self.commit_interval.map(|interval| self.rt.spawn(commit(self.chore(&ending), interval))),
+            Some(self.rt.spawn(idle(self.chore(&ending)))),
+        ];
+        let ended = self.run_until(stop).await;
+        ending.begin();
+        for chore in chores.into_iter().flatten() {
+            chore.await;
+        }
+        self.session.activity.settled(0).await;
+        let closed = self.session.close().await;
+        if ended.is_ok() {
+            self.guard.armed.set(false);
+        }
+        closed.map_err(ServeError::Close)?;
+        match ended.map_err(ServeError::Transport)? {
+            End::Unmounted => Ok(()),
+            End::Aborted => {
+                self.guard.armed.set(true); // A dead mount is left in the table.
+                Err(ServeError::Aborted)
+            }
+        }
+    }
+
+    fn chore(&self, ending: &Ending) -> Chore {
+        Chore { rt: self.rt.clone(), session: self.session.clone(), ending: ending.clone() }
+    }
+
+    async fn run_until(&self, stop: impl Future<Output = ()>) -> Result<End, Errno> {
+        let run = pin!(self.transport.run(&self.session));
+        let run = match select(run, pin!(stop)).await {
+            Either::Left((ended, _)) => return ended,
+            Either::Right(((), run)) => run,
+        };
+        // The kernel may have to ask us before it lets go, so a worker unmounts while we go on (U1).
+        let unmounter = self.guard.mounted.unmounter();
+        let unmounted = self.rt.spawn({
+            let reactor = self.reactor.clone();
+            async move { reactor.blocking(move || unmounter.unmount()).await }
+        });
+        let (ended, unmounted) = match select(run, unmounted).await {
+            // The connection is gone, so nothing keeps the worker from its end any more.
+            Either::Left((ended, unmounted)) => (Either::Left(ended), unmounted.await),
+            // The kernel's goodbye comes after the mount has left the table; a lazy unmount by somebody else ends
+            // the connection only when the last user has gone.
+            Either::Right((unmounted, run)) => (Either::Right(run), unmounted),
+        };
+        let mount_point = self.guard.mounted.mount_point.display();
+        match unmounted {
+            Ok(false) => {}
+            Ok(true) => log::warn!("{mount_point} was in use; its users get errors now"),
+            Err(error) => log::error!("cannot unmount {mount_point}: {error}"),
+        }
+        let run = match ended {
+            Either::Left(ended) => return ended.map(|_| End::Unmounted),
+            Either::Right(run) => run,
+        };
+        match select(run, self.rt.sleep(GOODBYE)).await {
+            // We wanted it, so this is a proper end, also when it took an abort.
+            Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
+            Either::Right(((), run)) => {
+                self.guard.mounted.abort();
+                match select(run, self.rt.sleep(GOODBYE)).await {
+                    Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
+                    Either::Right(_) => Ok(End::Unmounted),
+                }
+            }
+        }
+    }
+}
+
+/// Tells chores to stop.
+#[derive(Clone, Default)]
+struct Ending {
+    begun: Rc<Cell<bool>>,
+    event: Rc<Event>,
+}
+
+impl Ending {
+    fn begin(&self) {
+        self.begun.set(true);
+        self.event.notify();
+    }
+
+    /// Returns true when `wait` ended first.
+    async fn or(&self, wait: impl Future) -> bool {
+        let event = pin!(self.event.wait());
+        if self.begun.get() {
+            return false;
+        }
+        matches!(select(pin!(wait), event).await, Either::Left(_))
+    }
+}
+
+/// What a chore needs.
+struct Chore {
+    rt: Rt,
+    session: Rc<Session>,
+    ending: Ending,
+}
+
+/// Makes changes durable every `interval`.
+async fn commit(chore: Chore, interval: Nanos) {
+    let activity = &chore.session.activity;
+    let mut committed = 0;
+    while chore.ending.or(chore.rt.sleep(interval)).await {
+        let changes = activity.changes.get();
+        if changes == committed || chore.session.is_closed() {
+            continue;
+        }
+        // Not to be dropped half-way: chores end only between commits.
+        match chore.session.fs().syncfs().await {
+            Ok(()) => committed = changes,
+            Err(error) => {
+                log::error!("changes could not be made durable: {error}");
+                committed = changes; // Repeating it would tell nothing new; the next change tries again.
+            }
+        }
+    }
+}
+
+/// Lets the file system work while nobody wants anything.
+async fn idle(chore: Chore) {
+    let activity = &chore.session.activity;
+    let quiet_since = |requests| activity.requests.get() == requests;
+    loop {
+        let requests = activity.requests.get();
+        if !chore.ending.or(chore.rt.sleep(QUIET)).await {
+            return;
+        }
+        while quiet_since(requests) && !chore.session.is_closed() {
+            let until = chore.rt.now() + IDLE_SLICE;
+            let more = Cell::new(false);
+            let work = async {
+                match chore.session.fs().idle(until).await {
+                    Ok(again) => more.set(again),
+                    Err(error) => log::error!("background work stopped: {error}"),
+                }
+            };
+            if !chore.ending.or(work).await {
+                return;
+            }
+            if !more.get() {
+                break;
+            }
+        }
+        if quiet_since(requests) {
+            let began = activity.began.wait();
+            activity.watched.set(true);
+            let going_on = chore.ending.or(began).await;
+            activity.watched.set(false);
+            if !going_on {
+                return;
+            }
+        }
+    }
+}
+
+/// Memory that this process asks for must not be found by writing back pages of its own mount, which would wait
+/// for this process.
+fn avoid_reclaim_deadlock() {
+    /// `linux/prctl.h`, since Linux 5.6.
+    const PR_SET_IO_FLUSHER: libc::c_int = 57;
+    // SAFETY: prctl with these arguments touches no memory. Without the right to do it nothing changes.
+    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
+}

@@ -1,0 +1,642 @@
+//! A session: what was agreed with the kernel, and what each request asks of the file system.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use seekless::device::{Buf, Data};
+use seekless::fs::{Entry, FileKind, Fs, FsError, FsResult, FsTraits, NewNode, OpenFlags, OpenProtocol, Opened, Place};
+use seekless::rt::Event;
+use seekless::units::Ino;
+
+use super::abi::{self, InitFlags};
+use super::errno::worth_a_message;
+use super::reply::{Body, CacheTimes, DirectoryReply, Reply, Undo, statfs};
+use super::request::{Init, Operation, Request, encode_handle};
+
+/// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
+pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
+
+/// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
+pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
+
+/// How far the kernel may read ahead of a program: one largest READ.
+const READAHEAD_BYTES: u32 = TRANSFER_BYTES_MAX;
+
+/// READs and WRITEs that programs do not wait for, under way at once. The kernel's default of 12 starves a drive
+/// with a queue; 64 is two SATA queues.
+const MAX_BACKGROUND: u16 = 64;
+
+/// The kernel's own proportion: it holds back read-ahead from three quarters on.
+const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
+
+/// What is wished for in INIT.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Wishes {
+    /// Let the kernel collect small writes.
+    pub(super) writeback_cache: bool,
+    /// No message at open and close, where the file system allows it.
+    pub(super) zero_message_open: bool,
+    /// Requests through io_uring.
+    pub(super) uring: bool,
+    /// Overrides what follows from the file system's traits.
+    pub(super) times: Option<CacheTimes>,
+}
+
+/// What was agreed in INIT.
+#[derive(Clone, Copy, Debug)]
+pub struct Agreed {
+    pub flags: InitFlags,
+    /// Minor version of the kernel's protocol.
+    pub minor: u32,
+    zero_message_open: bool,
+    zero_message_opendir: bool,
+    times: CacheTimes,
+}
+
+/// The kernel speaks a protocol that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitError {
+    #[error("the kernel speaks FUSE {major}.{minor}; this program needs at least {}.{}", abi::MAJOR, abi::MINOR_MIN)]
+    TooOld { major: u32, minor: u32 },
+    #[error("the kernel opened the connection with operation {0} instead of INIT")]
+    NotInit(u32),
+}
+
+/// Answers INIT.
+///
+/// # Errors
+/// `TooOld`, after which the kernel must get an error.
+pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Result<(Agreed, abi::InitOut), InitError> {
+    if init.major < abi::MAJOR || (init.major == abi::MAJOR && init.minor < abi::MINOR_MIN) {
+        return Err(InitError::TooOld { major: init.major, minor: init.minor });
+    }
+    let mut wanted = InitFlags::ASYNC_READ
+        | InitFlags::BIG_WRITES
+        | InitFlags::ASYNC_DIO
+        | InitFlags::MAX_PAGES
+        | InitFlags::PARALLEL_DIROPS
+        | InitFlags::DO_READDIRPLUS
+        | InitFlags::READDIRPLUS_AUTO
+        | InitFlags::HANDLE_KILLPRIV_V2
+        | InitFlags::HAS_IOCTL_DIR
+        // Tells an abort from an unmount.
+        | InitFlags::ABORT_ERROR
+        | InitFlags::INIT_EXT;
+    // Not asked for: ATOMIC_O_TRUNC, because the SETATTR that comes instead says exactly whether set-user-id must
+    // go; EXPORT_SUPPORT, because a lookup of "." counts a reference that the file-system interface cannot count;
+    // DONT_MASK, so that the kernel applies the umask; locks, which the kernel keeps by itself.
+    let times = wishes.times.unwrap_or(if traits.exclusive { CacheTimes::EXCLUSIVE } else { CacheTimes::SHARED });
+    if traits.exclusive {
+        wanted |= InitFlags::CACHE_SYMLINKS | InitFlags::EXPLICIT_INVAL_DATA;
+    } else {
+        wanted |= InitFlags::AUTO_INVAL_DATA;
+    }
+    if traits.open_protocol == OpenProtocol::ZeroMessage && wishes.zero_message_open {
+        wanted |= InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT;
+    }
+    if wishes.writeback_cache {
+        wanted |= InitFlags::WRITEBACK_CACHE;
+    }
+    if wishes.uring {
+        wanted |= InitFlags::OVER_IO_URING;
+    }
+    let flags = wanted & init.flags;
+    let agreed = Agreed {
+        flags,
+        minor: init.minor.min(abi::MINOR),
+        zero_message_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
+        zero_message_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
+        times,
+    };
+    let page_bytes = rustix::param::page_size() as u32;
+    let out = abi::InitOut {
+        major: abi::MAJOR,
+        minor: abi::MINOR,
+        max_readahead: READAHEAD_BYTES,
+        flags: flags.bits() as u32,
+        max_background: MAX_BACKGROUND,
+        congestion_threshold: CONGESTION_THRESHOLD,
+        max_write: TRANSFER_BYTES_MAX,
+        time_gran: 1,
+        max_pages: (TRANSFER_BYTES_MAX / page_bytes).min(u32::from(u16::MAX)) as u16,
+        flags2: (flags.bits() >> 32) as u32,
+        ..abi::InitOut::default()
+    };
+    Ok((agreed, out))
+}
+
+/// What goes on in a session, for those who wait for it to be quiet.
+#[derive(Default)]
+pub(super) struct Activity {
+    /// Requests so far.
+    pub(super) requests: Cell<u64>,
+    /// Those among them that may have changed something.
+    pub(super) changes: Cell<u64>,
+    running: Cell<usize>,
+    /// Somebody waits for `began`.
+    pub(super) watched: Cell<bool>,
+    pub(super) began: Event,
+    ended: Event,
+}
+
+impl Activity {
+    /// Returns when no more than `others` requests are being worked on.
+    pub(super) async fn settled(&self, others: usize) {
+        loop {
+            let ended = self.ended.wait();
+            if self.running.get() <= others {
+                return;
+            }
+            ended.await;
+        }
+    }
+}
+
+/// A request is being worked on for as long as this lives.
+pub(super) struct Running(Rc<Session>);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let activity = &self.0.activity;
+        activity.running.set(activity.running.get() - 1);
+        // At one only DESTROY may be left, which waits for the others.
+        if activity.running.get() <= 1 {
+            activity.ended.notify();
+        }
+    }
+}
+
+/// One mount's conversation with the kernel.
+pub(super) struct Session {
+    fs: Fs,
+    traits: FsTraits,
+    agreed: Agreed,
+    daemon: String,
+    pub(super) activity: Activity,
+    /// Result of closing the file system, once DESTROY has done it.
+    closed: RefCell<Option<FsResult<()>>>,
+    /// The last error that was reported, so that a broken disk does not fill the log.
+    reported: RefCell<Option<FsError>>,
+}
+
+impl Session {
+    pub(super) fn new(fs: Fs, agreed: Agreed, daemon: String) -> Session {
+        Session {
+            traits: fs.traits(),
+            fs,
+            agreed,
+            daemon,
+            activity: Activity::default(),
+            closed: RefCell::default(),
+            reported: RefCell::default(),
+        }
+    }
+
+    pub(super) fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    /// Notes that a request has arrived.
+    pub(super) fn begin(self: &Rc<Self>) -> Running {
+        let activity = &self.activity;
+        activity.requests.set(activity.requests.get() + 1);
+        activity.running.set(activity.running.get() + 1);
+        if activity.watched.get() {
+            activity.began.notify();
+        }
+        Running(self.clone())
+    }
+
+    /// Closes the file system, unless DESTROY has done so.
+    pub(super) async fn close(&self) -> FsResult<()> {
+        if let Some(result) = self.closed.borrow().clone() {
+            return result;
+        }
+        let result = self.fs.close().await;
+        *self.closed.borrow_mut() = Some(result.clone());
+        result
+    }
+
+    /// Whether DESTROY has come.
+    pub(super) fn is_closed(&self) -> bool {
+        self.closed.borrow().is_some()
+    }
+
+    /// Works on a request. `None` for those that want no reply.
+    pub(super) async fn handle(&self, request: Request<'_>) -> Option<Reply> {
+        if changes_something(&request.operation) {
+            self.activity.changes.set(self.activity.changes.get() + 1);
+        }
+        let (opcode, ino) = (request.opcode, request.ino);
+        match request.operation {
+            Operation::Forget { lookups } => {
+                self.forget(ino, lookups).await;
+                None
+            }
+            Operation::BatchForget(forgets) => {
+                for (ino, lookups) in forgets {
+                    self.forget(ino, lookups).await;
+                }
+                None
+            }
+            Operation::Interrupt => None,
+            operation => Some(self.answer(ino, operation).await.unwrap_or_else(|error| {
+                self.report(opcode, ino, &error);
+                Reply::from(error)
+            })),
+        }
+    }
+
+    async fn forget(&self, ino: Ino, lookups: u64) {
+        // The root is never counted. The kernel sends the last ones together with DESTROY, and some come after it:
+        // closing has ended all uses by then.
+        if ino != Ino::ROOT && lookups > 0 && !self.is_closed() {
+            self.fs.forget(ino, lookups).await;
+        }
+    }
+
+    /// U3.
+    pub(super) async fn undo(&self, undo: Undo) {
+        if let Some((ino, handle)) = undo.opened {
+            // Nobody can be told of an error any more.
+            let _ = self.fs.release(ino, handle).await;
+        }
+        for ino in undo.lookups {
+            self.forget(ino, 1).await;
+        }
+    }
+
+    fn report(&self, opcode: u32, ino: Ino, error: &FsError) {
+        if worth_a_message(error) && self.reported.borrow().as_ref() != Some(error) {
+            log::error!("{} of {ino:?}: {error}", abi::opcode_name(opcode));
+            *self.reported.borrow_mut() = Some(error.clone());
+        }
+    }
+
+    async fn answer(&self, ino: Ino, operation: Operation<'_>) -> FsResult<Reply> {
+        let (fs, times) = (&self.fs, &self.agreed.times);
+        Ok(match operation {
+            Operation::Lookup { name } => match fs.lookup(ino, name).await {
+                Ok(entry) => self.entry(entry),
+                // Only where nobody else can make the name.
+                Err(FsError::NotFound) if self.traits.exclusive => Reply::of(&times.no_entry()),
+                Err(error) => return Err(error),
+            },
+            Operation::Getattr { handle } => Reply::of(&times.attr(&fs.getattr(ino, handle).await?)),
+            Operation::Statx { handle } => Reply::of(&times.statx(&fs.getattr(ino, handle).await?)),
+            Operation::Setattr { handle, changes } => Reply::of(&times.attr(&fs.setattr(ino, handle, changes).await?)),
+            Operation::Readlink => Reply::bytes(fs.readlink(ino).await?),
+            Operation::Symlink { name, target, new } => self.entry(fs.symlink(ino, name, target, new).await?),
+            Operation::Mknod { name, kind, new } => self.entry(fs.mknod(ino, name, kind, new).await?),
+            Operation::Mkdir { name, new } => self.entry(fs.mkdir(ino, name, new).await?),
+            Operation::Unlink { name } => done(fs.unlink(ino, name).await?),
+            Operation::Rmdir { name } => done(fs.rmdir(ino, name).await?),
+            Operation::Rename { name, to_parent, to_name, mode } => {
+                let (from, to) = (Place { parent: ino, name }, Place { parent: to_parent, name: to_name });
+                done(fs.rename(from, to, mode).await?)
+            }
+            Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),
+            Operation::Open { flags } => self.open(ino, flags, self.agreed.zero_message_open, 0).await?,
+            Operation::Opendir => {
+                let cache = if self.traits.exclusive { abi::FOPEN_CACHE_DIR } else { 0 };
+                self.open(ino, OpenFlags::READ, self.agreed.zero_message_opendir, cache).await?
+            }
+            Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
+            Operation::Release { handle } | Operation::Releasedir { handle } => match handle {
+                Some(handle) => done(fs.release(ino, handle).await?),
+                None => Reply::empty(),
+            },
+            Operation::Read { handle, offset, bytes } => {
+                // The kernel asks for no more than was agreed; the reply must fit its pages.
+                let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
+                Reply::data(fit(pieces, bytes as usize))
+            }
+            Operation::Write { handle, offset, data, mode } => {
+                let size = data.len() as u32;
+                fs.write(ino, handle, offset, data, mode).await?;
+                Reply::of(&abi::WriteOut { size, padding: 0 })
+            }
+            Operation::Fallocate { handle, range, mode } => done(fs.fallocate(ino, handle, range, mode).await?),
+            Operation::Lseek { handle, offset, seek } => {
+                Reply::of(&abi::LseekOut { offset: fs.lseek(ino, handle, offset, seek).await? })
+            }
+            Operation::Fsync { handle, data_only } => done(fs.fsync(ino, handle, data_only).await?),
+            Operation::Fsyncdir { handle } => done(fs.fsyncdir(ino, handle).await?),
+            Operation::Syncfs => done(fs.syncfs().await?),
+            Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
+            Operation::Setxattr { name, value, mode } => {
+                refuse_acl(name)?;
+                done(fs.setxattr(ino, name, value, mode).await?)
+            }
+            Operation::Getxattr { name, bytes } => {
+                refuse_acl(name)?;
+                if ino == Ino::ROOT && name == DAEMON_ATTRIBUTE {
+                    attribute(self.daemon.as_bytes().to_vec(), bytes)
+                } else {
+                    attribute(fs.getxattr(ino, name).await?, bytes)
+                }
+            }
+            Operation::Listxattr { bytes } => {
+                let names = fs.listxattr(ino).await?;
+                let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
+                for name in names {
+                    list.extend_from_slice(&name);
+                    list.push(0);
+                }
+                attribute(list, bytes)
+            }
+            Operation::Removexattr { name } => {
+                refuse_acl(name)?;
+                done(fs.removexattr(ino, name).await?)
+            }
+            Operation::Readdir { handle, cookie, bytes, attributes } => {
+                let bytes = bytes.min(TRANSFER_BYTES_MAX) as usize;
+                let mut sink = DirectoryReply::new(bytes, *times, attributes);
+                let listed = fs.readdir(ino, handle, cookie, attributes, &mut sink).await;
+                if let Err(error) = listed {
+                    // What was taken before the error will not be delivered.
+                    self.undo(std::mem::take(&mut sink.undo)).await;
+                    return Err(error);
+                }
+                sink.into_reply()
+            }
+            Operation::Destroy => {
+                self.activity.settled(1).await;
+                done(self.close().await?)
+            }
+            Operation::Ioctl => Reply::error(libc::ENOTTY),
+            Operation::NotOffered => Reply::error(libc::ENOSYS),
+            // A second INIT, or one of those that `handle` deals with.
+            Operation::Init(_) | Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt => {
+                Reply::error(libc::EIO)
+            }
+        })
+    }
+
+    fn entry(&self, entry: Entry) -> Reply {
+        let undo = Undo { lookups: vec![entry.attr.ino], opened: None };
+        Reply { undo, ..Reply::of(&self.agreed.times.entry(&entry)) }
+    }
+
+    async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, cache: u32) -> FsResult<Reply> {
+        if zero_message {
+            // The kernel never asks again: this very answer means that there is nothing to be asked.
+            return Ok(Reply::error(libc::ENOSYS));
+        }
+        let opened = match self.traits.open_protocol {
+            // A kernel without zero-message opens, or a mount without: nothing to do all the same.
+            OpenProtocol::ZeroMessage => Opened { handle: None, keep_cache: true },
+            OpenProtocol::Handles => self.fs.open(ino, flags).await?,
+        };
+        let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
+        Ok(Reply { undo, ..Reply::of(&open_out(opened, cache)) })
+    }
+
+    /// CREATE is answered also where opens need no message: it opens the file as well, and then the kernel sends
+    /// no RELEASE. ENOSYS would have the kernel send MKNOD instead, which is one message, too (25.4 against
+    /// 26.2 us of processor for a create), and could not be exclusive.
+    async fn create(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: NewNode,
+        flags: OpenFlags,
+        exclusive: bool,
+    ) -> FsResult<Reply> {
+        let (entry, opened) = match self.fs.create(parent, name, new, flags).await {
+            // Somebody else has made it since the kernel looked, and the program takes what is there.
+            Err(FsError::Exists) if !exclusive => self.open_existing(parent, name, flags).await?,
+            created => created?,
+        };
+        let ino = entry.attr.ino;
+        let mut bytes = zerocopy::IntoBytes::as_bytes(&self.agreed.times.entry(&entry)).to_vec();
+        bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&open_out(opened, 0)));
+        let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
+        Ok(Reply { body: Ok(Body::Bytes(bytes)), undo })
+    }
+
+    async fn open_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        let entry = self.fs.lookup(parent, name).await?;
+        let opened = match (entry.attr.kind, self.traits.open_protocol) {
+            (FileKind::Regular, OpenProtocol::ZeroMessage) => Ok(Opened { handle: None, keep_cache: true }),
+            (FileKind::Regular, OpenProtocol::Handles) => self.fs.open(entry.attr.ino, flags).await,
+            _ => Err(FsError::Exists),
+        };
+        match opened {
+            Ok(opened) => Ok((entry, opened)),
+            Err(error) => {
+                self.forget(entry.attr.ino, 1).await;
+                Err(error)
+            }
+        }
+    }
+}
+
+fn done((): ()) -> Reply {
+    Reply::empty()
+}
+
+/// Access control lists are not kept yet. Without them the kernel does not ask; a list that is stored and not
+/// obeyed would be worse than none.
+fn refuse_acl(name: &[u8]) -> FsResult<()> {
+    if name.starts_with(b"system.posix_acl_") { Err(FsError::Unsupported) } else { Ok(()) }
+}
+
+/// The value of an extended attribute, for a caller with room for `bytes`; with 0, its size alone.
+fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
+    if bytes == 0 {
+        return Reply::of(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
+    }
+    if value.len() > bytes as usize {
+        return Reply::error(libc::ERANGE);
+    }
+    Reply::bytes(value)
+}
+
+fn open_out(opened: Opened, cache: u32) -> abi::OpenOut {
+    let keep = if opened.keep_cache { abi::FOPEN_KEEP_CACHE | cache } else { 0 };
+    // Nothing is done at `close`, and requests on one file may overlap.
+    let open_flags = keep | abi::FOPEN_NOFLUSH | abi::FOPEN_PARALLEL_DIRECT_WRITES;
+    abi::OpenOut { fh: encode_handle(opened.handle), open_flags, backing_id: 0 }
+}
+
+/// File data as the kernel takes it: at most `bytes`, and no more pieces than a vectored write may have.
+fn fit(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
+    /// `UIO_MAXIOV` is 1024; one is the header.
+    const PIECES_MAX: usize = 1023;
+    let mut room = bytes;
+    for piece in &mut pieces {
+        if piece.len() > room {
+            *piece = piece.slice(0..room);
+        }
+        room -= piece.len();
+    }
+    if pieces.len() > PIECES_MAX {
+        let mut whole = Buf::dirty(bytes - room);
+        let mut at = 0;
+        for piece in &pieces {
+            whole[at..at + piece.len()].copy_from_slice(piece);
+            at += piece.len();
+        }
+        pieces = vec![whole.freeze()];
+    }
+    pieces
+}
+
+fn changes_something(operation: &Operation<'_>) -> bool {
+    match operation {
+        Operation::Setattr { .. }
+        | Operation::Symlink { .. }
+        | Operation::Mknod { .. }
+        | Operation::Mkdir { .. }
+        | Operation::Unlink { .. }
+        | Operation::Rmdir { .. }
+        | Operation::Rename { .. }
+        | Operation::Link { .. }
+        | Operation::Create { .. }
+        | Operation::Write { .. }
+        | Operation::Fallocate { .. }
+        | Operation::Setxattr { .. }
+        | Operation::Removexattr { .. } => true,
+        // The last user of an unlinked file takes it away; opening may truncate.
+        Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Release { .. } | Operation::Open { .. } => {
+            true
+        }
+        _ => false,
+    }
+}
+
+/// Says who this daemon is: process number and start time, which tells it from a later process of that number.
+pub(super) fn daemon_identity() -> String {
+    let pid = std::process::id();
+    format!("{pid} {}", super::control::start_time(pid).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::rng::Rng;
+    use seekless::rt::{Executor, HostProfile};
+    use seekless::testing::{MemFs, MemFsOptions};
+    use zerocopy::IntoBytes;
+
+    use super::*;
+
+    fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
+        let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
+        let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
+        let wishes = Wishes { writeback_cache: false, zero_message_open: true, uring: false, times: None };
+        let (agreed, _) = negotiate(&init, &fs.traits_now(), &wishes).unwrap();
+        (fs.clone(), Rc::new(Session::new(fs, agreed, "me".into())))
+    }
+
+    trait TraitsNow {
+        fn traits_now(&self) -> FsTraits;
+    }
+    impl TraitsNow for MemFs {
+        fn traits_now(&self) -> FsTraits {
+            seekless::fs::FileSystem::traits(self)
+        }
+    }
+
+    fn ask(executor: &Executor, session: &Session, operation: Operation<'_>) -> Option<Reply> {
+        let request = Request { opcode: 0, unique: 1, ino: Ino::ROOT, operation };
+        executor.block_on(session.handle(request)).unwrap()
+    }
+
+    const NEW: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+
+    /// A kernel that is too old is refused, and only what both want is agreed.
+    #[test]
+    fn init_is_negotiated() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let traits = MemFs::new(executor.rt()).traits_now();
+        let mut wishes = Wishes { writeback_cache: true, zero_message_open: true, uring: false, times: None };
+        let offer = |minor, flags| Init { major: 7, minor, max_readahead: 0, flags };
+        let refused = negotiate(&offer(23, InitFlags::all()), &traits, &wishes).unwrap_err();
+        assert_eq!(refused, InitError::TooOld { major: 7, minor: 23 });
+        let (agreed, out) = negotiate(&offer(45, InitFlags::all()), &traits, &wishes).unwrap();
+        assert!(agreed.flags.contains(InitFlags::NO_OPEN_SUPPORT | InitFlags::WRITEBACK_CACHE));
+        assert!(!agreed.flags.intersects(InitFlags::OVER_IO_URING | InitFlags::POSIX_ACL | InitFlags::DONT_MASK));
+        assert_eq!((out.max_write, out.max_pages, out.minor), (1 << 20, 256, 45));
+        wishes.zero_message_open = false;
+        let (agreed, _) = negotiate(&offer(31, InitFlags::BIG_WRITES), &traits, &wishes).unwrap();
+        assert_eq!((agreed.flags, agreed.minor), (InitFlags::BIG_WRITES, 31));
+    }
+
+    /// U3: what an undelivered reply would have carried is given back, so that nothing stays in use for ever.
+    #[test]
+    fn undelivered_replies_are_undone() {
+        for protocol in [OpenProtocol::ZeroMessage, OpenProtocol::Handles] {
+            let executor = Executor::simulated(1, HostProfile::NONE);
+            let (fs, session) = session(&executor, protocol);
+            let flags = OpenFlags::READ_WRITE;
+            let create = Operation::Create { name: b"file", new: NEW, flags, exclusive: true };
+            let created = ask(&executor, &session, create).unwrap();
+            let found = ask(&executor, &session, Operation::Lookup { name: b"file" }).unwrap();
+            ask(&executor, &session, Operation::Unlink { name: b"file" }).unwrap();
+            executor.block_on(session.undo(created.undo)).unwrap();
+            let ino = found.undo.lookups[0];
+            assert!(fs.node(ino).is_some(), "one lookup is left");
+            executor.block_on(session.undo(found.undo)).unwrap();
+            assert!(fs.node(ino).is_none(), "nobody uses it any more");
+        }
+    }
+
+    /// A file that somebody else made first is opened by a CREATE that is not exclusive.
+    #[test]
+    fn create_opens_what_has_appeared() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let (_, session) = session(&executor, OpenProtocol::Handles);
+        let create = |exclusive| Operation::Create { name: b"file", new: NEW, flags: OpenFlags::READ_WRITE, exclusive };
+        let first = ask(&executor, &session, create(true)).unwrap();
+        let second = ask(&executor, &session, create(false)).unwrap();
+        assert_eq!(first.undo.lookups, second.undo.lookups);
+        assert!(second.undo.opened.is_some() && second.undo.opened != first.undo.opened);
+        assert_eq!(ask(&executor, &session, create(true)).unwrap().body.unwrap_err(), libc::EEXIST);
+    }
+
+    /// No request makes the session panic, and every reply fits. Method: random bytes as requests, on the model.
+    #[test]
+    fn any_request_is_answered() {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        for seed in 0..4 {
+            let (_, session) =
+                session(&executor, if seed % 2 == 0 { OpenProtocol::ZeroMessage } else { OpenProtocol::Handles });
+            let mut rng = Rng::new(seed);
+            let mut answered = 0;
+            for _ in 0..50_000 {
+                let mut body = vec![0; rng.below(120) as usize];
+                rng.fill(&mut body);
+                // Mostly small numbers, and names of one letter.
+                body.iter_mut().for_each(|byte| *byte = if *byte > 60 { 0 } else { b'a' + *byte % 3 });
+                if rng.chance(1, 2) {
+                    body.iter_mut().take(48).for_each(|byte| *byte %= 2);
+                }
+                let opcode = loop {
+                    let opcode = rng.below(54) as u32;
+                    if opcode != abi::DESTROY {
+                        break opcode;
+                    }
+                };
+                let header = abi::InHeader { opcode, nodeid: rng.between(1, 20), ..abi::InHeader::default() };
+                let Ok(request) = Request::decode(&header, &body, None) else { continue };
+                let reply = executor.block_on(session.handle(request)).unwrap();
+                if let Some(Ok(body)) = reply.map(|reply| reply.body) {
+                    answered += 1;
+                    assert!(body.len() <= TRANSFER_BYTES_MAX as usize);
+                }
+            }
+            assert!(answered > 1000, "only {answered} requests made sense");
+        }
+    }
+
+    /// File data that is more, or in more pieces, than a reply can take is cut and copied together.
+    #[test]
+    fn read_replies_fit() {
+        let piece = Data::from_slice(&[7; 10]);
+        assert_eq!(fit(vec![piece.clone(); 3], 25).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [10, 10, 5]);
+        let whole = fit(vec![piece; 2000], 19_995);
+        assert_eq!((whole.len(), whole[0].len()), (1, 19_995));
+        assert!(whole[0].as_bytes().iter().all(|&byte| byte == 7));
+    }
+}

@@ -1,0 +1,66 @@
+//! How requests and replies travel between kernel and session.
+//!
+//! The session does not know which transport carries it; they are exchanged by [`TransportChoice`].
+
+mod devfuse;
+mod uring;
+
+use std::rc::Rc;
+
+use async_trait::async_trait;
+use rustix::io::Errno;
+use seekless::device::Data;
+
+pub(super) use devfuse::{DevFuse, Message};
+pub(super) use uring::Uring;
+
+use super::abi;
+use super::reply::Reply;
+use super::request::Request;
+use super::session::Session;
+
+/// Which way requests come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// The best that kernel and reactor offer.
+    #[default]
+    Auto,
+    /// Reads and writes of `/dev/fuse`.
+    DevFuse,
+    /// Commands of io_uring; falls back to `/dev/fuse` where the kernel does not offer it.
+    Uring,
+}
+
+/// Why a transport came to its end.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum End {
+    /// The file system was unmounted.
+    Unmounted,
+    /// Somebody aborted the connection.
+    Aborted,
+}
+
+/// Carries the requests of one session.
+#[async_trait(?Send)]
+pub(super) trait Transport {
+    /// Name for messages and reports.
+    fn name(&self) -> &'static str;
+
+    /// Receives requests and has `session` answer them, until the connection ends.
+    ///
+    /// # Errors
+    /// What the system calls say, when they say something that no documentation mentions.
+    async fn run(&self, session: &Rc<Session>) -> Result<End, Errno>;
+}
+
+/// Decodes and answers a request. `None` when it wants no reply.
+async fn answer(session: &Session, header: &abi::InHeader, body: &[u8], data: Option<Data>) -> Option<Reply> {
+    match Request::decode(header, body, data) {
+        Ok(request) => session.handle(request).await,
+        Err(errno) => {
+            log::warn!("{} with a body that makes no sense", abi::opcode_name(header.opcode));
+            let wants_reply = !matches!(header.opcode, abi::FORGET | abi::BATCH_FORGET | abi::INTERRUPT);
+            wants_reply.then(|| Reply::error(errno))
+        }
+    }
+}

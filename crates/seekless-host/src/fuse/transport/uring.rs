@@ -1,0 +1,217 @@
+//! FUSE over io_uring: the kernel puts a request into memory that we lent it, and one command both hands back the
+//! reply and asks for the next request.
+//!
+//! The kernel has a queue for each processor and puts a request into the queue of the processor on which the
+//! program runs. All queues are served by the engine's one ring. A queue has a few entries; each is a task here,
+//! which works on one request after another, so a request needs no task of its own.
+//!
+//! FORGET and INTERRUPT still come through `/dev/fuse`, as does everything until all queues are registered.
+//! [kernel: Documentation/filesystems/fuse/fuse-io-uring.rst]
+
+use std::cell::RefCell;
+use std::pin::pin;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+use futures_util::future::{Either, join_all, select};
+use rustix::io::Errno;
+use seekless::device::{Buf, Data};
+use seekless::rt::Rt;
+use seekless::units::Nanos;
+use std::os::fd::AsRawFd;
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use super::{DevFuse, End, Transport, answer};
+use crate::fuse::abi;
+use crate::fuse::reply::{Body, Reply};
+use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
+use crate::reactor::{File, FuseCommand, Reactor};
+
+/// After the connection has ended, how long the kernel may take to hand back the memory.
+const HAND_BACK: Nanos = Nanos::from_secs(5);
+
+pub(in crate::fuse) struct Uring {
+    rt: Rt,
+    reactor: Reactor,
+    device: File,
+    devfuse: Rc<DevFuse>,
+    queues: u16,
+    depth: usize,
+}
+
+/// Memory that the kernel and we take turns in: it is the kernel's while a command is under way.
+struct Entry {
+    memory: RefCell<Memory>,
+    /// Where that memory is, as the registration tells the kernel.
+    iovecs: [libc::iovec; 2],
+}
+
+struct Memory {
+    header: Box<abi::UringReqHeader>,
+    payload: Buf,
+}
+
+impl Entry {
+    fn new() -> Rc<Entry> {
+        let mut memory = Memory {
+            header: Box::new(abi::UringReqHeader::new_zeroed()),
+            payload: Buf::dirty(TRANSFER_BYTES_MAX as usize),
+        };
+        let header =
+            libc::iovec { iov_base: (&raw mut *memory.header).cast(), iov_len: size_of::<abi::UringReqHeader>() };
+        let payload = libc::iovec { iov_base: memory.payload.as_mut_ptr().cast(), iov_len: memory.payload.len() };
+        Rc::new(Entry { memory: RefCell::new(memory), iovecs: [header, payload] })
+    }
+
+    /// The request that the kernel has put here: header, body, and the data of a WRITE.
+    fn request(&self) -> Result<(abi::InHeader, Vec<u8>, Option<Data>), Errno> {
+        let memory = self.memory.borrow();
+        let (header, _) = abi::InHeader::read_from_prefix(&memory.header.in_out).map_err(|_| Errno::PROTO)?;
+        let payload_bytes = memory.header.ring.payload_sz as usize;
+        let payload = memory.payload.get(..payload_bytes).ok_or(Errno::PROTO)?;
+        // Nobody says how long the fixed part is, but it is what the payload leaves of the whole.
+        let fixed_bytes =
+            (header.len as usize).checked_sub(size_of::<abi::InHeader>() + payload_bytes).ok_or(Errno::PROTO)?;
+        let mut body = memory.header.op_in.get(..fixed_bytes).ok_or(Errno::PROTO)?.to_vec();
+        if header.opcode == abi::WRITE {
+            // Copied, because the memory goes back to the kernel before the file system lets go of the data.
+            return Ok((header, body, Some(Data::from_slice(payload))));
+        }
+        body.extend_from_slice(payload);
+        Ok((header, body, None))
+    }
+
+    /// Puts a reply in the place of its request.
+    fn reply(&self, unique: u64, body: &Result<Body, i32>) {
+        let memory = &mut *self.memory.borrow_mut();
+        let (error, length) = match body {
+            Err(errno) => (-errno, 0),
+            Ok(body) => (0, body.len().min(memory.payload.len())),
+        };
+        match body {
+            Err(_) => {}
+            Ok(Body::Bytes(bytes)) => memory.payload[..length].copy_from_slice(&bytes[..length]),
+            Ok(Body::Data(pieces)) => {
+                let mut rest = &mut memory.payload[..length];
+                for piece in pieces {
+                    let (target, after) = rest.split_at_mut(piece.len().min(rest.len()));
+                    target.copy_from_slice(&piece[..target.len()]);
+                    rest = after;
+                }
+            }
+        }
+        let header = abi::OutHeader { len: (size_of::<abi::OutHeader>() + length) as u32, error, unique };
+        memory.header.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(header.as_bytes());
+        memory.header.ring.payload_sz = length as u32;
+    }
+
+    fn commit_id(&self) -> u64 {
+        self.memory.borrow().header.ring.commit_id
+    }
+}
+
+impl Uring {
+    /// `None` when the reactor has no ring. The kernel must have agreed to `OVER_IO_URING`.
+    pub(in crate::fuse) fn new(
+        rt: &Rt,
+        reactor: &Reactor,
+        device: File,
+        devfuse: Rc<DevFuse>,
+        depth: usize,
+    ) -> Option<Uring> {
+        reactor.ring()?;
+        let queues = possible_processors()?;
+        Some(Uring { rt: rt.clone(), reactor: reactor.clone(), device, devfuse, queues, depth: depth.max(1) })
+    }
+
+    async fn command(&self, entry: &Rc<Entry>, operation: u32, queue: u16, commit_id: u64) -> Result<(), Errno> {
+        let request = abi::UringCmdReq { flags: 0, commit_id, qid: queue, padding: [0; 6] };
+        let mut bytes = [0; size_of::<abi::UringCmdReq>()];
+        bytes.copy_from_slice(request.as_bytes());
+        let iovecs = if operation == abi::URING_REGISTER { entry.iovecs.as_ptr() as u64 } else { 0 };
+        let command = FuseCommand { fd: self.device.as_raw_fd(), operation, iovecs, request: bytes };
+        let ring = self.reactor.ring().ok_or(Errno::NOSYS)?;
+        // The kernel may use the memory and the device until the command completes, whatever becomes of us.
+        let hold = Rc::new((entry.clone(), self.device.clone()));
+        ring.command(command, hold).await.map(drop)
+    }
+
+    /// Works on the requests of one entry until the connection ends.
+    async fn serve_entry(&self, session: &Rc<Session>, queue: u16) -> Result<(), Errno> {
+        let entry = Entry::new();
+        self.command(&entry, abi::URING_REGISTER, queue, 0).await?;
+        loop {
+            let running = session.begin();
+            let (header, body, data) = entry.request()?;
+            let reply = answer(session, &header, &body, data).await;
+            // Every request on a ring is answered, also one that wants nothing.
+            let Reply { body, undo } = reply.unwrap_or_else(Reply::empty);
+            entry.reply(header.unique, &body);
+            drop(body);
+            drop(running);
+            let next = self.command(&entry, abi::URING_COMMIT_AND_FETCH, queue, entry.commit_id()).await;
+            if next == Err(Errno::NOENT) {
+                session.undo(undo).await;
+            }
+            next?;
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl Transport for Rc<Uring> {
+    fn name(&self) -> &'static str {
+        "uring"
+    }
+
+    async fn run(&self, session: &Rc<Session>) -> Result<End, Errno> {
+        let mut entries = Vec::new();
+        for queue in 0..self.queues {
+            for _ in 0..self.depth {
+                let (transport, session) = (self.clone(), session.clone());
+                entries.push(self.rt.spawn(async move {
+                    match transport.serve_entry(&session, queue).await {
+                        // The end of the connection.
+                        Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => {}
+                        // The kernel goes on over /dev/fuse when it has refused a registration.
+                        Err(error) => log::warn!("queue {queue} of FUSE over io_uring ended: {error}"),
+                    }
+                }));
+            }
+        }
+        let ended = self.devfuse.run(session).await;
+        let handed_back = pin!(join_all(entries));
+        if let Either::Right(_) = select(handed_back, self.rt.sleep(HAND_BACK)).await {
+            log::warn!("the kernel still holds memory of FUSE over io_uring");
+        }
+        ended
+    }
+}
+
+/// Processors that the kernel reckons with, which is how many queues it has.
+fn possible_processors() -> Option<u16> {
+    let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
+    count_ranges(text.trim())
+}
+
+/// How many numbers `0-3,8` names.
+fn count_ranges(text: &str) -> Option<u16> {
+    text.split(',').try_fold(0u16, |count, range| {
+        let (first, last) = range.split_once('-').unwrap_or((range, range));
+        let (first, last): (u16, u16) = (first.parse().ok()?, last.parse().ok()?);
+        count.checked_add(last.checked_sub(first)?.checked_add(1)?)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Processor lists as the kernel writes them.
+    #[test]
+    fn processor_ranges_are_counted() {
+        for (text, count) in [("0", Some(1)), ("0-1", Some(2)), ("0-3,8", Some(5)), ("", None), ("3-1", None)] {
+            assert_eq!(count_ranges(text), count, "{text}");
+        }
+    }
+}

@@ -1,0 +1,356 @@
+//! A block device in an image file, or on a raw block device.
+//!
+//! What it promises: a completed write is in the host's page cache (or, with direct I/O, in the drive's cache),
+//! not on the medium. A flush is `fdatasync`; a write with FUA is `RWF_DSYNC`. Sectors of 512 bytes, or the
+//! drive's logical blocks, are written as a whole.
+//!
+//! Invariants
+//!   F1  Linux reports a failed write-back once per open file and then forgets it. So one `fdatasync` at a time
+//!       runs on the file that it concerns, nobody can drop it half-way, and after a failure every later write and
+//!       flush fails: a success would say nothing about what was lost.
+//!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
+//!       keeps mounts of the kernel's own file systems away.
+//!   F3  A new image's name is durable before anybody is told that the image exists.
+
+mod open;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::ffi::c_int;
+use std::fmt;
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rustix::fs::{FallocateFlags, FlockOperation};
+use rustix::io::Errno;
+use seekless::device::{BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use seekless::rt::{Event, Rt};
+use seekless::units::{SECTOR_BYTES, Sector, human_bytes};
+
+pub use open::{FileError, FileOptions};
+
+use crate::reactor::{File, Reactor};
+
+/// A file or block device that stores the blocks of a device.
+pub struct FileDevice {
+    shared: Rc<Shared>,
+}
+
+/// What the device and the syncs that it has under way share.
+struct Shared {
+    rt: Rt,
+    reactor: Reactor,
+    path: PathBuf,
+    /// Reads, writes and `fdatasync`.
+    file: File,
+    /// The same storage opened once more: a failed `RWF_DSYNC` write takes the error report of its own open
+    /// file, and leaves that of `file` to `fdatasync` (F1).
+    durable_file: File,
+    geometry: Geometry,
+    discard: Discard,
+    block_device: bool,
+    read_only: bool,
+    /// Alignment in memory that direct I/O asks for; 1 without direct I/O.
+    memory_align: usize,
+    /// Keeps other users of a block device away while it lives (F2).
+    claim: RefCell<Option<OwnedFd>>,
+    syncs: Syncs,
+    /// A durable write is under way; there is one at a time, for F1.
+    durable_write_busy: Cell<bool>,
+    /// The first failure of unknown effect (F1).
+    failed: RefCell<Option<String>>,
+    counts: Counts,
+}
+
+/// Syncs are numbered from 1 in the order in which they start; at most one runs.
+#[derive(Default)]
+struct Syncs {
+    started: Cell<u64>,
+    finished: Cell<u64>,
+    ended: Event,
+}
+
+#[derive(Default)]
+struct Counts {
+    reads: Cell<u64>,
+    read_bytes: Cell<u64>,
+    writes: Cell<u64>,
+    write_bytes: Cell<u64>,
+    durable_writes: Cell<u64>,
+    flushes: Cell<u64>,
+    syncs: Cell<u64>,
+    discards: Cell<u64>,
+}
+
+fn add(count: &Cell<u64>, more: u64) {
+    count.set(count.get() + more);
+}
+
+impl FileDevice {
+    /// Where the store is.
+    pub fn path(&self) -> &Path {
+        &self.shared.path
+    }
+
+    /// True on a block device, whose mount the kernel can then sync (`fuseblk`).
+    pub fn is_block_device(&self) -> bool {
+        self.shared.block_device
+    }
+
+    /// Gives up the claim on a block device, so that a `fuseblk` mount can take it over. The lock against other
+    /// Seekless processes stays.
+    pub fn release_claim(&self) {
+        self.shared.claim.borrow_mut().take();
+    }
+
+    /// Takes the claim back after a mount did not take it over.
+    ///
+    /// # Errors
+    /// `InUse` when somebody else has it now.
+    pub fn claim_again(&self) -> Result<(), FileError> {
+        *self.shared.claim.borrow_mut() = open::claim(&self.shared.path, self.shared.block_device)?;
+        Ok(())
+    }
+}
+
+impl Shared {
+    fn io_error(&self, operation: &'static str, at: Sector, bytes: u64, cause: impl fmt::Display) -> DeviceError {
+        DeviceError::Io { operation, at, bytes, cause: format!("{cause} ({})", self.path.display()) }
+    }
+
+    /// Fails if an earlier sync did (F1).
+    fn check_failed(&self, operation: &'static str, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        match &*self.failed.borrow() {
+            None => Ok(()),
+            Some(first) => Err(self.io_error(operation, at, bytes, format_args!("earlier writes were lost: {first}"))),
+        }
+    }
+
+    /// Remembers the first failure of unknown effect.
+    fn fail(&self, operation: &'static str, cause: Errno) {
+        self.failed.borrow_mut().get_or_insert_with(|| format!("{operation} failed: {cause}"));
+    }
+
+    fn write_error(&self, at: Sector, bytes: u64, cause: Errno) -> DeviceError {
+        match cause {
+            Errno::NOSPC | Errno::DQUOT => DeviceError::NoSpace { at, bytes },
+            cause => self.io_error("write", at, bytes, cause),
+        }
+    }
+
+    /// Writes all of `data`, in as many calls as it takes.
+    async fn write_all(&self, file: &File, at: Sector, data: &Data, durable: bool) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < data.len() {
+            let rest = data.slice(done..data.len());
+            match self.reactor.write_at(file, at.byte_offset() + done as u64, rest, durable).await? {
+                0 => return Err(Errno::IO),
+                more => done += more,
+            }
+        }
+        Ok(())
+    }
+
+    /// Runs sync number `number` to its end, whoever waits for it.
+    async fn run_sync(self: Rc<Self>) {
+        let result = self.reactor.sync(&self.file, false).await;
+        add(&self.counts.syncs, 1);
+        if let Err(cause) = result {
+            self.fail("fdatasync", cause);
+        }
+        self.syncs.finished.set(self.syncs.finished.get() + 1);
+        self.syncs.ended.notify();
+    }
+
+    /// Returns when a sync that started after this call has ended well. Callers that come while one runs share
+    /// the next one.
+    async fn synced(self: &Rc<Self>) -> Result<(), DeviceError> {
+        let syncs = &self.syncs;
+        let wanted = syncs.started.get() + 1;
+        while syncs.finished.get() < wanted {
+            self.check_failed("flush", Sector::ZERO, 0)?;
+            let ended = syncs.ended.wait();
+            if syncs.started.get() == syncs.finished.get() {
+                syncs.started.set(syncs.started.get() + 1);
+                // A task of its own, so that a caller who loses patience does not lose its result (F1).
+                drop(self.rt.spawn(self.clone().run_sync()));
+            }
+            ended.await;
+        }
+        self.check_failed("flush", Sector::ZERO, 0)
+    }
+
+    /// A write that is on the medium when it returns.
+    async fn write_durably(self: &Rc<Self>, at: Sector, data: Data) -> Result<(), DeviceError> {
+        let bytes = data.len() as u64;
+        if self.durable_write_busy.replace(true) {
+            // Waiting one's turn costs more than sharing a sync with everyone else who waits.
+            self.write_all(&self.file, at, &data, false).await.map_err(|cause| self.write_error(at, bytes, cause))?;
+            return self.synced().await;
+        }
+        let shared = self.clone();
+        // A task of its own for the same reason as in `synced`.
+        let written = self.rt.spawn(async move {
+            let written = shared.write_all(&shared.durable_file, at, &data, true).await;
+            if let Err(cause) = written
+                && !matches!(cause, Errno::NOSPC | Errno::DQUOT)
+            {
+                shared.fail("durable write", cause);
+            }
+            shared.durable_write_busy.set(false);
+            written
+        });
+        written.await.map_err(|cause| self.write_error(at, bytes, cause))
+    }
+}
+
+impl Drop for Shared {
+    fn drop(&mut self) {
+        // Closing the file gives the lock back, but not as long as a child that has just been forked still holds
+        // a copy. Writes that are under way hold the file, and then the lock must stay until they have ended.
+        if Arc::strong_count(&self.file) == 1 {
+            let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for FileDevice {
+    fn geometry(&self) -> Geometry {
+        self.shared.geometry
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            atomic_write_bytes: self.shared.geometry.block_bytes,
+            durable_on_completion: false,
+            ordered: false,
+            discard: self.shared.discard,
+        }
+    }
+
+    async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        let shared = &self.shared;
+        let bytes = buf.len() as u64;
+        shared.geometry.check(at, bytes)?;
+        add(&shared.counts.reads, 1);
+        add(&shared.counts.read_bytes, bytes);
+        let mut done = 0;
+        while done < buf.len() {
+            let (read, back) = shared.reactor.read_at(&shared.file, at.byte_offset() + done as u64, buf, done).await;
+            buf = back;
+            match read {
+                Ok(0) => return Err(shared.io_error("read", at, bytes, "the file has become shorter")),
+                Ok(more) => done += more,
+                Err(cause) => return Err(shared.io_error("read", at, bytes, cause)),
+            }
+        }
+        Ok(buf)
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let bytes = data.len() as u64;
+        shared.geometry.check(at, bytes)?;
+        if shared.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        shared.check_failed("write", at, bytes)?;
+        add(&shared.counts.writes, 1);
+        add(&shared.counts.write_bytes, bytes);
+        let aligned = (data.as_ptr() as usize).is_multiple_of(shared.memory_align);
+        let data = if aligned { data } else { Data::from_slice(&data) };
+        if flags.fua {
+            add(&shared.counts.durable_writes, 1);
+            return shared.write_durably(at, data).await;
+        }
+        let written = shared.write_all(&shared.file, at, &data, false).await;
+        written.map_err(|cause| shared.write_error(at, bytes, cause))
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        if self.shared.read_only {
+            return Ok(());
+        }
+        add(&self.shared.counts.flushes, 1);
+        self.shared.synced().await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let bytes = sectors.saturating_mul(SECTOR_BYTES);
+        shared.geometry.check(at, bytes)?;
+        if shared.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        shared.check_failed("discard", at, bytes)?;
+        if sectors == 0 || shared.discard == Discard::Ignored {
+            return Ok(());
+        }
+        add(&shared.counts.discards, 1);
+        if !shared.block_device {
+            let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+            let punched = shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await;
+            return punched.map_err(|cause| shared.io_error("discard", at, bytes, cause));
+        }
+        let file = shared.file.clone();
+        let discarded = shared.reactor.blocking(move || block_discard(&file, at.byte_offset(), bytes)).await;
+        match discarded {
+            // What the drive cannot do leaves the sectors as they are, which `Discard::Undefined` allows.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(cause) => Err(shared.io_error("discard", at, bytes, cause)),
+        }
+    }
+
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let shared = &self.shared;
+        let bytes = sectors.saturating_mul(SECTOR_BYTES);
+        shared.geometry.check(at, bytes)?;
+        if shared.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        if sectors == 0 || shared.block_device {
+            return Ok(());
+        }
+        let mode = FallocateFlags::KEEP_SIZE;
+        match shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await {
+            // A host that cannot allocate ahead will say NoSpace at the write.
+            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(DeviceError::NoSpace { at, bytes }),
+            Err(cause) => Err(shared.io_error("allocate", at, bytes, cause)),
+        }
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let counts = &self.shared.counts;
+        vec![
+            ("reads", counts.reads.get()),
+            ("read_bytes", counts.read_bytes.get()),
+            ("writes", counts.writes.get()),
+            ("write_bytes", counts.write_bytes.get()),
+            ("durable_writes", counts.durable_writes.get()),
+            ("flushes", counts.flushes.get()),
+            ("syncs", counts.syncs.get()),
+            ("discards", counts.discards.get()),
+        ]
+    }
+
+    fn describe(&self) -> String {
+        format!("file:{} ({})", self.shared.path.display(), human_bytes(self.shared.geometry.bytes()))
+    }
+}
+
+/// Discards a range of a block device (`BLKDISCARD`). It waits for the drive.
+fn block_discard(file: &OwnedFd, offset: u64, bytes: u64) -> Result<(), Errno> {
+    /// `_IO(0x12, 119)` of `linux/fs.h`.
+    const BLKDISCARD: libc::c_ulong = 0x1277;
+    let range = [offset, bytes];
+    // SAFETY: the ioctl reads two 64-bit integers from its argument and writes nothing.
+    let result: c_int = unsafe { libc::ioctl(file.as_raw_fd(), BLKDISCARD, range.as_ptr()) };
+    if result == 0 { Ok(()) } else { Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)) }
+}

@@ -1,0 +1,252 @@
+//! Opening and creating stores, with exclusive use and the properties of what lies below.
+
+use std::fmt;
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags, SeekFrom, StatxFlags};
+use rustix::io::Errno;
+use seekless::device::{ALIGN_BYTES, Discard, Geometry};
+use seekless::rt::Rt;
+use seekless::units::SECTOR_BYTES;
+
+use super::{FileDevice, Shared};
+use crate::reactor::Reactor;
+
+/// How to open a store.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct FileOptions {
+    /// By-pass the host's page cache (`O_DIRECT`).
+    pub direct: bool,
+    /// Only reads; others may read at the same time.
+    pub read_only: bool,
+}
+
+/// Why a store could not be opened or created.
+#[derive(Debug, thiserror::Error)]
+pub enum FileError {
+    #[error("cannot {action} {}: {cause}", path.display())]
+    Os { action: &'static str, path: PathBuf, cause: Errno },
+    #[error("{} is in use by another mount or process; unmount it or end that process first", path.display())]
+    InUse { path: PathBuf },
+    #[error("{} is {kind}; a store is a regular file or a block device{hint}", path.display())]
+    NotAStore { path: PathBuf, kind: &'static str, hint: &'static str },
+    #[error("{} has {bytes} bytes, less than one block of {block_bytes}", path.display())]
+    TooSmall { path: PathBuf, bytes: u64, block_bytes: u32 },
+}
+
+/// Largest request in one piece: the largest buffer that is pooled. Longer ones would gain nothing.
+const REQUEST_BYTES_MAX: u32 = 4 << 20;
+
+impl FileDevice {
+    /// Opens the store at `path` for exclusive use, or for shared reading.
+    ///
+    /// # Errors
+    /// `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`, `Os`.
+    pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
+        let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let file = open_file(path, access | direct_flag(options), "open")?;
+        FileDevice::from_open(rt, reactor, path, options, file)
+    }
+
+    /// Creates an image file of `bytes` that takes no space yet and reads as zeroes. When this returns, a power
+    /// cut does not undo it (F3).
+    ///
+    /// # Errors
+    /// As for [`FileDevice::open`]; `Os` with `EXIST` when there is something at `path`.
+    pub fn create(
+        rt: &Rt,
+        reactor: &Reactor,
+        path: &Path,
+        bytes: u64,
+        options: FileOptions,
+    ) -> Result<FileDevice, FileError> {
+        let error = |action| move |cause| FileError::Os { action, path: path.to_owned(), cause };
+        let file = open_file(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL | direct_flag(options), "create")?;
+        let made = (|| {
+            rustix::fs::ftruncate(&file, bytes).map_err(error("set the size of"))?;
+            rustix::fs::fsync(&file).map_err(error("sync"))?;
+            sync_parent(path).map_err(error("sync the directory of"))?;
+            FileDevice::from_open(rt, reactor, path, options, file)
+        })();
+        if made.is_err() {
+            // Half an image helps nobody; the first error is the one to report.
+            let _ = rustix::fs::unlink(path);
+        }
+        made
+    }
+
+    fn from_open(
+        rt: &Rt,
+        reactor: &Reactor,
+        path: &Path,
+        options: FileOptions,
+        file: OwnedFd,
+    ) -> Result<FileDevice, FileError> {
+        let error = |action| move |cause| FileError::Os { action, path: path.to_owned(), cause };
+        let stat = rustix::fs::fstat(&file).map_err(error("examine"))?;
+        let block_device = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => false,
+            FileType::BlockDevice => true,
+            other => return Err(not_a_store(path, other)),
+        };
+        lock(&file, path, options.read_only, block_device)?;
+        let claim = if options.read_only { None } else { claim(path, block_device)? };
+
+        let bytes = rustix::fs::seek(&file, SeekFrom::End(0)).map_err(error("find the size of"))?;
+        let (block_bytes, memory_align) = alignment(&file, block_device, options.direct).map_err(error("examine"))?;
+        let blocks = bytes / u64::from(block_bytes);
+        if blocks == 0 {
+            return Err(FileError::TooSmall { path: path.to_owned(), bytes, block_bytes });
+        }
+        let sectors = blocks * (u64::from(block_bytes) / SECTOR_BYTES);
+        let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
+        let again = open_file(path, access | direct_flag(options), "open")?;
+        let stat_again = rustix::fs::fstat(&again).map_err(error("examine"))?;
+        if (stat.st_dev, stat.st_ino) != (stat_again.st_dev, stat_again.st_ino) {
+            return Err(FileError::InUse { path: path.to_owned() }); // Somebody replaced it under our hands.
+        }
+        let discard = match (options.read_only, block_device) {
+            (true, _) => Discard::Ignored,
+            (false, true) => block_device_discard(stat.st_rdev),
+            (false, false) => file_discard(&file, bytes),
+        };
+        Ok(FileDevice {
+            shared: Rc::new(Shared {
+                rt: rt.clone(),
+                reactor: reactor.clone(),
+                // Absolute, because a daemon changes its directory.
+                path: std::path::absolute(path).unwrap_or_else(|_| path.to_owned()),
+                file: Arc::new(file),
+                durable_file: Arc::new(again),
+                geometry: Geometry { sectors, block_bytes, request_bytes_max: REQUEST_BYTES_MAX },
+                discard,
+                block_device,
+                read_only: options.read_only,
+                memory_align,
+                claim: claim.into(),
+                syncs: Default::default(),
+                durable_write_busy: false.into(),
+                failed: Default::default(),
+                counts: Default::default(),
+            }),
+        })
+    }
+}
+
+fn direct_flag(options: FileOptions) -> OFlags {
+    if options.direct { OFlags::DIRECT } else { OFlags::empty() }
+}
+
+fn open_file(path: &Path, flags: OFlags, action: &'static str) -> Result<OwnedFd, FileError> {
+    // Without NONBLOCK, opening a FIFO by mistake would wait for ever. It changes nothing for files.
+    rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::from_raw_mode(0o644)).map_err(|cause| {
+        match cause {
+            Errno::ISDIR => not_a_store(path, FileType::Directory),
+            cause => FileError::Os { action, path: path.to_owned(), cause },
+        }
+    })
+}
+
+fn not_a_store(path: &Path, found: FileType) -> FileError {
+    let (kind, hint) = match found {
+        FileType::Directory => ("a directory", "; for a directory use hostdir:PATH"),
+        FileType::CharacterDevice => ("a character device", ""),
+        FileType::Fifo => ("a pipe", ""),
+        FileType::Socket => ("a socket", ""),
+        _ => ("of an unknown kind", ""),
+    };
+    FileError::NotAStore { path: path.to_owned(), kind, hint }
+}
+
+/// F2, for everything that locks.
+fn lock(file: &OwnedFd, path: &Path, shared: bool, block_device: bool) -> Result<(), FileError> {
+    let operation =
+        if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
+    // udev holds a shared lock on a block device for a moment while it looks at it.
+    let mut tries_left = if block_device { 20 } else { 0 };
+    loop {
+        match rustix::fs::flock(file, operation) {
+            Ok(()) => return Ok(()),
+            Err(Errno::INTR) => {}
+            Err(Errno::WOULDBLOCK) if tries_left > 0 => {
+                tries_left -= 1;
+                std::thread::sleep(Duration::from_millis(50));
+            }
+            Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path: path.to_owned() }),
+            Err(cause) => return Err(FileError::Os { action: "lock", path: path.to_owned(), cause }),
+        }
+    }
+}
+
+/// F2, for block devices: an exclusive open, which a mounted device refuses.
+pub(super) fn claim(path: &Path, block_device: bool) -> Result<Option<OwnedFd>, FileError> {
+    if !block_device {
+        return Ok(None);
+    }
+    match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
+        Ok(claim) => Ok(Some(claim)),
+        Err(Errno::BUSY) => Err(FileError::InUse { path: path.to_owned() }),
+        Err(cause) => Err(FileError::Os { action: "claim", path: path.to_owned(), cause }),
+    }
+}
+
+/// Smallest write in bytes, and alignment in memory.
+fn alignment(file: &OwnedFd, block_device: bool, direct: bool) -> Result<(u32, usize), Errno> {
+    let sector = SECTOR_BYTES as u32;
+    let logical = if block_device { rustix::fs::ioctl_blksszget(file)?.max(sector) } else { sector };
+    if !direct {
+        return Ok((logical, 1));
+    }
+    let statx = rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
+    if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
+        // Before Linux 6.1 nobody tells; a page satisfies every drive.
+        return Ok((logical.max(ALIGN_BYTES as u32), ALIGN_BYTES));
+    }
+    if statx.stx_dio_offset_align == 0 {
+        return Err(Errno::INVAL); // This file system has no direct I/O.
+    }
+    Ok((logical.max(statx.stx_dio_offset_align), (statx.stx_dio_mem_align as usize).max(1)))
+}
+
+/// Whether holes can be punched, tried behind the end where there is nothing to lose.
+fn file_discard(file: &OwnedFd, bytes: u64) -> Discard {
+    const PROBE_BYTES: u64 = 4096;
+    let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+    match rustix::fs::fallocate(file, mode, bytes.next_multiple_of(PROBE_BYTES), PROBE_BYTES) {
+        Ok(()) => Discard::Zeroes,
+        Err(_) => Discard::Ignored,
+    }
+}
+
+/// What sysfs says about discarding on a block device.
+fn block_device_discard(device: u64) -> Discard {
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    // A partition's queue is its disk's.
+    let found = ["queue", "../queue"].iter().find_map(|queue| {
+        std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/discard_max_bytes")).ok()
+    });
+    match found.and_then(|text| text.trim().parse::<u64>().ok()) {
+        Some(1..) => Discard::Undefined,
+        _ => Discard::Ignored,
+    }
+}
+
+/// Makes the name of a new file durable.
+fn sync_parent(path: &Path) -> Result<(), Errno> {
+    let parent = match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    };
+    let directory = rustix::fs::open(parent, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+    rustix::fs::fsync(&directory)
+}
+
+impl fmt::Debug for FileDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FileDevice({})", self.shared.path.display())
+    }
+}

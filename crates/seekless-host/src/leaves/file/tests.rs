@@ -1,0 +1,329 @@
+//! Aim: the device stores what it is told, says what it cannot do, and never hides a lost write. Method: real
+//! files in a temporary directory, on both backends; full disks and failing syncs on a small tmpfs (as root).
+
+use std::future::Future;
+use std::os::unix::fs::MetadataExt;
+use std::process::Command;
+use std::task::Poll;
+
+use futures_util::future::{join_all, poll_fn};
+use seekless::rng::Rng;
+use seekless::rt::Executor;
+use seekless::units::{KIB, MIB};
+
+use super::*;
+use crate::reactor::{Backend, ReactorOptions};
+
+struct Bench {
+    executor: Executor,
+    reactor: Reactor,
+    directory: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(backend: Backend) -> Bench {
+        let reactor = Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }).unwrap();
+        Bench { executor: reactor.executor(), reactor, directory: tempfile::tempdir().unwrap() }
+    }
+
+    fn path(&self) -> PathBuf {
+        self.directory.path().join("image")
+    }
+
+    fn create(&self, bytes: u64, options: FileOptions) -> FileDevice {
+        FileDevice::create(self.executor.rt(), &self.reactor, &self.path(), bytes, options).unwrap()
+    }
+
+    fn open(&self, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
+        FileDevice::open(self.executor.rt(), &self.reactor, path, options)
+    }
+}
+
+/// Every backend that this machine has.
+fn benches() -> Vec<Bench> {
+    let uring = Reactor::new(ReactorOptions { backend: Backend::Uring, ..ReactorOptions::default() }).is_ok();
+    let mut all = vec![Bench::new(Backend::Pool)];
+    if uring {
+        all.push(Bench::new(Backend::Uring));
+    }
+    all
+}
+
+const DIRECT: FileOptions = FileOptions { direct: true, read_only: false };
+const BUFFERED: FileOptions = FileOptions { direct: false, read_only: false };
+const READ_ONLY: FileOptions = FileOptions { direct: false, read_only: true };
+
+/// What is written is read back, by this device and by the next one, at any alignment in memory.
+#[test]
+fn writes_are_read_back() {
+    for bench in benches() {
+        for options in [BUFFERED, DIRECT] {
+            let device = bench.create(8 * MIB, options);
+            let block = u64::from(device.geometry().block_bytes);
+            let mut model = vec![0u8; 8 * MIB as usize];
+            let mut rng = Rng::new(1);
+            bench
+                .executor
+                .block_on(async {
+                    for step in 0..200 {
+                        let blocks = rng.between(1, 64);
+                        let at = rng.below(8 * MIB / block - blocks) * block;
+                        let mut bytes = vec![0; (blocks * block) as usize + 16];
+                        rng.fill(&mut bytes);
+                        // Starts at an odd place in memory every other time.
+                        let skip = (step % 2) * 16;
+                        let data = Data::from_slice(&bytes).slice(skip..skip + (blocks * block) as usize);
+                        model[at as usize..][..data.len()].copy_from_slice(&data);
+                        let flags = if step % 50 == 0 { WriteFlags::FUA } else { WriteFlags::NONE };
+                        device.write(Sector(at / SECTOR_BYTES), data, flags).await.unwrap();
+                    }
+                    device.flush().await.unwrap();
+                    let read = device.read(Sector::ZERO, Buf::dirty(4 * MIB as usize)).await.unwrap();
+                    assert!(read[..] == model[..4 * MIB as usize]);
+                })
+                .unwrap();
+            drop(device);
+            let device = bench.open(&bench.path(), READ_ONLY).unwrap();
+            let read = bench.executor.block_on(device.read(Sector(8192), Buf::dirty(4 * MIB as usize))).unwrap();
+            assert!(read.unwrap()[..] == model[4 * MIB as usize..]);
+            std::fs::remove_file(bench.path()).unwrap();
+        }
+    }
+}
+
+/// F2: one writer at a time, or any number of readers.
+#[test]
+fn use_is_exclusive() {
+    let bench = Bench::new(Backend::Pool);
+    let writer = bench.create(MIB, BUFFERED);
+    let refused = bench.open(&bench.path(), BUFFERED).unwrap_err();
+    assert!(matches!(refused, FileError::InUse { .. }) && refused.to_string().contains("in use by another"));
+    assert!(matches!(bench.open(&bench.path(), READ_ONLY), Err(FileError::InUse { .. })));
+    drop(writer);
+    let readers = [bench.open(&bench.path(), READ_ONLY).unwrap(), bench.open(&bench.path(), READ_ONLY).unwrap()];
+    assert!(matches!(bench.open(&bench.path(), BUFFERED), Err(FileError::InUse { .. })));
+    drop(readers);
+    bench.open(&bench.path(), BUFFERED).unwrap();
+}
+
+/// What is no store is refused with a reason that helps.
+#[test]
+fn bad_stores_are_refused() {
+    let bench = Bench::new(Backend::Pool);
+    let refused = |path: &Path| bench.open(path, BUFFERED).unwrap_err().to_string();
+    let directory = refused(bench.directory.path());
+    assert!(directory.contains("is a directory") && directory.contains("hostdir:PATH"), "{directory}");
+    assert!(refused(Path::new("/dev/null")).contains("a character device"));
+    assert!(refused(&bench.path()).contains("No such file or directory"));
+    std::fs::write(bench.path(), [0; 511]).unwrap();
+    assert!(refused(&bench.path()).contains("511 bytes"));
+    let exists = FileDevice::create(bench.executor.rt(), &bench.reactor, &bench.path(), MIB, BUFFERED).unwrap_err();
+    assert!(exists.to_string().contains("File exists"), "{exists}");
+    assert!(bench.path().exists(), "a failed create leaves what was there");
+}
+
+/// Discarded space reads as zeroes and goes back to the host; provisioned space comes from it.
+#[test]
+fn space_is_given_back_and_provisioned() {
+    for bench in benches() {
+        let device = bench.create(4 * MIB, BUFFERED);
+        if device.guarantees().discard != Discard::Zeroes {
+            return eprintln!("skipped: no hole punching in {}", bench.path().display());
+        }
+        let used = || std::fs::metadata(bench.path()).unwrap().blocks() * 512;
+        bench
+            .executor
+            .block_on(async {
+                device.provision(Sector::ZERO, 4096).await.unwrap();
+                assert!(used() >= 2 * MIB);
+                device.write(Sector::ZERO, Data::from_slice(&vec![1; MIB as usize]), WriteFlags::NONE).await.unwrap();
+                device.flush().await.unwrap();
+                device.discard(Sector(1024), 3072).await.unwrap();
+                let read = device.read(Sector::ZERO, Buf::dirty(MIB as usize)).await.unwrap();
+                assert!(read[..512 * KIB as usize].iter().all(|&byte| byte == 1));
+                assert!(read[512 * KIB as usize..].iter().all(|&byte| byte == 0));
+            })
+            .unwrap();
+        assert!(used() <= MIB, "{} bytes in use", used());
+        assert_eq!(std::fs::metadata(bench.path()).unwrap().len(), 4 * MIB);
+    }
+}
+
+/// Flushes and durable writes that come together share their syncs.
+#[test]
+fn concurrent_flushes_share_a_sync() {
+    for bench in benches() {
+        let device = bench.create(MIB, BUFFERED);
+        bench
+            .executor
+            .block_on(async {
+                let flushes = join_all((0..16).map(|_| device.flush())).await;
+                assert!(flushes.into_iter().all(|flushed| flushed.is_ok()));
+                let writes = (0..16).map(|i| device.write(Sector(i), Data::zeroes(512), WriteFlags::FUA));
+                assert!(join_all(writes).await.into_iter().all(|written| written.is_ok()));
+            })
+            .unwrap();
+        let counters: std::collections::BTreeMap<_, _> = device.counters().into_iter().collect();
+        assert_eq!((counters["flushes"], counters["durable_writes"]), (16, 16));
+        assert!(counters["syncs"] <= 4, "{} syncs for 32 requests", counters["syncs"]);
+    }
+}
+
+/// A request that the device cannot take is refused; a file that shrank is an error of the read.
+#[test]
+fn bad_requests_are_errors() {
+    for bench in benches() {
+        let device = bench.create(MIB, BUFFERED);
+        bench
+            .executor
+            .block_on(async {
+                let read = device.read(Sector(2047), Buf::dirty(1024)).await;
+                assert!(matches!(read, Err(DeviceError::OutOfRange { .. })));
+                let write = device.write(Sector(0), Data::zeroes(100), WriteFlags::NONE).await;
+                assert!(matches!(write, Err(DeviceError::Unaligned { .. })));
+                assert!(matches!(device.discard(Sector(1), 1 << 50).await, Err(DeviceError::OutOfRange { .. })));
+                std::fs::OpenOptions::new().write(true).open(bench.path()).unwrap().set_len(1024).unwrap();
+                let read = device.read(Sector(1), Buf::dirty(1024)).await;
+                assert!(matches!(&read, Err(DeviceError::Io { cause, .. }) if cause.contains("shorter")), "{read:?}");
+            })
+            .unwrap();
+        drop(device);
+        let device = bench.open(&bench.path(), READ_ONLY).unwrap();
+        let write = bench.executor.block_on(device.write(Sector(0), Data::zeroes(512), WriteFlags::NONE)).unwrap();
+        assert_eq!(write, Err(DeviceError::ReadOnly));
+    }
+}
+
+/// A tmpfs of `bytes` at `directory`, until it is dropped. `None` when we may not mount.
+struct SmallTmpfs(PathBuf);
+
+impl SmallTmpfs {
+    fn mount(directory: &Path, bytes: u64) -> Option<SmallTmpfs> {
+        let size = std::ffi::CString::new(format!("size={bytes}")).unwrap();
+        let mounted = rustix::mount::mount("tmpfs", directory, "tmpfs", rustix::mount::MountFlags::empty(), &*size);
+        match mounted {
+            Ok(()) => Some(SmallTmpfs(directory.to_owned())),
+            Err(error) => {
+                eprintln!("skipped: cannot mount a tmpfs: {error}");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// When the host is full under a sparse image, a write says so, and works again after something was discarded.
+#[test]
+fn a_full_host_gives_no_space() {
+    for bench in benches() {
+        let Some(_tmpfs) = SmallTmpfs::mount(bench.directory.path(), MIB) else { return };
+        let device = bench.create(16 * MIB, BUFFERED);
+        bench
+            .executor
+            .block_on(async {
+                let write = |at| device.write(Sector(at), Data::zeroes(256 * KIB as usize), WriteFlags::NONE);
+                let mut at = 0;
+                let full = loop {
+                    match write(at).await {
+                        Ok(()) => at += 512,
+                        Err(error) => break error,
+                    }
+                };
+                assert!(matches!(full, DeviceError::NoSpace { .. }), "{full:?}");
+                assert!((3 * 512..=4 * 512).contains(&at));
+                let provisioned = device.provision(Sector(at), 2048).await;
+                assert!(matches!(provisioned, Err(DeviceError::NoSpace { .. })), "{provisioned:?}");
+                device.flush().await.unwrap();
+                device.discard(Sector(0), 1024).await.unwrap();
+                write(at).await.unwrap();
+                device.flush().await.unwrap();
+            })
+            .unwrap();
+    }
+}
+
+/// A loop device over a file, until it is dropped.
+struct LoopDevice(String);
+
+impl LoopDevice {
+    fn attach(file: &Path) -> Option<LoopDevice> {
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        if name.is_empty() {
+            eprintln!("skipped: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        Some(LoopDevice(name))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
+    }
+}
+
+/// F1: writes that the host took and then lost make the flush fail, and everything after it, although Linux
+/// itself reports success the second time. Method: a loop device over a sparse file on a full tmpfs.
+#[test]
+fn a_failed_flush_is_never_forgotten() {
+    for bench in benches() {
+        let Some(_tmpfs) = SmallTmpfs::mount(bench.directory.path(), MIB) else { return };
+        std::fs::File::create(bench.path()).unwrap().set_len(16 * MIB).unwrap();
+        let Some(disk) = LoopDevice::attach(&bench.path()) else { return };
+        let device = bench.open(Path::new(&disk.0), BUFFERED).unwrap();
+        bench
+            .executor
+            .block_on(async {
+                device.write(Sector(0), Data::from_slice(&[1; 4096]), WriteFlags::NONE).await.unwrap();
+                device.flush().await.unwrap();
+                let lost = Data::from_slice(&vec![2; 4 * MIB as usize]);
+                device.write(Sector(4096), lost, WriteFlags::NONE).await.unwrap();
+                // A caller that gives up does not take the error with it.
+                let mut impatient = Box::pin(device.flush());
+                poll_fn(|context| {
+                    assert!(impatient.as_mut().poll(context).is_pending());
+                    Poll::Ready(())
+                })
+                .await;
+                drop(impatient);
+                let (first, second) = futures_util::future::join(device.flush(), device.flush()).await;
+                assert!(matches!(first, Err(DeviceError::Io { .. })), "{first:?}");
+                assert!(matches!(second, Err(DeviceError::Io { .. })), "{second:?}");
+                for _ in 0..3 {
+                    let error = device.flush().await.unwrap_err().to_string();
+                    assert!(error.contains("earlier writes were lost: fdatasync failed"), "{error}");
+                }
+                let write = device.write(Sector(0), Data::zeroes(4096), WriteFlags::NONE).await;
+                assert!(matches!(write, Err(DeviceError::Io { operation: "write", .. })), "{write:?}");
+                let read = device.read(Sector(0), Buf::dirty(4096)).await.unwrap();
+                assert!(read.iter().all(|&byte| byte == 1));
+            })
+            .unwrap();
+    }
+}
+
+/// F2 on block devices: the kernel's own mounts are kept away, and they keep us away.
+#[test]
+fn block_devices_are_claimed() {
+    let bench = Bench::new(Backend::Pool);
+    std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
+    let Some(disk) = LoopDevice::attach(&bench.path()) else { return };
+    let device = bench.open(Path::new(&disk.0), BUFFERED).unwrap();
+    assert_eq!(device.geometry().bytes(), 4 * MIB);
+    assert!(device.is_block_device());
+    let exclusive = || rustix::fs::open(&disk.0, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+    assert_eq!(exclusive().unwrap_err(), Errno::BUSY);
+    device.release_claim();
+    let other = exclusive().unwrap();
+    assert!(matches!(device.claim_again(), Err(FileError::InUse { .. })));
+    drop(other);
+    device.claim_again().unwrap();
+    assert_eq!(exclusive().unwrap_err(), Errno::BUSY);
+    bench.executor.block_on(async { device.discard(Sector(0), 8192).await.unwrap() }).unwrap();
+}

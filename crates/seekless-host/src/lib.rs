@@ -1,0 +1,16 @@
+//! Seekless meets the real world: the real clock, files and block devices, and the FUSE mount.
+//!
+//! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the
+//! [`reactor`], for everything that can happen outside: device completions, FUSE requests, signals, timers and
+//! wakes from worker threads. [`leaves`] are the devices and file systems that touch the real world; [`fuse`]
+//! serves any `FileSystem` to the kernel.
+//!
+//! Nothing in here knows how a file system or a device works inside.
+//!
+//! `unsafe` is used only where the operating system needs it, in small places, each with its reason.
+
+#![deny(unsafe_op_in_unsafe_fn)]
+
+pub mod fuse;
+pub mod leaves;
+pub mod reactor;

@@ -1,0 +1,330 @@
+//! The real clock: time, device I/O and everything else that the engine thread waits for.
+//!
+//! A [`Reactor`] is the [`Clock`] of an executor in real time. When no task can run, the engine thread waits
+//! here, and only here, for the first of: an I/O completion, a file descriptor becoming readable, a wake from
+//! another thread, the next timer.
+//!
+//! Two backends do the same work:
+//!
+//! * [`Backend::Uring`]: one io_uring carries device I/O, polls and FUSE commands; submitting and waiting is one
+//!   system call.
+//! * [`Backend::Pool`]: worker threads make blocking calls, and the engine thread waits in `ppoll`. It is there
+//!   for containers and kernels that refuse io_uring, and as the yardstick.
+//!
+//! Invariants
+//!   H1  The engine thread is the thread that made the reactor. Every future of the reactor lives on it.
+//!   H2  A buffer that the kernel or a worker may touch is owned by the operation, not by the future: dropping
+//!       the future leaves the buffer and the file alive until the operation has ended.
+//!   H3  The engine thread never makes a system call here that can wait for a disk.
+//!   H4  A panic on a worker thread becomes a panic of the engine thread, so that nobody waits for its result.
+
+mod driver;
+mod notify;
+mod poller;
+mod pool;
+mod ring;
+mod signals;
+#[cfg(test)]
+mod tests;
+
+use std::cell::Cell;
+use std::io;
+use std::num::NonZero;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use seekless::device::{Buf, Counter, Data};
+use seekless::rt::{Clock, Executor};
+use seekless::units::{Nanos, WallTime};
+
+use driver::Driver;
+use notify::Notifier;
+use poller::Poller;
+use pool::Workers;
+use ring::Ring;
+pub use ring::{CommandHold, FuseCommand};
+pub use signals::Signals;
+
+/// A file that operations share: it stays open until the last operation on it has ended.
+pub type File = Arc<OwnedFd>;
+
+/// Which way device I/O goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Backend {
+    /// io_uring where the kernel offers it, threads otherwise.
+    #[default]
+    Auto,
+    /// io_uring; an error where it is refused.
+    Uring,
+    /// Worker threads.
+    Pool,
+}
+
+/// How to build a [`Reactor`].
+#[derive(Clone, Copy, Debug)]
+pub struct ReactorOptions {
+    pub backend: Backend,
+    /// Threads for [`seekless::rt::Rt::compute`].
+    pub compute_threads: usize,
+    /// Threads for blocking calls, which bounds how many are under way at once.
+    pub blocking_threads: usize,
+    /// Entries of the submission queue; more operations than that may be under way.
+    pub ring_entries: u32,
+}
+
+impl Default for ReactorOptions {
+    fn default() -> Self {
+        let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+        // 64 blocking calls keep a queue of 32 commands (SATA NCQ) full twice over.
+        ReactorOptions { backend: Backend::Auto, compute_threads: cores, blocking_threads: 64, ring_entries: 256 }
+    }
+}
+
+/// Why a reactor could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ReactorError {
+    #[error("cannot set up io_uring: {0}; use the thread pool instead (see io_uring_disabled(2) sysctl)")]
+    Uring(#[source] io::Error),
+    #[error("cannot create an eventfd: {0}")]
+    EventFd(#[source] Errno),
+}
+
+struct Inner {
+    started: Instant,
+    driver: Driver,
+    /// For `compute`: as many threads as there are processors.
+    compute: Workers,
+    /// For calls that block: more of them, because they mostly sleep.
+    blocking: Workers,
+    notifier: Arc<Notifier>,
+    /// Live [`ExpectWakes`].
+    expected_wakes: Cell<usize>,
+}
+
+/// Handle to the reactor; clones stand for the same one.
+#[derive(Clone)]
+pub struct Reactor(Rc<Inner>);
+
+impl Reactor {
+    /// Makes a reactor for the calling thread, which becomes the engine thread. Do it after the process has
+    /// forked into the background: an io_uring belongs to the thread that made it.
+    ///
+    /// # Errors
+    /// `Uring` when [`Backend::Uring`] is asked for and refused.
+    pub fn new(options: ReactorOptions) -> Result<Reactor, ReactorError> {
+        let notifier = Arc::new(Notifier::new().map_err(ReactorError::EventFd)?);
+        let driver = match options.backend {
+            Backend::Pool => Driver::Poll(Poller::new(notifier.clone())),
+            Backend::Uring => {
+                Driver::Ring(Box::new(Ring::new(options.ring_entries, notifier.clone()).map_err(ReactorError::Uring)?))
+            }
+            Backend::Auto => match Ring::new(options.ring_entries, notifier.clone()) {
+                Ok(ring) => Driver::Ring(Box::new(ring)),
+                Err(_) => Driver::Poll(Poller::new(notifier.clone())),
+            },
+        };
+        Ok(Reactor(Rc::new(Inner {
+            started: Instant::now(),
+            driver,
+            compute: Workers::new("seekless-cpu", options.compute_threads, notifier.clone()),
+            blocking: Workers::new("seekless-io", options.blocking_threads, notifier.clone()),
+            notifier,
+            expected_wakes: Cell::new(0),
+        })))
+    }
+
+    /// An executor in real time that waits on this reactor.
+    pub fn executor(&self) -> Executor {
+        Executor::real(Box::new(self.clone()))
+    }
+
+    /// `io_uring` or `threads`.
+    pub fn backend_name(&self) -> &'static str {
+        match &self.0.driver {
+            Driver::Ring(_) => "io_uring",
+            Driver::Poll(_) => "threads",
+        }
+    }
+
+    /// The ring, for what only a ring can do.
+    pub(crate) fn ring(&self) -> Option<&Ring> {
+        match &self.0.driver {
+            Driver::Ring(ring) => Some(ring),
+            Driver::Poll(_) => None,
+        }
+    }
+
+    /// Reads into `buf[from..]` at byte `offset` of `file`; gives the buffer back with the count, which may be
+    /// short. Zero means the end of the file.
+    pub async fn read_at(&self, file: &File, offset: u64, mut buf: Buf, from: usize) -> (Result<usize, Errno>, Buf) {
+        match &self.0.driver {
+            Driver::Ring(ring) => ring.read_at(file.clone(), offset, buf, from).await,
+            Driver::Poll(_) => {
+                let file = file.clone();
+                self.blocking(move || {
+                    let read = retry(|| rustix::io::pread(&*file, &mut buf[from..], offset));
+                    (read, buf)
+                })
+                .await
+            }
+        }
+    }
+
+    /// Writes `data` at byte `offset` of `file` and returns how much was written, which may be short. With
+    /// `durable` the call returns only when what was written is on the medium (`RWF_DSYNC`).
+    pub async fn write_at(&self, file: &File, offset: u64, data: Data, durable: bool) -> Result<usize, Errno> {
+        match &self.0.driver {
+            Driver::Ring(ring) => ring.write_at(file.clone(), offset, data, durable).await,
+            Driver::Poll(_) => {
+                let file = file.clone();
+                self.blocking(move || retry(|| pwrite(&file, &data, offset, durable))).await
+            }
+        }
+    }
+
+    /// `fdatasync`, or with `metadata` `fsync`.
+    pub async fn sync(&self, file: &File, metadata: bool) -> Result<(), Errno> {
+        match &self.0.driver {
+            Driver::Ring(ring) => ring.sync(file.clone(), metadata).await,
+            Driver::Poll(_) => {
+                let file = file.clone();
+                self.blocking(move || {
+                    // No retry after EINTR or anything else: an error here may be reported only once.
+                    if metadata { rustix::fs::fsync(&*file) } else { rustix::fs::fdatasync(&*file) }
+                })
+                .await
+            }
+        }
+    }
+
+    /// `fallocate(2)`.
+    pub async fn fallocate(&self, file: &File, mode: FallocateFlags, offset: u64, bytes: u64) -> Result<(), Errno> {
+        match &self.0.driver {
+            Driver::Ring(ring) => ring.fallocate(file.clone(), mode, offset, bytes).await,
+            Driver::Poll(_) => {
+                let file = file.clone();
+                self.blocking(move || retry(|| rustix::fs::fallocate(&*file, mode, offset, bytes))).await
+            }
+        }
+    }
+
+    /// Completes when `file` can be read without waiting, or has failed or been hung up.
+    pub async fn readable(&self, file: &File) {
+        match &self.0.driver {
+            Driver::Ring(ring) => ring.readable(file.clone()).await,
+            Driver::Poll(poller) => poller.readable(file.clone()).await,
+        }
+    }
+
+    /// Runs `job`, which may wait for a disk or another process, on a worker thread.
+    pub async fn blocking<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.0.blocking.run(job).await
+    }
+
+    /// Says that threads which the reactor does not know will wake tasks as long as the guard lives. Without
+    /// it, an executor on which nothing can happen any more reports `Stalled` instead of waiting for ever.
+    pub fn expect_wakes(&self) -> ExpectWakes {
+        self.0.expected_wakes.set(self.0.expected_wakes.get() + 1);
+        ExpectWakes(self.clone())
+    }
+
+    /// What the reactor has done so far.
+    pub fn counters(&self) -> Vec<Counter> {
+        let mut counters = self.0.driver.counters();
+        counters.push(("blocking_jobs", self.0.blocking.jobs_started()));
+        counters.push(("compute_jobs", self.0.compute.jobs_started()));
+        counters
+    }
+
+    /// H4.
+    fn check_workers(&self) {
+        for workers in [&self.0.compute, &self.0.blocking] {
+            if let Some(message) = workers.panic_message() {
+                panic!("a worker thread panicked: {message}");
+            }
+        }
+    }
+}
+
+/// See [`Reactor::expect_wakes`].
+pub struct ExpectWakes(Reactor);
+
+impl Drop for ExpectWakes {
+    fn drop(&mut self) {
+        let inner = &self.0.0;
+        inner.expected_wakes.set(inner.expected_wakes.get() - 1);
+    }
+}
+
+impl Clock for Reactor {
+    fn now(&self) -> Nanos {
+        // 2^64 ns are 584 years.
+        Nanos(self.0.started.elapsed().as_nanos() as u64)
+    }
+
+    fn wall(&self) -> WallTime {
+        match SystemTime::now().duration_since(UNIX_EPOCH) {
+            Ok(since) => WallTime { seconds: since.as_secs() as i64, nanos: since.subsec_nanos() },
+            Err(before) => WallTime::from_nanos_since_epoch(-(before.duration().as_nanos() as i128)),
+        }
+    }
+
+    fn is_virtual(&self) -> bool {
+        false
+    }
+
+    fn wait(&self, until: Option<Nanos>) -> bool {
+        /// How often to look whether worker threads are done, when nothing else could wake us.
+        const LAST_WORKER_LOOK: Duration = Duration::from_millis(20);
+        self.check_workers();
+        let inner = &self.0;
+        let mut timeout = until.map(|until| Duration::from_nanos(until.saturating_sub(self.now()).0));
+        if timeout.is_none() && inner.driver.in_flight() == 0 && inner.expected_wakes.get() == 0 {
+            if inner.compute.idle() && inner.blocking.idle() {
+                return false;
+            }
+            // A worker counts as busy until shortly after it has woken its task, so this wait may be in vain.
+            timeout = Some(LAST_WORKER_LOOK);
+        }
+        inner.driver.wait(timeout);
+        self.check_workers();
+        true
+    }
+
+    fn poll(&self) {
+        self.check_workers();
+        self.0.driver.poll();
+    }
+
+    fn run_elsewhere(&self, job: Box<dyn FnOnce() + Send>) {
+        self.0.compute.start(job);
+    }
+
+    fn unpark(&self) -> Option<Arc<dyn Fn() + Send + Sync>> {
+        let notifier = self.0.notifier.clone();
+        Some(Arc::new(move || notifier.notify()))
+    }
+}
+
+/// Repeats a call that a signal interrupted before it did anything.
+fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            result => return result,
+        }
+    }
+}
+
+fn pwrite(file: &OwnedFd, data: &[u8], offset: u64, durable: bool) -> Result<usize, Errno> {
+    if durable {
+        let flags = rustix::io::ReadWriteFlags::DSYNC;
+        rustix::io::pwritev2(file, &[io::IoSlice::new(data)], offset, flags)
+    } else {
+        rustix::io::pwrite(file, data, offset)
+    }
+}

@@ -1,0 +1,193 @@
+//! Worker threads: processor-heavy work, and calls that block.
+//!
+//! Threads are started when there is work and nobody to do it, up to a limit, and end after a while without work.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use super::notify::Notifier;
+
+/// How long a thread stays without work. Starting one costs some 50 us, so this only bounds idle memory.
+const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// A set of worker threads with one queue.
+pub(super) struct Workers {
+    shared: Arc<Shared>,
+    name: &'static str,
+    threads_max: usize,
+}
+
+struct Shared {
+    queue: Mutex<Queue>,
+    work: Condvar,
+    /// Jobs started and not yet finished.
+    unfinished: AtomicUsize,
+    started: AtomicU64,
+    /// What the first panicking job said.
+    panic: OnceLock<String>,
+    notifier: Arc<Notifier>,
+}
+
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    threads: usize,
+    idle_threads: usize,
+    closing: bool,
+}
+
+impl Shared {
+    fn queue(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn work(&self) {
+        let mut queue = self.queue();
+        loop {
+            if let Some(job) = queue.jobs.pop_front() {
+                drop(queue);
+                self.do_job(job);
+                queue = self.queue();
+                continue;
+            }
+            if queue.closing {
+                break;
+            }
+            queue.idle_threads += 1;
+            let (guard, waited) =
+                self.work.wait_timeout(queue, IDLE_THREAD_LIFE).unwrap_or_else(PoisonError::into_inner);
+            queue = guard;
+            queue.idle_threads -= 1;
+            if waited.timed_out() && queue.jobs.is_empty() {
+                break;
+            }
+        }
+        queue.threads -= 1;
+    }
+
+    fn do_job(&self, job: Job) {
+        if let Err(panic) = catch_unwind(AssertUnwindSafe(job)) {
+            let message = panic
+                .downcast_ref::<&str>()
+                .map(|text| (*text).to_owned())
+                .or_else(|| panic.downcast_ref::<String>().cloned())
+                .unwrap_or_else(|| "no message".to_owned());
+            // Only the first panic is kept; it ends the engine.
+            let _ = self.panic.set(message);
+            self.notifier.notify();
+        }
+        self.unfinished.fetch_sub(1, Ordering::Release);
+    }
+}
+
+impl Workers {
+    pub(super) fn new(name: &'static str, threads_max: usize, notifier: Arc<Notifier>) -> Workers {
+        let shared = Shared {
+            queue: Mutex::default(),
+            work: Condvar::new(),
+            unfinished: AtomicUsize::new(0),
+            started: AtomicU64::new(0),
+            panic: OnceLock::new(),
+            notifier,
+        };
+        Workers { shared: Arc::new(shared), name, threads_max: threads_max.max(1) }
+    }
+
+    /// Queues `job`.
+    pub(super) fn start(&self, job: Job) {
+        let shared = &self.shared;
+        shared.unfinished.fetch_add(1, Ordering::Relaxed);
+        shared.started.fetch_add(1, Ordering::Relaxed);
+        let mut queue = shared.queue();
+        queue.jobs.push_back(job);
+        if queue.idle_threads >= queue.jobs.len() {
+            shared.work.notify_one();
+            return;
+        }
+        if queue.threads >= self.threads_max {
+            return; // A busy thread takes it when it is done.
+        }
+        queue.threads += 1;
+        let for_thread = shared.clone();
+        let started = std::thread::Builder::new().name(self.name.to_owned()).spawn(move || for_thread.work());
+        if started.is_err() {
+            queue.threads -= 1;
+            if queue.threads == 0 {
+                // The system gives us no thread at all: slow is better than never.
+                let jobs = std::mem::take(&mut queue.jobs);
+                drop(queue);
+                jobs.into_iter().for_each(|job| shared.do_job(job));
+            }
+        }
+    }
+
+    /// Runs `job` on a thread; the future gives its result. Dropping the future lets the job run to its end.
+    pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobResult<T> {
+        let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
+        let for_job = slot.clone();
+        self.start(Box::new(move || {
+            let value = job();
+            let waker = {
+                let mut slot = for_job.lock().unwrap_or_else(PoisonError::into_inner);
+                slot.value = Some(value);
+                slot.waker.take()
+            };
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }));
+        JobResult(slot)
+    }
+
+    /// No job is queued or under way.
+    pub(super) fn idle(&self) -> bool {
+        self.shared.unfinished.load(Ordering::Acquire) == 0
+    }
+
+    pub(super) fn jobs_started(&self) -> u64 {
+        self.shared.started.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn panic_message(&self) -> Option<&str> {
+        self.shared.panic.get().map(String::as_str)
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        // Jobs under way own what they touch (H2), so nobody needs to wait for them.
+        self.shared.queue().closing = true;
+        self.shared.work.notify_all();
+    }
+}
+
+struct Slot<T> {
+    value: Option<T>,
+    waker: Option<Waker>,
+}
+
+/// The result of a job, to be awaited.
+pub(super) struct JobResult<T>(Arc<Mutex<Slot<T>>>);
+
+impl<T> Future for JobResult<T> {
+    type Output = T;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
+        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match slot.value.take() {
+            Some(value) => Poll::Ready(value),
+            None => {
+                slot.waker = Some(context.waker().clone());
+                Poll::Pending
+            }
+        }
+    }
+}

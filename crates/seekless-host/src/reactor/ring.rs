@@ -1,0 +1,440 @@
+//! Everything through one io_uring.
+//!
+//! A future queues its operation when it is first polled; the queue goes to the kernel with the next wait, in
+//! the same system call. Operations live in a slab that owns their buffers and files (H2), so a dropped future
+//! leaves an orphan behind, which goes when its completion arrives.
+
+use std::any::Any;
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::pin::Pin;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
+use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::fs::FallocateFlags;
+use rustix::io::Errno;
+use seekless::device::{Buf, Counter, Data};
+use slab::Slab;
+
+use super::File;
+use super::notify::Notifier;
+
+/// FUSE commands need 128-byte entries, so every entry of the one ring has that size.
+type Sqe = squeue::Entry128;
+
+/// Completions with these marks belong to no operation of the slab.
+const USER_DATA_NOTIFIER: u64 = u64::MAX;
+const USER_DATA_CANCEL: u64 = u64::MAX - 1;
+
+pub(crate) struct Ring {
+    uring: RefCell<IoUring<Sqe>>,
+    operations: RefCell<Slab<Operation>>,
+    notifier: Arc<Notifier>,
+    /// True while a read of the notifier is queued or under way.
+    notifier_armed: Cell<bool>,
+    /// Where that read puts its eight bytes.
+    notifier_value: Box<Cell<u64>>,
+    /// Operations in the slab whose future lives.
+    awaited: Cell<usize>,
+    submitted: Cell<u64>,
+    enters: Cell<u64>,
+}
+
+/// An operation that the kernel knows of, or soon will.
+struct Operation {
+    hold: Hold,
+    state: State,
+}
+
+enum State {
+    Flying(Waker),
+    Landed(i32),
+    /// The future was dropped.
+    Orphaned,
+}
+
+/// What must stay alive until the kernel is done.
+enum Hold {
+    Read {
+        buf: Buf,
+        _file: File,
+    },
+    Write {
+        data: Data,
+        _file: File,
+    },
+    File {
+        _file: File,
+    },
+    /// A poll, which may never complete by itself.
+    Poll {
+        _file: File,
+    },
+    /// The memory of a FUSE queue entry, and its device.
+    Command {
+        _memory: CommandHold,
+    },
+}
+
+/// Memory that a command lends to the kernel.
+pub type CommandHold = Rc<dyn Any>;
+
+impl Ring {
+    pub(super) fn new(entries: u32, notifier: Arc<Notifier>) -> io::Result<Ring> {
+        let uring = IoUring::<Sqe>::builder()
+            .dontfork()
+            // More completions than submissions may be outstanding: FUSE entries stay for ever.
+            .setup_cqsize(entries * 4)
+            .setup_clamp()
+            // One thread submits and reaps, and wants completions only when it asks: no interrupts in between.
+            .setup_single_issuer()
+            .setup_defer_taskrun()
+            .setup_coop_taskrun()
+            .setup_taskrun_flag()
+            .build(entries)?;
+        if !uring.params().is_feature_ext_arg() || !uring.params().is_feature_nodrop() {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "io_uring of this kernel is too old"));
+        }
+        Ok(Ring {
+            uring: RefCell::new(uring),
+            operations: RefCell::default(),
+            notifier,
+            notifier_armed: Cell::new(false),
+            notifier_value: Box::default(),
+            awaited: Cell::new(0),
+            submitted: Cell::new(0),
+            enters: Cell::new(0),
+        })
+    }
+
+    pub(super) async fn read_at(&self, file: File, offset: u64, buf: Buf, from: usize) -> (Result<usize, Errno>, Buf) {
+        let fd = Fd(file.as_raw_fd());
+        let (hold, result) = self
+            .operation(Hold::Read { buf, _file: file }, |hold| {
+                let Hold::Read { buf, .. } = hold else { unreachable!("made above") };
+                let target = &mut buf[from..];
+                let length = u32::try_from(target.len()).unwrap_or(u32::MAX);
+                opcode::Read::new(fd, target.as_mut_ptr(), length).offset(offset).build().into()
+            })
+            .await;
+        let Hold::Read { buf, .. } = hold else { unreachable!("an operation gives back what it held") };
+        (count(result), buf)
+    }
+
+    pub(super) async fn write_at(&self, file: File, offset: u64, data: Data, durable: bool) -> Result<usize, Errno> {
+        let fd = Fd(file.as_raw_fd());
+        let flags = if durable { libc::RWF_DSYNC } else { 0 };
+        let (_, result) = self
+            .operation(Hold::Write { data, _file: file }, |hold| {
+                let Hold::Write { data, .. } = hold else { unreachable!("made above") };
+                let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
+                opcode::Write::new(fd, data.as_ptr(), length).offset(offset).rw_flags(flags).build().into()
+            })
+            .await;
+        count(result)
+    }
+
+    pub(super) async fn sync(&self, file: File, metadata: bool) -> Result<(), Errno> {
+        let fd = Fd(file.as_raw_fd());
+        let flags = if metadata { FsyncFlags::empty() } else { FsyncFlags::DATASYNC };
+        let (_, result) =
+            self.operation(Hold::File { _file: file }, |_| opcode::Fsync::new(fd).flags(flags).build().into()).await;
+        count(result).map(drop)
+    }
+
+    pub(super) async fn fallocate(
+        &self,
+        file: File,
+        mode: FallocateFlags,
+        offset: u64,
+        bytes: u64,
+    ) -> Result<(), Errno> {
+        let fd = Fd(file.as_raw_fd());
+        let mode = mode.bits() as i32;
+        let (_, result) = self
+            .operation(Hold::File { _file: file }, |_| {
+                opcode::Fallocate::new(fd, bytes).offset(offset).mode(mode).build().into()
+            })
+            .await;
+        count(result).map(drop)
+    }
+
+    pub(super) async fn readable(&self, file: File) {
+        let fd = Fd(file.as_raw_fd());
+        // An error here is an error of the file, which the read that follows will report.
+        self.operation(Hold::Poll { _file: file }, |_| opcode::PollAdd::new(fd, libc::POLLIN as u32).build().into())
+            .await;
+    }
+
+    /// Sends a FUSE command and waits for its completion.
+    pub(crate) async fn command(&self, command: FuseCommand, hold: CommandHold) -> Result<usize, Errno> {
+        let (_, result) = self.operation(Hold::Command { _memory: hold }, |_| command.entry()).await;
+        count(result)
+    }
+
+    /// Queues an operation on `hold`. `entry` builds it once what it holds has its final place.
+    fn operation(&self, hold: Hold, entry: impl FnOnce(&mut Hold) -> Sqe) -> InFlight<'_> {
+        let mut operations = self.operations.borrow_mut();
+        let slot = operations.vacant_entry();
+        let key = slot.key();
+        let operation = slot.insert(Operation { hold, state: State::Flying(Waker::noop().clone()) });
+        let entry = entry(&mut operation.hold).user_data(key as u64);
+        drop(operations);
+        self.awaited.set(self.awaited.get() + 1);
+        self.push(&entry);
+        InFlight { ring: self, key: Some(key) }
+    }
+
+    pub(super) fn in_flight(&self) -> usize {
+        self.awaited.get()
+    }
+
+    pub(super) fn wait(&self, timeout: Option<Duration>) {
+        self.arm_notifier();
+        let want = if self.reap() { 0 } else { 1 };
+        self.enter(want, timeout);
+        self.reap();
+    }
+
+    pub(super) fn poll(&self) {
+        let due = {
+            let mut uring = self.uring.borrow_mut();
+            let queue = uring.submission();
+            !queue.is_empty() || queue.taskrun() || queue.cq_overflow()
+        };
+        if due {
+            self.enter(0, None);
+        }
+        self.reap();
+    }
+
+    pub(super) fn counters(&self) -> Vec<Counter> {
+        vec![("ring_submitted", self.submitted.get()), ("ring_enters", self.enters.get())]
+    }
+
+    /// Puts `entry` into the submission queue, making room if it is full.
+    fn push(&self, entry: &Sqe) {
+        self.submitted.set(self.submitted.get() + 1);
+        loop {
+            {
+                let mut uring = self.uring.borrow_mut();
+                // SAFETY: buffers and files of the operation stay where they are and alive until its completion
+                // has been reaped: `Operation::hold` owns them (H2).
+                if unsafe { uring.submission().push(entry) }.is_ok() {
+                    return;
+                }
+            }
+            self.enter(0, None);
+        }
+    }
+
+    /// Submits what is queued and waits for `want` completions, at most for `timeout`.
+    fn enter(&self, want: usize, timeout: Option<Duration>) {
+        self.enters.set(self.enters.get() + 1);
+        let uring = self.uring.borrow();
+        let entered = match timeout {
+            Some(timeout) if want > 0 => {
+                let timespec = Timespec::from(timeout);
+                uring.submitter().submit_with_args(want, &SubmitArgs::new().timespec(&timespec))
+            }
+            _ => uring.submitter().submit_and_wait(want),
+        };
+        match entered {
+            Ok(_) => {}
+            // Time is up, a signal came, the completion queue must be emptied first, or the kernel is short of
+            // memory for requests: the caller reaps and comes again.
+            Err(error)
+                if matches!(
+                    error.raw_os_error(),
+                    Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ENOMEM)
+                ) => {}
+            // Anything else is a mistake in how this module uses the ring.
+            Err(error) => panic!("io_uring_enter failed: {error}"),
+        }
+    }
+
+    /// Takes completions and wakes their tasks. True when there was one.
+    fn reap(&self) -> bool {
+        /// Completions taken at once; only bounds the stack.
+        const BATCH: usize = 64;
+        let mut any = false;
+        loop {
+            let mut batch: [Option<(u64, i32)>; BATCH] = [None; BATCH];
+            {
+                let mut uring = self.uring.borrow_mut();
+                let mut queue: cqueue::CompletionQueue<'_, _> = uring.completion();
+                for (slot, completion) in batch.iter_mut().zip(&mut queue) {
+                    *slot = Some((completion.user_data(), completion.result()));
+                }
+            }
+            for (user_data, result) in batch.into_iter().flatten() {
+                any = true;
+                self.complete(user_data, result);
+            }
+            if batch[BATCH - 1].is_none() {
+                return any;
+            }
+        }
+    }
+
+    fn complete(&self, user_data: u64, result: i32) {
+        match user_data {
+            USER_DATA_NOTIFIER => self.notifier_armed.set(false),
+            USER_DATA_CANCEL => {}
+            key => {
+                let mut operations = self.operations.borrow_mut();
+                let Some(operation) = operations.get_mut(key as usize) else {
+                    unreachable!("an operation stays in the slab until its one completion")
+                };
+                match std::mem::replace(&mut operation.state, State::Landed(result)) {
+                    State::Flying(waker) => {
+                        drop(operations);
+                        waker.wake();
+                    }
+                    State::Orphaned => {
+                        let orphan = operations.remove(key as usize);
+                        drop(operations);
+                        drop(orphan);
+                    }
+                    State::Landed(_) => unreachable!("an operation completes once"),
+                }
+            }
+        }
+    }
+
+    /// Keeps a read of the notifier under way while the engine thread waits.
+    fn arm_notifier(&self) {
+        if self.notifier_armed.replace(true) {
+            return;
+        }
+        let fd = Fd(self.notifier.as_fd().as_raw_fd());
+        let target = self.notifier_value.as_ptr().cast::<u8>();
+        let entry = opcode::Read::new(fd, target, size_of::<u64>() as u32).build().user_data(USER_DATA_NOTIFIER);
+        self.push(&entry.into());
+    }
+}
+
+impl Drop for Ring {
+    /// The kernel may write to a buffer until its operation has ended, and closing the ring does not wait for
+    /// that. So everything is cancelled and awaited; what does not end in time is leaked rather than freed.
+    fn drop(&mut self) {
+        const PATIENCE: Duration = Duration::from_secs(5);
+        let deadline = Instant::now() + PATIENCE;
+        if let Ok(mut operations) = self.operations.try_borrow_mut() {
+            operations.iter_mut().for_each(|(_, operation)| {
+                if matches!(operation.state, State::Flying(_)) {
+                    operation.state = State::Orphaned;
+                }
+            });
+            operations.retain(|_, operation| matches!(operation.state, State::Orphaned));
+        }
+        self.push(&opcode::AsyncCancel2::new(CancelBuilder::any().all()).build().user_data(USER_DATA_CANCEL).into());
+        while (!self.operations.borrow().is_empty() || self.notifier_armed.get()) && Instant::now() < deadline {
+            self.enter(1, Some(Duration::from_millis(100)));
+            self.reap();
+        }
+        let leftover = std::mem::take(&mut *self.operations.borrow_mut());
+        if !leftover.is_empty() {
+            std::mem::forget(leftover);
+        }
+        if self.notifier_armed.get() {
+            std::mem::forget(std::mem::take(&mut self.notifier_value));
+        }
+    }
+}
+
+/// Awaits an operation; gives back what it held.
+struct InFlight<'a> {
+    ring: &'a Ring,
+    key: Option<usize>,
+}
+
+impl Future for InFlight<'_> {
+    type Output = (Hold, i32);
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Hold, i32)> {
+        let Some(key) = self.key else { unreachable!("polled after it was done") };
+        let mut operations = self.ring.operations.borrow_mut();
+        match &mut operations[key].state {
+            State::Flying(waker) => {
+                waker.clone_from(context.waker());
+                Poll::Pending
+            }
+            State::Landed(result) => {
+                let result = *result;
+                let operation = operations.remove(key);
+                drop(operations);
+                self.key = None;
+                self.ring.awaited.set(self.ring.awaited.get() - 1);
+                Poll::Ready((operation.hold, result))
+            }
+            State::Orphaned => unreachable!("only dropping the future orphans its operation"),
+        }
+    }
+}
+
+impl Drop for InFlight<'_> {
+    fn drop(&mut self) {
+        let Some(key) = self.key else { return };
+        self.ring.awaited.set(self.ring.awaited.get() - 1);
+        let mut operations = self.ring.operations.borrow_mut();
+        if matches!(operations[key].state, State::Landed(_)) {
+            let landed = operations.remove(key);
+            drop(operations);
+            drop(landed);
+            return;
+        }
+        operations[key].state = State::Orphaned;
+        // The others end by themselves. A poll might never, and would keep its file open.
+        let endless = matches!(operations[key].hold, Hold::Poll { .. });
+        drop(operations);
+        if endless {
+            let cancel = opcode::AsyncCancel::new(key as u64).build().user_data(USER_DATA_CANCEL);
+            self.ring.push(&cancel.into());
+        }
+    }
+}
+
+/// A completion's result as count or errno.
+fn count(result: i32) -> Result<usize, Errno> {
+    if result < 0 { Err(Errno::from_raw_os_error(-result)) } else { Ok(result as usize) }
+}
+
+/// A command to the FUSE device (`IORING_OP_URING_CMD`).
+#[derive(Clone, Copy, Debug)]
+pub struct FuseCommand {
+    pub fd: i32,
+    /// `FUSE_IO_URING_CMD_*`.
+    pub operation: u32,
+    /// Address of the two `iovec`s of a registration, 0 otherwise.
+    pub iovecs: u64,
+    /// `struct fuse_uring_cmd_req`.
+    pub request: [u8; 24],
+}
+
+impl FuseCommand {
+    /// Iovecs of a registration: header and payload.
+    const IOVECS: u32 = 2;
+
+    fn entry(&self) -> Sqe {
+        /// Offset of `len` in `struct io_uring_sqe`.
+        const SQE_LEN_AT: usize = 24;
+        const _: () = assert!(size_of::<Sqe>() == 128);
+        let mut command = [0; 80];
+        command[..self.request.len()].copy_from_slice(&self.request);
+        let mut entry =
+            opcode::UringCmd80::new(Fd(self.fd), self.operation).cmd(command).addr(Some(self.iovecs)).build();
+        if self.iovecs != 0 {
+            // SAFETY: an `Entry128` is the 128 bytes of the kernel's submission entry, plain old data; the crate
+            // offers no way to set this field of a command.
+            unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write_unaligned(Self::IOVECS) };
+        }
+        entry
+    }
+}

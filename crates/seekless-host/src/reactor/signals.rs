@@ -1,0 +1,68 @@
+//! Signals as events that the engine thread waits for (`signalfd`).
+
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::sync::Arc;
+
+use super::{File, Reactor};
+
+/// Receives a set of signals instead of their default action.
+pub struct Signals {
+    file: File,
+    restore: libc::sigset_t,
+}
+
+impl Signals {
+    /// Blocks `signals` in the calling thread and in threads that it starts later, and receives them from now
+    /// on. Call it before there are other threads: one that does not block a signal takes its default action.
+    ///
+    /// # Errors
+    /// What the system calls say, for example too many open files.
+    pub fn new(signals: &[i32]) -> io::Result<Signals> {
+        let mut set = MaybeUninit::<libc::sigset_t>::uninit();
+        let mut restore = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `sigemptyset` initialises the set before anything reads it; `pthread_sigmask` fills `restore`
+        // when it succeeds; a successful `signalfd` returns a descriptor that is ours alone.
+        unsafe {
+            libc::sigemptyset(set.as_mut_ptr());
+            for &signal in signals {
+                if libc::sigaddset(set.as_mut_ptr(), signal) != 0 {
+                    return Err(io::Error::last_os_error());
+                }
+            }
+            let blocked = libc::pthread_sigmask(libc::SIG_BLOCK, set.as_ptr(), restore.as_mut_ptr());
+            if blocked != 0 {
+                return Err(io::Error::from_raw_os_error(blocked));
+            }
+            let fd = libc::signalfd(-1, set.as_ptr(), libc::SFD_CLOEXEC | libc::SFD_NONBLOCK);
+            if fd < 0 {
+                let error = io::Error::last_os_error();
+                libc::pthread_sigmask(libc::SIG_SETMASK, restore.as_ptr(), std::ptr::null_mut());
+                return Err(error);
+            }
+            Ok(Signals { file: Arc::new(OwnedFd::from_raw_fd(fd)), restore: restore.assume_init() })
+        }
+    }
+
+    /// The next signal's number.
+    pub async fn next(&self, reactor: &Reactor) -> i32 {
+        /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.
+        const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+        loop {
+            let mut info = [0u8; SIGINFO_BYTES];
+            if let Ok(SIGINFO_BYTES) = rustix::io::read(&*self.file, &mut info) {
+                let [a, b, c, d, ..] = info;
+                return u32::from_ne_bytes([a, b, c, d]) as i32;
+            }
+            reactor.readable(&self.file).await;
+        }
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: `restore` is the mask that `pthread_sigmask` gave us.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.restore, std::ptr::null_mut()) };
+    }
+}

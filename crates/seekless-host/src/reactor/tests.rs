@@ -1,0 +1,261 @@
+//! Aim: both backends do the same, lose nothing and leak nothing. Method: each check runs on each backend.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::task::Poll;
+
+use futures_util::future::{join_all, poll_fn};
+use seekless::rt::Stalled;
+
+use super::*;
+
+/// Runs `check` on an engine of each backend that this machine has.
+fn on_each_backend(check: impl Fn(&Reactor, &Executor)) {
+    for backend in [Backend::Uring, Backend::Pool] {
+        match Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }) {
+            Ok(reactor) => check(&reactor, &reactor.executor()),
+            Err(error) => eprintln!("skipped {backend:?}: {error}"),
+        }
+    }
+}
+
+fn scratch(bytes: u64) -> File {
+    let file = tempfile::tempfile().unwrap();
+    file.set_len(bytes).unwrap();
+    Arc::new(OwnedFd::from(file))
+}
+
+/// Timers fire in the order of their deadlines and never early.
+#[test]
+fn timers_fire_in_order() {
+    on_each_backend(|_, executor| {
+        let rt = executor.rt().clone();
+        let log = Rc::new(RefCell::new(Vec::new()));
+        let seen = log.clone();
+        executor
+            .block_on(async move {
+                let tasks: Vec<_> = [9, 3, 6, 0]
+                    .into_iter()
+                    .map(|millis| {
+                        let (inner, seen) = (rt.clone(), seen.clone());
+                        rt.spawn(async move {
+                            let start = inner.now();
+                            inner.sleep(Nanos::from_millis(millis)).await;
+                            assert!(inner.now() - start >= Nanos::from_millis(millis));
+                            seen.borrow_mut().push(millis);
+                        })
+                    })
+                    .collect();
+                join_all(tasks).await;
+            })
+            .unwrap();
+        assert_eq!(*log.borrow(), [0, 3, 6, 9]);
+    });
+}
+
+/// Many operations at once: what was written is read back, more of them than the ring has entries.
+#[test]
+fn many_operations_are_outstanding_at_once() {
+    const PIECES: u64 = 600;
+    const PIECE: usize = 4096;
+    on_each_backend(|reactor, executor| {
+        let file = scratch(PIECES * PIECE as u64);
+        executor
+            .block_on(async {
+                let writes = (0..PIECES).map(|piece| {
+                    let data = Data::from_slice(&[piece as u8; PIECE]);
+                    reactor.write_at(&file, piece * PIECE as u64, data, piece % 97 == 0)
+                });
+                assert!(join_all(writes).await.into_iter().all(|written| written == Ok(PIECE)));
+                reactor.sync(&file, false).await.unwrap();
+                let reads = (0..PIECES).map(|piece| {
+                    let buf = Buf::zeroed(PIECE);
+                    reactor.read_at(&file, piece * PIECE as u64, buf, 0)
+                });
+                for (piece, (read, buf)) in join_all(reads).await.into_iter().enumerate() {
+                    assert_eq!(read, Ok(PIECE));
+                    assert!(buf.iter().all(|&byte| byte == piece as u8));
+                }
+            })
+            .unwrap();
+    });
+}
+
+/// A read continues where it is told to, ends short at the end of the file, and errors come back as they are.
+#[test]
+fn results_are_what_the_system_call_says() {
+    on_each_backend(|reactor, executor| {
+        let file = scratch(100);
+        let (read_end, _write_end) = rustix::pipe::pipe().unwrap();
+        executor
+            .block_on(async {
+                let mut buf = Buf::zeroed(64);
+                buf[..10].fill(7);
+                let (read, buf) = reactor.read_at(&file, 60, buf, 10).await;
+                assert_eq!(read, Ok(40));
+                assert!(buf[..10].iter().all(|&byte| byte == 7) && buf[10..].iter().all(|&byte| byte == 0));
+                let (read, _) = reactor.read_at(&file, 100, buf, 0).await;
+                assert_eq!(read, Ok(0));
+                let pipe: File = Arc::new(read_end);
+                assert_eq!(reactor.sync(&pipe, true).await, Err(Errno::INVAL));
+                let punched = reactor.fallocate(&pipe, FallocateFlags::empty(), 0, 1).await;
+                assert!(matches!(punched, Err(Errno::SPIPE | Errno::BADF)), "{punched:?}");
+            })
+            .unwrap();
+    });
+}
+
+/// `readable` completes when there is something to read, and not before.
+#[test]
+fn readable_waits_for_input() {
+    on_each_backend(|reactor, executor| {
+        let (read_end, write_end) = rustix::pipe::pipe().unwrap();
+        let file: File = Arc::new(read_end);
+        let rt = executor.rt().clone();
+        let waited = executor
+            .block_on(async move {
+                let start = rt.now();
+                let timer = rt.clone();
+                drop(rt.spawn(async move {
+                    timer.sleep(Nanos::from_millis(5)).await;
+                    std::fs::File::from(write_end).write_all(b"x").unwrap();
+                }));
+                reactor.readable(&file).await;
+                reactor.readable(&file).await; // Level-triggered: still readable.
+                rt.now() - start
+            })
+            .unwrap();
+        assert!(waited >= Nanos::from_millis(5), "{waited:?}");
+    });
+}
+
+/// A dropped wait lets go of its file, and a dropped read keeps its buffer until the kernel is done with it.
+#[test]
+fn dropped_futures_leave_nothing_behind() {
+    on_each_backend(|reactor, executor| {
+        let (read_end, write_end) = rustix::pipe::pipe().unwrap();
+        let file: File = Arc::new(read_end);
+        let disk = scratch(1 << 20);
+        let rt = executor.rt().clone();
+        executor
+            .block_on(async {
+                {
+                    let mut wait = Box::pin(reactor.readable(&file));
+                    let mut read = Box::pin(reactor.read_at(&disk, 0, Buf::zeroed(1 << 20), 0));
+                    poll_fn(|context| {
+                        assert!(wait.as_mut().poll(context).is_pending());
+                        // The pool may already be done.
+                        let _ = read.as_mut().poll(context);
+                        Poll::Ready(())
+                    })
+                    .await;
+                }
+                drop(file);
+                rt.sleep(Nanos::from_millis(20)).await;
+            })
+            .unwrap();
+        assert_eq!(reactor.0.driver.in_flight(), 0);
+        // The other end sees that nobody holds the pipe any more.
+        assert_eq!(rustix::io::write(&write_end, b"x"), Err(Errno::PIPE));
+    });
+}
+
+/// A thread that nobody knows wakes a task while the engine thread waits.
+#[test]
+fn other_threads_wake_tasks() {
+    on_each_backend(|reactor, executor| {
+        let _guard = reactor.expect_wakes();
+        let flag = Arc::new(std::sync::atomic::AtomicBool::new(false));
+        let mut thread = None;
+        executor
+            .block_on(poll_fn(|context| {
+                if flag.load(std::sync::atomic::Ordering::SeqCst) {
+                    return Poll::Ready(());
+                }
+                if thread.is_none() {
+                    let (flag, waker) = (flag.clone(), context.waker().clone());
+                    thread = Some(std::thread::spawn(move || {
+                        std::thread::sleep(Duration::from_millis(10));
+                        flag.store(true, std::sync::atomic::Ordering::SeqCst);
+                        waker.wake();
+                    }));
+                }
+                Poll::Pending
+            }))
+            .unwrap();
+    });
+}
+
+/// Work that takes long runs elsewhere: timers go on firing meanwhile.
+#[test]
+fn compute_does_not_hold_up_the_engine() {
+    on_each_backend(|_, executor| {
+        let rt = executor.rt().clone();
+        let ticks = executor
+            .block_on(async move {
+                let slow = {
+                    let inner = rt.clone();
+                    rt.spawn(async move {
+                        inner
+                            .compute(|| {
+                                assert_eq!(std::thread::current().name(), Some("seekless-cpu"));
+                                std::thread::sleep(Duration::from_millis(30));
+                            })
+                            .await;
+                    })
+                };
+                let mut ticks = 0;
+                while !slow.is_finished() {
+                    rt.sleep(Nanos::from_millis(1)).await;
+                    ticks += 1;
+                }
+                ticks
+            })
+            .unwrap();
+        assert!(ticks >= 5, "{ticks} ticks of 1 ms in 30 ms");
+    });
+}
+
+/// H4: a panic on a worker thread ends the engine instead of leaving a task waiting for ever.
+#[test]
+fn a_panic_on_a_worker_ends_the_engine() {
+    on_each_backend(|reactor, executor| {
+        let ended =
+            catch_unwind(AssertUnwindSafe(|| executor.block_on(reactor.blocking(|| panic!("aim, then shoot")))));
+        let message = *ended.unwrap_err().downcast::<String>().unwrap();
+        assert!(message.contains("aim, then shoot"), "{message}");
+    });
+}
+
+/// Waiting for what can never happen is an error, not a hang.
+#[test]
+fn a_stall_is_reported() {
+    on_each_backend(|reactor, executor| {
+        executor.block_on(reactor.blocking(|| ())).unwrap();
+        assert_eq!(executor.block_on(std::future::pending::<()>()), Err(Stalled));
+    });
+}
+
+/// Signals arrive as events, in place of their default action.
+#[test]
+fn signals_are_events() {
+    on_each_backend(|reactor, executor| {
+        let signals = Signals::new(&[libc::SIGUSR2]).unwrap();
+        let rt = executor.rt().clone();
+        let got = executor
+            .block_on(async {
+                let engine = rt.clone();
+                drop(rt.spawn(async move {
+                    engine.sleep(Nanos::from_millis(2)).await;
+                    // SAFETY: sends a signal to this very thread, where it is blocked.
+                    unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
+                }));
+                signals.next(reactor).await
+            })
+            .unwrap();
+        assert_eq!(got, libc::SIGUSR2);
+    });
+}

@@ -1,0 +1,167 @@
+//! Aim: what happens at the same time, and what goes wrong, does not spread. Method: many programs, slow requests,
+//! broken disks, panics and kills.
+
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::daemon::{Daemon, Wish, on_every_mount};
+use crate::troubled::{BROKEN, PANIC, SLOW, SLOW_FOR};
+
+/// Programs that work at the same time do not disturb each other.
+#[test]
+fn processes_work_at_the_same_time() {
+    const SCRIPT: &str = r#"
+        set -e
+        mkdir "$0"; cd "$0"
+        for i in 1 2 3 4 5 6 7 8 9 10; do
+            head -c 50000 /dev/zero | tr '\0' "$1" > file$i
+            mv file$i renamed$i
+            ln renamed$i linked$i
+            cat linked$i >> all
+            rm linked$i
+        done
+        [ "$(tr -d "$1" < all | wc -c)" = 0 ]
+        [ "$(wc -c < all)" = 500000 ]
+        [ "$(ls | wc -l)" = 11 ]
+    "#;
+    on_every_mount(|daemon, _| {
+        let children: Vec<_> = ["a", "b", "c", "d", "e", "f"]
+            .into_iter()
+            .map(|letter| Command::new("/bin/sh").arg("-c").arg(SCRIPT).arg(daemon.path(letter)).arg(letter).spawn())
+            .collect();
+        for child in children {
+            assert!(child.unwrap().wait().unwrap().success());
+        }
+    });
+}
+
+/// Many threads read and write one file, each its own part.
+#[test]
+fn threads_share_a_file() {
+    use std::os::unix::fs::FileExt;
+    const THREADS: u8 = 8;
+    const PART: usize = 300_000;
+    on_every_mount(|daemon, _| {
+        let path = daemon.path("shared");
+        let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let file = &file;
+                scope.spawn(move || {
+                    let at = (thread as usize * PART) as u64;
+                    for round in 0..5 {
+                        file.write_all_at(&vec![thread + round; PART], at).unwrap();
+                        let mut back = vec![0; PART];
+                        file.read_exact_at(&mut back, at).unwrap();
+                        assert!(back.iter().all(|&byte| byte == thread + round));
+                    }
+                });
+            }
+        });
+        assert_eq!(fs::metadata(&path).unwrap().len(), THREADS as u64 * PART as u64);
+    });
+}
+
+/// A request that waits for a slow disk holds up no other.
+#[test]
+fn slow_requests_hold_up_nobody() {
+    on_every_mount(|daemon, _| {
+        // In another directory, because the kernel keeps a directory to itself while it looks for a name.
+        fs::create_dir(daemon.path("other")).unwrap();
+        let slow = daemon.path("other").join(SLOW);
+        let start = Instant::now();
+        let waiting = std::thread::spawn(move || (slow.exists(), start.elapsed()));
+        std::thread::sleep(Duration::from_millis(20));
+        let mut others = 0;
+        while !waiting.is_finished() {
+            fs::write(daemon.path("quick"), "x").unwrap();
+            others += 1;
+        }
+        let (exists, took) = waiting.join().unwrap();
+        assert!(!exists && took >= Duration::from_nanos(SLOW_FOR.0), "{took:?}");
+        assert!(others > 20, "only {others} writes while one lookup waited");
+    });
+}
+
+/// A program that is killed while it waits leaves no trace.
+#[test]
+fn killed_programs_leave_nothing_behind() {
+    on_every_mount(|daemon, _| {
+        for _ in 0..3 {
+            let mut child = Command::new("ls").arg(daemon.path(SLOW)).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(20));
+            child.kill().unwrap();
+            child.wait().unwrap();
+            fs::write(daemon.path("after"), "alive").unwrap();
+        }
+        let mut writer = Command::new("dd")
+            .args(["if=/dev/zero", "bs=1M", "count=400"])
+            .arg(format!("of={}", daemon.path("big").display()))
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+        writer.kill().unwrap();
+        writer.wait().unwrap();
+        assert_eq!(fs::read_to_string(daemon.path("after")).unwrap(), "alive");
+    });
+}
+
+/// An I/O error below is an I/O error of that one call.
+#[test]
+fn errors_below_are_errors_of_the_call() {
+    on_every_mount(|daemon, _| {
+        assert_eq!(fs::metadata(daemon.path(BROKEN)).unwrap_err().raw_os_error(), Some(libc::EIO));
+        fs::write(daemon.path("fine"), "").unwrap();
+    });
+}
+
+/// A bug in the daemon ends the mount with errors, instead of leaving everybody waiting.
+#[test]
+fn a_panic_ends_the_mount() {
+    on_every_mount(|daemon, _| {
+        let open = File::create(daemon.path("open")).unwrap();
+        let slow = daemon.path(SLOW);
+        let waiting = std::thread::spawn(move || fs::metadata(slow).unwrap_err().raw_os_error());
+        std::thread::sleep(Duration::from_millis(20));
+        let start = Instant::now();
+        assert!(fs::metadata(daemon.path(PANIC)).is_err());
+        let other = waiting.join().unwrap();
+        assert!(matches!(other, Some(libc::ECONNABORTED | libc::ENOTCONN)), "{other:?}");
+        assert!(start.elapsed() < Duration::from_millis(250), "{:?}", start.elapsed());
+        let written = (&open).write_all(b"x").and_then(|()| open.sync_all());
+        assert!(written.is_err());
+        let deadline = Instant::now() + Duration::from_secs(5);
+        while daemon.is_mounted() && Instant::now() < deadline {
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        assert!(!daemon.is_mounted(), "the dead mount is still in the table");
+    });
+}
+
+/// A daemon that is killed gives errors, not silence.
+#[test]
+fn a_killed_daemon_gives_errors() {
+    on_every_mount(|daemon, _| {
+        fs::write(daemon.path("file"), "x").unwrap();
+        daemon.signal(rustix::process::Signal::KILL);
+        let start = Instant::now();
+        while fs::metadata(daemon.path("other")).is_err_and(|error| error.raw_os_error() == Some(libc::ENOENT)) {
+            assert!(start.elapsed() < Duration::from_secs(5));
+        }
+        let error = fs::metadata(daemon.path("another")).unwrap_err().raw_os_error();
+        assert!(matches!(error, Some(libc::ENOTCONN | libc::ECONNABORTED)), "{error:?}");
+    });
+}
+
+/// On a read-only mount the kernel refuses changes before they reach the daemon.
+#[test]
+fn a_read_only_mount_refuses_changes() {
+    let wish = Wish { read_only: true, ..Wish::default() };
+    let Some(daemon) = Daemon::start(&wish) else { return };
+    assert_eq!(fs::write(daemon.path("file"), "").unwrap_err().raw_os_error(), Some(libc::EROFS));
+    let mut nothing = Vec::new();
+    assert!(File::open(daemon.path("file")).and_then(|mut file| file.read_to_end(&mut nothing)).is_err());
+}

@@ -1,0 +1,214 @@
+//! Aim: mounts begin and end cleanly, and whoever waits for the end may rely on what it means. Method: every way
+//! to begin and end one.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use seekless::units::Nanos;
+use seekless_host::fuse::{UmountError, umount};
+
+use crate::daemon::{Daemon, NoDaemon, Wish, on_every_mount};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// SIGTERM and SIGINT unmount and close.
+#[test]
+fn signals_unmount() {
+    for wish in Wish::every_way() {
+        for signal in [Signal::TERM, Signal::INT] {
+            let Some(mut daemon) = Daemon::start(&wish) else { return };
+            fs::write(daemon.path("file"), "x").unwrap();
+            daemon.signal(signal);
+            let status = daemon.wait(PATIENCE).expect("the daemon ends");
+            assert!(status.success(), "{status} with {wish:?}");
+            assert!(daemon.has_mark("closed") && !daemon.is_mounted());
+        }
+    }
+}
+
+/// SIGTERM ends a mount that is in use, too: what was written is kept, and its users get errors.
+#[test]
+fn a_mount_in_use_can_be_ended() {
+    on_every_mount(|daemon, _| {
+        let mut open = File::create(daemon.path("open")).unwrap();
+        open.write_all(b"x").unwrap();
+        daemon.signal(Signal::TERM);
+        assert!(daemon.await_mark("closed", PATIENCE));
+        let deadline = Instant::now() + PATIENCE;
+        while open.sync_all().is_ok() || daemon.is_mounted() {
+            assert!(Instant::now() < deadline, "the file is still served");
+        }
+    });
+}
+
+/// A plain unmount from outside closes the file system.
+#[test]
+fn unmounting_from_outside_closes() {
+    on_every_mount(|daemon, _| {
+        fs::write(daemon.path("file"), "x").unwrap();
+        daemon.unmount();
+        assert!(daemon.await_mark("closed", PATIENCE));
+    });
+}
+
+/// Our own umount returns when the file system has been closed, which plain umount does not wait for.
+#[test]
+fn umount_waits_for_the_daemon() {
+    let wish = Wish { close_takes: Nanos::from_millis(400), ..Wish::default() };
+    let Some(daemon) = Daemon::start(&wish) else { return };
+    daemon.unmount();
+    assert!(!daemon.has_mark("closed"), "then there would be nothing to wait for");
+    let Some(mut daemon) = Daemon::start(&wish) else { return };
+    let start = Instant::now();
+    umount(&daemon.root(), false, PATIENCE).unwrap();
+    assert!(daemon.has_mark("closed") && start.elapsed() >= Duration::from_millis(400));
+    assert!(daemon.wait(PATIENCE).unwrap().success());
+    assert!(matches!(umount(&daemon.root(), false, PATIENCE), Err(UmountError::NotAMountPoint { .. })));
+    assert!(matches!(umount(Path::new("/proc"), false, PATIENCE), Err(UmountError::NotOurs { .. })));
+
+    let Some(daemon) = Daemon::start(&Wish { close_takes: Nanos::from_secs(2), ..Wish::default() }) else { return };
+    let late = umount(&daemon.root(), false, Duration::from_millis(100));
+    assert!(matches!(late, Err(UmountError::StillWriting { .. })), "{late:?}");
+}
+
+/// A mount in use is not unmounted by force, and a dead one can be taken away.
+#[test]
+fn umount_of_busy_and_dead_mounts() {
+    let Some(mut daemon) = Daemon::start(&Wish::default()) else { return };
+    let open = File::create(daemon.path("open")).unwrap();
+    assert!(matches!(umount(&daemon.root(), false, PATIENCE), Err(UmountError::Busy { .. })));
+    daemon.signal(Signal::KILL);
+    daemon.wait(PATIENCE).unwrap();
+    drop(open);
+    assert!(daemon.is_mounted());
+    umount(&daemon.root(), false, PATIENCE).unwrap();
+    assert!(!daemon.is_mounted());
+}
+
+/// A mount point that cannot be is refused, with a reason, and nothing is left behind.
+#[test]
+fn a_dead_mount_point_is_explained() {
+    let Some(mut daemon) = Daemon::start(&Wish::default()) else { return };
+    daemon.signal(Signal::KILL);
+    daemon.wait(PATIENCE).unwrap();
+    let error = seekless_host::fuse::MountOptions::new(daemon.root(), "x");
+    let reactor = seekless_host::reactor::Reactor::new(Default::default()).unwrap();
+    let executor = reactor.executor();
+    let rt = executor.rt().clone();
+    let started = executor.block_on(async {
+        let fs = seekless::testing::MemFs::new(&rt);
+        seekless_host::fuse::Mount::start(&rt, &reactor, fs, error).await.map(drop)
+    });
+    let error = started.unwrap().unwrap_err().to_string();
+    assert!(error.contains("daemon is gone") && error.contains("seekless umount"), "{error}");
+}
+
+/// Changes are made durable by a timer, and the file system gets time for itself when nobody wants anything.
+#[test]
+fn commits_and_idle_time() {
+    let wish = Wish { commit_interval: Nanos::from_millis(100), ..Wish::default() };
+    let Some(daemon) = Daemon::start(&wish) else { return };
+    fs::write(daemon.path("file"), "x").unwrap();
+    assert!(daemon.await_mark("synced", PATIENCE));
+    assert!(daemon.await_mark("idle", PATIENCE));
+    daemon.remove_mark("synced");
+    // FORGETs may still trickle in; afterwards nothing changes, so nothing is committed.
+    std::thread::sleep(Duration::from_millis(300));
+    daemon.remove_mark("synced");
+    std::thread::sleep(Duration::from_millis(300));
+    assert!(!daemon.has_mark("synced"));
+}
+
+/// A loop device for the time of a test.
+struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    fn attach(directory: &Path) -> Option<LoopDevice> {
+        let file = directory.join("image");
+        File::create(&file).unwrap().set_len(1 << 20).unwrap();
+        let output = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().ok()?;
+        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
+        if name.is_empty() {
+            eprintln!("skipped: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+            return None;
+        }
+        Some(LoopDevice(name.into()))
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
+    }
+}
+
+/// On a block device, `sync` and `syncfs` reach the file system, and `umount` returns after it has been closed.
+#[test]
+fn block_devices_are_synced_by_the_kernel() {
+    let scratch = tempfile::tempdir().unwrap();
+    let Some(disk) = LoopDevice::attach(scratch.path()) else { return };
+    for transport in ["devfuse", "uring"] {
+        if transport == "uring" && !crate::daemon::uring_is_offered() {
+            continue;
+        }
+        let wish = Wish {
+            transport,
+            block_device: Some(disk.0.clone()),
+            close_takes: Nanos::from_millis(300),
+            ..Wish::default()
+        };
+        let Some(mut daemon) = Daemon::start(&wish) else { return };
+        let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        assert!(table.contains("fuseblk.seekless"), "{table}");
+        let file = File::create(daemon.path("file")).unwrap();
+        rustix::fs::syncfs(&file).unwrap();
+        assert!(daemon.has_mark("synced"));
+        daemon.remove_mark("synced");
+        rustix::fs::sync();
+        assert!(daemon.has_mark("synced"));
+        drop(file);
+        daemon.unmount();
+        assert!(daemon.has_mark("closed"), "umount came back before the file system was closed");
+        assert!(daemon.wait(PATIENCE).unwrap().success());
+
+        let Some(mut daemon) = Daemon::start(&wish) else { return };
+        daemon.signal(Signal::TERM);
+        assert!(daemon.wait(PATIENCE).unwrap().success());
+        assert!(daemon.has_mark("closed") && !daemon.is_mounted());
+    }
+}
+
+/// An ordinary user mounts and unmounts with the help of fusermount3.
+#[test]
+fn ordinary_users_mount() {
+    const NOBODY: u32 = 65534;
+    if Command::new("fusermount3").arg("-V").output().is_err() {
+        return eprintln!("skipped: fusermount3 is not installed");
+    }
+    let exe = std::env::current_exe().unwrap();
+    let as_nobody = |script: &str, path: &Path| {
+        use std::os::unix::process::CommandExt;
+        let mut command = Command::new("/bin/sh");
+        command.arg("-c").arg(script).arg(path).uid(NOBODY).gid(NOBODY).status().unwrap().success()
+    };
+    if !as_nobody("test -x \"$0\"", &exe) || !as_nobody("test -w \"$0\"", Path::new("/dev/fuse")) {
+        return eprintln!("skipped: an ordinary user may not run {} or open /dev/fuse", exe.display());
+    }
+    let wish = Wish { as_user: Some(NOBODY), ..Wish::default() };
+    let mut daemon = match Daemon::try_start(&wish) {
+        Ok(daemon) => daemon,
+        Err(NoDaemon::Skipped) => return,
+        Err(NoDaemon::Failed(why)) => panic!("{why}"),
+    };
+    // The root directory of the model belongs to root, so that is all that its user may do.
+    assert!(as_nobody("ls \"$0\" && test ! -w \"$0\"", &daemon.root()));
+    // Not even root may enter without allow_other.
+    assert_eq!(fs::metadata(daemon.path("file")).unwrap_err().raw_os_error(), Some(libc::EACCES));
+    daemon.signal(Signal::TERM);
+    assert!(daemon.wait(PATIENCE).unwrap().success());
+    assert!(daemon.has_mark("closed") && !daemon.is_mounted());
+}

@@ -1,0 +1,11 @@
+//! Mounts under real system calls. Each test starts a daemon of its own, which serves the model file system, and
+//! uses the mount as a program would, on each transport.
+//!
+//! They need root and `/dev/fuse`; without, they say so and pass.
+
+mod behaviour;
+mod daemon;
+mod files;
+mod lifetime;
+mod names;
+mod troubled;
