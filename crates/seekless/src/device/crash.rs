@@ -27,6 +27,8 @@ pub struct CrashOptions {
     /// of order. A range up to zero takes no time at all.
     pub latency: RangeInclusive<Nanos>,
     pub seed: u64,
+    /// Keep the log. Without it, there is no [`CrashDevice::log`], and memory does not grow with time.
+    pub record: bool,
 }
 
 impl CrashOptions {
@@ -45,6 +47,7 @@ impl CrashOptions {
             },
             latency: Nanos::from_micros(10)..=Nanos::from_micros(200),
             seed: 1,
+            record: true,
         }
     }
 
@@ -121,7 +124,11 @@ impl CrashDevice {
     }
 
     /// Everything that happened so far.
+    ///
+    /// # Panics
+    /// When it was not recorded.
     pub fn log(&self) -> CrashLog {
+        assert!(self.0.options.record, "a crash device without a record has no log");
         let Inner { geometry, options, base, log, events, .. } = &*self.0;
         CrashLog::new(*geometry, options.guarantees, base.clone(), log.borrow().clone(), events.get())
     }
@@ -168,6 +175,9 @@ impl Inner {
         let discard = Effect::draw(self.options.guarantees.discard, self.options.seed ^ id as u64);
         log[id].request.apply(&mut self.live.borrow_mut(), discard);
         log[id].completed = Some(self.step());
+        if let (false, Request::Write { data, .. }) = (self.options.record, &mut log[id].request) {
+            *data = Data::zeroes(0);
+        }
         self.under_way.borrow_mut().remove(&id);
     }
 

@@ -1,1 +1,32 @@
-//! (room)
+//! Modelled disks: how long a drive takes for what it is asked, from its geometry, seek curve, rotation, cache
+//! and electronics. A device answers *what* is stored; this room answers *when*.
+//!
+//! Papers: [rw94] for what a model must hold; DiskSim [bu08] for the parameters of real drives, their measured
+//! service times, and the behaviour of controllers and caches that those parameters assume.
+
+mod cache;
+mod catalogue;
+mod datasheet;
+mod device;
+mod drive;
+mod layout;
+mod mechanism;
+mod queue;
+mod read;
+mod rotation;
+mod seek;
+mod tables;
+#[cfg(test)]
+mod tests;
+pub mod validation;
+mod write;
+
+pub use datasheet::DataSheet;
+pub use device::{Disk, Options};
+pub use drive::{
+    AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, TwoPiece, WriteBehind,
+    WriteStart, Zone,
+};
+pub use layout::DriveError;
+pub use mechanism::{Hit, Mechanism, Request, Service};
+pub use queue::Scheduler;

@@ -1,1 +1,286 @@
-//! (room)
+//! The stack line: file systems, layers and devices on one line, top first.
+//!
+//! ```text
+//! wrap / lfs:segment=1MiB,cleaner=greedy / file:a.img
+//! ```
+//!
+//! Grammar
+//! ```text
+//! stack     = word { separator word }
+//! separator = blank "/" blank                  each blank one or more
+//! word      = name [ ":" item { "," item } ]
+//! item      = value                            the word's argument, first item only
+//!           | key "=" value
+//!           | key                              a switch: the same as key=on
+//! value     = bare | quoted
+//! bare      = runs to the next comma, separator or end; blanks at its ends do not count; no quote mark in it
+//! quoted    = '"' { character | '\"' | '\\' } '"'
+//! ```
+//! A path is a value like any other. One with a comma, a quote mark, a lone slash or a blank at an end is quoted:
+//! `file:"a, b.img",direct`. In a word that begins with a path, the first item is always the path, also when it
+//! has an equals sign. Relative paths count from where the program runs, also in a stack file.
+//!
+//! A stack file is TOML with one key: `stack = "wrap / memfs"`; `@stack.toml` on a command line names one.
+//!
+//! What there is to write is in one table, [`WORDS`], and errors point at the word they are about.
+//!
+//! Invariants
+//!   S1  A stack has at least one word.
+//!   S2  Every word stands on what it needs, and the last word is a leaf.
+//!   S3  Reading what a stack's `Display` wrote gives the same stack.
+
+mod build;
+mod complete;
+mod devices;
+mod error;
+mod file;
+mod file_systems;
+mod help;
+mod lfs;
+mod order;
+mod parse;
+#[cfg(test)]
+mod tests;
+mod value;
+mod words;
+
+use std::fmt;
+use std::ops::Range;
+
+pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Trouble};
+pub use complete::{Completions, complete};
+pub use error::{Cause, Report, StackError};
+pub use file::StackFileError;
+pub use file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed, Verdict};
+pub use help::{help, markdown};
+pub use order::{Interface, Role};
+pub use value::{Kind, Percent, Value};
+pub use words::{Param, WORDS, WordSpec};
+
+use crate::units::Nanos;
+
+/// A stack that has been read and makes sense. Two stacks are equal when they say the same, however written.
+#[derive(Clone, Debug)]
+pub struct Stack {
+    words: Vec<Word>,
+    line: String,
+}
+
+/// One word of a stack.
+#[derive(Clone)]
+pub struct Word {
+    spec: &'static WordSpec,
+    settings: Vec<Setting>,
+    name_span: Range<usize>,
+}
+
+/// What one item of a word sets.
+#[derive(Clone)]
+struct Setting {
+    param: &'static Param,
+    value: Value,
+    span: Range<usize>,
+}
+
+/// What an argument of a command names, where a stack or a mounted directory can stand.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Target<'a> {
+    /// Begins with `/`, `./` or `../`, or is `.` or `..`: a mounted directory.
+    Directory(&'a str),
+    /// Begins with `@`: a stack file.
+    StackFile(&'a str),
+    /// A stack line.
+    Line(&'a str),
+}
+
+impl<'a> Target<'a> {
+    pub fn of(argument: &'a str) -> Target<'a> {
+        if let Some(path) = argument.strip_prefix('@') {
+            return Target::StackFile(path);
+        }
+        match argument.starts_with("/") || argument.split('/').next().is_some_and(|part| matches!(part, "." | "..")) {
+            true => Target::Directory(argument),
+            false => Target::Line(argument),
+        }
+    }
+}
+
+impl Stack {
+    /// Reads a stack line.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its place on the line.
+    pub fn parse(line: &str) -> Result<Stack, StackError> {
+        parse::parse(line, WORDS)
+    }
+
+    /// The words, top first.
+    pub fn words(&self) -> &[Word] {
+        &self.words
+    }
+
+    /// The line as it was written.
+    pub fn line(&self) -> &str {
+        &self.line
+    }
+
+    /// What the top offers.
+    pub fn is(&self) -> Interface {
+        self.words[0].spec.role().is() // S1
+    }
+}
+
+impl Word {
+    pub fn name(&self) -> &'static str {
+        self.spec.name
+    }
+
+    pub fn spec(&self) -> &'static WordSpec {
+        self.spec
+    }
+
+    fn setting(&self, key: &str) -> Option<&Setting> {
+        self.settings.iter().find(|setting| setting.param.name == key)
+    }
+
+    /// What the line says about `key`, if anything.
+    pub fn given(&self, key: &str) -> Option<&Value> {
+        self.setting(key).map(|setting| &setting.value)
+    }
+
+    /// What holds for `key`: what the line says, otherwise the default, if there is one.
+    ///
+    /// # Panics
+    /// When the word has no such argument or option: whoever asks has misspelt a row of [`WORDS`].
+    pub fn value(&self, key: &str) -> Option<Value> {
+        match (self.given(key), self.spec.param(key)) {
+            (Some(value), _) => Some(value.clone()),
+            (None, Some(param)) => param.default_value(),
+            (None, None) => unreachable!("`{}` has no `{key}`", self.name()),
+        }
+    }
+
+    /// Bytes of a [`Kind::Bytes`] with a default or required.
+    ///
+    /// # Panics
+    /// This and the next ones, when the row of [`WORDS`] says otherwise.
+    pub fn bytes(&self, key: &str) -> u64 {
+        match self.value(key) {
+            Some(Value::Bytes(bytes)) => bytes,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not bytes", self.name()),
+        }
+    }
+
+    pub fn duration(&self, key: &str) -> Nanos {
+        match self.value(key) {
+            Some(Value::Duration(nanos)) => nanos,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not a time", self.name()),
+        }
+    }
+
+    pub fn percent(&self, key: &str) -> Percent {
+        match self.value(key) {
+            Some(Value::Percent(percent)) => percent,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not a percentage", self.name()),
+        }
+    }
+
+    pub fn integer(&self, key: &str) -> u64 {
+        match self.value(key) {
+            Some(Value::Integer(number)) => number,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not a number", self.name()),
+        }
+    }
+
+    pub fn switch(&self, key: &str) -> bool {
+        match self.value(key) {
+            Some(Value::Switch(on)) => on,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not a switch", self.name()),
+        }
+    }
+
+    pub fn choice(&self, key: &str) -> &'static str {
+        match self.value(key) {
+            Some(Value::Choice(word)) => word,
+            other => unreachable!("`{key}` of `{}` is {other:?}, not a choice", self.name()),
+        }
+    }
+
+    /// Text or path that the line gives.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        match self.given(key) {
+            Some(Value::Text(text) | Value::Path(text)) => Some(text),
+            _ => None,
+        }
+    }
+
+    /// Compares what the line says about options that were fixed when the file system was made with `facts`, what
+    /// its superblock says.
+    ///
+    /// # Errors
+    /// The first contradiction.
+    pub fn check_fixed(&self, facts: &[(&str, Value)]) -> Result<(), Trouble> {
+        for (key, fact) in facts {
+            if let Some(setting) = self.setting(key)
+                && setting.value != *fact
+            {
+                let key = setting.param.name;
+                let said = &setting.value;
+                let problem = format!("the line says {said}, but the file system was made with {fact}");
+                return Err(Trouble::Option { key, problem });
+            }
+        }
+        Ok(())
+    }
+
+    /// Where the word stands on its line.
+    fn span(&self) -> Range<usize> {
+        let end = self.settings.iter().map(|setting| setting.span.end).max();
+        self.name_span.start..end.unwrap_or(self.name_span.end)
+    }
+}
+
+impl PartialEq for Stack {
+    fn eq(&self, other: &Stack) -> bool {
+        self.words == other.words
+    }
+}
+
+impl PartialEq for Word {
+    fn eq(&self, other: &Word) -> bool {
+        let same = |(one, two): (&Setting, &Setting)| one.param.name == two.param.name && one.value == two.value;
+        self.name() == other.name()
+            && self.settings.len() == other.settings.len()
+            && self.settings.iter().zip(&other.settings).all(same)
+    }
+}
+
+impl fmt::Display for Stack {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, word) in self.words.iter().enumerate() {
+            write!(f, "{}{word}", if index == 0 { "" } else { " / " })?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())?;
+        for (index, setting) in self.settings.iter().enumerate() {
+            let is_argument = self.spec.argument.is_some_and(|argument| argument.name == setting.param.name);
+            f.write_str(if index == 0 { ":" } else { "," })?;
+            match index == 0 && is_argument {
+                true => write!(f, "{}", setting.value)?,
+                false => write!(f, "{}={}", setting.param.name, setting.value)?,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Debug for Word {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{self}")
+    }
+}

@@ -16,7 +16,8 @@ const HOLE_PIECE_BYTES: u64 = 1 << 20;
 /// Invariant: every byte at or after `size` is zero, so that growing the file needs no clearing.
 #[derive(Clone, Default)]
 pub struct Contents {
-    pages: BTreeMap<u64, Data>,
+    /// Pages with storage; `None` where it was set aside and nothing was written, which is still a hole.
+    pages: BTreeMap<u64, Option<Data>>,
     size: u64,
 }
 
@@ -54,9 +55,9 @@ impl Contents {
         while at < end {
             let within = at % PAGE_BYTES;
             let piece = match self.pages.get(&(at / PAGE_BYTES)) {
-                Some(page) => page.slice(within as usize..PAGE_BYTES.min(within + (end - at)) as usize),
-                None => {
-                    let next = self.pages.range(at / PAGE_BYTES..).next().map_or(end, |(&page, _)| page * PAGE_BYTES);
+                Some(Some(page)) => page.slice(within as usize..PAGE_BYTES.min(within + (end - at)) as usize),
+                _ => {
+                    let next = self.data_pages(at / PAGE_BYTES).next().map_or(end, |page| page * PAGE_BYTES);
                     Data::zeroes((next.min(end) - at).min(HOLE_PIECE_BYTES) as usize)
                 }
             };
@@ -83,7 +84,12 @@ impl Contents {
     }
 
     fn page_mut(&mut self, page: u64) -> &mut Data {
-        self.pages.entry(page).or_insert_with(|| Data::zeroes(PAGE_BYTES as usize))
+        self.pages.entry(page).or_default().get_or_insert_with(|| Data::zeroes(PAGE_BYTES as usize))
+    }
+
+    /// Numbers of the pages from `first` on that hold data.
+    fn data_pages(&self, first: u64) -> impl Iterator<Item = u64> + '_ {
+        self.pages.range(first..).filter(|(_, page)| page.is_some()).map(|(&number, _)| number)
     }
 
     /// Stores `bytes` at `offset`, growing the file when they pass its end.
@@ -104,7 +110,7 @@ impl Contents {
         let mut rest = bytes;
         Self::for_pages(offset..offset + bytes.len() as u64, |page, part| {
             let (head, tail) = rest.split_at(part.len());
-            if self.pages.contains_key(&page) || head.iter().any(|&byte| byte != 0) {
+            if matches!(self.pages.get(&page), Some(Some(_))) || head.iter().any(|&byte| byte != 0) {
                 self.page_mut(page).make_mut()[part].copy_from_slice(head);
             }
             rest = tail;
@@ -122,7 +128,7 @@ impl Contents {
             [range.start..range.end.min(whole.start * PAGE_BYTES), range.start.max(whole.end * PAGE_BYTES)..range.end];
         for edge in edges {
             Self::for_pages(edge, |page, part| {
-                if let Some(page) = self.pages.get_mut(&page) {
+                if let Some(Some(page)) = self.pages.get_mut(&page) {
                     page.make_mut()[part].fill(0);
                 }
             });
@@ -132,7 +138,7 @@ impl Contents {
     /// Gives every page of `range` storage. What is read does not change, nor the size.
     pub fn allocate(&mut self, range: Range<u64>) {
         Self::for_pages(range, |page, _| {
-            self.page_mut(page);
+            self.pages.entry(page).or_default();
         });
     }
 
@@ -142,7 +148,7 @@ impl Contents {
         let kept = (size % PAGE_BYTES) as usize;
         if size < self.size
             && kept > 0
-            && let Some(page) = self.pages.get_mut(&(size / PAGE_BYTES))
+            && let Some(Some(page)) = self.pages.get_mut(&(size / PAGE_BYTES))
         {
             page.make_mut()[kept..].fill(0);
         }
@@ -154,19 +160,19 @@ impl Contents {
         self.size = self.size.max(size);
     }
 
-    /// First byte at or after `offset` that has storage, before the end of the file.
+    /// First byte at or after `offset` that has been written, before the end of the file.
     pub fn next_data(&self, offset: u64) -> Option<u64> {
-        let (&page, _) = self.pages.range(offset / PAGE_BYTES..).next()?;
+        let page = self.data_pages(offset / PAGE_BYTES).next()?;
         Some(offset.max(page * PAGE_BYTES)).filter(|&at| at < self.size)
     }
 
-    /// First byte at or after `offset` without storage; the end of the file is one.
+    /// First byte at or after `offset` that has not been written; the end of the file is one.
     pub fn next_hole(&self, offset: u64) -> Option<u64> {
         if offset >= self.size {
             return None;
         }
         let mut page = offset / PAGE_BYTES;
-        for (&present, _) in self.pages.range(page..) {
+        for present in self.data_pages(page) {
             if present != page {
                 break;
             }
@@ -179,13 +185,15 @@ impl Contents {
 /// Equal when they read equal; where the holes are does not count.
 impl PartialEq for Contents {
     fn eq(&self, other: &Contents) -> bool {
-        let zero = |page: &Data| page.iter().all(|&byte| byte == 0);
-        self.size == other.size
-            && self.pages.iter().all(|(index, page)| match other.pages.get(index) {
-                Some(twin) => std::ptr::eq(page.as_ptr(), twin.as_ptr()) || page == twin,
-                None => zero(page),
+        let data = |contents: &Contents, index: u64| contents.pages.get(&index).cloned().flatten();
+        let agree = |one: &Contents, two: &Contents| {
+            one.data_pages(0).all(|index| match (data(one, index), data(two, index)) {
+                (Some(page), Some(twin)) => std::ptr::eq(page.as_ptr(), twin.as_ptr()) || page == twin,
+                (Some(page), None) => page.iter().all(|&byte| byte == 0),
+                (None, _) => true,
             })
-            && other.pages.iter().all(|(index, page)| self.pages.contains_key(index) || zero(page))
+        };
+        self.size == other.size && agree(self, other) && agree(other, self)
     }
 }
 

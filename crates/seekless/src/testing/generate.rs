@@ -1,10 +1,12 @@
 //! Operation sequences: drawn from a seed, or all short ones.
 
-use std::collections::VecDeque;
+use std::collections::BTreeSet;
 
 use super::ops::{Filling, Op, Path, Target};
-use crate::fs::{AllocateMode, FileRange, NodeKind, RenameMode, SeekTo, XattrMode};
+use crate::fs::{AllocateMode, FileKind, FileRange, Fs, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rng::Rng;
+use crate::rt::{Executor, HostProfile};
+use crate::testing::{MemFs, Runner, Tree};
 
 /// Names, sizes and places that a generator draws from. Small, so that operations meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -83,22 +85,111 @@ pub struct Generator {
     space: Space,
     weights: Weights,
     next_tag: u32,
-    /// Paths that were given to something lately, and are likely to be there.
-    recent: VecDeque<Path>,
+    belief: Belief,
+    /// The operations are run on a model, so that the next ones find something.
+    executor: Executor,
+    runner: Runner,
 }
 
-/// Paths that a generator remembers.
-const RECENT_PATHS: usize = 8;
+/// What is there, as far as the model knows.
+#[derive(Default)]
+struct Belief {
+    directories: BTreeSet<Path>,
+    files: BTreeSet<Path>,
+}
+
+impl Belief {
+    /// `path` and everything below it, taken out of `set`.
+    fn take(set: &mut BTreeSet<Path>, path: &Path) -> Vec<Path> {
+        let prefix = [&path.0[..], b"/"].concat();
+        let inside: Vec<Path> =
+            set.iter().filter(|other| *other == path || other.0.starts_with(&prefix)).cloned().collect();
+        set.retain(|path| !inside.contains(path));
+        inside
+    }
+
+    fn moved(&mut self, from: &Path, to: &Path, mode: RenameMode) {
+        for set in [&mut self.directories, &mut self.files] {
+            let (departing, replaced) = (Belief::take(set, from), Belief::take(set, to));
+            set.extend(departing.iter().map(|path| Path([&to.0, &path.0[from.0.len()..]].concat())));
+            if mode == RenameMode::Exchange {
+                set.extend(replaced.iter().map(|path| Path([&from.0, &path.0[to.0.len()..]].concat())));
+            }
+        }
+    }
+
+    /// Takes note of an operation that succeeded.
+    fn learn(&mut self, op: &Op) {
+        match op {
+            Op::Create { path, .. } | Op::Mknod { path, .. } | Op::Symlink { path, .. } | Op::Link { path, .. } => {
+                self.files.insert(path.clone());
+            }
+            Op::Mkdir { path, .. } => {
+                self.directories.insert(path.clone());
+            }
+            Op::Unlink { path } => {
+                self.files.remove(path);
+            }
+            Op::Rmdir { path } => {
+                self.directories.remove(path);
+            }
+            Op::Rename { from, to, mode } if from != to => self.moved(from, to, *mode),
+            _ => {}
+        }
+    }
+}
+
+/// One of `set`, each as likely as the others.
+fn pick_from(rng: &mut Rng, set: &BTreeSet<Path>) -> Option<Path> {
+    let index = rng.below((set.len() as u64).max(1)) as usize;
+    set.iter().nth(index).cloned()
+}
 
 const XATTR_NAMES: [&str; 3] = ["user.a", "user.bb", "trusted.c"];
 const PERMISSIONS: [u16; 8] = [0o644, 0o600, 0o755, 0o777, 0, 0o4755, 0o2755, 0o1777];
 
 impl Generator {
     pub fn new(seed: u64, space: Space, weights: Weights) -> Generator {
-        Generator { rng: Rng::new(seed), space, weights, next_tag: 1, recent: VecDeque::new() }
+        let belief = Belief { directories: BTreeSet::from([space.root.clone()]), files: BTreeSet::new() };
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let runner = Runner::new(executor.rt(), MemFs::new(executor.rt()));
+        let mut generator = Generator { rng: Rng::new(seed), space, weights, next_tag: 1, belief, executor, runner };
+        let root = generator.space.root.clone();
+        generator.run(&Op::Mkdir { path: root, permissions: 0o755 });
+        generator
     }
 
+    /// A generator that knows what is in `tree`.
+    pub fn with_tree(seed: u64, space: Space, weights: Weights, tree: &Tree) -> Generator {
+        let mut generator = Generator::new(seed, space, weights);
+        let model: Fs = generator.runner.client().fs().clone();
+        let built = generator.executor.block_on(tree.build(&model));
+        if matches!(built, Ok(Ok(()))) {
+            for (path, ino) in tree.paths().into_iter().skip(1) {
+                let is_directory = tree.nodes.get(&ino).is_some_and(|node| node.kind == FileKind::Directory);
+                let set = if is_directory { &mut generator.belief.directories } else { &mut generator.belief.files };
+                set.insert(path);
+            }
+        }
+        generator
+    }
+
+    /// Runs `op` on the model and takes note of what it did.
+    fn run(&mut self, op: &Op) {
+        let runner = &mut self.runner;
+        let outcome = self.executor.block_on(async { runner.apply(op).await });
+        if outcome.is_ok_and(|outcome| outcome.error().is_none()) {
+            self.belief.learn(op);
+        }
+    }
+
+    /// A directory that is probably there, or any.
     fn directory(&mut self) -> Path {
+        if self.rng.chance(3, 4)
+            && let Some(path) = pick_from(&mut self.rng, &self.belief.directories)
+        {
+            return path;
+        }
         let mut path = self.space.root.clone();
         for _ in 0..self.space.depth_max {
             // Shallow paths exist more often.
@@ -113,7 +204,11 @@ impl Generator {
 
     /// A name in a directory. Files and directories have names of their own, but once in a while they meet.
     fn name(&mut self, of_directory: bool) -> Path {
-        let directory = self.directory();
+        let mut directory = self.directory();
+        let depth = |path: &Path| path.0.iter().filter(|&&byte| byte == b'/').count() as u32;
+        if of_directory && depth(&directory) > depth(&self.space.root) + self.space.depth_max {
+            directory = self.space.root.clone();
+        }
         let swapped = self.rng.chance(1, 16);
         if self.space.odd_names && self.rng.chance(1, 16) {
             let odd: [&[u8]; 4] = [&[b'x'; 255], b"\xff\xfe", b"a b\tc", &[b'y'; 256]];
@@ -140,18 +235,20 @@ impl Generator {
         Target::Path(self.likely_file())
     }
 
-    /// A file that is likely to be there.
+    /// A file that is probably there, or any.
     fn likely_file(&mut self) -> Path {
-        match self.recent.len() as u64 {
-            count if count > 0 && self.rng.chance(1, 2) => self.recent[self.rng.below(count) as usize].clone(),
-            _ => self.file(),
+        if self.rng.chance(4, 5)
+            && let Some(path) = pick_from(&mut self.rng, &self.belief.files)
+        {
+            return path;
         }
+        self.file()
     }
 
-    fn remember(&mut self, path: Path) -> Path {
-        self.recent.truncate(RECENT_PATHS - 1);
-        self.recent.push_front(path.clone());
-        path
+    /// A directory with a name, that is probably there, or any.
+    fn likely_directory(&mut self) -> Path {
+        let path = self.directory();
+        if path == self.space.root { self.name(true) } else { path }
     }
 
     /// What an attribute operation works on: also directories.
@@ -200,10 +297,7 @@ impl Generator {
 
     fn names_op(&mut self) -> Op {
         match self.rng.below(30) {
-            0..=8 => {
-                let path = self.file();
-                Op::Create { path: self.remember(path), permissions: self.permissions() }
-            }
+            0..=8 => Op::Create { path: self.file(), permissions: self.permissions() },
             9..=12 => Op::Mkdir { path: self.name(true), permissions: self.permissions() | 0o700 },
             13 => {
                 let device = self.rng.below(1 << 20) as u32;
@@ -219,14 +313,11 @@ impl Generator {
             14..=15 => Op::Symlink { path: self.file(), to: self.file() },
             16..=18 => Op::Link { existing: self.target(), path: self.file() },
             19..=22 => Op::Unlink { path: self.likely_file() },
-            23..=24 => Op::Rmdir { path: self.name(true) },
+            23..=24 => Op::Rmdir { path: self.likely_directory() },
             _ => {
                 let directories = self.rng.chance(1, 3);
-                let from = if directories { self.name(true) } else { self.likely_file() };
+                let from = if directories { self.likely_directory() } else { self.likely_file() };
                 let to = self.name(directories);
-                if !directories {
-                    self.remember(to.clone());
-                }
                 let mode = match self.rng.below(6) {
                     0 => RenameMode::NoReplace,
                     1 => RenameMode::Exchange,
@@ -244,12 +335,12 @@ impl Generator {
                 let (offset, bytes) = (self.offset(), self.length());
                 Op::Write { target, offset, filling: self.filling(bytes) }
             }
-            9..=11 => {
+            9..=10 => {
                 let bytes = self.length();
                 Op::Append { target, filling: self.filling(bytes) }
             }
-            12..=13 => {
-                let size = if self.rng.chance(1, 3) { 0 } else { self.offset() };
+            11..=13 => {
+                let size = if self.rng.chance(1, 4) { 0 } else { self.offset() };
                 Op::Truncate { target, size }
             }
             _ => {
@@ -291,7 +382,7 @@ impl Generator {
                 Op::Read { target: self.target(), range }
             }
             6..=8 => Op::Stat { target: self.any_target() },
-            9 => Op::ReadLink { path: self.file() },
+            9 => Op::ReadLink { path: self.likely_file() },
             10..=11 => Op::ReadDir { path: self.directory() },
             12 => Op::Seek { target: self.target(), offset: self.offset(), seek: SeekTo::Data },
             13 => Op::Seek { target: self.target(), offset: self.offset(), seek: SeekTo::Hole },
@@ -345,7 +436,9 @@ impl Iterator for Generator {
             drawn = drawn.saturating_sub(*weight);
             found
         });
-        class.map(|(_, draw)| draw(self))
+        let op = class.map(|(_, draw)| draw(self))?;
+        self.run(&op);
+        Some(op)
     }
 }
 
@@ -469,13 +562,11 @@ fn bounded_steps() -> Vec<Vec<Op>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::rt::{Executor, HostProfile};
-    use crate::testing::{MemFs, Runner};
 
     /// Aim: operations meet often enough to do something, and fail often enough to test errors. Method: run them on the
     /// model and count.
     #[test]
-    fn about_half_of_the_operations_succeed() {
+    fn most_operations_succeed() {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let rt = executor.rt().clone();
         let (mut done, mut failed, mut kinds) = (0, 0, std::collections::BTreeMap::new());
@@ -493,7 +584,7 @@ mod tests {
                 assert_eq!(fs.leaks(), crate::testing::memfs::Leaks::default());
             })
             .expect("the model never waits");
-        assert!(done > 4_000 && failed > 1_000, "{done} done, {failed} failed");
+        assert!(done > 6_000 && failed > 1_000, "{done} done, {failed} failed");
         let idle: Vec<_> = kinds.iter().filter(|(_, done)| **done == 0).collect();
         assert_eq!(idle, [], "each kind of operation succeeds now and then");
     }
@@ -501,8 +592,7 @@ mod tests {
     /// The bounded sequences are all different, and a sample is spread.
     #[test]
     fn bounded_sequences() {
-        let all: std::collections::BTreeSet<String> =
-            bounded(1).map(|ops| crate::testing::ops::to_text(&ops)).collect();
+        let all: BTreeSet<String> = bounded(1).map(|ops| crate::testing::ops::to_text(&ops)).collect();
         assert_eq!(all.len() as u64, bounded(1).total());
         assert!(bounded(2).total() > 10_000);
         let sampled = bounded(2).sample(100, 1).count();

@@ -266,6 +266,48 @@ pub enum Op {
     },
 }
 
+impl Op {
+    /// What the operation may change: names, and the directories that hold them.
+    pub fn touched(&self) -> Vec<Target> {
+        let named = |paths: &[&Path]| -> Vec<Target> {
+            let all = paths.iter().flat_map(|path| [path.parent(), (*path).clone()]);
+            all.map(Target::Path).collect()
+        };
+        match self {
+            Op::Create { path, .. } | Op::Mkdir { path, .. } | Op::Mknod { path, .. } | Op::Symlink { path, .. } => {
+                named(&[path])
+            }
+            Op::Unlink { path } | Op::Rmdir { path } => named(&[path]),
+            Op::Link { existing, path } => {
+                let mut touched = named(&[path]);
+                touched.push(existing.clone());
+                touched
+            }
+            Op::Rename { from, to, .. } => named(&[from, to]),
+            Op::Write { target, .. }
+            | Op::Append { target, .. }
+            | Op::Truncate { target, .. }
+            | Op::Allocate { target, .. }
+            | Op::Chmod { target, .. }
+            | Op::Chown { target, .. }
+            | Op::Touch { target, .. }
+            | Op::SetXattr { target, .. }
+            | Op::RemoveXattr { target, .. }
+            | Op::Fsync { target, .. }
+            | Op::Read { target, .. }
+            | Op::Stat { target }
+            | Op::Seek { target, .. }
+            | Op::GetXattr { target, .. }
+            | Op::ListXattr { target } => vec![target.clone()],
+            Op::ReadLink { path } | Op::ReadDir { path } | Op::Open { path, .. } | Op::FsyncDir { path } => {
+                vec![Target::Path(path.clone())]
+            }
+            Op::Close { slot } => vec![Target::Slot(*slot)],
+            Op::Sync | Op::DropCaches | Op::Idle { .. } => Vec::new(),
+        }
+    }
+}
+
 /// Operations from text: one on a line or after a `;`. Empty lines and lines that start with `//` do not count.
 ///
 /// # Errors

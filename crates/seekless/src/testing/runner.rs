@@ -114,6 +114,13 @@ impl Runner {
         }
     }
 
+    /// All attributes of `target`, if it is there.
+    pub async fn stat(&self, target: &Target) -> Option<Attr> {
+        let used = self.look(target).await.ok()?;
+        let attr = self.client.fs().getattr(used.file.ino, used.file.handle).await;
+        self.done(used, attr).await.ok()
+    }
+
     /// Runs `op`.
     pub async fn apply(&mut self, op: &Op) -> Outcome {
         self.try_apply(op).await.unwrap_or_else(Outcome::Failed)

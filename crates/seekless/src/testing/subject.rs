@@ -4,7 +4,7 @@ use async_trait::async_trait;
 
 use crate::device::Device;
 use crate::fs::{Fs, FsResult};
-use crate::rt::Rt;
+use crate::rt::{Executor, HostProfile, Limits, Rt};
 
 /// A file system under test.
 #[async_trait(?Send)]
@@ -24,4 +24,21 @@ pub trait Subject {
     /// # Errors
     /// When the device fails, or nothing on it can be recognised.
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>>;
+}
+
+/// Runs `program` in virtual time of its own, as far as `limits` go.
+///
+/// # Errors
+/// Why it did not end: what it waits for never comes, it took too long, or it panicked.
+pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T) -> Result<T, String> {
+    let run = std::panic::AssertUnwindSafe(|| {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        executor.block_on_within(limits, program(rt)).map_err(|unfinished| unfinished.to_string())
+    });
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map(String::as_str);
+        let text = text.or(panic.downcast_ref::<&str>().copied()).unwrap_or("without a message");
+        Err(format!("panicked: {text}"))
+    })
 }

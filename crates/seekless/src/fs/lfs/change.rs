@@ -246,7 +246,7 @@ impl<'a> Change<'a> {
             return Ok(new.clone());
         }
         let inode = self.state.inode(ino)?;
-        if inode.xattr.is_some() {
+        if inode.xattr.is_some() || inode.xattr_dirty {
             return Ok(inode.xattr.clone());
         }
         match inode.inode.xattr_pointer() {
@@ -477,7 +477,7 @@ impl<'a> Change<'a> {
         let need = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
         let need_segments = need.div_ceil(state.layout.segment_bytes());
         let kept = match privilege {
-            Privilege::Ordinary => state.options.cleaner_segments,
+            Privilege::Ordinary => state.cleaner_segments,
             _ => 1,
         };
         let (ready, clean) = (state.segments.ready.len() as u64, state.segments.clean.len() as u64);

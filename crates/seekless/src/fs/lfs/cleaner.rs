@@ -66,7 +66,7 @@ impl Lfs {
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
         let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
-        state.options.cleaner_segments + 2 * dirty + 3
+        state.cleaner_segments + 2 * dirty + 3
     }
 
     /// Makes room for an operation that found too few clean segments.
@@ -147,7 +147,7 @@ impl Lfs {
     async fn move_live(self: &Rc<Self>) -> FsResult<()> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
-            let policy = if self.clean_segments() < state.options.cleaner_segments + 3 {
+            let policy = if self.clean_segments() < state.cleaner_segments + 3 {
                 CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
             } else {
                 state.options.cleaner

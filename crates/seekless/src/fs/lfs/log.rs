@@ -151,12 +151,9 @@ impl Lfs {
             if here == slot {
                 let still = matches!(state.inode_slot(ino), Ok(now) if now == slot);
                 match inode {
-                    Some(inode) if inode.ino == ino.0 => {
-                        if still {
-                            state.insert_inode(ino, InodeMem::new(inode, slot));
-                        }
-                    }
-                    _ if still => {
+                    _ if !still => {}
+                    Some(inode) if inode.ino == ino.0 => state.insert_inode(ino, InodeMem::new(inode, slot)),
+                    _ => {
                         let place = format_args!("sector {}", slot.sector());
                         return Err(FsError::corrupt(
                             "inode",
@@ -164,7 +161,6 @@ impl Lfs {
                             format_args!("it is not inode {ino}, or damaged"),
                         ));
                     }
-                    _ => {}
                 }
             } else if let Some(inode) = inode {
                 // The map alone says whether this version is the current one.
@@ -337,9 +333,11 @@ impl Lfs {
 
     /// Sends off what is dirty once there is a segment of it.
     pub(super) fn write_back_if_due(&self) -> FsResult<()> {
-        let state = self.state.borrow();
-        let due = state.dirty_bytes() >= state.layout.segment_bytes().max(1 << 20).min(state.options.dirty_bytes_max);
-        drop(state);
+        let due = {
+            let state = self.state.borrow();
+            let enough = state.layout.segment_bytes().max(1 << 20).min(state.options.dirty_bytes_max);
+            state.dirty_bytes() >= enough
+        };
         if due {
             self.write_back_wanted.notify();
         }
@@ -362,9 +360,10 @@ impl Lfs {
         }
         let lfs = self.this();
         lfs.submit_loading(Scope::Everything).await?;
-        let state = self.state.borrow();
-        let deferred = state.deferred_bytes() > state.options.dirty_bytes_max;
-        drop(state);
+        let deferred = {
+            let state = self.state.borrow();
+            state.deferred_bytes() > state.options.dirty_bytes_max
+        };
         if deferred { lfs.checkpoint(false).await } else { Ok(()) }
     }
 
@@ -498,7 +497,7 @@ pub(super) struct Submitted {
 /// Clean segments that are kept with storage below them.
 fn ready_target(state: &State) -> u64 {
     let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
-    2 * dirty + state.options.cleaner_segments + 4
+    2 * dirty + state.cleaner_segments + 4
 }
 
 impl State {

@@ -4,7 +4,6 @@ use super::assemble::{Scope, assemble};
 use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
-use super::recovery::tuned;
 use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
@@ -53,6 +52,11 @@ impl MkfsOptions {
 /// Smallest reserve, in segments: what the cleaner needs to make progress on a full volume.
 const RESERVE_SEGMENTS_MIN: u64 = 20;
 
+/// Segments that are kept back when `permille` of `segment_count` is asked for.
+pub fn reserve_segments(segment_count: u64, permille: u32) -> u64 {
+    (segment_count * u64::from(permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN)
+}
+
 /// The superblock that `options` give on a device of `sectors`.
 ///
 /// # Errors
@@ -73,7 +77,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
     if options.reserve_permille > 500 {
         return Err(FsError::Invalid("more than half of the volume would be reserve"));
     }
-    let reserve = (segment_count * u64::from(options.reserve_permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN);
+    let reserve = reserve_segments(segment_count, options.reserve_permille);
     let mut label = [0; 64];
     let bytes = options.label.as_bytes();
     if bytes.len() >= label.len() || bytes.contains(&0) {
@@ -154,11 +158,10 @@ type Partials = Vec<(Sector, Data, u64)>;
 
 /// The log of an empty volume: a root directory and the tables.
 fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<(Partials, (u64, [u8; BLOCK_BYTES]))> {
-    let mount_options = tuned(&layout, Options::default());
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
     let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
-    let mut state = State::new(layout, mount_options, segments, log, false);
+    let mut state = State::new(layout, Options::default(), segments, log);
     state.now = rt.wall();
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
         state.inodes.insert(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));

@@ -43,7 +43,7 @@ use std::rc::{Rc, Weak};
 
 pub use dump::{Dump, dump};
 pub use fsck::{Fsck, FsckOptions, fsck};
-pub use mkfs::{MkfsOptions, mkfs};
+pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
 pub use recovery::{VolumeInfo, info};
 
 use crate::device::Device;
@@ -80,8 +80,6 @@ pub struct Options {
     pub indirect_in_log: bool,
     /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
     pub cache_data: bool,
-    /// Clean segments that only the cleaner may use. Set at mount from the size of the volume.
-    cleaner_segments: u64,
 }
 
 impl Default for Options {
@@ -96,7 +94,6 @@ impl Default for Options {
             discard: true,
             indirect_in_log: false,
             cache_data: true,
-            cleaner_segments: 0,
         }
     }
 }

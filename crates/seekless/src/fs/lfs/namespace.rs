@@ -62,7 +62,6 @@ pub(super) fn make(state: &mut State, parent: Ino, name: &[u8], file: &NewFile<'
 
 pub(super) fn link(state: &mut State, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
-    change.directory_in_use(parent)?;
     let inode = *change.inode(ino)?;
     let kind = kind_of(&inode)?;
     if kind == FileKind::Directory {
@@ -72,6 +71,7 @@ pub(super) fn link(state: &mut State, ino: Ino, parent: Ino, name: &[u8]) -> Ste
         // Its last name is gone; it must not come back from the orphans.
         return fail(FsError::NotFound);
     }
+    change.directory_in_use(parent)?;
     if change.find(parent, name)?.is_some() {
         return fail(FsError::Exists);
     }
@@ -112,15 +112,18 @@ pub(super) fn rmdir(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<
 pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(from.parent)?;
-    change.directory_in_use(to.parent)?;
     let Some(source) = change.find(from.parent, from.name)? else { return fail(FsError::NotFound) };
+    change.directory_in_use(to.parent)?;
     let target = change.find(to.parent, to.name)?;
+    match (mode, &target) {
+        (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
+        (RenameMode::Exchange, None) => return fail(FsError::NotFound),
+        _ => {}
+    }
     if source.kind == FileKind::Directory {
         change.check_no_loop(source.ino, to.parent)?;
     }
     let replaced = match (mode, target) {
-        (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
-        (RenameMode::Exchange, None) => return fail(FsError::NotFound),
         (RenameMode::Exchange, Some(target)) => {
             if target.kind == FileKind::Directory {
                 change.check_no_loop(target.ino, from.parent)?;

@@ -150,7 +150,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     if log.offset > layout.segment_sectors() || !log.offset.is_multiple_of(layout.align_sectors()) {
         return Err(bad("the log is said to go on between blocks"));
     }
-    let mut state = State::new(layout, tuned(&layout, options), Segments::new(&layout), log, options.read_only);
+    let mut state = State::new(layout, options, Segments::new(&layout), log);
     state.checkpoint_serial = checkpoint.serial;
     state.ino_cursor = checkpoint.ino_cursor.clamp(FIRST_FREE_INO, layout.ino_end());
     state.inode_count = checkpoint.inode_count;
@@ -164,19 +164,6 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
         state.inodes.insert(ino, InodeMem::new(inode, InodeSlot::NONE));
     }
     Ok(state)
-}
-
-/// `options` with what depends on the size of the volume filled in.
-pub(super) fn tuned(layout: &Layout, options: Options) -> Options {
-    let reserve = u64::from(layout.superblock.reserve_segments);
-    let segment_bytes = layout.segment_bytes();
-    // Of the reserve a third is for the cleaner and a quarter for what is dirty, so that both always fit.
-    let dirty_segments = (reserve / 8).max(1);
-    Options {
-        dirty_bytes_max: options.dirty_bytes_max.min(dirty_segments * segment_bytes),
-        cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / segment_bytes + 3),
-        ..options
-    }
 }
 
 impl Lfs {

@@ -237,6 +237,8 @@ pub(super) struct State {
     /// Bytes of blocks unmapped since they were last counted as freed in the log.
     pub freed_pending_bytes: u64,
     pub xattr_growth_bytes: u64,
+    /// Clean segments that only the cleaner may use.
+    pub cleaner_segments: u64,
     /// Serial number of the newest checkpoint that is durable.
     pub checkpoint_serial: u64,
     pub in_flight: Vec<InFlight>,
@@ -261,8 +263,12 @@ pub(super) struct State {
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
 impl State {
-    #[allow(clippy::too_many_arguments)]
-    pub(super) fn new(layout: Layout, options: Options, segments: Segments, log: LogEnd, read_only: bool) -> State {
+    pub(super) fn new(layout: Layout, options: Options, segments: Segments, log: LogEnd) -> State {
+        // Of the reserve a third is for the cleaner and at most a quarter for what is dirty and on its way, so that
+        // both always fit.
+        let reserve = u64::from(layout.superblock.reserve_segments);
+        let dirty_most = (reserve / 8).max(1) * layout.segment_bytes();
+        let options = Options { dirty_bytes_max: options.dirty_bytes_max.min(dirty_most), ..options };
         State {
             layout,
             now: WallTime::default(),
@@ -281,6 +287,7 @@ impl State {
             unwritten_bytes: 0,
             freed_pending_bytes: 0,
             xattr_growth_bytes: 0,
+            cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / layout.segment_bytes() + 3),
             checkpoint_serial: 0,
             in_flight: Vec::new(),
             in_flight_bytes: 0,
@@ -288,7 +295,7 @@ impl State {
             durable_sequence: log.sequence,
             log_bytes_since_checkpoint: 0,
             stopped: None,
-            read_only,
+            read_only: options.read_only,
             counters: Counters::default(),
             leaf_depth: FixedMap::default(),
             read_ahead: FixedMap::default(),

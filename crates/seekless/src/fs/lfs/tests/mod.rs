@@ -1,6 +1,8 @@
 //! Aim: LFS does what its interface says, and finds it again. Method: small programs over a device in memory,
 //! each followed by a remount and a full check.
 
+mod model;
+
 use std::rc::Rc;
 
 use super::*;

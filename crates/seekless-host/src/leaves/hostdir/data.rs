@@ -1,0 +1,367 @@
+//! File data: reading, writing, truncating, allocating, syncing.
+//!
+//! Where a call is made:
+//! 1. A read is first tried with `RWF_NOWAIT`, which copies what the page cache has and never waits. The rest goes
+//!    through the reactor.
+//! 2. So is a write, on hosts that can do it (xfs, btrfs; not ext4).
+//! 3. A small write that nobody can try is made here and now: it is a copy into the page cache, 3 us for 4 KiB,
+//!    where handing it over takes 17 to 40. But the host makes a writer wait when too much is dirty or the block has
+//!    to be read first. When one has taken long, those of the next second are handed over.
+//! 4. Everything else goes through the reactor: large writes, syncs, allocation.
+
+use std::cell::Cell;
+use std::io::{IoSlice, IoSliceMut};
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, Statx, StatxFlags};
+use rustix::io::{Errno, ReadWriteFlags};
+use seekless::device::{Buf, Counter, Data};
+use seekless::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, Handle, OpenFlags, SeekTo, WriteMode};
+use seekless::units::{Ino, Nanos};
+
+use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
+use crate::reactor::File;
+
+/// A file or directory that somebody has open.
+pub(super) struct OpenFile {
+    pub(super) ino: Ino,
+    kind: FileKind,
+    pub(super) file: File,
+    direct: Option<Direct>,
+}
+
+/// The same file opened a second time with `O_DIRECT`, for requests that are aligned; the others go through the
+/// page cache, since nobody above asks for alignment.
+pub(super) struct Direct {
+    file: File,
+    /// Of offset and length.
+    offset_align: u64,
+    memory_align: usize,
+}
+
+impl OpenFile {
+    pub(super) fn new(ino: Ino, kind: FileKind, file: OwnedFd, direct: Option<Direct>) -> OpenFile {
+        OpenFile { ino, kind, file: Arc::new(file), direct }
+    }
+
+    /// The file for a request of `bytes` at `offset`, in memory at `address`.
+    fn for_request(&self, offset: u64, bytes: usize, address: *const u8) -> &File {
+        let aligned = |direct: &&Direct| {
+            offset.is_multiple_of(direct.offset_align)
+                && (bytes as u64).is_multiple_of(direct.offset_align)
+                && (address as usize).is_multiple_of(direct.memory_align)
+        };
+        self.direct.as_ref().filter(aligned).map_or(&self.file, |direct| &direct.file)
+    }
+}
+
+/// How to open a file for `flags`. Not with `O_APPEND`: where to write is always said, and the kernel writes pages
+/// back through whichever file it finds.
+pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
+    match (flags.read, flags.write) {
+        (true, true) => OFlags::RDWR,
+        (false, true) => OFlags::WRONLY,
+        (_, false) => OFlags::RDONLY,
+    }
+}
+
+/// Largest write that is made here and now. At this size it costs a quarter less than handing it over, and holds up
+/// others for some 15 us.
+const HERE_BYTES_MAX: usize = 64 << 10;
+
+/// A write that takes longer has waited for something. A copy of 64 KiB takes a hundredth of it.
+const LONG: Nanos = Nanos::from_millis(1);
+
+/// How long writes are handed over after one has waited. The host makes writers wait for at most 200 ms at a time
+/// (`MAX_PAUSE` of `mm/page-writeback.c`), so that this bounds what others lose to a fifth.
+const CAUTION: Nanos = Nanos::from_secs(1);
+
+/// What has been learnt about the host's speed.
+#[derive(Default)]
+pub(super) struct Pace {
+    no_nowait_reads: Cell<bool>,
+    no_nowait_writes: Cell<bool>,
+    hand_over_until: Cell<Nanos>,
+    reads_here: Cell<u64>,
+    reads_handed_over: Cell<u64>,
+    writes_here: Cell<u64>,
+    writes_handed_over: Cell<u64>,
+    writes_waited: Cell<u64>,
+}
+
+fn add_one(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+impl Pace {
+    pub(super) fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("reads_here", self.reads_here.get()),
+            ("reads_handed_over", self.reads_handed_over.get()),
+            ("writes_here", self.writes_here.get()),
+            ("writes_handed_over", self.writes_handed_over.get()),
+            ("writes_waited", self.writes_waited.get()),
+        ]
+    }
+}
+
+/// What an answer to `RWF_NOWAIT` means.
+enum NoWait {
+    Done(usize),
+    WouldWait,
+    NotOffered,
+    Failed(Errno),
+}
+
+impl NoWait {
+    fn of(result: Result<usize, Errno>) -> NoWait {
+        match result {
+            Ok(bytes) => NoWait::Done(bytes),
+            Err(Errno::AGAIN | Errno::INTR) => NoWait::WouldWait,
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => NoWait::NotOffered,
+            Err(errno) => NoWait::Failed(errno),
+        }
+    }
+}
+
+/// Checks that `bytes` at `offset` are within what a file can have.
+fn check_range(offset: u64, bytes: u64) -> FsResult<()> {
+    let end = offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok());
+    end.map(drop).ok_or(FsError::FileTooLarge)
+}
+
+/// Only regular files have data.
+fn check_regular(kind: FileKind) -> FsResult<()> {
+    match kind {
+        FileKind::Regular => Ok(()),
+        FileKind::Directory => Err(FsError::IsDirectory),
+        _ => Err(FsError::Invalid("not a regular file")),
+    }
+}
+
+impl HostDir {
+    /// The second file of a file that is opened with `flags`, where the host can do direct I/O on it.
+    pub(super) fn direct(&self, stat: &Statx, flags: OpenFlags, ino: Ino) -> FsResult<Option<Direct>> {
+        if !flags.direct || sys::kind(stat)? != FileKind::Regular {
+            return Ok(None);
+        }
+        let place = self.inodes.file(ino)?;
+        let asked = rustix::fs::statx(&*place, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN).map_err(sys::error)?;
+        if asked.stx_dio_offset_align == 0 || asked.stx_dio_mem_align == 0 {
+            return Ok(None);
+        }
+        // What the host refuses now goes through its page cache, which changes no result.
+        let opened = self.inodes.with_room(|| self.inodes.top().reopen(&place, open_flags(flags) | OFlags::DIRECT));
+        let (offset_align, memory_align) = (u64::from(asked.stx_dio_offset_align), asked.stx_dio_mem_align as usize);
+        Ok(opened.ok().map(|file| Direct { file: Arc::new(file), offset_align, memory_align }))
+    }
+
+    /// The file of `handle`, or one that is opened with `flags` for this operation.
+    fn data_file(&self, ino: Ino, handle: Option<Handle>, flags: OFlags) -> FsResult<Rc<OpenFile>> {
+        if let Some(handle) = handle {
+            let opened = self.opened(ino, handle)?;
+            check_regular(opened.kind)?;
+            return Ok(opened);
+        }
+        let place = self.inodes.file(ino)?;
+        check_regular(self.kind_of(&place)?)?;
+        let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, flags)).map_err(sys::error)?;
+        Ok(Rc::new(OpenFile::new(ino, FileKind::Regular, file, None)))
+    }
+
+    pub(super) async fn read_data(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        offset: u64,
+        bytes: u32,
+    ) -> FsResult<Vec<Data>> {
+        let opened = self.data_file(ino, handle, OFlags::RDONLY)?;
+        let wanted = (bytes as usize).min(usize::try_from(i64::MAX as u64 - offset.min(i64::MAX as u64)).unwrap_or(0));
+        let mut buf = Buf::dirty(wanted);
+        let mut done = 0;
+        let mut here = true;
+        while done < wanted {
+            let at = offset + done as u64;
+            let file = opened.for_request(at, wanted - done, buf[done..].as_ptr());
+            if !self.pace.no_nowait_reads.get() {
+                let mut rest = [IoSliceMut::new(&mut buf[done..])];
+                match NoWait::of(rustix::io::preadv2(&**file, &mut rest, at, ReadWriteFlags::NOWAIT)) {
+                    NoWait::Done(0) => break,
+                    NoWait::Done(more) => {
+                        done += more;
+                        continue;
+                    }
+                    NoWait::WouldWait => {}
+                    NoWait::NotOffered => self.pace.no_nowait_reads.set(true),
+                    NoWait::Failed(errno) => return Err(io_error(errno)),
+                }
+            }
+            here = false;
+            let (read, back) = self.reactor.read_at(file, at, buf, done).await;
+            buf = back;
+            match read.map_err(io_error)? {
+                0 => break,
+                more => done += more,
+            }
+        }
+        add_one(if here { &self.pace.reads_here } else { &self.pace.reads_handed_over });
+        buf.truncate(done);
+        Ok(if done == 0 { Vec::new() } else { vec![buf.freeze()] })
+    }
+
+    pub(super) async fn write_data(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        offset: u64,
+        data: Data,
+        mode: WriteMode,
+    ) -> FsResult<()> {
+        let opened = self.data_file(ino, handle, OFlags::WRONLY)?;
+        check_range(offset, data.len() as u64)?;
+        if mode.kill_privileges {
+            self.kill_privileges(&opened.file)?;
+        }
+        let mut done = 0;
+        let mut here = true;
+        while done < data.len() {
+            let at = offset + done as u64;
+            let rest = data.slice(done..data.len());
+            let file = opened.for_request(at, rest.len(), rest.as_ptr());
+            if !self.pace.no_nowait_writes.get() {
+                match NoWait::of(rustix::io::pwritev2(&**file, &[IoSlice::new(&rest)], at, ReadWriteFlags::NOWAIT)) {
+                    NoWait::Done(more) if more > 0 => {
+                        done += more;
+                        continue;
+                    }
+                    NoWait::Done(_) | NoWait::WouldWait => {}
+                    NoWait::NotOffered => self.pace.no_nowait_writes.set(true),
+                    NoWait::Failed(errno) => return Err(io_error(errno)),
+                }
+            }
+            let may_wait = rest.len() > HERE_BYTES_MAX || self.rt.now() < self.pace.hand_over_until.get();
+            let written = match may_wait || !Arc::ptr_eq(file, &opened.file) {
+                true => {
+                    here = false;
+                    self.reactor.write_at(file, at, rest, false).await
+                }
+                false => self.write_here(file, at, &rest),
+            };
+            match written.map_err(io_error)? {
+                0 => return Err(FsError::Host(Errno::IO.raw_os_error())), // No progress, no reason.
+                more => done += more,
+            }
+        }
+        add_one(if here { &self.pace.writes_here } else { &self.pace.writes_handed_over });
+        Ok(())
+    }
+
+    /// Writes on this thread, and remembers it if that took long.
+    fn write_here(&self, file: &File, at: u64, data: &Data) -> Result<usize, Errno> {
+        let start = self.rt.now();
+        let written = loop {
+            match rustix::io::pwrite(&**file, data, at) {
+                Err(Errno::INTR) => {}
+                result => break result,
+            }
+        };
+        let end = self.rt.now();
+        if end.saturating_sub(start) > LONG {
+            add_one(&self.pace.writes_waited);
+            self.pace.hand_over_until.set(end + CAUTION);
+        }
+        written
+    }
+
+    /// Truncates or extends the file to `size`; `before` is what it was.
+    pub(super) async fn set_size(&self, ino: Ino, handle: Option<Handle>, size: u64, before: &Statx) -> FsResult<()> {
+        check_range(size, 0)?;
+        check_regular(sys::kind(before)?)?;
+        // A handle that cannot write, as the kernel gives for truncate(2) on some paths, is no reason to fail.
+        let opened = self.data_file(ino, handle, OFlags::WRONLY)?;
+        let file = match rustix::fs::fcntl_getfl(&*opened.file) {
+            Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
+                self.data_file(ino, None, OFlags::WRONLY)?.file.clone()
+            }
+            _ => opened.file.clone(),
+        };
+        let freed = before.stx_size.saturating_sub(size).min(before.stx_blocks.saturating_mul(512));
+        let truncated = match freed >= SLOW_TO_FREE_BYTES {
+            true => self.reactor.blocking(move || rustix::fs::ftruncate(&*file, size)).await,
+            false => rustix::fs::ftruncate(&*file, size),
+        };
+        truncated.map_err(io_error)
+    }
+
+    pub(super) async fn allocate(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        range: FileRange,
+        mode: AllocateMode,
+    ) -> FsResult<()> {
+        let opened = self.data_file(ino, handle, OFlags::WRONLY)?;
+        if range.bytes == 0 {
+            return Err(FsError::Invalid("an empty range"));
+        }
+        check_range(range.offset, range.bytes)?;
+        let keep = |keep_size| if keep_size { FallocateFlags::KEEP_SIZE } else { FallocateFlags::empty() };
+        let flags = match mode {
+            AllocateMode::Allocate { keep_size } => keep(keep_size),
+            AllocateMode::PunchHole => FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE,
+            AllocateMode::Zero { keep_size } => FallocateFlags::ZERO_RANGE | keep(keep_size),
+        };
+        self.reactor.fallocate(&opened.file, flags, range.offset, range.bytes).await.map_err(io_error)
+    }
+
+    pub(super) fn seek(&self, ino: Ino, handle: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        let opened = self.data_file(ino, handle, OFlags::RDONLY)?;
+        if i64::try_from(offset).is_err() {
+            return Err(FsError::NoSuchOffset);
+        }
+        let to = match seek {
+            SeekTo::Data => SeekFrom::Data(offset),
+            SeekTo::Hole => SeekFrom::Hole(offset),
+        };
+        // Moving the file's position harms nobody: all reading and writing here says where.
+        rustix::fs::seek(&*opened.file, to).map_err(|errno| match errno {
+            Errno::NXIO => FsError::NoSuchOffset,
+            errno => io_error(errno),
+        })
+    }
+
+    pub(super) async fn sync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
+        let file = match handle {
+            Some(handle) => self.opened(ino, handle)?.file.clone(),
+            None => {
+                let place = self.inodes.file(ino)?;
+                let flags = match self.kind_of(&place)? {
+                    FileKind::Regular => OFlags::RDONLY,
+                    FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+                    // There is nothing in them, and their names are synced with their directory.
+                    _ => return Ok(()),
+                };
+                let open = |flags| self.inodes.with_room(|| self.inodes.top().reopen(&place, flags));
+                let opened = match open(flags) {
+                    // A file that this user may write and not read.
+                    Err(Errno::ACCESS) => open(OFlags::WRONLY),
+                    result => result,
+                };
+                Arc::new(opened.map_err(sys::error)?)
+            }
+        };
+        // After an error the host has forgotten what it could not write; trying again would hide that.
+        self.reactor.sync(&file, !data_only).await.map_err(io_error)
+    }
+}
+
+/// As [`sys::error`], for calls on a file that is open: a file opened the wrong way is a bad handle.
+fn io_error(errno: Errno) -> FsError {
+    match errno {
+        Errno::BADF => FsError::BadHandle,
+        errno => sys::error(errno),
+    }
+}

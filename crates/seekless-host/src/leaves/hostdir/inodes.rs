@@ -1,0 +1,557 @@
+//! The inodes in use: numbers, lookup counts, and a bounded number of open files to reach them by.
+//!
+//! A host inode is known by its device and inode number. While it is in use, a file is open on it (`O_PATH`, which
+//! grants nothing and only holds the inode), so that its number cannot pass to another file and whatever happens to
+//! its names does not matter. The files that have not been used for longest are closed when there are too many:
+//! the inode is then found again by file handle or, where the process may not use those, by the name under which it
+//! was last seen. Either way it is compared with what it should be, and is `Stale` if it is another.
+//!
+//! An inode without a name stays open: it would be gone. What somebody else on the host deletes while its file is
+//! closed is gone for us, too.
+//!
+//! Numbers are the host's own, so that they are the same after every mount. The root is [`Ino::ROOT`]; where the
+//! host itself has an inode 1, the two swap. Inodes of further devices (submounts, btrfs subvolumes) carry the
+//! device's place in the upper bits, and where that does not fit, a number that nobody else has.
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+use lru::LruCache;
+use rustc_hash::FxBuildHasher;
+use rustix::fs::{OFlags, Statx};
+use rustix::io::Errno;
+use seekless::device::Counter;
+use seekless::fs::{Entry, FsError, FsResult};
+use seekless::units::{FixedMap, Ino};
+
+use super::open::Top;
+use super::sys::{self, FileHandle, Key};
+use crate::reactor::File;
+
+pub(super) struct Inodes {
+    top: Top,
+    open_max: usize,
+    table: RefCell<Table>,
+    counts: Counts,
+}
+
+#[derive(Default)]
+struct Counts {
+    closed: Cell<u64>,
+    opened_again: Cell<u64>,
+    lost: Cell<u64>,
+}
+
+fn add_one(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+struct Table {
+    nodes: FixedMap<Ino, Node>,
+    by_key: FixedMap<Key, Ino>,
+    /// Devices seen, in the order in which they were; the root's is the first.
+    devices: Vec<u64>,
+    /// Files of the nodes that are [`Reach::Open`], least recently used first.
+    open: LruCache<Ino, File, FxBuildHasher>,
+    /// Nodes that are [`Reach::Handle`] or [`Reach::Name`].
+    closed_count: usize,
+    spare_numbers: u64,
+}
+
+struct Node {
+    key: Key,
+    generation: u64,
+    lookups: u64,
+    reach: Reach,
+    /// Where it was last seen; kept only where file handles cannot be used.
+    name: Option<Name>,
+    /// Closed nodes that are found by a name in this directory.
+    dependents: u64,
+}
+
+/// How a node's inode is reached.
+enum Reach {
+    /// By the file in [`Table::open`].
+    Open,
+    /// By this file, which cannot be closed.
+    Pinned(File),
+    Handle(FileHandle),
+    /// By [`Node::name`].
+    Name,
+    /// The host has given its number to another inode, or nobody knows where it is.
+    Gone,
+}
+
+#[derive(Clone, PartialEq, Eq)]
+struct Name {
+    directory: Ino,
+    name: Box<[u8]>,
+}
+
+/// Numbers from here on are given to inodes whose own number does not fit.
+const SPARE_NUMBERS: u64 = 1 << 63;
+
+/// Bits of a number below the device's place in [`Table::devices`].
+const DEVICE_SHIFT: u32 = 48;
+
+impl Inodes {
+    pub(super) fn new(top: Top, open_max: usize) -> Inodes {
+        let table = Table {
+            nodes: FixedMap::default(),
+            by_key: FixedMap::default(),
+            devices: vec![top.key.device],
+            open: LruCache::unbounded_with_hasher(FxBuildHasher),
+            closed_count: 0,
+            spare_numbers: SPARE_NUMBERS,
+        };
+        Inodes { top, open_max, table: RefCell::new(table), counts: Counts::default() }
+    }
+
+    pub(super) fn top(&self) -> &Top {
+        &self.top
+    }
+
+    fn by_handle(&self) -> bool {
+        self.top.handle_mount.is_some()
+    }
+
+    /// Number of devices that have been seen.
+    pub(super) fn device_count(&self) -> usize {
+        self.table.borrow().devices.len()
+    }
+
+    pub(super) fn counters(&self) -> Vec<Counter> {
+        let table = self.table.borrow();
+        vec![
+            ("inodes_in_use", table.nodes.len() as u64),
+            ("inodes_open", table.open.len() as u64),
+            ("inodes_closed", self.counts.closed.get()),
+            ("inodes_opened_again", self.counts.opened_again.get()),
+            ("inodes_lost", self.counts.lost.get()),
+        ]
+    }
+
+    /// A file that is open on `ino` as a place.
+    ///
+    /// # Errors
+    /// `Stale` when it is not in use, or cannot be found any more.
+    pub(super) fn file(&self, ino: Ino) -> FsResult<File> {
+        if ino == Ino::ROOT {
+            return Ok(self.top.root.clone());
+        }
+        {
+            let mut table = self.table.borrow_mut();
+            if let Some(file) = table.open.get(&ino) {
+                return Ok(file.clone());
+            }
+            if let Reach::Pinned(file) = &table.nodes.get(&ino).ok_or(FsError::Stale)?.reach {
+                return Ok(file.clone());
+            }
+        }
+        self.open_again(ino)
+    }
+
+    /// Opens a closed node, and first, from the top, the closed directories on the way to it.
+    fn open_again(&self, ino: Ino) -> FsResult<File> {
+        let (mut directory, way) = self.way_to(&self.table.borrow(), ino)?;
+        for ino in way {
+            directory = Some(self.open_one_again(ino, directory)?);
+        }
+        directory.ok_or(FsError::Stale)
+    }
+
+    /// The closed nodes on the way to `ino`, from the top, itself included, and the open directory in which the
+    /// first of them is found; none for what is not found by name.
+    fn way_to(&self, table: &Table, ino: Ino) -> FsResult<(Option<File>, Vec<Ino>)> {
+        let mut way = vec![ino];
+        let mut next = ino;
+        let directory = loop {
+            let node = table.nodes.get(&next).ok_or(FsError::Stale)?;
+            let (Reach::Name, Some(name)) = (&node.reach, &node.name) else { break None };
+            if let Some(file) = self.open_file(table, name.directory) {
+                break Some(file.clone());
+            }
+            next = name.directory;
+            if way.contains(&next) {
+                return Err(FsError::Stale); // Somebody turned the tree inside out behind our back.
+            }
+            way.push(next);
+        };
+        way.reverse();
+        Ok((directory, way))
+    }
+
+    /// The file of `ino`, if it is open.
+    fn open_file<'a>(&'a self, table: &'a Table, ino: Ino) -> Option<&'a File> {
+        if ino == Ino::ROOT {
+            return Some(&self.top.root);
+        }
+        match (table.open.peek(&ino), table.nodes.get(&ino).map(|node| &node.reach)) {
+            (Some(file), _) | (None, Some(Reach::Pinned(file))) => Some(file),
+            _ => None,
+        }
+    }
+
+    fn open_one_again(&self, ino: Ino, directory: Option<File>) -> FsResult<File> {
+        enum Way {
+            Handle(FileHandle),
+            Name(File, Box<[u8]>),
+        }
+        // A copy, since making room for one more file changes the table.
+        let way = {
+            let table = self.table.borrow();
+            let node = table.nodes.get(&ino).ok_or(FsError::Stale)?;
+            match (&node.reach, &node.name, directory) {
+                (Reach::Handle(handle), ..) => Some(Way::Handle(handle.clone())),
+                (Reach::Name, Some(name), Some(directory)) => Some(Way::Name(directory, name.name.clone())),
+                _ => None,
+            }
+        };
+        let opened = match &way {
+            Some(Way::Handle(handle)) => {
+                self.with_room(|| sys::open_by_handle(&self.top.mount, handle, OFlags::PATH | OFlags::NOFOLLOW))
+            }
+            Some(Way::Name(directory, name)) => self.with_room(|| self.top.open_place(directory, name)),
+            None => Err(Errno::STALE),
+        };
+        let found = opened.and_then(|file| Ok((sys::stat(&file)?, file)));
+        let mut table = self.table.borrow_mut();
+        match found {
+            Ok((stat, file)) if table.is_same(ino, &stat) => {
+                add_one(&self.counts.opened_again);
+                let file: File = Arc::new(file);
+                table.set_open(ino, file.clone());
+                self.close_some(&mut table, self.open_max);
+                Ok(file)
+            }
+            // Another inode is there now, or none.
+            Ok(_) | Err(Errno::STALE | Errno::NOENT | Errno::NOTDIR) => {
+                add_one(&self.counts.lost);
+                table.lose(ino);
+                Err(FsError::Stale)
+            }
+            Err(errno) => Err(sys::error(errno)),
+        }
+    }
+
+    /// Runs `call`, which opens a file. When the process has too many open, inodes are closed and it is tried once
+    /// more.
+    pub(super) fn with_room<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
+        match call() {
+            Err(Errno::MFILE | Errno::NFILE) => {
+                {
+                    let mut table = self.table.borrow_mut();
+                    let half = table.open.len() / 2;
+                    self.close_some(&mut table, half);
+                }
+                call()
+            }
+            result => result,
+        }
+    }
+
+    /// Closes the files that have not been used for longest, down to `open_max`.
+    fn close_some(&self, table: &mut Table, open_max: usize) {
+        /// Files looked at that turn out to be needed, in one call; only bounds its time.
+        const IN_VAIN_MAX: usize = 8;
+        let mut in_vain = 0;
+        while table.open.len() > open_max && in_vain < IN_VAIN_MAX {
+            let Some((ino, file)) = table.open.pop_lru() else { return };
+            match self.way_back(table, ino, &file) {
+                Some(way_back) => {
+                    add_one(&self.counts.closed);
+                    table.set_closed(ino, way_back);
+                }
+                None => {
+                    in_vain += 1;
+                    if let Some(node) = table.nodes.get_mut(&ino) {
+                        node.reach = Reach::Pinned(file);
+                    }
+                }
+            }
+        }
+    }
+
+    /// How `ino` can be found again once `file` is closed; `None` when it cannot.
+    fn way_back(&self, table: &Table, ino: Ino, file: &File) -> Option<Reach> {
+        let node = table.nodes.get(&ino)?;
+        if sys::stat(file).ok()?.stx_nlink == 0 {
+            return None;
+        }
+        if let Some(mount) = self.top.handle_mount {
+            let (handle, found_on) = sys::name_to_handle(file).ok()?;
+            return (found_on == mount).then_some(Reach::Handle(handle));
+        }
+        let name = node.name.as_ref()?;
+        let directory = match self.open_file(table, name.directory) {
+            Some(directory) => directory.clone(),
+            None => self.open_for_now(table, name.directory)?,
+        };
+        let found = sys::stat_at(&*directory, &name.name).ok()?;
+        (Key::of(&found) == node.key).then_some(Reach::Name)
+    }
+
+    /// Opens a closed directory for a look at it.
+    fn open_for_now(&self, table: &Table, ino: Ino) -> Option<File> {
+        let (directory, way) = self.way_to(table, ino).ok()?;
+        let mut directory = directory?;
+        for ino in way {
+            let name = table.nodes.get(&ino)?.name.as_ref()?;
+            directory = Arc::new(self.top.open_place(&directory, &name.name).ok()?);
+            if !table.is_same(ino, &sys::stat(&*directory).ok()?) {
+                return None;
+            }
+        }
+        Some(directory)
+    }
+
+    /// Takes an inode into use that was found as `name`, and counts one lookup.
+    pub(super) fn enter(&self, file: OwnedFd, stat: &Statx, name: Option<(Ino, &[u8])>) -> FsResult<Entry> {
+        let key = Key::of(stat);
+        if key == self.top.key {
+            return Ok(Entry { attr: sys::attr(Ino::ROOT, stat)?, generation: sys::generation(stat) });
+        }
+        let mut table = self.table.borrow_mut();
+        let known = table.by_key.get(&key).copied();
+        let ino = match known {
+            Some(ino) if table.is_same(ino, stat) => ino,
+            Some(ino) => {
+                // The host has used the number for a new inode while the old one was closed here.
+                add_one(&self.counts.lost);
+                table.lose(ino);
+                table.add(key, sys::generation(stat), self.top.key)
+            }
+            None => table.add(key, sys::generation(stat), self.top.key),
+        };
+        let entry = Entry { attr: sys::attr(ino, stat)?, generation: sys::generation(stat) };
+        let by_handle = self.by_handle();
+        let node = table.nodes.get_mut(&ino).ok_or(FsError::Stale)?;
+        node.lookups += 1;
+        match node.reach {
+            Reach::Open => {
+                table.open.promote(&ino);
+            }
+            // Pinned for want of a name, it may have one now.
+            Reach::Pinned(_) if !by_handle && name.is_some() => table.set_open(ino, Arc::new(file)),
+            Reach::Pinned(_) => {}
+            Reach::Handle(_) | Reach::Name | Reach::Gone => table.set_open(ino, Arc::new(file)),
+        }
+        if let Some((directory, name)) = name.filter(|_| !by_handle) {
+            table.set_name(ino, directory, name);
+        }
+        self.close_some(&mut table, self.open_max);
+        Ok(entry)
+    }
+
+    /// The number that an inode has, or would have.
+    pub(super) fn number(&self, key: Key) -> Ino {
+        if key == self.top.key {
+            return Ino::ROOT;
+        }
+        let mut table = self.table.borrow_mut();
+        match table.by_key.get(&key) {
+            Some(&ino) => ino,
+            None => table.own_number(key, self.top.key).unwrap_or(Ino(key.ino)),
+        }
+    }
+
+    /// The device of `ino`.
+    pub(super) fn device(&self, ino: Ino) -> u64 {
+        match self.table.borrow().nodes.get(&ino) {
+            Some(node) if ino != Ino::ROOT => node.key.device,
+            _ => self.top.key.device,
+        }
+    }
+
+    /// Takes back `lookups` lookups. Returns the file of an inode that is not in use any more.
+    pub(super) fn forget(&self, ino: Ino, lookups: u64) -> Option<File> {
+        let mut table = self.table.borrow_mut();
+        let node = table.nodes.get_mut(&ino)?;
+        node.lookups = node.lookups.saturating_sub(lookups);
+        table.remove_unused(ino)
+    }
+
+    /// Sees to it that what is called `name` stays in use when it loses that name.
+    pub(super) fn hold(&self, directory: Ino, name: &[u8]) {
+        if self.table.borrow().closed_count == 0 {
+            return;
+        }
+        if let Some(ino) = self.find(directory, name) {
+            // If it cannot be opened, it is not there to be lost either.
+            let _ = self.file(ino);
+        }
+    }
+
+    /// The inode in use that is called `name`.
+    fn find(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
+        let directory = self.file(directory).ok()?;
+        let stat = sys::stat_at(&*directory, name).ok()?;
+        self.table.borrow().by_key.get(&Key::of(&stat)).copied()
+    }
+
+    /// What a rename is about to move, where names have to be remembered.
+    pub(super) fn named(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
+        if self.by_handle() { None } else { self.find(directory, name) }
+    }
+
+    /// `ino` has become `name`.
+    pub(super) fn renamed(&self, ino: Option<Ino>, directory: Ino, name: &[u8]) {
+        if let Some(ino) = ino {
+            self.table.borrow_mut().set_name(ino, directory, name);
+        }
+    }
+
+    /// Closes all that can be closed, for a cold start.
+    pub(super) fn close_all(&self) {
+        self.close_some(&mut self.table.borrow_mut(), 0);
+    }
+}
+
+impl Table {
+    /// True when `stat` is of the inode that `ino` stands for.
+    fn is_same(&self, ino: Ino, stat: &Statx) -> bool {
+        self.nodes.get(&ino).is_some_and(|node| match node.reach {
+            // An open inode cannot have lost its number.
+            Reach::Open | Reach::Pinned(_) => node.key == Key::of(stat),
+            Reach::Handle(_) | Reach::Name => node.key == Key::of(stat) && node.generation == sys::generation(stat),
+            Reach::Gone => false,
+        })
+    }
+
+    fn set_open(&mut self, ino: Ino, file: File) {
+        self.leave_closed(ino);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.reach = Reach::Open;
+            self.open.put(ino, file);
+        }
+    }
+
+    fn set_closed(&mut self, ino: Ino, way_back: Reach) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        self.closed_count += 1;
+        let directory = match (&way_back, &node.name) {
+            (Reach::Name, Some(name)) => Some(name.directory),
+            _ => None,
+        };
+        node.reach = way_back;
+        if let Some(directory) = directory.and_then(|directory| self.nodes.get_mut(&directory)) {
+            directory.dependents += 1;
+        }
+    }
+
+    /// `ino` stops being closed, whatever becomes of it.
+    fn leave_closed(&mut self, ino: Ino) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        let was_named = matches!(node.reach, Reach::Name);
+        if !was_named && !matches!(node.reach, Reach::Handle(_)) {
+            return;
+        }
+        node.reach = Reach::Gone;
+        self.closed_count -= 1;
+        let directory = node.name.as_ref().filter(|_| was_named).map(|name| name.directory);
+        if let Some(directory) = directory {
+            if let Some(above) = self.nodes.get_mut(&directory) {
+                above.dependents -= 1;
+            }
+            self.remove_unused(directory);
+        }
+    }
+
+    /// `ino` cannot be found any more.
+    fn lose(&mut self, ino: Ino) {
+        self.leave_closed(ino);
+        self.open.pop(&ino);
+        if let Some(node) = self.nodes.get_mut(&ino) {
+            node.reach = Reach::Gone;
+            let key = node.key;
+            if self.by_key.get(&key) == Some(&ino) {
+                self.by_key.remove(&key);
+            }
+        }
+    }
+
+    fn set_name(&mut self, ino: Ino, directory: Ino, name: &[u8]) {
+        let Some(node) = self.nodes.get_mut(&ino) else { return };
+        let same = |old: &Name| old.directory == directory && *old.name == *name;
+        if node.name.as_ref().is_some_and(same) {
+            return;
+        }
+        let is_closed = matches!(node.reach, Reach::Name);
+        let before = node.name.replace(Name { directory, name: name.into() });
+        if is_closed {
+            if let Some(above) = self.nodes.get_mut(&directory) {
+                above.dependents += 1;
+            }
+            if let Some(before) = before {
+                if let Some(above) = self.nodes.get_mut(&before.directory) {
+                    above.dependents -= 1;
+                }
+                self.remove_unused(before.directory);
+            }
+        }
+    }
+
+    /// A new node for `key`.
+    fn add(&mut self, key: Key, generation: u64, root: Key) -> Ino {
+        let own = self.own_number(key, root).filter(|ino| !self.nodes.contains_key(ino));
+        let ino = own.unwrap_or_else(|| {
+            self.spare_numbers += 1;
+            Ino(self.spare_numbers - 1)
+        });
+        let node = Node { key, generation, lookups: 0, reach: Reach::Gone, name: None, dependents: 0 };
+        self.nodes.insert(ino, node);
+        self.by_key.insert(key, ino);
+        ino
+    }
+
+    /// The number that follows from the host's own, if there is one.
+    fn own_number(&mut self, key: Key, root: Key) -> Option<Ino> {
+        if key.device == root.device {
+            // The host's 1, if it has one, is not our root, and takes the number that the root left free.
+            let number = if key.ino == Ino::ROOT.0 { root.ino } else { key.ino };
+            return Some(Ino(number)).filter(|ino| ino.0 != 0 && ino.0 < SPARE_NUMBERS);
+        }
+        let index = self.devices.iter().position(|&device| device == key.device).unwrap_or_else(|| {
+            self.devices.push(key.device);
+            self.devices.len() - 1
+        });
+        let fits = key.ino < 1 << DEVICE_SHIFT && (index as u64) < SPARE_NUMBERS >> DEVICE_SHIFT;
+        fits.then_some(Ino((index as u64) << DEVICE_SHIFT | key.ino))
+    }
+
+    /// Removes `ino` when nobody uses it, and then the directories that were kept for its sake. Returns its file.
+    fn remove_unused(&mut self, ino: Ino) -> Option<File> {
+        let mut next = Some(ino);
+        let mut first = None;
+        while let Some(ino) = next.take() {
+            match self.nodes.get(&ino) {
+                Some(node) if node.lookups == 0 && node.dependents == 0 => {}
+                _ => break,
+            }
+            let Some(node) = self.nodes.remove(&ino) else { break };
+            if self.by_key.get(&node.key) == Some(&ino) {
+                self.by_key.remove(&node.key);
+            }
+            let file = match node.reach {
+                Reach::Open => self.open.pop(&ino),
+                Reach::Pinned(file) => Some(file),
+                Reach::Handle(_) => {
+                    self.closed_count -= 1;
+                    None
+                }
+                Reach::Name => {
+                    self.closed_count -= 1;
+                    next = node.name.map(|name| name.directory);
+                    if let Some(above) = next.and_then(|above| self.nodes.get_mut(&above)) {
+                        above.dependents -= 1;
+                    }
+                    None
+                }
+                Reach::Gone => None,
+            };
+            first = first.or(file);
+        }
+        first
+    }
+}

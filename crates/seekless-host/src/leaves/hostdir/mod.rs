@@ -1,0 +1,563 @@
+//! A directory of the host as a file system.
+//!
+//! Everything is done on open inodes, by single names in open directories, so that no path is ever walked: neither
+//! a symbolic link nor a rename at the wrong moment leads out of the directory. (A directory that somebody on the
+//! host moves out of it stays what it was for whoever uses it.) See [`inodes`] for how inodes are kept,
+//! [`owner`] for how new files get their owner.
+//!
+//! What takes time. Calls that change or look up names and attributes are made here and now: they take a few
+//! microseconds, less than handing them to another thread, which costs 10 to 40. File data goes through the
+//! reactor, unless the page cache has it: `RWF_NOWAIT` says so for 0.6 us. Writes are a matter of [`data`].
+//!
+//! Other file systems. What is mounted inside the directory is not entered (as with other stackable file systems,
+//! overlayfs for one) unless asked for; a rename or link between two file systems answers `EXDEV`.
+//!
+//! Who may do what is decided above, by the kernel that asks us, from the permission bits. Access-control lists
+//! would be stored and not be looked at there, so they are refused and hidden.
+//!
+//! Invariants
+//!   D1  Every file that is opened is reached from an inode in use, by one name or by its own number.
+//!   D2  No descriptor of ours is inherited by another program.
+
+mod data;
+mod inodes;
+mod listing;
+mod open;
+mod owner;
+mod sys;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::io::Errno;
+use seekless::device::{Counter, Data};
+use seekless::fs::{
+    AllocateMode, Attr, DirSink, Entry, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits, Handle, NewNode,
+    NodeKind, OpenFlags, OpenProtocol, Opened, Place, RenameMode, SeekTo, SetAttr, SetTime, StatFs, WriteMode,
+    XATTR_BYTES_MAX, XattrMode, without_privileges,
+};
+use seekless::rt::Rt;
+use seekless::units::{FixedMap, Ino, WallTime};
+
+use data::{OpenFile, Pace};
+use inodes::Inodes;
+pub use open::{HostDirError, HostDirOptions};
+use open::{Top, proc_name};
+use owner::Owner;
+use sys::Key;
+
+use crate::reactor::{File, Reactor};
+
+/// A host directory. See the head of the file.
+pub struct HostDir {
+    rt: Rt,
+    reactor: Reactor,
+    path: PathBuf,
+    inodes: Inodes,
+    owner: Owner,
+    handles: RefCell<FixedMap<Handle, Rc<OpenFile>>>,
+    next_handle: Cell<u64>,
+    pace: Pace,
+    name_bytes_max: u32,
+    read_only: bool,
+}
+
+/// Storage that takes noticeable time to free: a large file's last close or truncation goes to another thread.
+const SLOW_TO_FREE_BYTES: u64 = 64 << 20;
+
+impl HostDir {
+    /// Opens the directory at `path`, on the engine thread, after the process has gone into the background: what it
+    /// holds belongs to the process that opened it.
+    ///
+    /// # Errors
+    /// When there is no such directory, or it may not be used.
+    pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: HostDirOptions) -> Result<HostDir, HostDirError> {
+        let top = Top::open(path, options)?;
+        let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
+        let stat = rustix::fs::fstatvfs(&*top.mount).map_err(os)?;
+        let room = open::room_for_inodes(options.open_inodes_max);
+        Ok(HostDir {
+            rt: rt.clone(),
+            reactor: reactor.clone(),
+            path: path.to_owned(),
+            inodes: Inodes::new(top, room),
+            owner: Owner::find_out(),
+            handles: RefCell::default(),
+            next_handle: Cell::new(1),
+            pace: Pace::default(),
+            name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
+            read_only: stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+        })
+    }
+
+    /// Where the directory is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// True when new files belong to whoever makes them; otherwise they belong to the user of this process.
+    pub fn keeps_owners(&self) -> bool {
+        self.owner.can_act_for_others()
+    }
+
+    /// Finds `name` in `directory`.
+    fn find(&self, parent: Ino, directory: &OwnedFd, name: &[u8]) -> FsResult<Entry> {
+        let file = self.inodes.with_room(|| self.inodes.top().open_place(directory, name)).map_err(sys::error)?;
+        let stat = sys::stat(&file).map_err(sys::error)?;
+        self.inodes.enter(file, &stat, Some((parent, name)))
+    }
+
+    /// The open file of `handle`.
+    fn opened(&self, ino: Ino, handle: Handle) -> FsResult<Rc<OpenFile>> {
+        let opened = self.handles.borrow().get(&handle).cloned();
+        opened.filter(|opened| opened.ino == ino).ok_or(FsError::BadHandle)
+    }
+
+    /// Any file that is open on `ino`: that of the handle, or the place of the inode.
+    fn any(&self, ino: Ino, handle: Option<Handle>) -> FsResult<File> {
+        match handle {
+            Some(handle) => Ok(self.opened(ino, handle)?.file.clone()),
+            None => self.inodes.file(ino),
+        }
+    }
+
+    fn add_handle(&self, opened: OpenFile) -> Handle {
+        let handle = Handle(self.next_handle.get());
+        self.next_handle.set(handle.0 + 1);
+        self.handles.borrow_mut().insert(handle, Rc::new(opened));
+        handle
+    }
+
+    fn kind_of(&self, file: &OwnedFd) -> FsResult<FileKind> {
+        sys::kind(&sys::stat(file).map_err(sys::error)?)
+    }
+
+    /// Lets go of a file. If it is the last hold on a large file without a name, the host frees its storage now,
+    /// and that takes a while.
+    fn let_go(&self, file: File) {
+        let slow = Arc::strong_count(&file) == 1
+            && sys::stat(&*file).is_ok_and(|stat| stat.stx_nlink == 0 && stat.stx_blocks >= SLOW_TO_FREE_BYTES / 512);
+        if slow {
+            let reactor = self.reactor.clone();
+            drop(self.rt.spawn(async move { reactor.blocking(move || drop(file)).await }));
+        }
+    }
+
+    /// The path of `file` for calls that want one.
+    fn proc_path(&self, file: &OwnedFd) -> String {
+        format!("/proc/self/fd/{}", proc_name(file))
+    }
+
+    fn chmod(&self, file: &OwnedFd, permissions: u16) -> FsResult<()> {
+        let mode = Mode::from_raw_mode(u32::from(permissions));
+        rustix::fs::chmodat(&self.inodes.top().proc, proc_name(file), mode, AtFlags::empty()).map_err(sys::error)
+    }
+
+    /// Takes set-user-id and the like from the file, as it is about to be changed by somebody unprivileged.
+    fn kill_privileges(&self, file: &OwnedFd) -> FsResult<()> {
+        let permissions = sys::stat(file).map_err(sys::error)?.stx_mode & 0o7777;
+        match without_privileges(permissions) {
+            same if same == permissions => Ok(()),
+            less => self.chmod(file, less),
+        }
+    }
+
+    /// Changes attributes, one call of the host after the other, those that are likely to fail first: the host has
+    /// no call that changes all of them in one step.
+    async fn change(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        let file = self.any(ino, handle)?;
+        let before = sys::stat(&*file).map_err(sys::error)?;
+        let kind = sys::kind(&before)?;
+        let permissions_before = before.stx_mode & 0o7777;
+        let kill = changes.kill_privileges && kind != FileKind::Directory;
+        if let Some(size) = changes.size {
+            if kill {
+                self.kill_privileges(&file)?;
+            }
+            self.set_size(ino, handle, size, &before).await?;
+        }
+        if changes.uid.is_some() || changes.gid.is_some() {
+            let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
+            rustix::fs::chownat(&*file, c"", uid, gid, AtFlags::EMPTY_PATH).map_err(sys::error)?;
+            // The host takes set-user-id away with every change of owner, whoever makes it. That is for the caller
+            // to say.
+            if changes.permissions.is_none() && permissions_before & 0o6000 != 0 && kind != FileKind::Symlink {
+                let left = if kill { without_privileges(permissions_before) } else { permissions_before };
+                self.chmod(&file, left)?;
+            }
+        }
+        if let Some(permissions) = changes.permissions {
+            self.chmod(&file, permissions & 0o7777)?;
+        }
+        if changes.atime.is_some() || changes.mtime.is_some() {
+            let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
+            // By its own number in /proc, since older kernels want a path here.
+            let proc = &self.inodes.top().proc;
+            rustix::fs::utimensat(proc, proc_name(&file), &times, AtFlags::empty()).map_err(sys::error)?;
+        }
+        sys::attr(ino, &sys::stat(&*file).map_err(sys::error)?)
+    }
+
+    /// Makes something new called `name` with `make`, on behalf of its owner-to-be, and finds it.
+    fn make(
+        &self,
+        parent: Ino,
+        name: &[u8],
+        new: NewNode,
+        make: impl FnOnce(&OwnedFd) -> Result<(), Errno>,
+    ) -> FsResult<Entry> {
+        check_name(name)?;
+        let directory = self.inodes.file(parent)?;
+        {
+            let _acting = self.owner.act_for(new.uid, new.gid)?;
+            make(&directory).map_err(sys::error)?;
+        }
+        self.find(parent, &directory, name)
+    }
+}
+
+/// `None` leaves a time alone.
+fn timespec(time: Option<SetTime>) -> Timespec {
+    match time {
+        None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
+        Some(SetTime::Now) => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW },
+        Some(SetTime::At(WallTime { seconds, nanos })) => Timespec { tv_sec: seconds, tv_nsec: i64::from(nanos) },
+    }
+}
+
+/// A name is one step into a directory, and nothing else (D1).
+fn check_name(name: &[u8]) -> FsResult<()> {
+    match name {
+        b"" | b"." | b".." => Err(FsError::Invalid("not a name")),
+        name if name.iter().any(|&byte| byte == b'/' || byte == 0) => Err(FsError::Invalid("not a name")),
+        _ => Ok(()),
+    }
+}
+
+fn mode(new: NewNode) -> Mode {
+    Mode::from_raw_mode(u32::from(new.permissions & 0o7777))
+}
+
+/// Access-control lists; see the head of the file.
+fn check_xattr_name(name: &[u8]) -> FsResult<()> {
+    match name {
+        name if name.is_empty() || name.contains(&0) => Err(FsError::Invalid("not the name of an extended attribute")),
+        name if name.starts_with(b"system.") => Err(FsError::Unsupported),
+        _ => Ok(()),
+    }
+}
+
+/// Reads a value or list of unknown length with `read`, which fails with `ERANGE` when the buffer is too short.
+fn read_all(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
+    const USUAL_BYTES: usize = 256;
+    for bytes in [USUAL_BYTES, XATTR_BYTES_MAX as usize] {
+        let mut buffer = vec![0; bytes];
+        match read(&mut buffer) {
+            Err(Errno::RANGE) => {}
+            Ok(length) => {
+                buffer.truncate(length);
+                return Ok(buffer);
+            }
+            Err(errno) => return Err(errno),
+        }
+    }
+    Err(Errno::RANGE)
+}
+
+#[async_trait(?Send)]
+impl FileSystem for HostDir {
+    fn traits(&self) -> FsTraits {
+        FsTraits {
+            name: "hostdir",
+            open_protocol: OpenProtocol::Handles,
+            exclusive: false,
+            name_bytes_max: self.name_bytes_max,
+            read_only: self.read_only,
+        }
+    }
+
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        check_name(name)?;
+        let directory = self.inodes.file(parent)?;
+        self.find(parent, &directory, name)
+    }
+
+    async fn forget(&self, ino: Ino, lookups: u64) {
+        if let Some(file) = self.inodes.forget(ino, lookups) {
+            self.let_go(file);
+        }
+    }
+
+    async fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        let file = self.any(ino, handle)?;
+        sys::attr(ino, &sys::stat(&*file).map_err(sys::error)?)
+    }
+
+    async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        self.change(ino, handle, changes).await
+    }
+
+    async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let file = self.inodes.file(ino)?;
+        match rustix::fs::readlinkat(&*file, c"", Vec::new()) {
+            Ok(target) => Ok(target.into_bytes()),
+            // Of a file that is no link, the kernel says that the empty name does not exist.
+            Err(Errno::NOENT | Errno::INVAL) => Err(FsError::Invalid("not a symbolic link")),
+            Err(errno) => Err(sys::error(errno)),
+        }
+    }
+
+    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        check_name(name)?;
+        let directory = self.inodes.file(parent)?;
+        let how = data::open_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let file = {
+            let _acting = self.owner.act_for(new.uid, new.gid)?;
+            self.inodes.with_room(|| rustix::fs::openat(&*directory, name, how, mode(new))).map_err(sys::error)?
+        };
+        // From here on by the file itself: by now its name may be another file's.
+        let place = self.inodes.with_room(|| self.inodes.top().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
+        let stat = sys::stat(&place).map_err(sys::error)?;
+        let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
+        let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
+        Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
+    }
+
+    async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
+        let file_type = match kind {
+            NodeKind::Regular => FileType::RegularFile,
+            NodeKind::Fifo => FileType::Fifo,
+            NodeKind::Socket => FileType::Socket,
+            NodeKind::CharDevice { .. } => FileType::CharacterDevice,
+            NodeKind::BlockDevice { .. } => FileType::BlockDevice,
+        };
+        let device = sys::decode_device(kind.device());
+        self.make(parent, name, new, |directory| rustix::fs::mknodat(directory, name, file_type, mode(new), device))
+    }
+
+    async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
+        let entry = self.make(parent, name, new, |directory| rustix::fs::mkdirat(directory, name, mode(new)))?;
+        // The host makes no directory with set-user-id or set-group-id bits, unless it inherits them.
+        match entry.attr.permissions | new.permissions & 0o6000 {
+            same if same == entry.attr.permissions => Ok(entry),
+            wanted => {
+                self.chmod(&*self.inodes.file(entry.attr.ino)?, wanted)?;
+                Ok(Entry { attr: Attr { permissions: wanted, ..entry.attr }, ..entry })
+            }
+        }
+    }
+
+    async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(FsError::Invalid("not the target of a symbolic link"));
+        }
+        self.make(parent, name, new, |directory| rustix::fs::symlinkat(target, directory, name))
+    }
+
+    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        check_name(name)?;
+        let (file, directory) = (self.inodes.file(ino)?, self.inodes.file(parent)?);
+        let proc = &self.inodes.top().proc;
+        rustix::fs::linkat(proc, proc_name(&file), &*directory, name, AtFlags::SYMLINK_FOLLOW).map_err(sys::error)?;
+        self.find(parent, &directory, name)
+    }
+
+    async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        check_name(name)?;
+        self.inodes.hold(parent, name);
+        let directory = self.inodes.file(parent)?;
+        rustix::fs::unlinkat(&*directory, name, AtFlags::empty()).map_err(sys::error)
+    }
+
+    async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        check_name(name)?;
+        self.inodes.hold(parent, name);
+        let directory = self.inodes.file(parent)?;
+        rustix::fs::unlinkat(&*directory, name, AtFlags::REMOVEDIR).map_err(|errno| match errno {
+            Errno::EXIST => FsError::NotEmpty, // POSIX allows both.
+            errno => sys::error(errno),
+        })
+    }
+
+    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+        check_name(from.name)?;
+        check_name(to.name)?;
+        let flags = match mode {
+            RenameMode::Replace => RenameFlags::empty(),
+            RenameMode::NoReplace => RenameFlags::NOREPLACE,
+            RenameMode::Exchange => RenameFlags::EXCHANGE,
+        };
+        self.inodes.hold(to.parent, to.name);
+        let source = self.inodes.named(from.parent, from.name);
+        let target = self.inodes.named(to.parent, to.name);
+        let (directory, to_directory) = (self.inodes.file(from.parent)?, self.inodes.file(to.parent)?);
+        let renamed = rustix::fs::renameat_with(&*directory, from.name, &*to_directory, to.name, flags);
+        renamed.map_err(|errno| match errno {
+            Errno::INVAL => FsError::Loop,
+            Errno::EXIST if mode == RenameMode::Replace => FsError::NotEmpty, // POSIX allows both.
+            errno => sys::error(errno),
+        })?;
+        self.inodes.renamed(source, to.parent, to.name);
+        if mode == RenameMode::Exchange {
+            self.inodes.renamed(target, from.parent, from.name);
+        }
+        Ok(())
+    }
+
+    async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        let place = self.inodes.file(ino)?;
+        let stat = sys::stat(&*place).map_err(sys::error)?;
+        let kind = sys::kind(&stat)?;
+        let how = match kind {
+            FileKind::Regular => data::open_flags(flags),
+            FileKind::Directory if flags.write => return Err(FsError::IsDirectory),
+            FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
+            _ => return Err(FsError::Invalid("neither a file nor a directory can be opened here")),
+        };
+        if flags.truncate {
+            self.kill_privileges(&place)?;
+        }
+        let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
+        let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, how | truncate)).map_err(sys::error)?;
+        let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
+        Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache: false })
+    }
+
+    async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
+        self.opened(ino, handle)?;
+        let opened = self.handles.borrow_mut().remove(&handle);
+        if let Some(opened) = opened.and_then(Rc::into_inner) {
+            self.let_go(opened.file);
+        }
+        Ok(())
+    }
+
+    async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        self.read_data(ino, handle, offset, bytes).await
+    }
+
+    async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        self.write_data(ino, handle, offset, data, mode).await
+    }
+
+    async fn fallocate(&self, ino: Ino, handle: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        self.allocate(ino, handle, range, mode).await
+    }
+
+    async fn lseek(&self, ino: Ino, handle: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        self.seek(ino, handle, offset, seek)
+    }
+
+    async fn readdir(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        cookie: u64,
+        attributes: bool,
+        sink: &mut dyn DirSink,
+    ) -> FsResult<()> {
+        self.list(ino, handle, cookie, attributes, sink)
+    }
+
+    async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        check_xattr_name(name)?;
+        let file = self.inodes.file(ino)?;
+        let path = self.proc_path(&file);
+        read_all(|buffer| rustix::fs::getxattr(&path, name, buffer)).map_err(sys::error)
+    }
+
+    async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        check_xattr_name(name)?;
+        let flags = match mode {
+            XattrMode::Set => XattrFlags::empty(),
+            XattrMode::Create => XattrFlags::CREATE,
+            XattrMode::Replace => XattrFlags::REPLACE,
+        };
+        let file = self.inodes.file(ino)?;
+        rustix::fs::setxattr(self.proc_path(&file), name, value, flags).map_err(sys::error)
+    }
+
+    async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        let file = self.inodes.file(ino)?;
+        let path = self.proc_path(&file);
+        let list = read_all(|buffer| rustix::fs::listxattr(&path, buffer)).map_err(sys::error)?;
+        let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && check_xattr_name(name).is_ok());
+        let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
+        names.sort();
+        Ok(names)
+    }
+
+    async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        check_xattr_name(name)?;
+        let file = self.inodes.file(ino)?;
+        rustix::fs::removexattr(self.proc_path(&file), name).map_err(sys::error)
+    }
+
+    async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
+        self.sync(ino, handle, data_only).await
+    }
+
+    async fn fsyncdir(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()> {
+        if self.kind_of(&*self.any(ino, handle)?)? != FileKind::Directory {
+            return Err(FsError::NotDirectory);
+        }
+        self.sync(ino, handle, false).await
+    }
+
+    async fn syncfs(&self) -> FsResult<()> {
+        // With more than one file system inside, it is not known which ones have been written to.
+        let everything = self.inodes.top().submounts && self.inodes.device_count() > 1;
+        let mount = self.inodes.top().mount.clone();
+        let sync = move || match everything {
+            true => {
+                rustix::fs::sync();
+                Ok(())
+            }
+            false => rustix::fs::syncfs(&*mount),
+        };
+        self.reactor.blocking(sync).await.map_err(sys::error)
+    }
+
+    async fn statfs(&self) -> FsResult<StatFs> {
+        let stat = rustix::fs::fstatvfs(&*self.inodes.top().mount).map_err(sys::error)?;
+        Ok(StatFs {
+            block_bytes: u32::try_from(stat.f_frsize).unwrap_or(u32::MAX),
+            blocks: stat.f_blocks,
+            blocks_free: stat.f_bfree,
+            blocks_available: stat.f_bavail,
+            inodes: stat.f_files,
+            inodes_free: stat.f_ffree,
+            name_bytes_max: self.name_bytes_max,
+        })
+    }
+
+    /// Closes inodes. The host's page cache is the host's: emptying it is for whoever may do that to everybody.
+    async fn drop_caches(&self) -> FsResult<()> {
+        self.inodes.close_all();
+        Ok(())
+    }
+
+    async fn close(&self) -> FsResult<()> {
+        let synced = self.syncfs().await;
+        self.handles.borrow_mut().clear();
+        synced
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let mut counters = self.inodes.counters();
+        counters.push(("handles", self.handles.borrow().len() as u64));
+        counters.extend(self.pace.counters());
+        counters
+    }
+
+    fn describe(&self) -> String {
+        format!("hostdir:{}", self.path.display())
+    }
+}

@@ -1,0 +1,161 @@
+//! Opens the directory that becomes the root, and finds out what can be done with it.
+
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+use rustix::mount::OpenTreeFlags;
+use rustix::process::Resource;
+
+use super::sys::{self, Key};
+use crate::reactor::File;
+
+/// How to open a host directory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct HostDirOptions {
+    /// Enter file systems that are mounted inside the directory. Without it they are not there: what they cover is
+    /// seen instead, or, where the process may not do that, their mount points answer `EXDEV`.
+    pub submounts: bool,
+    /// Inodes that are held open at most, as far as possible; the rest is opened again when it is used.
+    pub open_inodes_max: usize,
+    /// Open inodes again by file handle where that is allowed; otherwise by name.
+    pub file_handles: bool,
+}
+
+/// An open inode keeps about a kilobyte in the kernel, so this costs some 16 MiB.
+const OPEN_INODES_MAX: usize = 16 << 10;
+
+impl Default for HostDirOptions {
+    fn default() -> HostDirOptions {
+        HostDirOptions { submounts: false, open_inodes_max: OPEN_INODES_MAX, file_handles: true }
+    }
+}
+
+/// Why a directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostDirError {
+    #[error("there is no directory {}; create it first", path.display())]
+    Missing { path: PathBuf },
+    #[error("{} is not a directory", path.display())]
+    NotADirectory { path: PathBuf },
+    #[error("directory {} may not be read by this user", path.display())]
+    NotAllowed { path: PathBuf },
+    #[error("cannot {action} {}: {cause}", path.display())]
+    Os { action: &'static str, path: PathBuf, cause: Errno },
+    #[error("cannot use /proc/self/fd: {0}; mount proc on /proc, host directories need it")]
+    NoProc(Errno),
+}
+
+/// The root and what is known about it.
+pub(super) struct Top {
+    /// The root, as a place to start from.
+    pub(super) root: File,
+    /// The root, opened for reading: for file handles, `statfs` and `syncfs`.
+    pub(super) mount: File,
+    pub(super) key: Key,
+    /// `/proc/self/fd`, by which an inode is opened again with other rights.
+    pub(super) proc: OwnedFd,
+    /// The mount whose inodes can be opened by file handle.
+    pub(super) handle_mount: Option<i32>,
+    pub(super) submounts: bool,
+    /// Mount points answer `EXDEV`, because they could not be left out.
+    refuse_crossing: bool,
+    /// Keeps the file system of the directory from being unmounted as if nobody used it.
+    _original: OwnedFd,
+}
+
+impl Top {
+    pub(super) fn open(path: &Path, options: HostDirOptions) -> Result<Top, HostDirError> {
+        let error = |action: &'static str| {
+            move |cause| match cause {
+                Errno::NOENT => HostDirError::Missing { path: path.to_owned() },
+                Errno::NOTDIR => HostDirError::NotADirectory { path: path.to_owned() },
+                Errno::ACCESS => HostDirError::NotAllowed { path: path.to_owned() },
+                cause => HostDirError::Os { action, path: path.to_owned(), cause },
+            }
+        };
+        let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let original = rustix::fs::open(path, directory, Mode::empty()).map_err(error("open"))?;
+        // A private copy of the mount, in which nothing is mounted. It takes CAP_SYS_ADMIN.
+        let private = match options.submounts {
+            true => None,
+            false => {
+                let flags =
+                    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_EMPTY_PATH;
+                rustix::mount::open_tree(&original, c"", flags).ok()
+            }
+        };
+        let refuse_crossing = !options.submounts && private.is_none();
+        let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let root = match private {
+            Some(private) => private,
+            None => rustix::fs::openat(&original, c".", place, Mode::empty()).map_err(error("enter"))?,
+        };
+        let mount = rustix::fs::openat(&root, c".", directory, Mode::empty()).map_err(error("read"))?;
+        let stat = sys::stat(&root).map_err(error("examine"))?;
+        let proc = rustix::fs::open(c"/proc/self/fd", place, Mode::empty()).map_err(HostDirError::NoProc)?;
+        let top = Top {
+            key: Key::of(&stat),
+            handle_mount: options.file_handles.then(|| usable_handles(&root, &mount)).flatten(),
+            root: Arc::new(root),
+            mount: Arc::new(mount),
+            proc,
+            submounts: options.submounts,
+            refuse_crossing,
+            _original: original,
+        };
+        // What is at /proc must be ours: the root is found there under its own number.
+        let again = top.reopen(&top.root, place).and_then(sys::stat).map_err(HostDirError::NoProc)?;
+        match Key::of(&again) == top.key {
+            true => Ok(top),
+            false => Err(HostDirError::NoProc(Errno::BADF)),
+        }
+    }
+
+    /// Opens `name` in `directory` as a place, whatever it is.
+    pub(super) fn open_place(&self, directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        match self.refuse_crossing {
+            true => rustix::fs::openat2(directory, name, flags, Mode::empty(), ResolveFlags::NO_XDEV),
+            false => rustix::fs::openat(directory, name, flags, Mode::empty()),
+        }
+    }
+
+    /// Opens once more, with `flags`, what `file` is open on.
+    pub(super) fn reopen(&self, file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
+        // The name is a link of the kernel's to the very inode: it cannot lead anywhere else.
+        let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
+        rustix::fs::openat(&self.proc, proc_name(file), flags, Mode::empty())
+    }
+}
+
+/// The name of `file` in `/proc/self/fd`.
+pub(super) fn proc_name(file: &OwnedFd) -> String {
+    use std::os::fd::AsRawFd;
+    file.as_raw_fd().to_string()
+}
+
+/// The number of the mount, when its inodes can be opened by file handle.
+fn usable_handles(root: &OwnedFd, mount: &OwnedFd) -> Option<i32> {
+    let (handle, number) = sys::name_to_handle(root).ok()?;
+    let again = sys::open_by_handle(mount, &handle, OFlags::PATH).ok()?;
+    let same = Key::of(&sys::stat(&again).ok()?) == Key::of(&sys::stat(root).ok()?);
+    same.then_some(number)
+}
+
+/// Raises the number of files that the process may open to what it is allowed, and returns how many inodes of at
+/// most `wanted` may be held open: half of them, since open files of programs need the other half.
+pub(super) fn room_for_inodes(wanted: usize) -> usize {
+    let limit = rustix::process::getrlimit(Resource::Nofile);
+    if limit.current != limit.maximum {
+        let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
+        // Refused, the old limit holds, which is asked for below.
+        let _ = rustix::process::setrlimit(Resource::Nofile, raised);
+    }
+    let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
+    /// Deep enough for everything that one operation needs at once.
+    const LEAST: usize = 16;
+    wanted.min(usize::try_from(allowed / 2).unwrap_or(usize::MAX)).max(LEAST)
+}

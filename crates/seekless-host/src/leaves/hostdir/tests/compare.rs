@@ -1,0 +1,163 @@
+//! Aim: the host answers as the model does. Method: generated operations on both at once; each answer and the
+//! trees at the end are compared.
+
+use seekless::fs::OpenProtocol;
+use seekless::testing::runner::AttrView;
+use seekless::testing::{Generator, MemFs, MemFsOptions, Op, Outcome, Runner, Space, Tree, Weights};
+
+use super::*;
+
+/// What Linux file systems refuse, and the model does not: then the model is not asked.
+fn refused_by_hosts(op: &Op, host: &Outcome) -> bool {
+    match (op, host) {
+        // They have less room for attributes.
+        (Op::SetXattr { .. }, Outcome::Failed(FsError::NoSpace)) => true,
+        // Links and devices have none of their users'.
+        (Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. }, Outcome::Failed(FsError::NotPermitted)) => {
+            name.starts_with("user.")
+        }
+        // A symbolic link has no permissions of its own.
+        (Op::Chmod { .. }, Outcome::Failed(FsError::Unsupported)) => true,
+        _ => false,
+    }
+}
+
+/// Runs `op` on both and compares the answers.
+async fn compare_one(op: &Op, on_model: &mut Runner, on_host: &mut Runner) -> Result<(), String> {
+    let found = on_host.apply(op).await;
+    if refused_by_hosts(op, &found) {
+        return Ok(());
+    }
+    let expected = on_model.apply(op).await;
+    let agree = match (op, &expected, &found) {
+        // Where data ends and a hole begins is the host's to say, and whether there is any.
+        (Op::Seek { .. }, Outcome::Offset(_) | Outcome::Failed(FsError::NoSuchOffset), found) => {
+            matches!(found, Outcome::Offset(_) | Outcome::Failed(FsError::NoSuchOffset))
+        }
+        // Of two reasons to refuse, either may come first.
+        (Op::Link { .. } | Op::Rename { .. }, Outcome::Failed(_), Outcome::Failed(_)) => true,
+        // The model opens anything; only its listing says that there is nothing to list.
+        (Op::ReadDir { .. }, Outcome::Failed(FsError::NotDirectory), Outcome::Failed(FsError::Invalid(_))) => true,
+        _ => expected.agrees(&found),
+    };
+    if agree { Ok(()) } else { Err(format!("{op}\n  model: {expected}\n  host:  {found}")) }
+}
+
+async fn compare(bench: Bench, seed: u64, steps: usize, space: Space) {
+    let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
+    let model = MemFs::with_options(&bench.rt, options);
+    let (mut on_model, mut on_host) =
+        (Runner::new(&bench.rt, model.clone()), Runner::new(&bench.rt, bench.dir.clone()));
+    let mut done = Vec::new();
+    for op in Generator::new(seed, space, Weights::CURIOUS).take(steps) {
+        let op = match op {
+            // A wait here is a wait.
+            Op::Idle { .. } => continue,
+            op => op,
+        };
+        done.push(op.clone());
+        if let Err(difference) = compare_one(&op, &mut on_model, &mut on_host).await {
+            let before = seekless::testing::ops::to_text(&done[done.len().saturating_sub(40)..]);
+            panic!("seed {seed}, {difference}\nafter\n{before}");
+        }
+    }
+    on_model.close().await.unwrap();
+    on_host.close().await.unwrap();
+    let (expected, found) = (Tree::of(model).await.unwrap(), Tree::of(bench.dir.clone()).await.unwrap());
+    assert_eq!(found.problems, Vec::<String>::new(), "seed {seed}");
+    assert_eq!(expected.differences(&found), Vec::<String>::new(), "seed {seed}");
+}
+
+/// The root's owner and permissions are the temporary directory's; make them the model's.
+async fn as_the_model(bench: &Bench) {
+    let changes = SetAttr { permissions: Some(0o755), uid: Some(0), gid: Some(0), ..SetAttr::default() };
+    bench.dir.setattr(Ino::ROOT, None, changes).await.unwrap();
+}
+
+/// In every way of keeping inodes, and with every fd closed at once in two of them.
+#[test]
+fn the_host_answers_as_the_model() {
+    if !is_root() {
+        return;
+    }
+    for (number, options) in WAYS.into_iter().enumerate() {
+        for seed in 0..6 {
+            run(options, async |bench| {
+                as_the_model(&bench).await;
+                let space = Space { odd_names: true, far_offset: 1 << 40, ..Space::small() };
+                compare(bench, seed * 10 + number as u64, 600, space).await;
+            });
+        }
+    }
+}
+
+/// More names, larger files, deeper directories.
+#[test]
+fn large_trees_agree_too() {
+    if !is_root() {
+        return;
+    }
+    for (number, options) in WAYS.into_iter().enumerate() {
+        run(options, async |bench| {
+            as_the_model(&bench).await;
+            compare(bench, 100 + number as u64, 2_000, Space::large()).await;
+        });
+    }
+}
+
+/// A layer over the host changes nothing either.
+#[test]
+fn wrap_on_the_host_answers_as_the_model() {
+    if !is_root() {
+        return;
+    }
+    run(WAYS[0], async |bench| {
+        as_the_model(&bench).await;
+        let wrapped = seekless::layer::wrap::stack_on(bench.dir.clone()).await.unwrap();
+        let model = MemFs::with_options(
+            &bench.rt,
+            MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() },
+        );
+        let mut on_model = Runner::new(&bench.rt, model.clone());
+        let mut on_host = Runner::new(&bench.rt, wrapped.clone());
+        for op in Generator::new(7, Space::small(), Weights::CURIOUS).take(600) {
+            if !matches!(op, Op::Idle { .. }) {
+                compare_one(&op, &mut on_model, &mut on_host).await.unwrap();
+            }
+        }
+        on_model.close().await.unwrap();
+        on_host.close().await.unwrap();
+        let (expected, found) = (Tree::of(model).await.unwrap(), Tree::of(wrapped).await.unwrap());
+        assert_eq!(found.problems, Vec::<String>::new());
+        assert_eq!(expected.differences(&found), Vec::<String>::new());
+    });
+}
+
+/// Ownership that the comparison above sees, seen by the host itself.
+#[test]
+fn attributes_are_the_hosts() {
+    use std::os::unix::fs::{MetadataExt, PermissionsExt};
+    run(WAYS[0], async |bench| {
+        bench.client.write_file(b"f", b"hello").await.unwrap();
+        bench.client.link(b"f", b"g").await.unwrap();
+        let attr = bench.client.stat(b"f").await.unwrap();
+        let host = std::fs::metadata(bench.path.join("g")).unwrap();
+        assert_eq!(attr.ino.0, host.ino());
+        assert_eq!((attr.size, attr.sectors, attr.links), (host.size(), host.blocks(), 2));
+        assert_eq!(u32::from(attr.permissions), host.permissions().mode() & 0o7777);
+        assert_eq!((attr.mtime.seconds, i64::from(attr.mtime.nanos)), (host.mtime(), host.mtime_nsec()));
+        assert_eq!(AttrView::from(&attr).kind, FileKind::Regular);
+        let times = SetAttr {
+            atime: Some(SetTime::At(WallTime { seconds: 1, nanos: 2 })),
+            mtime: Some(SetTime::At(WallTime { seconds: -3, nanos: 4 })),
+            ..SetAttr::default()
+        };
+        let set = bench.client.setattr(b"f", times).await.unwrap();
+        assert_eq!((set.atime.seconds, set.atime.nanos, set.mtime.seconds, set.mtime.nanos), (1, 2, -3, 4));
+        bench.client.symlink(b"nowhere", b"s").await.unwrap();
+        let set = bench.client.setattr(b"s", times).await.unwrap();
+        assert_eq!((set.mtime.seconds, set.kind), (-3, FileKind::Symlink));
+        let stat = bench.client.fs().statfs().await.unwrap();
+        assert!(stat.blocks >= stat.blocks_free && stat.block_bytes >= 512 && stat.name_bytes_max >= 14);
+    });
+}

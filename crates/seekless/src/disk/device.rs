@@ -1,0 +1,366 @@
+//! The disk as a block device: a mechanism, a queue in front of it, and the bytes.
+
+use std::cell::{Cell, RefCell};
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::{Poll, Waker};
+
+use async_trait::async_trait;
+
+use super::drive::{Drive, WriteBehind};
+use super::layout::DriveError;
+use super::mechanism::{Hit, Mechanism, Request};
+use super::queue::{Queue, Scheduler, Waiting};
+use crate::device::{
+    BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, Image, WriteFlags,
+};
+use crate::rt::{Rt, Work};
+use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
+
+/// Longest request in bytes. SCSI's READ(10) and WRITE(10) count blocks with 16 bits; whole 4 KiB of that.
+const REQUEST_BYTES_MAX: u32 = 0xffff / 8 * 4096;
+
+/// How a modelled disk is used; what it is like is said by its [`Drive`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub scheduler: Scheduler,
+    /// Keep what is written. Without, a disk costs no memory, and reads return zeroes: for experiments that
+    /// only ask for times.
+    pub keep_bytes: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options { scheduler: Scheduler::default(), keep_bytes: true }
+    }
+}
+
+/// A modelled disk. It serves one request at a time and takes virtual time for it; on a real clock it takes
+/// real time.
+pub struct Disk {
+    rt: Rt,
+    geometry: Geometry,
+    write_behind: bool,
+    name: String,
+    image: Option<RefCell<Image>>,
+    state: RefCell<State>,
+}
+
+struct State {
+    mechanism: Mechanism,
+    /// Somebody holds the drive.
+    busy: bool,
+    queue: Queue<Rc<Place>>,
+    /// End of the request that was served last.
+    position: u64,
+    counts: Counts,
+}
+
+/// Where a waiting request is told when it will have been served.
+#[derive(Default)]
+struct Place {
+    done: Cell<Option<Nanos>>,
+    waker: RefCell<Option<Waker>>,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Counts {
+    reads: u64,
+    writes: u64,
+    sectors_read: u64,
+    sectors_written: u64,
+    cache_hits: u64,
+    cache_hits_partial: u64,
+    writes_buffered: u64,
+    flushes: u64,
+    busy_ns: u64,
+    overhead_ns: u64,
+    seek_ns: u64,
+    rotation_ns: u64,
+    waiting_ns: u64,
+    waiting_max: u64,
+}
+
+impl Disk {
+    /// A drive that reads as zeroes and has just spun up.
+    ///
+    /// # Errors
+    /// When the drive record contradicts itself.
+    pub fn new(rt: Rt, drive: &Drive, options: Options) -> Result<Disk, DriveError> {
+        Ok(Disk::from_mechanism(rt, Mechanism::new(drive)?, options))
+    }
+
+    /// A disk around a mechanism that nobody else uses.
+    pub fn from_mechanism(rt: Rt, mechanism: Mechanism, options: Options) -> Disk {
+        Disk {
+            rt,
+            geometry: Geometry {
+                sectors: mechanism.sectors(),
+                block_bytes: SECTOR_BYTES as u32,
+                request_bytes_max: REQUEST_BYTES_MAX,
+            },
+            write_behind: mechanism.drive().cache.write_behind != WriteBehind::None,
+            name: mechanism.drive().name.to_string(),
+            image: options.keep_bytes.then(RefCell::default),
+            state: RefCell::new(State {
+                mechanism,
+                busy: false,
+                queue: Queue::new(options.scheduler),
+                position: 0,
+                counts: Counts::default(),
+            }),
+        }
+    }
+
+    /// The present content; empty without [`Options::keep_bytes`].
+    pub fn image(&self) -> Image {
+        self.image.as_ref().map(|image| image.borrow().clone()).unwrap_or_default()
+    }
+
+    /// Replaces the content, for example by one that another run left. Without [`Options::keep_bytes`] nothing
+    /// happens.
+    pub fn set_image(&self, image: Image) {
+        if let Some(own) = &self.image {
+            *own.borrow_mut() = image;
+        }
+    }
+
+    /// Time during which the drive served requests of the host.
+    pub fn busy(&self) -> Nanos {
+        Nanos(self.state.borrow().counts.busy_ns)
+    }
+
+    /// Takes the time that the drive needs for `request`, including the wait for its turn.
+    async fn serve(&self, request: Request) {
+        self.rt.charge(Work::DeviceRequest).await;
+        let turn = self.enter(request);
+        let done = poll_fn(|context| turn.poll_done(context.waker())).await;
+        self.rt.sleep_until(done).await;
+    }
+
+    /// Starts `request`, or queues it when the drive is busy.
+    fn enter(&self, request: Request) -> Turn<'_> {
+        let now = self.rt.now();
+        let mut state = self.state.borrow_mut();
+        let hold = if state.busy {
+            let place = Rc::new(Place::default());
+            state.queue.push(Waiting { arrived: now, request, who: place.clone() });
+            state.counts.waiting_max = state.counts.waiting_max.max(state.queue.len() as u64);
+            Hold::Place(place)
+        } else {
+            state.busy = true;
+            Hold::Drive(state.start(now, now, request))
+        };
+        Turn { disk: self, hold }
+    }
+
+    /// Gives the drive, which will be free at `done`, to the next request.
+    fn leave(&self, done: Nanos) {
+        let waker = {
+            let mut state = self.state.borrow_mut();
+            let State { mechanism, queue, position, .. } = &mut *state;
+            match queue.next(done, *position, mechanism) {
+                Some(next) => {
+                    let done = state.start(next.arrived, done, next.request);
+                    next.who.done.set(Some(done));
+                    next.who.waker.take()
+                }
+                None => {
+                    state.busy = false;
+                    None
+                }
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+
+    /// A request of `bytes` at `at`, checked; `None` when there is nothing to do.
+    fn request(&self, at: Sector, bytes: usize, write: bool, fua: bool) -> Result<Option<Request>, DeviceError> {
+        let bytes = bytes as u64;
+        self.geometry.check(at, bytes)?;
+        let sectors = u32::try_from(bytes / SECTOR_BYTES).map_err(|_| DeviceError::OutOfRange {
+            at,
+            bytes,
+            sectors: self.geometry.sectors,
+        })?;
+        Ok((sectors > 0).then_some(Request { sector: at, sectors, write, fua }))
+    }
+}
+
+impl State {
+    /// Lets the mechanism serve `request`; when it will be done.
+    fn start(&mut self, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
+        let Ok(service) = self.mechanism.service(arrived, start, request) else {
+            unreachable!("requests are checked before they enter");
+        };
+        self.position = request.sector.0 + u64::from(request.sectors);
+        let counts = &mut self.counts;
+        let sectors = u64::from(request.sectors);
+        if request.write {
+            counts.writes += 1;
+            counts.sectors_written += sectors;
+        } else {
+            counts.reads += 1;
+            counts.sectors_read += sectors;
+        }
+        match service.hit {
+            Hit::Miss => {}
+            Hit::Partial => counts.cache_hits_partial += 1,
+            Hit::Full => counts.cache_hits += 1,
+            Hit::Buffered => counts.writes_buffered += 1,
+        }
+        counts.busy_ns += (service.done - service.start).0;
+        counts.overhead_ns += service.overhead.0;
+        counts.seek_ns += service.seek.0;
+        counts.rotation_ns += service.rotation.0;
+        counts.waiting_ns += service.start.saturating_sub(arrived).0;
+        service.done
+    }
+}
+
+/// A request's turn at the drive, or its place in the queue. Dropping it passes the drive on: at the end of the
+/// request, or at once when whoever waited for it is gone. The mechanism then still takes its time for it.
+struct Turn<'a> {
+    disk: &'a Disk,
+    hold: Hold,
+}
+
+enum Hold {
+    /// It is being served until then.
+    Drive(Nanos),
+    Place(Rc<Place>),
+}
+
+impl Turn<'_> {
+    fn done(&self) -> Option<Nanos> {
+        match &self.hold {
+            Hold::Drive(done) => Some(*done),
+            Hold::Place(place) => place.done.get(),
+        }
+    }
+
+    /// When the request will be done, once that is known.
+    fn poll_done(&self, waker: &Waker) -> Poll<Nanos> {
+        if let Some(done) = self.done() {
+            return Poll::Ready(done);
+        }
+        if let Hold::Place(place) = &self.hold {
+            *place.waker.borrow_mut() = Some(waker.clone());
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        match (self.done(), &self.hold) {
+            (Some(done), _) => self.disk.leave(done),
+            (None, Hold::Place(place)) => {
+                self.disk.state.borrow_mut().queue.remove(|other| Rc::ptr_eq(other, place));
+            }
+            (None, Hold::Drive(_)) => unreachable!("whoever holds the drive knows when it is done"),
+        }
+    }
+}
+
+impl HeadView for Disk {
+    /// As for a write: with its settling time. `Nanos::MAX` beyond the last sector.
+    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
+        self.state.borrow().mechanism.positioning(at, sector, true).unwrap_or(Nanos::MAX)
+    }
+
+    fn current_track(&self) -> (Sector, u64) {
+        // A track without sectors is one that no request leads to, such as a reserved one at power-on.
+        self.state.borrow().mechanism.current_track().unwrap_or((Sector::ZERO, 0))
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Disk {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            // Drives of these years write whole sectors even when power fails, and promise nothing about more.
+            atomic_write_bytes: SECTOR_BYTES as u32,
+            durable_on_completion: !self.write_behind,
+            // There is one stream of writes behind: what completed first is written first.
+            ordered: true,
+            discard: Discard::Ignored,
+        }
+    }
+
+    fn head(&self) -> Option<&dyn HeadView> {
+        Some(self)
+    }
+
+    async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        if let Some(request) = self.request(at, buf.len(), false, false)? {
+            self.serve(request).await;
+        }
+        match &self.image {
+            Some(image) => image.borrow().read(at, &mut buf),
+            None => buf.fill(0),
+        }
+        Ok(buf)
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        if let Some(request) = self.request(at, data.len(), true, flags.fua)? {
+            self.serve(request).await;
+        }
+        if let Some(image) = &self.image {
+            image.borrow_mut().write(at, &data);
+        }
+        Ok(())
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        if self.write_behind {
+            self.rt.charge(Work::DeviceRequest).await;
+            let durable = {
+                let mut state = self.state.borrow_mut();
+                state.counts.flushes += 1;
+                state.mechanism.durable(self.rt.now())
+            };
+            self.rt.sleep_until(durable).await;
+        }
+        Ok(())
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        // Longer than any device, and still whole sectors.
+        self.geometry.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let counts = self.state.borrow().counts;
+        let positioned = counts.overhead_ns + counts.seek_ns + counts.rotation_ns;
+        vec![
+            ("requests", counts.reads + counts.writes),
+            ("reads", counts.reads),
+            ("writes", counts.writes),
+            ("sectors_read", counts.sectors_read),
+            ("sectors_written", counts.sectors_written),
+            ("cache_hits", counts.cache_hits),
+            ("cache_hits_partial", counts.cache_hits_partial),
+            ("writes_buffered", counts.writes_buffered),
+            ("flushes", counts.flushes),
+            ("busy_ns", counts.busy_ns),
+            ("overhead_ns", counts.overhead_ns),
+            ("seek_ns", counts.seek_ns),
+            ("rotation_ns", counts.rotation_ns),
+            ("transfer_ns", counts.busy_ns.saturating_sub(positioned)),
+            ("waiting_ns", counts.waiting_ns),
+            ("waiting_max", counts.waiting_max),
+        ]
+    }
+
+    fn describe(&self) -> String {
+        format!("disk:{} ({})", self.name, human_bytes(self.geometry.bytes()))
+    }
+}

@@ -1,0 +1,229 @@
+//! The mechanism: arm, platters, cache and electronics of one drive, asked synchronously how long a request
+//! takes. The asynchronous device around it is [`super::Disk`].
+//!
+//! Invariants
+//!   M1  Requests are served one after another: none starts before the one before was complete.
+//!   M2  Serving a request allocates nothing and uses integer arithmetic only.
+//!   M3  What goes on between requests (read-ahead, write-behind) is computed when the next request comes, and
+//!       only as far as that request can tell.
+//!
+//! Differences from DiskSim [bu08], whose order of events is followed otherwise
+//!   1. A request for the very sector that read-ahead is about to read is a hit that waits for it. DiskSim calls
+//!      it a miss, stops the read-ahead and loses a revolution.
+//!   2. Reading and writing on arrival work. DiskSim 4.0 has flags for them that change nothing.
+//!   3. A write throws overlapping read data out of the cache also when that data is just being read.
+//!   4. A drive that lets go of the bus does so once per request, not again whenever its buffer runs empty.
+//!   5. Sectors that were remapped one by one, rather than slipped, are read where they would have been.
+
+use std::sync::Arc;
+
+use super::cache::Segments;
+use super::drive::{Drive, WriteBehind};
+use super::layout::DriveError;
+use super::read::Reader;
+use super::tables::{Tables, Track};
+use super::write::Writer;
+use crate::device::DeviceError;
+use crate::units::{Nanos, SECTOR_BYTES, Sector};
+
+/// What a mechanism is asked to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Request {
+    pub sector: Sector,
+    /// At least one.
+    pub sectors: u32,
+    pub write: bool,
+    /// A write that completes only when it is on the medium, whatever the cache could do.
+    pub fua: bool,
+}
+
+impl Request {
+    pub fn read(sector: Sector, sectors: u32) -> Request {
+        Request { sector, sectors, write: false, fua: false }
+    }
+
+    pub fn write(sector: Sector, sectors: u32) -> Request {
+        Request { sector, sectors, write: true, fua: false }
+    }
+}
+
+/// How a request was served.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Service {
+    /// When the drive took the request up.
+    pub start: Nanos,
+    /// When the host learns that it is complete.
+    pub done: Nanos,
+    pub hit: Hit,
+    /// Command overhead before anything else could happen.
+    pub overhead: Nanos,
+    /// The first seek or head switch, as far as the host waited for it.
+    pub seek: Nanos,
+    /// The rotation to the first sector, as far as the host waited for it.
+    pub rotation: Nanos,
+}
+
+/// What the cache did for a request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Hit {
+    Miss,
+    /// A read of which the first sectors were there, or on their way.
+    Partial,
+    /// A read that did not need the medium.
+    Full,
+    /// A write that completed in the cache.
+    Buffered,
+}
+
+/// A drive's arm, platters, cache and electronics.
+#[derive(Clone, Debug)]
+pub struct Mechanism {
+    pub(super) tables: Arc<Tables>,
+    /// Where the heads are, or will be at `free`, while nothing is read.
+    pub(super) track: Track,
+    /// The arm cannot start for anything new before: it must finish a write, a seek or a sector.
+    pub(super) free: Nanos,
+    pub(super) segments: Segments,
+    pub(super) reader: Option<Reader>,
+    pub(super) writer: Option<Writer>,
+    pub(super) last_was_read: bool,
+    last_done: Nanos,
+}
+
+impl Mechanism {
+    /// A mechanism that has just spun up: heads on the first track, nothing in its cache. Mechanisms of a kind
+    /// share what is most of their size.
+    ///
+    /// # Errors
+    /// When the drive record contradicts itself.
+    pub fn new(drive: &Drive) -> Result<Mechanism, DriveError> {
+        Ok(Mechanism::from_tables(Tables::shared(drive)?))
+    }
+
+    fn from_tables(tables: Arc<Tables>) -> Mechanism {
+        Mechanism {
+            track: Track::default(),
+            free: Nanos::ZERO,
+            segments: Segments::new(&tables.drive.cache),
+            reader: None,
+            writer: None,
+            last_was_read: true,
+            last_done: Nanos::ZERO,
+            tables,
+        }
+    }
+
+    pub fn drive(&self) -> &Drive {
+        &self.tables.drive
+    }
+
+    /// Capacity in sectors.
+    pub fn sectors(&self) -> u64 {
+        self.tables.layout.sectors()
+    }
+
+    /// Serves a request that reached the drive at `arrived` and that the drive takes up at `start`, or when the
+    /// request before is complete. `arrived` lies before that only for a command that waited in the drive's own
+    /// queue, see [`super::Bus::tagged_queueing`].
+    ///
+    /// # Errors
+    /// `OutOfRange` when the request is empty or passes the last sector. Media errors are injected above and
+    /// never arise here.
+    pub fn service(&mut self, arrived: Nanos, start: Nanos, request: Request) -> Result<Service, DeviceError> {
+        let sectors = self.sectors();
+        let (lbn, count) = (request.sector.0, u64::from(request.sectors));
+        if count == 0 || lbn >= sectors || count > sectors - lbn {
+            return Err(DeviceError::OutOfRange { at: request.sector, bytes: count * SECTOR_BYTES, sectors });
+        }
+        let start = start.max(self.last_done); // M1
+        let queued = self.tables.drive.bus.tagged_queueing && arrived < start;
+        let command = Command { commanded: if queued { arrived } else { start }, start, queued, lbn, count };
+        self.advance(start);
+        let service = if !request.write {
+            self.read(&command)
+        } else if self.tables.drive.cache.write_behind != WriteBehind::None && !request.fua {
+            self.write_behind(&command)
+        } else {
+            self.write_through(&command)
+        };
+        self.last_was_read = !request.write;
+        self.last_done = service.done;
+        Ok(service)
+    }
+
+    /// When everything that was written before `now` will be on the medium.
+    pub fn durable(&self, now: Nanos) -> Nanos {
+        self.writer.as_ref().map_or(now, |writer| writer.end.max(now))
+    }
+
+    /// Time from `at` until the leading edge of `sector` would be under the head, if the drive did nothing else
+    /// from now on: seek, head switch and rotation, no overhead. `None` beyond the last sector.
+    pub fn positioning(&self, at: Nanos, sector: Sector, write: bool) -> Option<Nanos> {
+        if sector.0 >= self.sectors() {
+            return None;
+        }
+        let (track, free) = self.position();
+        let extent = self.tables.extent(track, free.max(at), sector.0, 1, write);
+        Some(extent.begin - at)
+    }
+
+    /// The same from a command that reaches the drive at `at`, command overhead included, for schedulers. Zero
+    /// beyond the last sector, so that a mistake is served and reported soon.
+    pub(super) fn access_time(&self, at: Nanos, request: &Request) -> Nanos {
+        let overhead = &self.tables.drive.overhead;
+        let pair = if request.write { overhead.write_miss } else { overhead.read_miss };
+        let time = pair.get(self.last_was_read);
+        self.positioning(at + time, request.sector, request.write).map_or(Nanos::ZERO, |wait| time + wait)
+    }
+
+    /// Distance in cylinders from where the heads are to `sector`, for schedulers that look at no more.
+    pub fn seek_distance(&self, sector: Sector) -> u32 {
+        let lbn = sector.0.min(self.sectors() - 1);
+        self.position().0.cylinder.abs_diff(self.tables.layout.locate(lbn).cylinder)
+    }
+
+    /// The track on which the heads stand, or that they are about to reach: its first sector, and how many
+    /// sectors with an address it has. `None` when it has none.
+    pub fn current_track(&self) -> Option<(Sector, u64)> {
+        let (track, _) = self.position();
+        let (first, end) = self.tables.layout.track_at(track.cylinder, track.head)?;
+        Some((Sector(first), end - first))
+    }
+
+    /// Where the heads are, and when they can leave from there.
+    fn position(&self) -> (Track, Nanos) {
+        match &self.reader {
+            Some(reader) => (reader.extent.track, reader.extent.on_track.max(self.free)),
+            None => (self.track, self.free),
+        }
+    }
+
+    /// Brings reading and writing on the medium up to `now`.
+    fn advance(&mut self, now: Nanos) {
+        if self.writer.as_ref().is_some_and(|writer| writer.end <= now) {
+            self.writer = None;
+        }
+        self.advance_reading(now);
+    }
+}
+
+/// A request, checked, and the times at which the drive learned of it.
+pub(super) struct Command {
+    pub(super) commanded: Nanos,
+    pub(super) start: Nanos,
+    /// It waited in the drive's own queue.
+    pub(super) queued: bool,
+    pub(super) lbn: u64,
+    pub(super) count: u64,
+}
+
+impl Command {
+    pub(super) fn end(&self) -> u64 {
+        self.lbn + self.count
+    }
+}
+
+/// The time of `count` sectors.
+pub(super) fn times(time: Nanos, count: u64) -> Nanos {
+    Nanos(time.0 * count)
+}

@@ -1,0 +1,66 @@
+//! Seek curves, tabulated: one time per distance, so that a seek costs the model one look-up.
+
+use super::drive::{Drive, Seek, TwoPiece};
+use super::layout::DriveError;
+use crate::units::Nanos;
+
+/// Longest time a seek may take; catches a wrong unit in a drive record.
+const SEEK_MAX: Nanos = Nanos::from_secs(1);
+
+/// Seek times in nanoseconds by distance in cylinders, from zero to the largest.
+///
+/// # Errors
+/// When the curve has a negative time, one over a second, or a table that is empty or out of order.
+pub(super) fn tabulate(drive: &Drive) -> Result<Box<[u32]>, DriveError> {
+    let fail = |problem: String| DriveError { drive: drive.name.to_string(), problem };
+    if let Seek::Table(table) = &drive.seek
+        && (table.is_empty() || table[0].0 == 0 || table.windows(2).any(|pair| pair[0].0 >= pair[1].0))
+    {
+        return Err(fail("its seek table is empty or its distances do not ascend from one".into()));
+    }
+    (0..drive.cylinders)
+        .map(|distance| {
+            let millis = if distance == 0 { 0.0 } else { time_ms(&drive.seek, distance, drive.cylinders) };
+            if !(0.0..=SEEK_MAX.as_millis_f64()).contains(&millis) {
+                return Err(fail(format!("a seek over {distance} cylinders would take {millis} ms")));
+            }
+            Ok(Nanos::from_millis_f64(millis).0 as u32)
+        })
+        .collect()
+}
+
+fn time_ms(seek: &Seek, distance: u32, cylinders: u32) -> f64 {
+    let d = f64::from(distance);
+    match seek {
+        Seek::Constant(time) => time.as_millis_f64(),
+        Seek::Table(table) => interpolate(table, distance),
+        Seek::ThreePoint { one, average, full } => {
+            // The mean of the curve over random pairs is `average`, its end is `full` [le93].
+            let (one, average, full) = (one.as_millis_f64(), average.as_millis_f64(), full.as_millis_f64());
+            let cylinders = f64::from(cylinders);
+            let a = (-10.0 * one + 15.0 * average - 5.0 * full) / (3.0 * cylinders.sqrt());
+            let b = (7.0 * one - 15.0 * average + 8.0 * full) / (3.0 * cylinders);
+            a * (d - 1.0).sqrt() + b * (d - 1.0) + one
+        }
+        Seek::TwoPiece(TwoPiece { root_base_ms, root_ms, line_from, line_base_ms, line_ms, short }) => {
+            match short.get(distance as usize - 1) {
+                Some(time) => time.as_millis_f64(),
+                None if distance < *line_from => root_base_ms + root_ms * d.sqrt(),
+                None => line_base_ms + line_ms * d,
+            }
+        }
+        Seek::SquareRoot { base_ms, root_ms } => base_ms + root_ms * d.sqrt(),
+    }
+}
+
+/// Linear between the measured distances. Beyond the last, the last two go on; below the first, its time holds.
+fn interpolate(table: &[(u32, Nanos)], distance: u32) -> f64 {
+    let above = table.partition_point(|&(known, _)| known < distance).min(table.len() - 1);
+    let (x2, y2) = table[above];
+    if x2 == distance || above == 0 {
+        return y2.as_millis_f64();
+    }
+    let (x1, y1) = table[above - 1];
+    let slope = (y2.as_millis_f64() - y1.as_millis_f64()) / f64::from(x2 - x1);
+    y1.as_millis_f64() + slope * f64::from(distance - x1)
+}

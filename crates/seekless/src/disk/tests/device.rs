@@ -1,0 +1,232 @@
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use super::*;
+use crate::device::{BlockDevice, Buf, Data, DeviceError, WriteFlags};
+use crate::rng::Rng;
+use crate::rt::{Executor, HostProfile};
+
+fn on(drive: &Drive, options: Options) -> (Executor, Rc<Disk>) {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let disk = Rc::new(Disk::new(executor.rt().clone(), drive, options).unwrap());
+    (executor, disk)
+}
+
+fn counter(disk: &Disk, name: &str) -> u64 {
+    disk.counters().into_iter().find(|(counter, _)| *counter == name).unwrap_or_else(|| panic!("{name}")).1
+}
+
+/// What is written is read again, never-written sectors read as zeroes, and both take the mechanism's time.
+#[test]
+fn bytes_and_time() {
+    let (executor, disk) = on(drive("dec-rz26"), Options::default());
+    let mut mechanism = Mechanism::new(drive("dec-rz26")).unwrap();
+    let written = mechanism.service(Nanos::ZERO, Nanos::ZERO, write(1000, 8)).unwrap().done;
+    let done = mechanism.service(written, written, read(1004, 8)).unwrap().done;
+    let end = executor
+        .block_on(async {
+            disk.write(Sector(1000), Data::from_slice(&[7; 4096]), WriteFlags::NONE).await.unwrap();
+            let buf = disk.read(Sector(1004), Buf::dirty(4096)).await.unwrap();
+            assert!(buf[..2048].iter().all(|&byte| byte == 7) && buf[2048..].iter().all(|&byte| byte == 0));
+            executor.rt().now()
+        })
+        .unwrap();
+    assert_eq!(end, done);
+    assert_eq!(disk.busy(), end);
+    assert_eq!(counter(&disk, "busy_ns"), end.0);
+    assert_eq!((counter(&disk, "reads"), counter(&disk, "sectors_written")), (1, 8));
+    assert_eq!(disk.describe(), "disk:dec-rz26 (1001.4 MiB)");
+    assert!(disk.guarantees().durable_on_completion);
+}
+
+/// Without bytes, reads return zeroes and times are the same.
+#[test]
+fn timing_only() {
+    let run = |keep_bytes| {
+        let (executor, disk) = on(drive("cheetah9lp"), Options { keep_bytes, ..Options::default() });
+        let buf = executor
+            .block_on(async {
+                disk.write(Sector(8), Data::from_slice(&[1; 512]), WriteFlags::NONE).await.unwrap();
+                disk.read(Sector(8), Buf::dirty(512)).await.unwrap()
+            })
+            .unwrap();
+        (executor.rt().now(), buf[0], disk.image().allocated_bytes())
+    };
+    let (with, without) = (run(true), run(false));
+    assert_eq!(with.0, without.0);
+    assert_eq!((with.1, without.1, without.2), (1, 0, 0));
+}
+
+/// Requests outside the disk or of odd length are errors that take no time.
+#[test]
+fn bad_requests() {
+    let (executor, disk) = on(drive("hp97560"), Options::default());
+    let sectors = disk.geometry().sectors;
+    executor
+        .block_on(async {
+            let error = disk.read(Sector(sectors - 1), Buf::dirty(1024)).await.map(|_| ()).unwrap_err();
+            assert!(matches!(error, DeviceError::OutOfRange { .. }));
+            let error = disk.write(Sector(0), Data::zeroes(100), WriteFlags::NONE).await.unwrap_err();
+            assert!(matches!(error, DeviceError::Unaligned { .. }));
+            let error = disk.discard(Sector(sectors), u64::MAX).await.unwrap_err();
+            assert!(matches!(error, DeviceError::OutOfRange { .. }));
+            assert_eq!(disk.read(Sector(0), Buf::dirty(0)).await.unwrap().len(), 0);
+        })
+        .unwrap();
+    assert_eq!(executor.rt().now(), Nanos::ZERO);
+}
+
+/// Completed writes to a drive with write-behind become durable by a flush, which waits for the medium, or by
+/// FUA, which costs the same wait at once.
+#[test]
+fn flush_and_fua() {
+    let (executor, disk) = on(drive("cheetah9lp"), Options::default());
+    let rt = executor.rt().clone();
+    assert!(!disk.guarantees().durable_on_completion);
+    executor
+        .block_on(async {
+            disk.write(Sector(5_000_000), Data::zeroes(4096), WriteFlags::NONE).await.unwrap();
+            let buffered = rt.now();
+            disk.flush().await.unwrap();
+            let flushed = rt.now();
+            assert!(flushed - buffered > Nanos::from_millis(2), "a seek and a rotation remain");
+            disk.flush().await.unwrap();
+            assert_eq!(rt.now(), flushed);
+            let start = rt.now();
+            disk.write(Sector(5_500_000), Data::zeroes(4096), WriteFlags::FUA).await.unwrap();
+            assert!(rt.now() - start > Nanos::from_millis(2));
+            let done = rt.now();
+            disk.flush().await.unwrap();
+            assert_eq!(rt.now(), done);
+        })
+        .unwrap();
+    assert_eq!(counter(&disk, "writes_buffered"), 1);
+}
+
+/// Submits reads at `sectors` all at once; the order in which they complete.
+fn completion_order(scheduler: Scheduler, sectors: &[u64]) -> Vec<u64> {
+    let (executor, disk) = on(drive("dec-rz26"), Options { scheduler, ..Options::default() });
+    let order = Rc::new(RefCell::new(Vec::new()));
+    executor
+        .block_on(async {
+            let mut tasks = Vec::new();
+            for &at in sectors {
+                let (disk, order) = (disk.clone(), order.clone());
+                tasks.push(executor.rt().spawn(async move {
+                    disk.read(Sector(at), Buf::dirty(512)).await.unwrap();
+                    order.borrow_mut().push(at);
+                }));
+                // One after another, so that the order of arrival is known; all within the first service.
+                executor.rt().sleep(Nanos::from_micros(10)).await;
+            }
+            for task in tasks {
+                task.await;
+            }
+        })
+        .unwrap();
+    order.take()
+}
+
+/// The schedulers serve in the order that they promise. The first request is served before the others arrive.
+#[test]
+fn schedulers() {
+    let sectors = [1_000_000, 1_900_000, 200, 1_000_400, 900_000, 1_500_000];
+    assert_eq!(completion_order(Scheduler::Fcfs, &sectors), sectors);
+    assert_eq!(
+        completion_order(Scheduler::CLook, &sectors),
+        [1_000_000, 1_000_400, 1_500_000, 1_900_000, 200, 900_000]
+    );
+    assert_eq!(completion_order(Scheduler::Sstf, &sectors), [1_000_000, 1_000_400, 900_000, 1_500_000, 1_900_000, 200]);
+    let shortest = completion_order(Scheduler::Sptf { age_micros: 0 }, &sectors);
+    assert_ne!(shortest, completion_order(Scheduler::Sstf, &sectors), "rotation matters");
+    // With an age weight beyond any positioning time, the oldest is always next.
+    assert_eq!(completion_order(Scheduler::Sptf { age_micros: u32::MAX }, &sectors), sectors);
+}
+
+/// Better schedulers give more throughput on a full queue, and C-LOOK more than FCFS, as in [wo94].
+#[test]
+fn schedulers_pay() {
+    let rate = |scheduler| {
+        let (executor, disk) = on(drive("cheetah9lp"), Options { scheduler, keep_bytes: false });
+        for worker in 0..32 {
+            let (disk, mut rng) = (disk.clone(), Rng::new(worker));
+            executor.rt().spawn(async move {
+                for _ in 0..60 {
+                    let at = Sector(rng.below(disk.geometry().sectors / 8) * 8);
+                    disk.read(at, Buf::dirty(4096)).await.unwrap();
+                }
+            });
+        }
+        executor.block_on(std::future::pending::<()>()).unwrap_err();
+        assert!(counter(&disk, "waiting_max") >= 30);
+        32.0 * 60.0 / executor.rt().now().as_secs_f64()
+    };
+    let rates = [Scheduler::Fcfs, Scheduler::CLook, Scheduler::Sstf, Scheduler::Sptf { age_micros: 0 }].map(rate);
+    assert!(rates[1] > 1.3 * rates[0] && rates[2] > 1.3 * rates[0] && rates[3] > 1.2 * rates[1], "{rates:?}");
+}
+
+/// Whoever stops waiting for a request leaves the drive usable: the request still takes its time, those behind
+/// it are served, and a request that had not started is dropped.
+#[test]
+fn cancelled_requests() {
+    let (executor, disk) = on(drive("dec-rz26"), Options::default());
+    let rt = executor.rt().clone();
+    let end = executor
+        .block_on(async {
+            let first = disk.read(Sector(2_000_000), Buf::dirty(512));
+            let waits = disk.read(Sector(0), Buf::dirty(512));
+            let behind = disk.read(Sector(1_000_000), Buf::dirty(512));
+            let mut first = Box::pin(first);
+            let mut waits = Box::pin(waits);
+            let mut behind = Box::pin(behind);
+            // Polls all three once: one is being served, two wait.
+            std::future::poll_fn(|context| {
+                for future in [&mut first, &mut waits, &mut behind] {
+                    assert!(future.as_mut().poll(context).is_pending());
+                }
+                std::task::Poll::Ready(())
+            })
+            .await;
+            drop(waits);
+            drop(first);
+            behind.await.unwrap();
+            rt.now()
+        })
+        .unwrap();
+    let mut mechanism = Mechanism::new(drive("dec-rz26")).unwrap();
+    let first = mechanism.service(Nanos::ZERO, Nanos::ZERO, read(2_000_000, 1)).unwrap().done;
+    let behind = mechanism.service(first, first, read(1_000_000, 1)).unwrap().done;
+    assert_eq!(end, behind);
+    assert_eq!(counter(&disk, "requests"), 2);
+    // The drive is idle again.
+    let idle = executor.block_on(async { disk.read(Sector(7), Buf::dirty(512)).await.map(|_| ()) }).unwrap();
+    assert_eq!(idle, Ok(()));
+}
+
+/// Many tasks at once: every request is served once, the drive is never idle in between, and the same seed gives
+/// the same nanosecond.
+#[test]
+fn concurrent_requests() {
+    let run = || {
+        let (executor, disk) = on(drive("atlas10k"), Options { keep_bytes: false, ..Options::default() });
+        for worker in 0..20 {
+            let (disk, rt, mut rng) = (disk.clone(), executor.rt().clone(), Rng::new(worker));
+            executor.rt().spawn(async move {
+                for _ in 0..50 {
+                    let at = Sector(rng.below(1_000_000));
+                    if rng.chance(1, 2) {
+                        disk.read(at, Buf::dirty(4096)).await.unwrap();
+                    } else {
+                        disk.write(at, Data::zeroes(2048), WriteFlags::NONE).await.unwrap();
+                    }
+                    rt.yield_now().await;
+                }
+            });
+        }
+        executor.block_on(std::future::pending::<()>()).unwrap_err();
+        assert_eq!(counter(&disk, "requests"), 1000);
+        assert_eq!(disk.busy(), executor.rt().now());
+        executor.rt().now()
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,491 @@
+//! What all layers have in common.
+
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::Nodes;
+use crate::device::{Counter, Data};
+use crate::fs::{
+    AllocateMode, Attr, DirEntry, DirSink, Entry, FileKind, FileRange, FileSystem, Fs, FsResult, FsTraits, Handle,
+    NewNode, NodeKind, OpenFlags, Opened, Place, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
+};
+use crate::units::{Ino, Nanos};
+
+/// The place of an operation in a layer: which inode, through which handle, on which file system below.
+pub struct At<'a, N> {
+    pub lower: &'a Fs,
+    pub ino: Ino,
+    pub handle: Option<Handle>,
+    pub node: &'a Rc<N>,
+}
+
+/// What one layer does differently. Everything that it does not say is passed on.
+///
+/// Attributes that methods return are those of the file system below; [`Layer::show`] alone turns them into what is
+/// seen above.
+// The engine runs on one thread, so that the missing `Send` bound on these futures is what is wanted.
+#[allow(async_fn_in_trait)]
+pub trait Layer: 'static {
+    /// What the layer knows about an inode in use, such as its real size and its index.
+    type Node: 'static;
+
+    /// The layer's word.
+    const NAME: &'static str;
+
+    /// Begins the use of an inode, whose attributes below are `attr`. Its first lookup waits for it.
+    ///
+    /// # Errors
+    /// They become those of the lookup.
+    async fn open_node(&self, lower: &Fs, attr: &Attr) -> FsResult<Self::Node>;
+
+    /// Ends the use of an inode. What has to be remembered is written below now.
+    ///
+    /// # Errors
+    /// When the whole layer is closed, its caller is told of the first. After a forget there is nobody to tell: a
+    /// layer that has something to lose there must answer its next operations with the error.
+    async fn close_node(&self, _lower: &Fs, _ino: Ino, _node: Rc<Self::Node>) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// Turns attributes below into those above.
+    fn show(&self, _node: &Self::Node, lower: Attr) -> Attr {
+        lower
+    }
+
+    /// Turns what the mount is told of the file system below into what it is told of the layer.
+    fn traits(&self, lower: FsTraits) -> FsTraits {
+        FsTraits { name: Self::NAME, ..lower }
+    }
+
+    /// How a file is opened below when it is opened above with `flags`. A layer that reads in order to write, or
+    /// moves bytes around, needs `read`, and neither `append` nor `truncate`; a truncation that is left out here
+    /// is done with [`Layer::setattr`].
+    fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
+        flags
+    }
+
+    async fn getattr(&self, at: At<'_, Self::Node>) -> FsResult<Attr> {
+        at.lower.getattr(at.ino, at.handle).await
+    }
+
+    async fn setattr(&self, at: At<'_, Self::Node>, changes: SetAttr) -> FsResult<Attr> {
+        at.lower.setattr(at.ino, at.handle, changes).await
+    }
+
+    async fn readlink(&self, at: At<'_, Self::Node>) -> FsResult<Vec<u8>> {
+        at.lower.readlink(at.ino).await
+    }
+
+    async fn read(&self, at: At<'_, Self::Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        at.lower.read(at.ino, at.handle, offset, bytes).await
+    }
+
+    async fn write(&self, at: At<'_, Self::Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        at.lower.write(at.ino, at.handle, offset, data, mode).await
+    }
+
+    async fn fallocate(&self, at: At<'_, Self::Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        at.lower.fallocate(at.ino, at.handle, range, mode).await
+    }
+
+    async fn lseek(&self, at: At<'_, Self::Node>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        at.lower.lseek(at.ino, at.handle, offset, seek).await
+    }
+
+    async fn getxattr(&self, at: At<'_, Self::Node>, name: &[u8]) -> FsResult<Vec<u8>> {
+        at.lower.getxattr(at.ino, name).await
+    }
+
+    async fn setxattr(&self, at: At<'_, Self::Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        at.lower.setxattr(at.ino, name, value, mode).await
+    }
+
+    async fn listxattr(&self, at: At<'_, Self::Node>) -> FsResult<Vec<Vec<u8>>> {
+        at.lower.listxattr(at.ino).await
+    }
+
+    async fn removexattr(&self, at: At<'_, Self::Node>, name: &[u8]) -> FsResult<()> {
+        at.lower.removexattr(at.ino, name).await
+    }
+
+    async fn fsync(&self, at: At<'_, Self::Node>, data_only: bool) -> FsResult<()> {
+        at.lower.fsync(at.ino, at.handle, data_only).await
+    }
+
+    /// `nodes` are all inodes in use, for a layer that has something in memory to write first.
+    async fn syncfs(&self, lower: &Fs, _nodes: &Nodes<Self::Node>) -> FsResult<()> {
+        lower.syncfs().await
+    }
+
+    async fn statfs(&self, lower: &Fs) -> FsResult<StatFs> {
+        lower.statfs().await
+    }
+
+    async fn idle(&self, lower: &Fs, _nodes: &Nodes<Self::Node>, until: Nanos) -> FsResult<bool> {
+        lower.idle(until).await
+    }
+
+    async fn drop_caches(&self, lower: &Fs, _nodes: &Nodes<Self::Node>) -> FsResult<()> {
+        lower.drop_caches().await
+    }
+
+    /// The layer's own counters.
+    fn counters(&self) -> Vec<Counter> {
+        Vec::new()
+    }
+
+    /// The layer in one line, without what is below it.
+    fn describe(&self) -> String {
+        Self::NAME.to_owned()
+    }
+}
+
+/// A layer on a file system: itself a file system.
+pub struct Stacked<L: Layer> {
+    lower: Fs,
+    layer: L,
+    nodes: Nodes<L::Node>,
+}
+
+impl<L: Layer> Stacked<L> {
+    /// Puts `layer` on `lower`.
+    ///
+    /// # Errors
+    /// When the root cannot be opened.
+    pub async fn new(lower: Fs, layer: L) -> FsResult<Stacked<L>> {
+        let nodes = Nodes::new();
+        let root = lower.getattr(Ino::ROOT, None).await?;
+        // The root is in use as long as the layer is; nobody looks it up or forgets it.
+        nodes.enter(Ino::ROOT, 1, async || layer.open_node(&lower, &root).await).await?;
+        Ok(Stacked { lower, layer, nodes })
+    }
+
+    pub fn layer(&self) -> &L {
+        &self.layer
+    }
+
+    pub fn lower(&self) -> &Fs {
+        &self.lower
+    }
+
+    fn at<'a>(&'a self, ino: Ino, handle: Option<Handle>, node: &'a Rc<L::Node>) -> At<'a, L::Node> {
+        At { lower: &self.lower, ino, handle, node }
+    }
+
+    /// Takes over an entry that the file system below has counted: as seen above, and counted here.
+    async fn enter(&self, entry: Entry) -> FsResult<Entry> {
+        let ino = entry.attr.ino;
+        match self.nodes.enter(ino, 1, async || self.layer.open_node(&self.lower, &entry.attr).await).await {
+            Ok(node) => Ok(Entry { attr: self.layer.show(&node, entry.attr), ..entry }),
+            Err(error) => {
+                self.lower.forget(ino, 1).await; // Y1
+                Err(error)
+            }
+        }
+    }
+
+    async fn leave(&self, ino: Ino, lookups: u64) {
+        if ino == Ino::ROOT {
+            return;
+        }
+        let close = async |node| {
+            // Nobody waits for a forget; see `Layer::close_node`.
+            let _ = self.layer.close_node(&self.lower, ino, node).await;
+        };
+        let taken = self.nodes.leave(ino, lookups, close).await;
+        if taken > 0 {
+            self.lower.forget(ino, taken).await;
+        }
+    }
+
+    /// Lists a directory with attributes. Opening a node may have to wait, and a sink cannot, so the entries below
+    /// are taken a batch at a time.
+    async fn readdir_plus(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        mut cookie: u64,
+        sink: &mut dyn DirSink,
+    ) -> FsResult<()> {
+        let mut any = false;
+        loop {
+            let mut batch = Batch::default();
+            match self.lower.readdir(ino, handle, cookie, true, &mut batch).await {
+                // What has been passed on stays passed on; the next call meets the error again.
+                Err(_) if any => return Ok(()),
+                other => other?,
+            }
+            let Some(last) = batch.entries.last() else { return Ok(()) };
+            let was_full = batch.is_full();
+            cookie = last.cookie;
+            let mut has_room = true;
+            for listed in &batch.entries {
+                if !has_room {
+                    // The batch was larger than the sink: the rest has not been looked up after all.
+                    if let Some(entry) = listed.entry {
+                        self.lower.forget(entry.attr.ino, 1).await;
+                    }
+                    continue;
+                }
+                // An entry whose node cannot be opened is listed all the same, and its lookup will say why.
+                let entry = match listed.entry {
+                    Some(entry) => self.enter(entry).await.ok(),
+                    None => None,
+                };
+                let name = &batch.names[listed.name_start..listed.name_end];
+                let (ino, kind, cookie) = (listed.ino, listed.kind, listed.cookie);
+                has_room = sink.add(&DirEntry { ino, kind, name, cookie, entry });
+                any |= has_room;
+                if !has_room && let Some(entry) = entry {
+                    self.leave(entry.attr.ino, 1).await;
+                }
+            }
+            if !has_room || !was_full {
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// Entries on their way through a layer.
+#[derive(Default)]
+struct Batch {
+    entries: Vec<Listed>,
+    /// All names, one behind the other.
+    names: Vec<u8>,
+}
+
+struct Listed {
+    ino: Ino,
+    kind: FileKind,
+    cookie: u64,
+    entry: Option<Entry>,
+    name_start: usize,
+    name_end: usize,
+}
+
+impl Batch {
+    /// Enough to make the call below cheap for each entry, and few to forget when the sink takes less.
+    const ENTRIES_MAX: usize = 64;
+
+    fn is_full(&self) -> bool {
+        self.entries.len() >= Self::ENTRIES_MAX
+    }
+}
+
+impl DirSink for Batch {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        if self.is_full() {
+            return false;
+        }
+        let name_start = self.names.len();
+        self.names.extend_from_slice(entry.name);
+        let (ino, kind, cookie) = (entry.ino, entry.kind, entry.cookie);
+        let name_end = self.names.len();
+        self.entries.push(Listed { ino, kind, cookie, entry: entry.entry, name_start, name_end });
+        true
+    }
+}
+
+#[async_trait(?Send)]
+impl<L: Layer> FileSystem for Stacked<L> {
+    fn traits(&self) -> FsTraits {
+        self.layer.traits(self.lower.traits())
+    }
+
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.nodes.get(parent)?;
+        self.enter(self.lower.lookup(parent, name).await?).await
+    }
+
+    async fn forget(&self, ino: Ino, lookups: u64) {
+        self.leave(ino, lookups).await;
+    }
+
+    async fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr> {
+        let node = self.nodes.get(ino)?;
+        Ok(self.layer.show(&node, self.layer.getattr(self.at(ino, handle, &node)).await?))
+    }
+
+    async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        let node = self.nodes.get(ino)?;
+        Ok(self.layer.show(&node, self.layer.setattr(self.at(ino, handle, &node), changes).await?))
+    }
+
+    async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        let node = self.nodes.get(ino)?;
+        self.layer.readlink(self.at(ino, None, &node)).await
+    }
+
+    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.nodes.get(parent)?;
+        let (entry, opened) = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
+        match self.enter(entry).await {
+            Ok(entry) => Ok((entry, opened)),
+            Err(error) => {
+                // The file stays, as after a create whose answer was lost; its handle does not.
+                if let Some(handle) = opened.handle {
+                    self.lower.release(entry.attr.ino, handle).await?;
+                }
+                Err(error)
+            }
+        }
+    }
+
+    async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
+        self.nodes.get(parent)?;
+        self.enter(self.lower.mknod(parent, name, kind, new).await?).await
+    }
+
+    async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.nodes.get(parent)?;
+        self.enter(self.lower.mkdir(parent, name, new).await?).await
+    }
+
+    async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.nodes.get(parent)?;
+        self.enter(self.lower.symlink(parent, name, target, new).await?).await
+    }
+
+    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.nodes.get(ino)?;
+        self.nodes.get(parent)?;
+        self.enter(self.lower.link(ino, parent, name).await?).await
+    }
+
+    async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.nodes.get(parent)?;
+        self.lower.unlink(parent, name).await
+    }
+
+    async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.nodes.get(parent)?;
+        self.lower.rmdir(parent, name).await
+    }
+
+    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+        self.nodes.get(from.parent)?;
+        self.nodes.get(to.parent)?;
+        self.lower.rename(from, to, mode).await
+    }
+
+    async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        let node = self.nodes.get(ino)?;
+        let lower_flags = self.layer.open_flags(flags);
+        let opened = self.lower.open(ino, lower_flags).await?;
+        if flags.truncate && !lower_flags.truncate {
+            let cut = SetAttr { size: Some(0), kill_privileges: true, ..SetAttr::default() };
+            if let Err(error) = self.layer.setattr(self.at(ino, opened.handle, &node), cut).await {
+                if let Some(handle) = opened.handle {
+                    self.lower.release(ino, handle).await?;
+                }
+                return Err(error);
+            }
+        }
+        Ok(opened)
+    }
+
+    async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
+        self.lower.release(ino, handle).await
+    }
+
+    async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        let node = self.nodes.get(ino)?;
+        self.layer.read(self.at(ino, handle, &node), offset, bytes).await
+    }
+
+    async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        let node = self.nodes.get(ino)?;
+        self.layer.write(self.at(ino, handle, &node), offset, data, mode).await
+    }
+
+    async fn fallocate(&self, ino: Ino, handle: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        let node = self.nodes.get(ino)?;
+        self.layer.fallocate(self.at(ino, handle, &node), range, mode).await
+    }
+
+    async fn lseek(&self, ino: Ino, handle: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        let node = self.nodes.get(ino)?;
+        self.layer.lseek(self.at(ino, handle, &node), offset, seek).await
+    }
+
+    async fn readdir(
+        &self,
+        ino: Ino,
+        handle: Option<Handle>,
+        cookie: u64,
+        attributes: bool,
+        sink: &mut dyn DirSink,
+    ) -> FsResult<()> {
+        self.nodes.get(ino)?;
+        match attributes {
+            true => self.readdir_plus(ino, handle, cookie, sink).await,
+            false => self.lower.readdir(ino, handle, cookie, false, sink).await,
+        }
+    }
+
+    async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        let node = self.nodes.get(ino)?;
+        self.layer.getxattr(self.at(ino, None, &node), name).await
+    }
+
+    async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        let node = self.nodes.get(ino)?;
+        self.layer.setxattr(self.at(ino, None, &node), name, value, mode).await
+    }
+
+    async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        let node = self.nodes.get(ino)?;
+        self.layer.listxattr(self.at(ino, None, &node)).await
+    }
+
+    async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        let node = self.nodes.get(ino)?;
+        self.layer.removexattr(self.at(ino, None, &node), name).await
+    }
+
+    async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
+        let node = self.nodes.get(ino)?;
+        self.layer.fsync(self.at(ino, handle, &node), data_only).await
+    }
+
+    async fn fsyncdir(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()> {
+        self.nodes.get(ino)?;
+        self.lower.fsyncdir(ino, handle).await
+    }
+
+    async fn syncfs(&self) -> FsResult<()> {
+        self.layer.syncfs(&self.lower, &self.nodes).await
+    }
+
+    async fn statfs(&self) -> FsResult<StatFs> {
+        self.layer.statfs(&self.lower).await
+    }
+
+    async fn idle(&self, until: Nanos) -> FsResult<bool> {
+        self.layer.idle(&self.lower, &self.nodes, until).await
+    }
+
+    async fn drop_caches(&self) -> FsResult<()> {
+        self.layer.drop_caches(&self.lower, &self.nodes).await
+    }
+
+    async fn close(&self) -> FsResult<()> {
+        let mut result = Ok(());
+        for (ino, node) in self.nodes.all() {
+            result = result.and(self.layer.close_node(&self.lower, ino, node).await);
+        }
+        result.and(self.lower.close().await)
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let mut counters = vec![("inodes_in_use", self.nodes.count())];
+        counters.extend(self.layer.counters());
+        counters
+    }
+
+    fn describe(&self) -> String {
+        self.layer.describe()
+    }
+}

@@ -1,0 +1,331 @@
+//! From words to running parts: opens the device of a stack, makes and mounts file systems, puts layers on them.
+//!
+//! What the engine can make itself (memory, modelled disks, layers) it makes from the word. What lies in the real
+//! world is opened by the caller, through [`Leaves`].
+
+use async_trait::async_trait;
+use futures_util::future::LocalBoxFuture;
+
+use super::error::{Cause, StackError};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed};
+use super::order::Role;
+use super::{Stack, Word};
+use crate::device::{Counter, Device, DeviceError};
+use crate::fs::{Fs, FsError};
+use crate::rt::Rt;
+
+/// How a word becomes a part of a running stack.
+pub enum Maker {
+    Layer(for<'a> fn(&'a Rt, Fs, &'a Word) -> LocalBoxFuture<'a, Result<Fs, Trouble>>),
+    FileSystem(&'static dyn FileSystemKind),
+    /// Opened by the caller.
+    FileSystemLeaf,
+    DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    /// Made empty each time, and gone with the stack.
+    VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    /// Opened by the caller.
+    DeviceLeaf,
+}
+
+impl Maker {
+    pub(super) fn role(&self) -> Role {
+        match self {
+            Maker::Layer(_) => Role::Layer,
+            Maker::FileSystem(_) => Role::FileSystem,
+            Maker::FileSystemLeaf => Role::FileSystemLeaf,
+            Maker::DeviceLayer(_) => Role::DeviceLayer,
+            Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
+        }
+    }
+}
+
+/// Why a word could not be made into a part. The stack adds the line and the place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    FileSystem(FsError),
+    Device(DeviceError),
+    /// The value of the option `key` does not do here.
+    Option {
+        key: &'static str,
+        problem: String,
+    },
+    /// Anything else, in words, with what to do about it.
+    Other {
+        problem: String,
+        hint: Option<String>,
+    },
+}
+
+impl Trouble {
+    pub fn other(problem: impl Into<String>) -> Trouble {
+        Trouble::Other { problem: problem.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    pub fn hint(self, hint: impl Into<String>) -> Trouble {
+        match self {
+            Trouble::Other { problem, .. } => Trouble::Other { problem, hint: Some(hint.into()) },
+            other => other,
+        }
+    }
+}
+
+impl From<FsError> for Trouble {
+    fn from(error: FsError) -> Trouble {
+        Trouble::FileSystem(error)
+    }
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Trouble {
+        Trouble::Device(error)
+    }
+}
+
+/// What a leaf is opened for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Purpose {
+    /// To look: nothing is changed, and others may look at the same time.
+    Inspect,
+    /// To use: read and write, alone.
+    Use,
+    /// To put a file system on it; what is there is lost. An image file that is not there is made.
+    Format,
+}
+
+/// Opens what lies outside the engine.
+#[async_trait(?Send)]
+pub trait Leaves {
+    /// Opens the block device that `word` names, such as `file:a.img`.
+    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble>;
+
+    /// Opens the file system that `word` names, such as `hostdir:/srv`.
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Fs, Trouble>;
+}
+
+/// A world in which there is nothing outside, for virtual time.
+pub struct NoLeaves;
+
+#[async_trait(?Send)]
+impl Leaves for NoLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+        Err(outside(word))
+    }
+
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+        Err(outside(word))
+    }
+}
+
+fn outside(word: &Word) -> Trouble {
+    Trouble::other(format!("`{}` lies in the real world, which cannot be reached from here", word.name()))
+        .hint("use memory or a modelled disk instead")
+}
+
+/// A part of a running stack, for counters and descriptions.
+#[derive(Clone)]
+pub enum Part {
+    FileSystem(Fs),
+    Device(Device),
+}
+
+impl Part {
+    pub fn describe(&self) -> String {
+        match self {
+            Part::FileSystem(fs) => fs.describe(),
+            Part::Device(device) => device.describe(),
+        }
+    }
+
+    pub fn counters(&self) -> Vec<Counter> {
+        match self {
+            Part::FileSystem(fs) => fs.counters(),
+            Part::Device(device) => device.counters(),
+        }
+    }
+}
+
+/// A stack whose device side is open, and nothing on it yet.
+pub struct Opened<'a> {
+    rt: &'a Rt,
+    stack: &'a Stack,
+    leaves: &'a dyn Leaves,
+    purpose: Purpose,
+    /// The device parts, in the order of the words they belong to. Empty on a stack without a device.
+    devices: Vec<Device>,
+}
+
+/// A running stack.
+pub struct Mounted {
+    /// The top.
+    pub fs: Fs,
+    /// All parts, top first, one for each word.
+    pub parts: Vec<Part>,
+}
+
+impl Stack {
+    /// Opens the devices of the stack, from the leaf up.
+    ///
+    /// # Errors
+    /// What the leaf answered, pointing at its word.
+    pub async fn open<'a>(
+        &'a self,
+        rt: &'a Rt,
+        leaves: &'a dyn Leaves,
+        purpose: Purpose,
+    ) -> Result<Opened<'a>, StackError> {
+        let mut devices: Vec<Device> = Vec::new();
+        for word in self.words.iter().rev() {
+            let made = match (&word.spec.maker, devices.last()) {
+                (Maker::DeviceLeaf, _) => leaves.device(rt, word, purpose).await,
+                (Maker::VolatileDevice(make), _) => make(rt, word).await,
+                (Maker::DeviceLayer(make), Some(below)) => make(rt, below.clone(), word).await,
+                _ => break,
+            };
+            devices.push(made.map_err(|trouble| self.blame(word, "open", trouble))?);
+        }
+        devices.reverse();
+        Ok(Opened { rt, stack: self, leaves, purpose, devices })
+    }
+
+    /// Opens everything and mounts it. A stack on a volatile device gets a fresh file system first, which is called
+    /// `identity`.
+    ///
+    /// # Errors
+    /// What the part answered that could not be made, pointing at its word.
+    pub async fn mount(&self, rt: &Rt, leaves: &dyn Leaves, identity: &Identity) -> Result<Mounted, StackError> {
+        let opened = self.open(rt, leaves, Purpose::Use).await?;
+        if self.is_volatile() && self.file_system().is_some() {
+            opened.mkfs(identity).await?;
+        }
+        opened.mount().await
+    }
+
+    /// True when everything in the stack is made empty each time and gone at the end.
+    pub fn is_volatile(&self) -> bool {
+        self.words.last().is_some_and(|leaf| matches!(leaf.spec.maker, Maker::VolatileDevice(_)))
+    }
+
+    /// The word of the file system that lives on a device, if the stack has one.
+    pub fn file_system(&self) -> Option<&Word> {
+        self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
+    }
+
+    fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {
+        for word in &self.words {
+            if let Maker::FileSystem(kind) = word.spec.maker {
+                return Ok((word, kind));
+            }
+        }
+        let leaf = &self.words[self.words.len() - 1]; // S1: a stack has at least one word
+        let problem = format!("there is no file system on a device here to {what_for}");
+        let hint = "for example: lfs / file:a.img";
+        Err(StackError::new(&self.line, leaf.name_span.clone(), problem).hint(hint))
+    }
+
+    /// `trouble` with `word`, as an error that points at it.
+    fn blame(&self, word: &Word, operation: &str, trouble: Trouble) -> StackError {
+        let at_word = |problem: String| StackError::new(&self.line, word.span(), problem);
+        match trouble {
+            Trouble::FileSystem(error) => {
+                let problem = format!("cannot {operation} `{}`: {error}", word.name());
+                at_word(problem).cause(Cause::FileSystem(error))
+            }
+            Trouble::Device(error) => {
+                let problem = format!("cannot {operation} `{}`: {error}", word.name());
+                at_word(problem).cause(Cause::Device(error))
+            }
+            Trouble::Option { key, problem } => {
+                let span = word.setting(key).map_or(word.span(), |setting| setting.span.clone());
+                StackError::new(&self.line, span, format!("`{key}` of `{}`: {problem}", word.name()))
+            }
+            Trouble::Other { problem, hint } => at_word(problem).hint_if(hint),
+        }
+    }
+}
+
+impl Opened<'_> {
+    /// The device on which the file system of the stack stands; the top of a stack of devices alone.
+    pub fn device(&self) -> Option<&Device> {
+        self.devices.first()
+    }
+
+    /// Puts an empty file system on the device. Whatever was there is lost: whether that is allowed, the caller
+    /// has found out.
+    ///
+    /// # Errors
+    /// When the stack has no file system on a device, and what the file system answers.
+    pub async fn mkfs(&self, identity: &Identity) -> Result<(), StackError> {
+        let (word, kind) = self.stack.kind("make")?;
+        let made = kind.mkfs(self.rt, self.device_below(word)?, word, identity).await;
+        made.map_err(|trouble| self.stack.blame(word, "make", trouble))
+    }
+
+    /// Mounts the file system and puts the layers on it.
+    ///
+    /// # Errors
+    /// When the stack is of devices alone, and what the parts answer.
+    pub async fn mount(self) -> Result<Mounted, StackError> {
+        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::Device).collect();
+        let mut top: Option<Fs> = None;
+        for word in self.stack.words.iter().rev().skip(parts.len()) {
+            let made = match (&word.spec.maker, top.take()) {
+                (Maker::Layer(make), Some(lower)) => make(self.rt, lower, word).await,
+                (Maker::FileSystem(kind), _) => {
+                    let read_only = self.purpose == Purpose::Inspect;
+                    kind.mount(self.rt, self.device_below(word)?, word, read_only).await
+                }
+                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                // S2: `order` has checked what stands on what.
+                _ => unreachable!("`{}` in its place", word.name()),
+            };
+            let fs = made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?;
+            parts.push(Part::FileSystem(fs.clone()));
+            top = Some(fs);
+        }
+        parts.reverse();
+        match top {
+            Some(fs) => Ok(Mounted { fs, parts }),
+            None => Err(self.stack.kind("mount").err().unwrap_or_else(|| unreachable!("a file system was mounted"))),
+        }
+    }
+
+    /// Checks the file system on the device.
+    ///
+    /// # Errors
+    /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
+    /// here, but in the result.
+    pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
+        let (word, kind) = self.stack.kind("check")?;
+        let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
+        checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
+    }
+
+    /// What is on the device, for people: in outline, or the part that `what` names.
+    ///
+    /// # Errors
+    /// As [`Opened::fsck`], and when there is no such part.
+    pub async fn dump(&self, what: Option<&str>) -> Result<String, StackError> {
+        let (word, kind) = self.stack.kind("dump")?;
+        let dumped = kind.dump(self.rt, self.device_below(word)?, word, what).await;
+        dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
+    }
+
+    /// What the superblock on the device says, or `None` when it is not one of the stack's file system.
+    ///
+    /// # Errors
+    /// When the stack has no file system on a device, and when the device cannot be read.
+    pub async fn probe(&self) -> Result<Option<Probed>, StackError> {
+        let (word, kind) = self.stack.kind("look at")?;
+        let probed = kind.probe(self.rt, self.device_below(word)?).await;
+        probed.map_err(|trouble| self.stack.blame(word, "look at", trouble))
+    }
+
+    fn device_below(&self, word: &Word) -> Result<Device, StackError> {
+        match self.devices.first() {
+            Some(device) => Ok(device.clone()),
+            // S2 again.
+            None => unreachable!("`{}` stands on a device", word.name()),
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What can be wrong with a stack, with the place on the line where it is wrong.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+
+use super::value::nearest;
+use crate::device::DeviceError;
+use crate::fs::FsError;
+
+/// A stack that cannot be read or built. Its `Display` shows the line, points at the offending word, says what
+/// was expected and what to do next.
+///
+/// ```
+/// let error = seekless::stack::Stack::parse("wrap / memry:64MiB").unwrap_err();
+/// assert_eq!(error.to_string().lines().collect::<Vec<_>>(), [
+///     "there is no word `memry`; did you mean `memory`?",
+///     "  wrap / memry:64MiB",
+///     "         ^^^^^",
+/// ]);
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StackError(Box<Report>);
+
+/// What a [`StackError`] knows.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Report {
+    /// The stack line as it was written.
+    pub line: String,
+    /// Byte range of `line` that is to blame.
+    pub span: Range<usize>,
+    /// What is wrong.
+    pub problem: String,
+    /// What to do about it, where that is known.
+    pub hint: Option<String>,
+    /// The failure behind it, when the stack was well written but could not be built.
+    pub cause: Option<Cause>,
+}
+
+/// The failure of a part of a stack.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Cause {
+    FileSystem(FsError),
+    Device(DeviceError),
+}
+
+impl StackError {
+    pub(super) fn new(line: &str, span: Range<usize>, problem: impl Into<String>) -> StackError {
+        StackError(Box::new(Report { line: line.to_owned(), span, problem: problem.into(), hint: None, cause: None }))
+    }
+
+    pub(super) fn hint(self, hint: impl Into<String>) -> StackError {
+        self.hint_if(Some(hint.into()))
+    }
+
+    pub(super) fn hint_if(mut self, hint: Option<String>) -> StackError {
+        self.0.hint = hint;
+        self
+    }
+
+    pub(super) fn cause(mut self, cause: Cause) -> StackError {
+        self.0.cause = Some(cause);
+        self
+    }
+}
+
+impl Deref for StackError {
+    type Target = Report;
+    fn deref(&self) -> &Report {
+        &self.0
+    }
+}
+
+impl fmt::Display for StackError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // The line is input: what would break the alignment is shown as a blank, one column for each character.
+        let shown: String = self.line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
+        let columns = |bytes: usize| self.line.get(..bytes).map_or(0, |before| before.chars().count());
+        let (start, end) = (columns(self.span.start), columns(self.span.end));
+        writeln!(f, "{}", self.problem)?;
+        writeln!(f, "  {shown}")?;
+        write!(f, "  {:start$}{:^<width$}", "", "", width = end.saturating_sub(start).max(1))?;
+        match &self.hint {
+            Some(hint) => write!(f, "\n{hint}"),
+            None => Ok(()),
+        }
+    }
+}
+
+impl std::error::Error for StackError {}
+
+/// `there is no WHAT NAME`, with the nearest of `known` when one is near.
+pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str>) -> String {
+    match nearest(name, known) {
+        Some(near) => format!("there is no {what} `{name}`; did you mean `{near}`?"),
+        None => format!("there is no {what} `{name}`"),
+    }
+}

@@ -1,0 +1,620 @@
+use std::rc::Rc;
+
+use super::value::nearest;
+use super::*;
+use crate::device::Device;
+use crate::fs::FsError;
+use crate::rng::Rng;
+use crate::rt::{Executor, HostProfile, Rt};
+use crate::units::{KIB, MIB};
+
+fn parse(line: &str) -> Stack {
+    Stack::parse(line).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// Reads good lines and compares what they say. Method: the canonical text of each.
+#[test]
+fn good_lines_say_what_they_should() {
+    let cases = [
+        ("memfs", "memfs"),
+        ("wrap / memfs", "wrap / memfs"),
+        ("  wrap   /\tmemfs ", "wrap / memfs"),
+        ("lfs / file:a.img", "lfs / file:a.img"),
+        ("lfs:segment=524288,cleaner=greedy / file:a.img", "lfs:segment=512KiB,cleaner=greedy / file:a.img"),
+        ("lfs:segment=0.5MiB / memory:64M", "lfs:segment=512KiB / memory:64MiB"),
+        ("lfs:discard / memory:64MiB", "lfs:discard=on / memory:64MiB"),
+        ("lfs:checkpoint=1500ms,reserve=12.50% / memory:1GiB", "lfs:checkpoint=1500ms,reserve=12.5% / memory:1GiB"),
+        ("lfs : label = x / memory:64MiB", ""),
+        ("lfs: label = my disk , discard=off / memory:64MiB", "lfs:label=my disk,discard=off / memory:64MiB"),
+        (r#"lfs:label="a, \"b\" \\ / c" / memory:64MiB"#, r#"lfs:label="a, \"b\" \\ / c" / memory:64MiB"#),
+        ("memory:size=64MiB", "memory:64MiB"),
+        ("file:a.img,size=1GiB,direct", "file:a.img,size=1GiB,direct=on"),
+        ("file:size=1GiB", r#"file:"size=1GiB""#),
+        (r#"file:"a,b.img",direct"#, r#"file:"a,b.img",direct=on"#),
+        (r#"file: "a,b.img" , direct"#, r#"file:"a,b.img",direct=on"#),
+        ("hostdir:/srv/my data", "hostdir:/srv/my data"),
+        ("hostdir:/", "hostdir:/"),
+        ("wrap / hostdir:/", "wrap / hostdir:/"),
+        ("hostdir:/a / b", ""),
+        (r#"hostdir:"/a / b""#, r#"hostdir:"/a / b""#),
+        ("hostdir:a/b/ c", "hostdir:a/b/ c"),
+        ("hostdir:/sr\u{f6}/\u{1F600}", "hostdir:/sr\u{f6}/\u{1F600}"),
+    ];
+    for (line, canonical) in cases {
+        match Stack::parse(line) {
+            Ok(stack) => assert_eq!(stack.to_string(), canonical, "{line}"),
+            Err(error) => assert_eq!("", canonical, "{line}\n{error}"),
+        }
+    }
+}
+
+/// Every kind of mistake gets a text that points at it. Method: the whole text, as a user sees it.
+#[test]
+fn errors_point_at_the_mistake() {
+    let cases = [
+        ("", "the stack is empty\n  \n  ^\nfor example: wrap / memfs"),
+        ("lsf / file:a", "there is no word `lsf`; did you mean `lfs`?\n  lsf / file:a\n  ^^^"),
+        ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
+        (
+            "quux / file:a",
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, fork, fault, memory, file, disk",
+        ),
+        (
+            "wrap/memfs",
+            "there is no word `wrap/memfs`\n  wrap/memfs\n  ^^^^^^^^^^\nwords are separated by a blank, a slash and a \
+             blank: wrap / memfs",
+        ),
+        (
+            "wrap /memfs",
+            "here a blank, a slash and a blank are expected before the next word\n  wrap /memfs\n       ^\nwrite: upper \
+             / lower",
+        ),
+        (
+            "wrap /",
+            "no word follows the last slash\n  wrap /\n       ^\nname what is below it, for example file:a.img, or leave \
+             the slash out",
+        ),
+        (
+            "/srv/data",
+            "`/srv/data` is a path, not a word\n  /srv/data\n  ^^^^^^^^^\nwrite hostdir:PATH for a directory, file:PATH for \
+             an image file or a block device",
+        ),
+        ("/ memfs", "no word stands before this slash\n  / memfs\n  ^\na stack begins with its top word"),
+        (
+            "lfs:segmnt=1MiB / memory:1MiB",
+            "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
+             ^^^^^^\noptions of `lfs`: segment, reserve, label, cleaner, checkpoint, writeback, cache, dirty, discard, indirect",
+        ),
+        (
+            "lfs:segment=512 KiBi / memory:1MiB",
+            "`segment` of `lfs`: there is no unit `KiBi`; one of: B, KiB, MiB, GiB, TiB\n  lfs:segment=512 KiBi / \
+             memory:1MiB\n              ^^^^^^^^\nexpected a size such as 512KiB",
+        ),
+        (
+            "lfs:segment=1KiB / memory:1MiB",
+            "`segment` of `lfs`: 1KiB is too small; the least is 128KiB\n  lfs:segment=1KiB / memory:1MiB\n              ^^^^",
+        ),
+        (
+            "lfs:checkpoint=30 / memory:1MiB",
+            "`checkpoint` of `lfs`: the unit is missing; one of: ns, us, ms, s, min, h\n  lfs:checkpoint=30 / memory:1MiB\n   \
+             \u{20}             ^^\nexpected a time such as 30s or 5ms",
+        ),
+        (
+            "lfs:cleaner=gredy / memory:1MiB",
+            "`cleaner` of `lfs`: there is no `gredy`; did you mean `greedy`?\n  lfs:cleaner=gredy / memory:1MiB\n       \
+             \u{20}      ^^^^^\none of: greedy, cost-benefit",
+        ),
+        (
+            "lfs:discard=yes / memory:1MiB",
+            "`discard` of `lfs`: `yes` is neither `on` nor `off`\n  lfs:discard=yes / memory:1MiB\n              ^^^\nuse on \
+             or off",
+        ),
+        (
+            "lfs:reserve=51% / memory:1MiB",
+            "`reserve` of `lfs`: 51% is too large; the most is 50%\n  lfs:reserve=51% / memory:1MiB\n              ^^^",
+        ),
+        ("lfs:label / memory:1MiB", "`label` needs a value\n  lfs:label / memory:1MiB\n      ^^^^^\nwrite: label=TEXT"),
+        (
+            "lfs:label=a,label=b / memory:1MiB",
+            "`label` is given twice\n  lfs:label=a,label=b / memory:1MiB\n              ^^^^^^^",
+        ),
+        (
+            "lfs: / memory:1MiB",
+            "something is missing here\n  lfs: / memory:1MiB\n      ^\nafter a colon or a comma stands a value or key=value",
+        ),
+        ("memory", "`memory` needs the size of the device\n  memory\n  ^^^^^^\nwrite: memory:SIZE"),
+        (
+            "file:a,b.img",
+            "there is no option of `file` called `b.img`\n  file:a,b.img\n         ^^^^^\noptions of `file`: path, size, \
+             direct\nif the comma belongs to the path, put the path in quotes",
+        ),
+        (
+            r#"file:a"b"#,
+            "a value with a quote mark in it is quoted as a whole\n  file:a\"b\n       ^^\nfor example \"a \\\"quoted\\\" word\"",
+        ),
+        (r#"file:"ab"#, "the closing quote mark is missing\n  file:\"ab\n       ^^^"),
+        (
+            r#"file:"a"b"#,
+            "behind a quoted value stands a comma, or a blank, a slash and a blank\n  file:\"a\"b\n          ^",
+        ),
+        (
+            "wrap:x=1 / memfs",
+            "there is no option of `wrap` called `x`\n  wrap:x=1 / memfs\n       ^\n`wrap` has no options",
+        ),
+        (
+            "lfs",
+            "`lfs` stands on a block device, but nothing is below it\n  lfs\n  ^^^\nadd what is below, for example: lfs / \
+             file:a.img",
+        ),
+        (
+            "memfs / memory:1MiB",
+            "nothing can stand below `memfs`: it is a file system of its own\n  memfs / memory:1MiB\n          ^^^^^^",
+        ),
+        (
+            "wrap / memory:1MiB",
+            "`wrap` stands on a file system, but `memory` is a block device\n  wrap / memory:1MiB\n         ^^^^^^\nput a file \
+             system between them: wrap / lfs / memory",
+        ),
+        (
+            "lfs / hostdir:/srv",
+            "`lfs` stands on a block device, but `hostdir` is a file system of its own\n  lfs / hostdir:/srv\n        ^^^^^^^\n\
+             for example: lfs / file:a.img",
+        ),
+    ];
+    for (line, text) in cases {
+        match Stack::parse(line) {
+            Ok(stack) => panic!("`{line}` was read as {stack}"),
+            Err(error) => assert_eq!(error.to_string(), text, "\n{error}\n---"),
+        }
+    }
+}
+
+/// The caret stands under the mistake also behind characters of several bytes, and control characters do not break
+/// the picture.
+#[test]
+fn carets_count_characters() {
+    let text = Stack::parse("hostdir:/\u{f6}\u{f6},x\ny").unwrap_err().to_string();
+    assert!(text.contains("\n  hostdir:/\u{f6}\u{f6},x y\n              ^^^\n"), "{text}");
+}
+
+/// The table of words keeps what the code relies on: names that can be written, defaults that can be read, and no
+/// name twice.
+#[test]
+fn the_table_of_words_is_sound() {
+    let written =
+        |name: &str| !name.is_empty() && name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-');
+    for (index, spec) in WORDS.iter().enumerate() {
+        assert!(written(spec.name), "{}", spec.name);
+        assert!(WORDS[..index].iter().all(|other| other.name != spec.name), "{} twice", spec.name);
+        let params: Vec<_> = spec.params().collect();
+        for (index, param) in params.iter().enumerate() {
+            assert!(written(param.name), "{}:{}", spec.name, param.name);
+            assert!(params[..index].iter().all(|other| other.name != param.name), "{}:{}", spec.name, param.name);
+            assert!(!(param.required && param.default.is_some()), "{}:{}", spec.name, param.name);
+            if let Some(value) = param.default_value() {
+                assert_eq!(
+                    param.default,
+                    Some(&value.to_string()[..]),
+                    "{}:{} as it is written",
+                    spec.name,
+                    param.name
+                );
+            }
+            let shown = spec.usage().contains(&param.kind.placeholder()) || matches!(param.kind, Kind::Name(_));
+            assert!(shown, "{}", spec.usage());
+        }
+        for option in spec.options {
+            assert!(!option.required, "an option can be left out: {}:{}", spec.name, option.name);
+            assert!(help().contains(option.help) && markdown().contains(option.help));
+        }
+    }
+}
+
+/// A value for `kind` drawn from `rng`.
+fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
+    match *kind {
+        Kind::Bytes { min, max } => Value::Bytes(rng.between(min, max)),
+        Kind::Duration { min, max } => Value::Duration(Nanos(rng.between(min.0, max.0))),
+        Kind::Percent { max } => {
+            Value::Percent(Percent { hundredths: rng.between(0, u64::from(max.hundredths)) as u32 })
+        }
+        Kind::Integer { min, max } => Value::Integer(rng.between(min, max)),
+        Kind::Switch => Value::Switch(rng.chance(1, 2)),
+        Kind::Choice(_) | Kind::Name(_) => {
+            let words = kind.words();
+            Value::Choice(words[rng.below(words.len() as u64) as usize])
+        }
+        Kind::Text { .. } => Value::Text(random_text(rng)),
+        Kind::Path => Value::Path(random_text(rng) + "x"),
+    }
+}
+
+fn random_text(rng: &mut Rng) -> String {
+    const PIECES: &[&str] = &[
+        "a", "b.img", " ", "  ", "/", " / ", "/ ", ",", "=", ":", "\"", "\\", "\t", "\n", "\u{f6}", "\u{3000}", "lfs",
+        "@",
+    ];
+    (0..rng.below(8)).map(|_| *rng.pick(PIECES)).collect()
+}
+
+/// A random stack that is in order, as data.
+fn random_stack(rng: &mut Rng) -> Stack {
+    let mut words = Vec::new();
+    let mut needed: Option<Interface> = None;
+    loop {
+        let fits = |spec: &&&WordSpec| needed.is_none_or(|needed| spec.role().is() == needed);
+        let candidates: Vec<&'static WordSpec> = WORDS.iter().filter(fits).copied().collect();
+        let spec = *rng.pick(&candidates);
+        let mut params: Vec<_> = spec.options.iter().filter(|_| rng.chance(1, 3)).collect();
+        rng.shuffle(&mut params);
+        if let Some(argument) = spec.argument {
+            params.insert(0, argument);
+        }
+        let setting = |param: &'static Param| Setting { param, value: random_value(&param.kind, rng), span: 0..0 };
+        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0 });
+        match spec.role().stands_on() {
+            Some(interface) => needed = Some(interface),
+            None => return Stack { words, line: String::new() },
+        }
+    }
+}
+
+/// S3: what `Display` writes reads back as the same stack. Method: random stacks with nasty texts in them.
+#[test]
+fn stacks_survive_writing_and_reading() {
+    let mut rng = Rng::new(1);
+    for _ in 0..5_000 {
+        let stack = random_stack(&mut rng);
+        let line = stack.to_string();
+        let read = Stack::parse(&line).unwrap_or_else(|error| panic!("{line:?}\n{error}"));
+        assert_eq!(read, stack, "{line:?}");
+        assert_eq!(read.to_string(), line);
+    }
+}
+
+/// No line makes the parser panic, and every error points into its line. Method: good lines, damaged at random
+/// places, and lines of random pieces; then what was read must survive writing.
+#[test]
+fn no_line_panics() {
+    const PIECES: &[&str] = &[
+        "wrap",
+        "lfs",
+        "memory",
+        "file",
+        ":",
+        "64MiB",
+        ",",
+        "=",
+        "segment",
+        "\"",
+        "\\",
+        " / ",
+        " ",
+        "/",
+        "/x",
+        "9",
+        "%",
+        "\u{1F600}",
+        "\u{f6}",
+        "\0",
+        "label",
+        ".",
+        "99999999999999999999999999999999999999999",
+        "@",
+    ];
+    let mut rng = Rng::new(2);
+    for round in 0..20_000 {
+        let mut line = match round % 2 {
+            0 => random_stack(&mut rng).to_string(),
+            _ => (0..rng.below(12)).map(|_| *rng.pick(PIECES)).collect(),
+        };
+        for _ in 0..rng.below(4) {
+            let places: Vec<usize> = line.char_indices().map(|(at, _)| at).chain([line.len()]).collect();
+            let (one, two) = (*rng.pick(&places), *rng.pick(&places));
+            let piece = rng.pick(PIECES);
+            line.replace_range(one.min(two)..one.max(two), piece);
+        }
+        match Stack::parse(&line) {
+            Ok(stack) => assert_eq!(parse(&stack.to_string()), stack, "{line:?}"),
+            Err(error) => {
+                assert!(error.span.start <= error.span.end && line.get(error.span.clone()).is_some(), "{line:?}");
+                assert!(!error.to_string().is_empty());
+            }
+        }
+        let completions = complete(&line);
+        assert!(line.get(completions.from..).is_some(), "{line:?}");
+        let _ = Stack::parse_file(&line);
+        let _ = Target::of(&line);
+    }
+    assert!(Stack::parse(&"x".repeat(1 << 20)).is_err());
+    assert!(Stack::parse(&format!("file:{}", "a,".repeat(30_000))).is_err());
+}
+
+/// Suggestions name what was most likely meant, and nothing when nothing is near.
+#[test]
+fn suggestions_are_near() {
+    let near = |text| nearest(text, WORDS.iter().map(|spec| spec.name));
+    let cases = [
+        ("memry", Some("memory")),
+        ("mem", Some("memfs")),
+        ("LFS", Some("lfs")),
+        ("flie", Some("file")),
+        ("hostdri", Some("hostdir")),
+        ("bananas", None),
+        ("", None),
+    ];
+    for (text, expected) in cases {
+        assert_eq!(near(text), expected, "{text}");
+    }
+}
+
+/// Completion offers what can stand there, and only that.
+#[test]
+fn completion_offers_what_fits() {
+    let cases: &[(&str, usize, &[&str])] = &[
+        ("", 0, &["disk", "fault", "file", "fork", "hostdir", "lfs", "memfs", "memory", "wrap"]),
+        ("me", 0, &["memfs", "memory"]),
+        ("wrap / ", 7, &["hostdir", "lfs", "memfs", "wrap"]),
+        ("wrap / m", 7, &["memfs"]),
+        ("wrap / lfs:cleaner=greedy / m", 28, &["memory"]),
+        ("lfs / fault:delay=1ms / ", 24, &["disk", "fault", "file", "fork", "memory"]),
+        ("file:a / ", 9, &[]),
+        ("lfs:c", 4, &["cache=", "checkpoint=", "cleaner="]),
+        ("lfs:cache=1MiB,c", 15, &["checkpoint=", "cleaner="]),
+        ("lfs:cleaner=", 12, &["cost-benefit", "greedy"]),
+        ("lfs:discard=of", 12, &["off"]),
+        ("lfs / disk:hp97560,sc", 19, &["scheduler="]),
+        ("lfs:label=\"a / ", 10, &[]),
+    ];
+    for (line, from, candidates) in cases {
+        let completions = complete(line);
+        assert_eq!(
+            (completions.from, completions.candidates),
+            (*from, candidates.iter().map(|it| it.to_string()).collect()),
+            "{line}"
+        );
+    }
+}
+
+/// Names of a catalogue are completed, too.
+#[test]
+fn completion_knows_the_drives() {
+    let completions = complete("lfs / disk:hp9");
+    assert!(completions.candidates.contains(&"hp97560".to_string()), "{completions:?}");
+    assert!(completions.candidates.iter().all(|name| name.starts_with("hp9")));
+    assert!(complete("disk:").candidates.len() >= 3);
+}
+
+/// A stack file says the same as its line; anything else in it is an error that says what.
+#[test]
+fn stack_files_are_read() {
+    assert_eq!(Stack::parse_file("# for fstab\nstack = \"wrap / memfs\"\n").unwrap(), parse("wrap / memfs"));
+    let cases = [
+        ("", "the key `stack` is missing; write: stack = \"wrap / memfs\""),
+        ("stack = 1", "`stack` is not text; write: stack = \"wrap / memfs\""),
+        ("stack = \"memfs\"\nstak = \"x\"", "there is no key `stak`; the file has one key, `stack`"),
+        (
+            "stack = \"wrap / memry:1\"",
+            "there is no word `memry`; did you mean `memory`?\n  wrap / memry:1\n         ^^^^^",
+        ),
+    ];
+    for (text, error) in cases {
+        assert_eq!(Stack::parse_file(text).unwrap_err().to_string(), error);
+    }
+    let error = Stack::parse_file("stack = wrap").unwrap_err().to_string();
+    assert!(error.starts_with("not TOML: ") && error.contains("line 1, column 9"), "{error}");
+}
+
+/// An argument is a directory, a stack file or a line by how it begins.
+#[test]
+fn targets_are_told_apart() {
+    let cases = [
+        ("/mnt", Target::Directory("/mnt")),
+        ("./x", Target::Directory("./x")),
+        ("..", Target::Directory("..")),
+        ("../x", Target::Directory("../x")),
+        ("@a.toml", Target::StackFile("a.toml")),
+        ("lfs / file:a.img", Target::Line("lfs / file:a.img")),
+        ("...", Target::Line("...")),
+    ];
+    for (argument, target) in cases {
+        assert_eq!(Target::of(argument), target);
+    }
+}
+
+/// What the table says about options holds for the getters: given, default, and absent.
+#[test]
+fn options_have_their_defaults() {
+    let stack = parse("lfs:segment=1MiB / memory:64MiB");
+    let (lfs, memory) = (&stack.words()[0], &stack.words()[1]);
+    assert_eq!((lfs.bytes("segment"), lfs.bytes("cache"), memory.bytes("size")), (MIB, 32 * MIB, 64 * MIB));
+    assert_eq!((lfs.given("cache"), lfs.text("label"), lfs.switch("discard")), (None, None, true));
+    assert_eq!((lfs.choice("cleaner"), lfs.percent("reserve")), ("cost-benefit", Percent::new(5)));
+    assert_eq!(lfs.duration("checkpoint"), Nanos::from_secs(30));
+    assert_eq!(Percent::new(5).of(u64::MAX), u64::MAX / 20);
+    assert_eq!(lfs.check_fixed(&[("segment", Value::Bytes(MIB)), ("reserve", Value::Integer(9))]), Ok(()));
+    let trouble = lfs.check_fixed(&[("segment", Value::Bytes(512 * KIB))]).unwrap_err();
+    let Trouble::Option { key, problem } = trouble else { panic!("{trouble:?}") };
+    assert_eq!((key, &problem[..]), ("segment", "the line says 1MiB, but the file system was made with 512KiB"));
+}
+
+/// Leaves for tests: `file:missing` is not there, every other file is a device in memory.
+struct TestLeaves;
+
+#[async_trait::async_trait(?Send)]
+impl Leaves for TestLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+        match word.text("path") {
+            Some("missing") => Err(Trouble::other("there is no file `missing`").hint("make it with mkfs")),
+            _ => Ok(Rc::new(crate::device::Memory::new(MIB))),
+        }
+    }
+
+    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+        Err(FsError::NotDirectory.into())
+    }
+}
+
+fn identity() -> Identity {
+    Identity::new([1, 2, 3, 4])
+}
+
+/// What cannot be built says so, pointing at the word that could not be made; what can be, can be used.
+#[test]
+fn stacks_are_built() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt();
+    let mount_error = |line: &str, leaves: &dyn Leaves| {
+        let stack = parse(line);
+        let mounted = executor.block_on(stack.mount(rt, leaves, &identity())).unwrap();
+        mounted.err().map(|error| error.to_string()).unwrap_or_default()
+    };
+    assert_eq!(
+        mount_error("wrap / hostdir:/x", &TestLeaves),
+        "cannot mount `hostdir`: not a directory\n  wrap / hostdir:/x\n         ^^^^^^^^^^"
+    );
+    assert_eq!(
+        mount_error("lfs / file:missing,direct", &TestLeaves),
+        "there is no file `missing`\n  lfs / file:missing,direct\n        ^^^^^^^^^^^^^^^^^^^\nmake it with mkfs"
+    );
+    assert_eq!(
+        mount_error("file:a", &TestLeaves),
+        "there is no file system on a device here to mount\n  file:a\n  ^^^^\nfor example: lfs / file:a.img"
+    );
+    assert!(mount_error("lfs / file:a", &NoLeaves).starts_with("`file` lies in the real world"));
+
+    assert!(
+        mount_error("lfs / memory:1MiB", &NoLeaves)
+            .starts_with("cannot make `lfs`: invalid argument: the volume is too")
+    );
+    assert_eq!(
+        mount_error("lfs / disk:rpm=5400,size=1GiB,seek=8ms", &NoLeaves),
+        "`disk` needs a drive of the catalogue, or `rate` as well\n  lfs / disk:rpm=5400,size=1GiB,seek=8ms\n        \
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\ndrives: {}; or write disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"
+            .replace("{}", &crate::disk::Drive::names().collect::<Vec<_>>().join(", "))
+    );
+    assert_eq!(
+        mount_error("lfs / disk:hp97560,rpm=5400", &NoLeaves),
+        "`rpm` of `disk`: a drive of the catalogue has its own\n  lfs / disk:hp97560,rpm=5400\n                     ^^^^^^^^"
+    );
+
+    let stack = parse("memory:64KiB");
+    let opened = executor.block_on(stack.open(rt, &NoLeaves, Purpose::Use)).unwrap().unwrap();
+    assert_eq!(opened.device().map(|device| device.geometry().bytes()), Some(64 * KIB));
+    assert!(stack.is_volatile() && !parse("lfs / file:a").is_volatile());
+    assert_eq!(opened.device().map(|device| device.describe()), Some("memory:64 KiB".into()));
+}
+
+/// A file system on a device, from the line to the file and back: made, mounted, written, closed, probed, checked,
+/// dumped; options that were fixed when it was made hold for ever after. Method: a device that survives between
+/// stacks.
+#[test]
+fn a_volume_is_made_and_used() {
+    struct Kept(Device);
+
+    #[async_trait::async_trait(?Send)]
+    impl Leaves for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+            Ok(self.0.clone())
+        }
+
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+            Err(Trouble::other(format!("no {word}")))
+        }
+    }
+
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let leaves = Kept(Rc::new(crate::device::Memory::new(64 * MIB)));
+        let stack = parse("wrap / lfs:segment=256KiB,reserve=20% / fault / file:a");
+        {
+            let opened = stack.open(&rt, &leaves, Purpose::Format).await.unwrap();
+            assert_eq!(opened.probe().await.unwrap(), None);
+            assert!(opened.fsck(CheckOptions::default()).await.is_err());
+            opened.mkfs(&Identity { label: Some("mine".into()), uid: 7, ..identity() }).await.unwrap();
+        }
+        let mounted = stack.mount(&rt, &leaves, &identity()).await.unwrap();
+        assert_eq!(mounted.parts.iter().map(Part::describe).collect::<Vec<_>>().len(), 4);
+        let client = crate::fs::client::Client::new(mounted.fs.clone());
+        assert_eq!(client.stat(b"").await.unwrap().uid, 7);
+        client.write_file(b"f", b"hello").await.unwrap();
+        mounted.fs.close().await.unwrap();
+
+        // What the line leaves out comes from the volume, and what it says must be so.
+        let plain = parse("lfs / file:a");
+        let opened = plain.open(&rt, &leaves, Purpose::Inspect).await.unwrap();
+        let probed = opened.probe().await.unwrap().unwrap();
+        assert_eq!((probed.label.as_deref(), probed.uuid), (Some("mine"), identity().uuid));
+        assert!(probed.facts.contains(&("segment", "256 KiB".into())), "{probed:?}");
+        let checked = opened.fsck(CheckOptions { data: true, repair: false }).await.unwrap();
+        assert_eq!((checked.verdict(), checked.counts[0]), (Verdict::Clean, ("files", 1)), "{checked:?}");
+        assert!(opened.dump(None).await.unwrap().contains("superblock"));
+        assert!(opened.dump(Some("log")).await.is_ok() && opened.dump(Some("segment:0")).await.is_ok());
+        assert!(opened.dump(Some("sgement")).await.unwrap_err().to_string().contains("one of: volume, log"));
+        for (line, place) in [
+            ("lfs:segment=512KiB / file:a", "segment=512KiB"),
+            ("lfs:reserve=10% / file:a", "reserve=10%"),
+            ("lfs:label=yours / file:a", "label=yours"),
+        ] {
+            let error = parse(line).mount(&rt, &leaves, &identity()).await.err().unwrap();
+            assert_eq!(&line[error.span.clone()], place, "{error}");
+        }
+        let same = parse("lfs:segment=256KiB,reserve=20%,label=mine / file:a");
+        let mounted = same.mount(&rt, &leaves, &identity()).await.unwrap();
+        let client = crate::fs::client::Client::new(mounted.fs.clone());
+        assert_eq!(client.read_file(b"f").await.unwrap(), b"hello");
+        mounted.fs.close().await.unwrap();
+
+        // A stack on a fork leaves what is below as it is.
+        let forked = parse("lfs / fork / file:a").mount(&rt, &leaves, &identity()).await.unwrap();
+        let client = crate::fs::client::Client::new(forked.fs.clone());
+        client.unlink(b"f").await.unwrap();
+        forked.fs.close().await.unwrap();
+        let mounted = plain.mount(&rt, &leaves, &identity()).await.unwrap();
+        assert!(crate::fs::client::Client::new(mounted.fs.clone()).stat(b"f").await.is_ok());
+        mounted.fs.close().await.unwrap();
+
+        // And one that fails says so.
+        let faulty = parse("lfs / fault:read-errors=100% / file:a").mount(&rt, &leaves, &identity()).await;
+        assert!(matches!(faulty.err().unwrap().cause, Some(Cause::FileSystem(FsError::Device(_)))));
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// A stack on a modelled disk is made when it is mounted, and takes the disk's time.
+#[test]
+fn a_volume_on_a_modelled_disk_takes_time() {
+    for disk in ["disk:dec-rz26", "disk:hp97560,scheduler=fcfs", "disk:size=300MB,rpm=5400,seek=10ms,rate=4MB"] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let stack = parse(&format!("lfs / {disk}"));
+        assert!(stack.is_volatile());
+        let run = async {
+            let mounted = stack.mount(&rt, &NoLeaves, &identity()).await.unwrap();
+            let before = rt.now();
+            let client = crate::fs::client::Client::new(mounted.fs.clone());
+            client.write_file(b"f", &[1; 100_000]).await.unwrap();
+            client.sync().await.unwrap();
+            // 100,000 bytes at some 2 MB/s, and a seek; and no hours.
+            let took = rt.now() - before;
+            assert!(took > Nanos::from_millis(10) && took < Nanos::from_secs(2), "{disk}: {took:?}");
+            mounted.fs.close().await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
+/// A check's verdict is that of its worst finding.
+#[test]
+fn the_worst_finding_counts() {
+    let finding = |repaired| Finding { text: "x".into(), repaired };
+    let verdict = |findings: &[bool]| {
+        Checked { findings: findings.iter().map(|&repaired| finding(repaired)).collect(), ..Checked::default() }
+            .verdict()
+    };
+    assert_eq!(
+        [verdict(&[]), verdict(&[true]), verdict(&[true, false, true])],
+        [Verdict::Clean, Verdict::Repaired, Verdict::Damaged]
+    );
+}
