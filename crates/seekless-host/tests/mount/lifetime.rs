@@ -185,6 +185,9 @@ fn block_devices_are_synced_by_the_kernel() {
         let Some(mut daemon) = Daemon::start(&wish) else { return };
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(table.contains("fuseblk.seekless"), "{table}");
+        // The mount keeps others away from the device.
+        let other = rustix::fs::open(&disk.0, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+        assert_eq!(other.unwrap_err(), rustix::io::Errno::BUSY);
         let file = File::create(daemon.path("file")).unwrap();
         rustix::fs::syncfs(&file).unwrap();
         assert!(daemon.has_mark("synced"));
