@@ -26,6 +26,9 @@ const QUIET: Nanos = Nanos::from_millis(100);
 /// How long the file system works before we look again whether somebody wants something.
 const IDLE_SLICE: Nanos = Nanos::from_millis(20);
 
+/// Between two such slices: one that has nothing to do and says that there is more does not keep a processor busy.
+const IDLE_PAUSE: Nanos = Nanos::from_millis(5);
+
 /// After the mount has left the table, how long the kernel may take to say so on the connection.
 const GOODBYE: Nanos = Nanos::from_secs(2);
 
@@ -302,6 +305,9 @@ async fn idle(chore: Chore) {
             }
             if !more.get() {
                 break;
+            }
+            if !chore.ending.or(chore.rt.sleep(IDLE_PAUSE)).await {
+                return;
             }
         }
         if quiet_since(requests) {
