@@ -26,8 +26,12 @@ use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::units::{Ino, Nanos};
 
+/// Time of a request while a state is examined: as short as can be, but every request is an event, so that a loop of
+/// requests comes to an end.
+const TICK: Nanos = Nanos(1);
+
 /// Events and virtual time for one recovery, or for one run of the operations: far more than any needs.
-const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::from_secs(10_000_000) };
+pub(super) const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::from_secs(10_000_000) };
 
 /// Every so many states, the recovered and closed file system is mounted once more.
 const REMOUNT_EVERY: usize = 8;
@@ -129,16 +133,16 @@ impl fmt::Display for CrashReport {
 
 /// Why an exploration failed.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Failure {
-    cut: CutName,
-    what: String,
+pub(super) struct Failure {
+    pub(super) cut: CutName,
+    pub(super) what: String,
     /// The state, the history and the log in words.
-    details: String,
+    pub(super) details: String,
 }
 
 impl Failure {
     /// Something that failed before any cut.
-    fn early(what: String) -> Failure {
+    pub(super) fn early(what: String) -> Failure {
         Failure { cut: CutName::default(), what, details: String::new() }
     }
 }
@@ -209,7 +213,7 @@ impl PowerCuts<'_> {
         let failure =
             self.attempt(setup, std::slice::from_ref(&fewest), self.replay.cut.as_ref()).err().unwrap_or(failure);
         let cut = (!failure.cut.0.is_empty()).then_some(&failure.cut);
-        Err(self.report(&failure, &self.replay.command(self.seed, cut, Some(&fewest))))
+        Err(self.report(&failure, &self.replay.command(self.seed, None, cut, Some(&fewest))))
     }
 
     /// The same with several programs at once, each in a directory of its own: `/c0`, `/c1` and so on. The operations
@@ -220,11 +224,11 @@ impl PowerCuts<'_> {
     pub fn run_concurrently(&self, bodies: &[Vec<Op>]) -> Result<CrashReport, String> {
         self.attempt(&[], bodies, self.replay.cut.as_ref()).map_err(|failure| {
             let cut = (!failure.cut.0.is_empty()).then_some(&failure.cut);
-            self.report(&failure, &self.replay.command(self.seed, cut, None))
+            self.report(&failure, &self.replay.command(self.seed, None, cut, None))
         })
     }
 
-    fn report(&self, failure: &Failure, command: &str) -> String {
+    pub(super) fn report(&self, failure: &Failure, command: &str) -> String {
         let (name, Failure { what, details, .. }) = (self.subject.name(), failure);
         format!("{name}: {what}\n{details}\nrun again:\n  {command}\n")
     }
@@ -252,7 +256,7 @@ impl PowerCuts<'_> {
         Ok(report)
     }
 
-    fn mkfs(&self) -> Result<Image, Box<Failure>> {
+    pub(super) fn mkfs(&self) -> Result<Image, Box<Failure>> {
         let made = simulate(self.seed, LIMITS, async |rt| {
             let device = CrashDevice::new(&rt, Image::default(), CrashOptions { record: false, ..self.device.clone() });
             self.subject.mkfs(&rt, device.clone()).await.map(|()| device.image())
@@ -320,7 +324,7 @@ impl PowerCuts<'_> {
         check: &dyn Fn(&Tree) -> Result<(), String>,
     ) -> Result<Tree, String> {
         let examined = simulate(self.seed, LIMITS, async |rt| {
-            let options = CrashOptions { record: false, latency: Nanos::ZERO..=Nanos::ZERO, ..self.device.clone() };
+            let options = CrashOptions { record: false, latency: TICK..=TICK, ..self.device.clone() };
             let device: Device = CrashDevice::new(&rt, image, options);
             if self.fsck_unrecovered {
                 self.fsck(&rt, &device, "before recovery").await?;
@@ -352,7 +356,7 @@ impl PowerCuts<'_> {
         examined.and_then(|examined| examined)
     }
 
-    async fn fsck(&self, rt: &Rt, device: &Device, when: &str) -> Result<(), String> {
+    pub(super) async fn fsck(&self, rt: &Rt, device: &Device, when: &str) -> Result<(), String> {
         match self.subject.fsck(rt, device.clone()).await {
             Ok(problems) if problems.is_empty() => Ok(()),
             Ok(problems) => Err(format!("fsck {when} found:\n    {}", problems.join("\n    "))),
@@ -409,23 +413,23 @@ fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: usize) {
 }
 
 /// All cuts of one log.
-struct Exploration<'a> {
-    cuts: &'a PowerCuts<'a>,
-    log: &'a CrashLog,
+pub(super) struct Exploration<'a> {
+    pub(super) cuts: &'a PowerCuts<'a>,
+    pub(super) log: &'a CrashLog,
     /// The cut before which this log began.
-    before: &'a CutName,
-    check: &'a dyn Fn(usize, &Tree) -> Result<(), String>,
-    promises: &'a dyn Fn(usize) -> usize,
-    story: &'a dyn Fn(usize) -> String,
-    effort: &'a Effort,
-    from: usize,
-    positions_max: usize,
-    again: Option<&'a Again>,
+    pub(super) before: &'a CutName,
+    pub(super) check: &'a dyn Fn(usize, &Tree) -> Result<(), String>,
+    pub(super) promises: &'a dyn Fn(usize) -> usize,
+    pub(super) story: &'a dyn Fn(usize) -> String,
+    pub(super) effort: &'a Effort,
+    pub(super) from: usize,
+    pub(super) positions_max: usize,
+    pub(super) again: Option<&'a Again>,
 }
 
 impl Exploration<'_> {
     /// Looks at all cuts, or at the one that `only` names.
-    fn run(&self, only: Option<&[(usize, usize)]>, report: &mut CrashReport) -> Result<(), Box<Failure>> {
+    pub(super) fn run(&self, only: Option<&[(usize, usize)]>, report: &mut CrashReport) -> Result<(), Box<Failure>> {
         let seed = self.cuts.seed;
         let mut positions: Vec<usize> =
             self.log.positions().into_iter().filter(|&position| position >= self.from).collect();
@@ -578,7 +582,7 @@ impl PowerCuts<'_> {
     ) -> Result<CrashReport, String> {
         let report = |failure: Box<Failure>| {
             let cut = (!failure.cut.0.is_empty()).then_some(&failure.cut);
-            self.report(&failure, &self.replay.command(self.seed, cut, None))
+            self.report(&failure, &self.replay.command(self.seed, None, cut, None))
         };
         let image = self.mkfs().map_err(report)?;
         let recorded = simulate(self.seed, LIMITS, async |rt: Rt| {
@@ -605,8 +609,7 @@ impl PowerCuts<'_> {
                 }
                 totals.states += 1;
                 let examined = simulate(self.seed, LIMITS, async |rt: Rt| {
-                    let options =
-                        CrashOptions { record: false, latency: Nanos::ZERO..=Nanos::ZERO, ..self.device.clone() };
+                    let options = CrashOptions { record: false, latency: TICK..=TICK, ..self.device.clone() };
                     let device: Device = CrashDevice::new(&rt, cut.image(choice), options);
                     let fs = self.subject.mount(&rt, device.clone()).await?;
                     let client = Client::new(fs.clone());

@@ -185,22 +185,43 @@ impl Recorder {
         if !matches!(op, Op::Seek { .. }) && !expected.agrees(outcome) {
             return Err(format!("{op}\n    here:  {outcome}\n    model: {expected}"));
         }
-        let steps = self.history.steps.len();
         if let Some(step) = self.history.steps.last_mut() {
             step.acknowledged = Some(position);
             step.failed = outcome.error().is_some();
         }
         self.note_changes();
         if outcome.error().is_none() {
+            let steps = self.answered();
             let sync = scope.map(|scope| SyncPoint { scope, steps, acknowledged: position });
             self.history.syncs.extend(sync);
-            self.history.writes.extend(write.map(|write| (steps, write)));
+            self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
         }
         Ok(())
     }
 
+    /// Steps before the first that was never answered: a sync speaks for no other.
+    fn answered(&self) -> usize {
+        let first = self.history.steps.iter().position(|step| step.acknowledged.is_none());
+        first.unwrap_or(self.history.steps.len())
+    }
+
+    /// The operation that was issued last was refused and had no effect: as if it had never been issued.
+    pub fn refused(&mut self) {
+        self.history.steps.pop();
+    }
+
+    /// The operation that was issued last failed in a way that does not say whether it had an effect.
+    pub async fn unanswered(&mut self, op: &Op) {
+        let write = self.write(op).await;
+        // What the model says does not matter: whatever it did may have happened.
+        let _ = self.runner.apply(op).await;
+        self.note_changes();
+        self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
+    }
+
     /// Everything was made durable otherwise, for example by closing.
     pub fn synced(&mut self, steps: usize, position: usize) {
+        let steps = steps.min(self.answered());
         self.history.syncs.push(SyncPoint { scope: Scope::Everything, steps, acknowledged: position });
     }
 

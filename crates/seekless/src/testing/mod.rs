@@ -4,6 +4,8 @@
 pub mod compare;
 mod contents;
 pub mod crash;
+pub mod damage;
+pub mod faults;
 pub mod generate;
 pub mod history;
 pub mod memfs;
@@ -18,6 +20,8 @@ pub mod tree;
 pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
 pub use contents::Contents;
 pub use crash::{Again, CrashReport, PowerCuts};
+pub use damage::{Damage, DamageReport, DamageTest};
+pub use faults::{Fault, FaultReport, Faults};
 pub use generate::{Generator, Space, Weights};
 pub use history::{History, Recorder};
 pub use memfs::{MemFs, MemFsOptions};

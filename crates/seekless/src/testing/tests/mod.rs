@@ -3,6 +3,8 @@
 
 mod compare;
 mod crash;
+mod damage;
+mod faults;
 mod toy;
 
 use super::Replay;
