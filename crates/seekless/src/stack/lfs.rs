@@ -108,20 +108,22 @@ impl FileSystemKind for Lfs {
 
     async fn mount(&self, rt: &Rt, device: Device, word: &Word, read_only: bool) -> Result<Fs, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        let mut options = Options::default();
-        options.read_only = read_only;
-        options.cleaner = match word.choice("cleaner") {
+        let cleaner = match word.choice("cleaner") {
             "greedy" => CleanerPolicy::Greedy,
             _ => CleanerPolicy::CostBenefit,
         };
-        options.checkpoint_interval = word.duration("checkpoint");
-        options.write_back_interval = word.duration("writeback");
-        options.cache_bytes = word.bytes("cache");
-        options.dirty_bytes_max = word.bytes("dirty");
-        options.discard = word.switch("discard");
-        options.indirect_in_log = word.choice("indirect") == "log";
-        // On a real clock there is a kernel above, which keeps file data already.
-        options.cache_data = rt.is_virtual();
+        let options = Options {
+            read_only,
+            cleaner,
+            checkpoint_interval: word.duration("checkpoint"),
+            write_back_interval: word.duration("writeback"),
+            cache_bytes: word.bytes("cache"),
+            dirty_bytes_max: word.bytes("dirty"),
+            discard: word.switch("discard"),
+            indirect_in_log: word.choice("indirect") == "log",
+            // On a real clock there is a kernel above, which keeps file data already.
+            cache_data: rt.is_virtual(),
+        };
         Ok(lfs::mount(rt.clone(), device, options).await?)
     }
 
