@@ -1,0 +1,3 @@
+//! The engine from outside: the house is tidy, old volumes open, and no bytes whatever do harm.
+
+mod tidy;
