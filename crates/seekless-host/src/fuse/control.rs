@@ -43,36 +43,36 @@ pub enum UmountError {
 /// `StillWriting` when the daemon has not ended after `patience`.
 pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
-    let absolute = absolute(path).map_err(error)?;
+    let mut absolute = without_asking_the_mount(path).map_err(error)?;
+    if find_mount(&absolute).is_none() {
+        // The last part is a link, or nothing is mounted here at all.
+        absolute = std::fs::canonicalize(path).map_err(error)?;
+    }
     let Some(found) = find_mount(&absolute) else {
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     };
     if found.kind.split_once('.').is_none_or(|(kind, subtype)| !kind.starts_with("fuse") || subtype != SUBTYPE) {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
-    let daemon = Daemon::of(&absolute);
+    let daemon = if lazy { None } else { Daemon::of(&absolute) };
     match unmount(&absolute, false, lazy) {
         Ok(()) => {}
         Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
         Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
     match daemon {
-        Some(daemon) if !lazy => daemon.wait(patience),
-        _ => Ok(()),
+        Some(daemon) => daemon.wait(patience),
+        None => Ok(()),
     }
 }
 
-/// The path as the mount table has it. The directory above is asked, because a dead mount answers nothing.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
-            let path = std::path::absolute(path)?;
-            match (path.parent(), path.file_name()) {
-                (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
-                _ => Ok(path),
-            }
-        }
-        found => found,
+/// The path as the mount table has it. Only the directory above is asked: a dead mount answers nothing, and one
+/// whose daemon hangs never.
+fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        _ => std::fs::canonicalize(path),
     }
 }
 

@@ -14,6 +14,7 @@ use seekless::fs::OpenProtocol;
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
+use seekless_host::leaves::{FileDevice, FileOptions};
 use seekless_host::reactor::{Backend, Reactor, ReactorOptions, Signals};
 
 use crate::troubled::Troubled;
@@ -121,7 +122,10 @@ fn serve() {
     options.writeback_cache = *writeback == "true";
     options.allow_other = *allow_other == "true";
     options.read_only = *read_only == "true";
-    options.block_device = Some(PathBuf::from(block_device)).filter(|path| !path.as_os_str().is_empty());
+    if !block_device.is_empty() {
+        let store = FileDevice::open(&rt, &reactor, Path::new(block_device), FileOptions::default()).unwrap();
+        options.store = Some(std::rc::Rc::new(store));
+    }
     options.commit_interval = Some(Nanos(commit_interval.parse().unwrap()));
     let open_protocol = if *handles == "true" { OpenProtocol::Handles } else { OpenProtocol::ZeroMessage };
     let memory = MemFsOptions { open_protocol, ..MemFsOptions::default() };
