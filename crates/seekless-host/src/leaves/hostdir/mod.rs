@@ -431,8 +431,10 @@ impl FileSystem for HostDir {
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
         let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, how | truncate)).map_err(sys::error)?;
+        // What was true before the file was opened: a change in between shows at the next open.
+        let keep_cache = self.inodes.unchanged(ino, &stat, self.rt.wall()) && !flags.truncate;
         let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
-        Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache: false })
+        Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache })
     }
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
