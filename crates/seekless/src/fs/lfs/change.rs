@@ -458,6 +458,9 @@ impl<'a> Change<'a> {
         if privilege == Privilege::Internal {
             return Ok(());
         }
+        if privilege == Privilege::Ordinary && !state.stalled.is_empty() {
+            return fail(FsError::NoSpace);
+        }
         if growth > 0 && privilege == Privilege::Ordinary {
             let used = state.used_bytes() + growth as u64 + PENDING_MARGIN_BYTES;
             if used > state.layout.capacity_bytes() {

@@ -2,6 +2,7 @@
 //! each followed by a remount and a full check.
 
 mod crash;
+mod damage;
 mod model;
 mod space;
 
