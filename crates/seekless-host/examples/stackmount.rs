@@ -38,6 +38,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     executor.block_on(async {
         let leaves = HostLeaves::new(&reactor);
         let mounted = stack.mount(&rt, &leaves, &Identity::new([1, 2, 3, 4])).await?;
+        if !mounted.fs.traits().exclusive {
+            // What is reached another way as well is kept by somebody else, who writes it back by himself.
+            options.commit_interval = None;
+        }
         let mount = Mount::start(&rt, &reactor, mounted.fs.clone(), options).await?;
         println!("mounted: {}, {}", mount.transport_name(), reactor.backend_name());
         mount
