@@ -4,7 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use seekless::device::{Buf, Data};
-use seekless::fs::{Entry, FileKind, Fs, FsError, FsResult, FsTraits, NewNode, OpenFlags, OpenProtocol, Opened, Place};
+use seekless::fs::{
+    Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place, SetAttr,
+    without_privileges,
+};
 use seekless::rt::Event;
 use seekless::units::Ino;
 
@@ -316,7 +319,12 @@ impl Session {
                 fs.write(ino, handle, offset, data, mode).await?;
                 Reply::of(&abi::WriteOut { size, padding: 0 })
             }
-            Operation::Fallocate { handle, range, mode } => done(fs.fallocate(ino, handle, range, mode).await?),
+            Operation::Fallocate { handle, range, mode, kill_privileges } => {
+                if kill_privileges {
+                    self.kill_privileges(ino, handle).await?;
+                }
+                done(fs.fallocate(ino, handle, range, mode).await?)
+            }
             Operation::Lseek { handle, offset, seek } => {
                 Reply::of(&abi::LseekOut { offset: fs.lseek(ino, handle, offset, seek).await? })
             }
@@ -376,6 +384,17 @@ impl Session {
     fn entry(&self, entry: Entry) -> Reply {
         let undo = Undo { lookups: vec![entry.attr.ino], opened: None };
         Reply { undo, ..Reply::of(&self.agreed.times.entry(&entry)) }
+    }
+
+    /// Takes the privileges of a file away that an allocation changes; a write brings the wish along.
+    async fn kill_privileges(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()> {
+        let before = self.fs.getattr(ino, handle).await?.permissions;
+        let after = without_privileges(before);
+        if after != before {
+            let changes = SetAttr { permissions: Some(after), ..SetAttr::default() };
+            self.fs.setattr(ino, handle, changes).await?;
+        }
+        Ok(())
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, cache: u32) -> FsResult<Reply> {
