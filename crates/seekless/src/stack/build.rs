@@ -7,8 +7,9 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
-use super::file_systems::{Checked, FileSystemKind, Identity, Probed};
+use super::file_systems::{CheckScope, Checked, FileSystemKind, Identity, Probed, Usage};
 use super::order::Role;
+use super::value::Value;
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
 use crate::fs::{Fs, FsError};
@@ -193,12 +194,25 @@ impl Stack {
     ///
     /// # Errors
     /// What the part answered that could not be made, pointing at its word.
-    pub async fn mount(&self, rt: &Rt, leaves: &dyn Leaves, identity: &Identity) -> Result<Mounted, StackError> {
-        let opened = self.open(rt, leaves, Purpose::Use).await?;
+    pub async fn mount(
+        &self,
+        rt: &Rt,
+        leaves: &dyn Leaves,
+        identity: &Identity,
+        usage: Usage,
+    ) -> Result<Mounted, StackError> {
+        let usage = Usage { read_only: usage.read_only || self.says_read_only(), ..usage };
+        let purpose = if usage.read_only { Purpose::Inspect } else { Purpose::Use };
+        let opened = self.open(rt, leaves, purpose).await?;
         if self.is_volatile() && self.file_system().is_some() {
             opened.mkfs(identity).await?;
         }
-        opened.mount().await
+        opened.mount(usage).await
+    }
+
+    /// True when a word says `ro`.
+    pub fn says_read_only(&self) -> bool {
+        self.words.iter().any(|word| matches!(word.given("ro"), Some(Value::Switch(true))))
     }
 
     /// True when everything in the stack is made empty each time and gone at the end.
@@ -261,20 +275,18 @@ impl Opened<'_> {
         made.map_err(|trouble| self.stack.blame(word, "make", trouble))
     }
 
-    /// Mounts the file system and puts the layers on it.
+    /// Mounts the file system and puts the layers on it. What was opened to look at is mounted read-only.
     ///
     /// # Errors
     /// When the stack is of devices alone, and what the parts answer.
-    pub async fn mount(self) -> Result<Mounted, StackError> {
+    pub async fn mount(self, usage: Usage) -> Result<Mounted, StackError> {
+        let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
         let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::Device).collect();
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {
                 (Maker::Layer(make), Some(lower)) => make(self.rt, lower, word).await,
-                (Maker::FileSystem(kind), _) => {
-                    let read_only = self.purpose == Purpose::Inspect;
-                    kind.mount(self.rt, self.device_below(word)?, word, read_only).await
-                }
+                (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
                 // S2: `order` has checked what stands on what.
                 _ => unreachable!("`{}` in its place", word.name()),
@@ -295,19 +307,19 @@ impl Opened<'_> {
     /// # Errors
     /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
     /// here, but in the result.
-    pub async fn fsck(&self, repair: bool) -> Result<Checked, StackError> {
+    pub async fn fsck(&self, scope: CheckScope) -> Result<Checked, StackError> {
         let (word, kind) = self.stack.kind("check")?;
-        let checked = kind.fsck(self.rt, self.device_below(word)?, word, repair).await;
+        let checked = kind.fsck(self.rt, self.device_below(word)?, word, scope).await;
         checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
-    /// Writes what is on the device, for people.
+    /// Writes what is on the device, for people: all that [`FileSystemKind::dumps`] lists can be asked for.
     ///
     /// # Errors
     /// As [`Opened::fsck`].
-    pub async fn dump(&self, out: &mut dyn std::fmt::Write) -> Result<(), StackError> {
+    pub async fn dump(&self, what: Option<&str>, out: &mut dyn std::fmt::Write) -> Result<(), StackError> {
         let (word, kind) = self.stack.kind("dump")?;
-        let dumped = kind.dump(self.rt, self.device_below(word)?, word, out).await;
+        let dumped = kind.dump(self.rt, self.device_below(word)?, word, what, out).await;
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
     }
 

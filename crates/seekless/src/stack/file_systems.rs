@@ -1,6 +1,7 @@
 //! File systems that live on a device, as the stack sees them: make, mount, check, dump, recognise.
 //!
-//! One type per file system, which turns a word's options into the file system's own and calls it.
+//! One type per file system, each in a file of its own, which turns a word's options into the file system's own
+//! and calls it.
 
 use std::fmt;
 
@@ -12,6 +13,7 @@ use super::build::Trouble;
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::rt::Rt;
+use crate::units::WallTime;
 
 /// What can be done with one kind of file system on a device.
 ///
@@ -22,17 +24,28 @@ pub trait FileSystemKind: Sync {
     /// Puts an empty file system on `device`.
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble>;
 
-    /// Recovers what is on `device` and mounts it; with `read_only`, nothing is written, ever.
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, read_only: bool) -> Result<Fs, Trouble>;
+    /// Recovers what is on `device` and mounts it. For a read-only mount nothing is written, ever.
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble>;
 
-    /// Checks everything; with `repair`, mends what can be mended.
+    /// Checks everything that `scope` says.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, repair: bool) -> Result<Checked, Trouble>;
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, scope: CheckScope) -> Result<Checked, Trouble>;
 
-    /// Writes every structure on the device as text.
-    async fn dump(&self, rt: &Rt, device: Device, word: &Word, out: &mut dyn fmt::Write) -> Result<(), Trouble>;
+    /// Writes structures on the device as text: those that `what` names, or an overview. The forms of `what` are
+    /// those of [`FileSystemKind::dumps`].
+    async fn dump(
+        &self,
+        rt: &Rt,
+        device: Device,
+        word: &Word,
+        what: Option<&str>,
+        out: &mut dyn fmt::Write,
+    ) -> Result<(), Trouble>;
+
+    /// What [`FileSystemKind::dump`] can show: how it is written, and what it is.
+    fn dumps(&self) -> &'static [(&'static str, &'static str)];
 
     /// Recognises a file system of this kind; `None` when it is not one.
     ///
@@ -41,13 +54,44 @@ pub trait FileSystemKind: Sync {
     async fn probe(&self, rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble>;
 }
 
+/// How a stack is used once it is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Nothing is changed.
+    pub read_only: bool,
+    /// Whoever uses the file system keeps the file data that it has read, as a kernel does above a mount, so that
+    /// there is no point in keeping it here too.
+    pub data_cached_above: bool,
+}
+
+/// How deep a check goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CheckScope {
+    /// Mend what can be mended.
+    pub repair: bool,
+    /// Read all file data, too, and compare it with its checksums, where there are any.
+    pub data: bool,
+}
+
 /// What tells one file system from another of its kind. The engine draws no randomness of its own, so the caller
-/// brings the UUID.
+/// brings it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    pub uuid: Uuid,
+    /// Nobody should be able to guess it.
+    pub random: [u64; 4],
+    /// Takes precedence over the word's `uuid`; without either, one is made of [`Identity::random`].
+    pub uuid: Option<Uuid>,
     /// Takes precedence over the word's `label`.
     pub label: Option<String>,
+    /// User and group to whom the root directory belongs.
+    pub owner: (u32, u32),
+}
+
+impl Identity {
+    /// A file system without a name, whose root directory belongs to root.
+    pub fn new(random: [u64; 4]) -> Identity {
+        Identity { random, uuid: None, label: None, owner: (0, 0) }
+    }
 }
 
 /// What a superblock says about its file system.
@@ -55,14 +99,26 @@ pub struct Identity {
 pub struct Probed {
     pub uuid: Uuid,
     pub label: Option<String>,
-    /// Further facts for people, each with its name, in order.
-    pub facts: Vec<(&'static str, String)>,
+    /// Further facts, each with its name, in order.
+    pub facts: Vec<(&'static str, Fact)>,
+}
+
+/// Something that is known about a file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Bytes(u64),
+    Count(u64),
+    Time(WallTime),
+    Flag(bool),
+    Text(String),
 }
 
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     pub findings: Vec<Finding>,
+    /// Worth knowing, and no damage.
+    pub notes: Vec<String>,
     /// What was looked at, for people: inodes, segments ...
     pub counts: Vec<(&'static str, u64)>,
 }
@@ -70,12 +126,8 @@ pub struct Checked {
 /// One piece of damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which structure.
-    pub what: String,
-    /// Where it is.
-    pub at: String,
-    /// What was found and what was expected.
-    pub detail: String,
+    /// Which structure, where it is, what was found and what was expected, in one line.
+    pub problem: String,
     pub repaired: bool,
 }
 
@@ -95,36 +147,5 @@ impl Checked {
             false => Verdict::Damaged,
         });
         worst.max().unwrap_or(Verdict::Clean)
-    }
-}
-
-/// `lfs`.
-pub(super) struct Lfs;
-
-/// Until the file system is built in, the word can be read but not be made.
-fn not_built_in() -> Trouble {
-    Trouble::other("lfs is not built into this program")
-}
-
-#[async_trait(?Send)]
-impl FileSystemKind for Lfs {
-    async fn mkfs(&self, _: &Rt, _: Device, _: &Word, _: &Identity) -> Result<(), Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn mount(&self, _: &Rt, _: Device, _: &Word, _: bool) -> Result<Fs, Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn fsck(&self, _: &Rt, _: Device, _: &Word, _: bool) -> Result<Checked, Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn dump(&self, _: &Rt, _: Device, _: &Word, _: &mut dyn fmt::Write) -> Result<(), Trouble> {
-        Err(not_built_in())
-    }
-
-    async fn probe(&self, _: &Rt, _: Device) -> Result<Option<Probed>, Trouble> {
-        Err(not_built_in())
     }
 }

@@ -57,7 +57,7 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, memory, file",
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, memory, file, disk",
         ),
         (
             "wrap/memfs",
@@ -83,7 +83,8 @@ fn errors_point_at_the_mistake() {
         (
             "lfs:segmnt=1MiB / memory:1MiB",
             "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
-             ^^^^^^\noptions of `lfs`: segment, cleaner, checkpoint, cache, label, reserve, discard",
+             ^^^^^^\noptions of `lfs`: segment, reserve, label, uuid, cleaner, checkpoint, write-back, cache, dirty, discard, \
+             indirect, ro",
         ),
         (
             "lfs:segment=512 KiBi / memory:1MiB",
@@ -92,7 +93,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs:segment=1KiB / memory:1MiB",
-            "`segment` of `lfs`: 1KiB is too small; the least is 64KiB\n  lfs:segment=1KiB / memory:1MiB\n              ^^^^",
+            "`segment` of `lfs`: 1KiB is too small; the least is 128KiB\n  lfs:segment=1KiB / memory:1MiB\n              ^^^^",
         ),
         (
             "lfs:checkpoint=30 / memory:1MiB",
@@ -200,7 +201,8 @@ fn the_table_of_words_is_sound() {
                     param.name
                 );
             }
-            assert!(spec.usage().contains(&param.kind.placeholder()), "{}", spec.usage());
+            let shown = [param.kind.placeholder(), param.name.to_uppercase()];
+            assert!(shown.iter().any(|it| spec.usage().contains(it)), "{}", spec.usage());
         }
         for option in spec.options {
             assert!(!option.required, "an option can be left out: {}:{}", spec.name, option.name);
@@ -224,6 +226,7 @@ fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
             Value::Choice(words[rng.below(words.len() as u64) as usize])
         }
         Kind::Text { .. } => Value::Text(random_text(rng)),
+        Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
         Kind::Path => Value::Path(random_text(rng) + "x"),
     }
 }
@@ -351,7 +354,7 @@ fn suggestions_are_near() {
 #[test]
 fn completion_offers_what_fits() {
     let cases: &[(&str, usize, &[&str])] = &[
-        ("", 0, &["file", "hostdir", "lfs", "memfs", "memory", "wrap"]),
+        ("", 0, &["disk", "file", "hostdir", "lfs", "memfs", "memory", "wrap"]),
         ("me", 0, &["memfs", "memory"]),
         ("wrap / ", 7, &["hostdir", "lfs", "memfs", "wrap"]),
         ("wrap / m", 7, &["memfs"]),
@@ -361,6 +364,7 @@ fn completion_offers_what_fits() {
         ("lfs:cache=1MiB,c", 15, &["checkpoint=", "cleaner="]),
         ("lfs:cleaner=", 12, &["cost-benefit", "greedy"]),
         ("lfs:discard=of", 12, &["off"]),
+        ("lfs / disk:dec", 11, &["dec-rz26"]),
         ("lfs:label=\"a / ", 10, &[]),
     ];
     for (line, from, candidates) in cases {
@@ -443,8 +447,22 @@ impl Leaves for TestLeaves {
     }
 }
 
+/// `file:` is always the same device.
+struct OneDevice(Device);
+
+#[async_trait::async_trait(?Send)]
+impl Leaves for OneDevice {
+    async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+        Ok(self.0.clone())
+    }
+
+    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+        Err(FsError::Unsupported.into())
+    }
+}
+
 fn identity() -> Identity {
-    Identity { uuid: uuid::Uuid::from_u128(1), label: None }
+    Identity::new([1, 2, 3, 4])
 }
 
 /// What cannot be built says so, pointing at the word that could not be made; what can be, can be used.
@@ -454,7 +472,7 @@ fn stacks_are_built() {
     let rt = executor.rt();
     let mount_error = |line: &str, leaves: &dyn Leaves| {
         let stack = parse(line);
-        let mounted = executor.block_on(stack.mount(rt, leaves, &identity())).unwrap();
+        let mounted = executor.block_on(stack.mount(rt, leaves, &identity(), Usage::default())).unwrap();
         mounted.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(
@@ -478,10 +496,108 @@ fn stacks_are_built() {
     assert_eq!(opened.device().map(|device| device.describe()), Some("memory:64 KiB".into()));
 }
 
+/// `lfs` on a stack does what its options say, from mkfs to dump; a line that contradicts the superblock is refused,
+/// naming both values. Method: one device in memory, used through several lines.
+#[test]
+fn lfs_is_plugged_in() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt();
+    let leaves = OneDevice(Rc::new(crate::device::Memory::new(64 * MIB)));
+    let format = |line: &str, identity: &Identity| {
+        let stack = parse(line);
+        let opened = executor.block_on(stack.open(rt, &leaves, Purpose::Format)).unwrap()?;
+        executor.block_on(opened.mkfs(identity)).unwrap()
+    };
+    let probe = || {
+        let stack = parse("lfs / file:a");
+        let opened = executor.block_on(stack.open(rt, &leaves, Purpose::Inspect)).unwrap().unwrap();
+        executor.block_on(opened.probe()).unwrap().unwrap()
+    };
+    assert_eq!(probe(), None);
+    let stack = parse("lfs / file:a");
+    let mounted = executor.block_on(stack.mount(rt, &leaves, &identity(), Usage::default())).unwrap();
+    let error = mounted.err().unwrap().to_string();
+    assert!(error.contains("is it an LFS volume?"), "{error}");
+
+    format("lfs:segment=256KiB,reserve=10%,label=mine / file:a", &identity()).unwrap();
+    let probed = probe().unwrap();
+    assert_eq!(probed.label.as_deref(), Some("mine"));
+    assert!(probed.facts.contains(&("segment", Fact::Bytes(256 * KIB))), "{:?}", probed.facts);
+    let cases = [
+        ("lfs:segment=256KiB,reserve=10%,label=mine,cleaner=greedy / file:a", ""),
+        (
+            "lfs:segment=1MiB / file:a",
+            "`segment` of `lfs`: the line says 1MiB, but the file system was made with 256KiB\n  lfs:segment=1MiB / file:a\n  \
+             \u{20}   ^^^^^^^^^^^^",
+        ),
+        (
+            "lfs:label=yours / file:a",
+            "`label` of `lfs`: the line says yours, but the file system was made with mine\n  lfs:label=yours / file:a\n      \
+             ^^^^^^^^^^^",
+        ),
+        (
+            "lfs:reserve=20% / file:a",
+            "`reserve` of `lfs`: the line says 20% (51 of 255 segments), but the file system was made with 26\n  \
+             lfs:reserve=20% / file:a\n      ^^^^^^^^^^^",
+        ),
+    ];
+    for (line, expected) in cases {
+        let stack = parse(line);
+        let mounted = executor.block_on(stack.mount(rt, &leaves, &identity(), Usage::default())).unwrap();
+        match mounted {
+            Ok(mounted) => {
+                executor.block_on(mounted.fs.close()).unwrap().unwrap();
+                assert_eq!(expected, "", "{line}");
+            }
+            Err(error) => assert_eq!(error.to_string(), expected),
+        }
+    }
+    let stack = parse("lfs:ro / file:a");
+    let mounted = executor.block_on(stack.mount(rt, &leaves, &identity(), Usage::default())).unwrap().unwrap();
+    assert!(mounted.fs.traits().read_only);
+
+    let stack = parse("lfs / file:a");
+    let opened = executor.block_on(stack.open(rt, &leaves, Purpose::Inspect)).unwrap().unwrap();
+    let checked = executor.block_on(opened.fsck(CheckScope { data: true, repair: false })).unwrap().unwrap();
+    assert_eq!((checked.verdict(), checked.findings.len()), (Verdict::Clean, 0));
+    for what in [None, Some("volume"), Some("log"), Some("segment:0")] {
+        let mut text = String::new();
+        executor.block_on(opened.dump(what, &mut text)).unwrap().unwrap();
+        assert!(!text.is_empty(), "{what:?}");
+    }
+    for what in ["segment", "segment:x", "everything", "log:1"] {
+        let error = executor.block_on(opened.dump(Some(what), &mut String::new())).unwrap().unwrap_err().to_string();
+        assert!(error.starts_with(&format!("lfs cannot dump `{what}`")) && error.contains("one of: volume"), "{error}");
+    }
+    let error = format("lfs:reserve=1.25% / file:a", &identity()).unwrap_err().to_string();
+    assert!(error.contains("tenths of a percent"), "{error}");
+
+    let given = uuid::Uuid::from_u128(7);
+    let named = Identity { uuid: Some(given), label: Some("new".into()), ..identity() };
+    format("lfs:label=old / file:a", &named).unwrap();
+    assert_eq!(probe().map(|probed| (probed.uuid, probed.label)), Some((given, Some("new".into()))));
+}
+
+/// A modelled disk on a stack is there in virtual time, with a fresh file system on it.
+#[test]
+fn modelled_disks_are_plugged_in() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt();
+    let stack = parse("wrap / lfs / disk:dec-rz26,scheduler=fcfs");
+    let mounted = executor.block_on(stack.mount(rt, &NoLeaves, &identity(), Usage::default())).unwrap().unwrap();
+    let client = crate::fs::client::Client::new(mounted.fs);
+    executor.block_on(client.write_file(b"/a", b"hello")).unwrap().unwrap();
+    executor.block_on(client.sync()).unwrap().unwrap();
+    assert_eq!(executor.block_on(client.read_file(b"/a")).unwrap().unwrap(), b"hello");
+    assert!(rt.now() > Nanos::from_millis(10), "a disk takes time: {:?}", rt.now());
+    let error = Stack::parse("lfs / disk:dec-rz27").unwrap_err().to_string();
+    assert!(error.starts_with("`drive` of `disk`: there is no `dec-rz27`; did you mean `dec-rz26`?"), "{error}");
+}
+
 /// A check's verdict is that of its worst finding.
 #[test]
 fn the_worst_finding_counts() {
-    let finding = |repaired| Finding { what: "x".into(), at: "y".into(), detail: "z".into(), repaired };
+    let finding = |repaired| Finding { problem: "x".into(), repaired };
     let verdict = |findings: &[bool]| {
         Checked { findings: findings.iter().map(|&repaired| finding(repaired)).collect(), ..Checked::default() }
             .verdict()

@@ -5,12 +5,15 @@
 
 use std::rc::Rc;
 
-use super::build::Maker;
-use super::file_systems::Lfs;
+use super::Word;
+use super::build::{Maker, Trouble};
+use super::lfs::Lfs;
 use super::order::Role;
 use super::value::{Kind, Percent, Value};
 use crate::device::{Device, Memory};
+use crate::disk::{self, Disk, Drive, Scheduler};
 use crate::layer;
+use crate::rt::Rt;
 use crate::units::{KIB, MIB, Nanos};
 
 /// A word: its name, what it takes and how it is made.
@@ -86,10 +89,7 @@ impl WordSpec {
 }
 
 /// Every word of the stack line.
-pub const WORDS: &[&WordSpec] = &[&WRAP, &LFS, &HOSTDIR, &MEMFS, &MEMORY, &FILE];
-
-/// Longest label of a file system, as with ext4 and XFS rounded up to what btrfs takes less a NUL.
-const LABEL_BYTES_MAX: usize = 255;
+pub const WORDS: &[&WordSpec] = &[&WRAP, &LFS, &HOSTDIR, &MEMFS, &MEMORY, &FILE, &DISK];
 
 const WRAP: WordSpec = WordSpec {
     name: "wrap",
@@ -104,28 +104,41 @@ const LFS: WordSpec = WordSpec {
     help: "log-structured file system [ro92] [se93]",
     argument: None,
     options: &[
-        Param::new("segment", Kind::Bytes { min: 64 * KIB, max: 64 * MIB }, "size of a segment of the log")
-            .default("512KiB")
-            .fixed(),
-        Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
-            .default("cost-benefit"),
         Param::new(
-            "checkpoint",
-            Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(86_400) },
-            "longest time between two checkpoints",
+            "segment",
+            // The format's own limits: FORMAT.md, "Layout".
+            Kind::Bytes { min: 128 * KIB, max: 32 * MIB },
+            "size of a segment of the log, otherwise chosen by the size of the volume",
         )
-        .default("30s"),
-        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean and dirty blocks")
-            .default("32MiB"),
-        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the file system, for people").fixed(),
+        .fixed(),
         Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space kept back for the cleaner")
             .default("5%")
             .fixed(),
+        Param::new("label", Kind::Text { bytes_max: 63 }, "name of the file system, for people").fixed(),
+        Param::new("uuid", Kind::Uuid, "name of the file system, for programs; drawn by mkfs").fixed(),
+        Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
+            .default("cost-benefit"),
+        Param::new("checkpoint", INTERVAL, "longest time between two checkpoints [ro92 §4.1]").default("30s"),
+        Param::new("write-back", INTERVAL, "longest time that a change waits in memory").default("5s"),
+        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for blocks that are on the device")
+            .default("32MiB"),
+        Param::new("dirty", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for blocks that are to be written")
+            .default("16MiB"),
         Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below")
             .default("on"),
+        Param::new(
+            "indirect",
+            Kind::Choice(&["checkpoint", "log"]),
+            "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
+        )
+        .default("checkpoint"),
+        Param::new("ro", Kind::Switch, "change nothing").default("off"),
     ],
     maker: Maker::FileSystem(&Lfs),
 };
+
+/// A time after which something is done anyhow.
+const INTERVAL: Kind = Kind::Duration { min: Nanos::from_millis(1), max: Nanos::from_secs(86_400) };
 
 const HOSTDIR: WordSpec = WordSpec {
     name: "hostdir",
@@ -164,3 +177,35 @@ const FILE: WordSpec = WordSpec {
     ],
     maker: Maker::DeviceLeaf,
 };
+
+const DISK: WordSpec = WordSpec {
+    name: "disk",
+    help: "a modelled disk, whose bytes are in memory and gone at unmount",
+    argument: Some(
+        &Param::new("drive", Kind::Name(|| Drive::names().collect()), "the name of a drive, such as dec-rz26")
+            .required(),
+    ),
+    options: &[Param::new(
+        "scheduler",
+        Kind::Choice(&["clook", "fcfs", "sptf", "sstf"]),
+        "which waiting request is served next: one-way elevator, first come first served, shortest positioning \
+         time, shortest seek",
+    )
+    .default("clook")],
+    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { new_disk(rt.clone(), word) })),
+};
+
+fn new_disk(rt: Rt, word: &Word) -> Result<Device, Trouble> {
+    let name = word.choice("drive");
+    let Some(drive) = Drive::named(name) else {
+        return Err(Trouble::other(format!("there is no drive `{name}`"))); // The name was read from the same list.
+    };
+    let scheduler = match word.choice("scheduler") {
+        "fcfs" => Scheduler::Fcfs,
+        "sptf" => Scheduler::Sptf { age_micros: 0 },
+        "sstf" => Scheduler::Sstf,
+        _ => Scheduler::CLook,
+    };
+    let disk = Disk::new(rt, drive, disk::Options { scheduler, keep_bytes: true });
+    Ok(Rc::new(disk.map_err(|error| Trouble::other(error.to_string()))?))
+}

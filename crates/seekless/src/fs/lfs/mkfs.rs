@@ -52,6 +52,11 @@ impl MkfsOptions {
 /// Smallest reserve, in segments: what the cleaner needs to make progress on a full volume.
 const RESERVE_SEGMENTS_MIN: u64 = 20;
 
+/// Segments that are kept back on a volume of `segment_count`, of which `permille` are to be.
+pub fn reserve_segments(segment_count: u64, permille: u32) -> u64 {
+    (segment_count * u64::from(permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN)
+}
+
 /// The superblock that `options` give on a device of `sectors`.
 ///
 /// # Errors
@@ -72,7 +77,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
     if options.reserve_permille > 500 {
         return Err(FsError::Invalid("more than half of the volume would be reserve"));
     }
-    let reserve = (segment_count * u64::from(options.reserve_permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN);
+    let reserve = reserve_segments(segment_count, options.reserve_permille);
     let mut label = [0; 64];
     let bytes = options.label.as_bytes();
     if bytes.len() >= label.len() || bytes.contains(&0) {

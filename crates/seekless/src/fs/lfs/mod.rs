@@ -43,7 +43,7 @@ use std::rc::{Rc, Weak};
 
 pub use dump::{Dump, dump};
 pub use fsck::{Fsck, FsckOptions, fsck};
-pub use mkfs::{MkfsOptions, mkfs};
+pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
 pub use recovery::{VolumeInfo, info};
 
 use crate::device::Device;
