@@ -78,6 +78,17 @@ impl MountOptions {
     }
 }
 
+impl MountOptions {
+    /// Looks at the mount point without touching it, so that what is wrong with it can be said before anything else
+    /// is done.
+    ///
+    /// # Errors
+    /// `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
+    pub fn check_mount_point(&self) -> Result<(), MountError> {
+        check_mount_point(self).map(drop)
+    }
+}
+
 /// Why mounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
@@ -87,6 +98,8 @@ pub enum MountError {
     NotADirectory { path: PathBuf },
     #[error("mount point {} is not empty; choose an empty directory", path.display())]
     NotEmpty { path: PathBuf },
+    #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), path.display())]
+    Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
         path.display(), path.display())]
     Dead { path: PathBuf },
@@ -166,10 +179,16 @@ fn check_mount_point(options: &MountOptions) -> Result<PathBuf, MountError> {
     if !metadata.is_dir() {
         return Err(MountError::NotADirectory { path: path.clone() });
     }
-    if !options.over_content && fs::read_dir(path).map_err(error)?.next().is_some() {
-        return Err(MountError::NotEmpty { path: path.clone() });
+    let absolute = fs::canonicalize(path).map_err(error)?;
+    if !options.over_content {
+        if find_mount(&absolute).is_some_and(|found| found.is_ours()) {
+            return Err(MountError::Mounted { path: path.clone() });
+        }
+        if fs::read_dir(path).map_err(error)?.next().is_some() {
+            return Err(MountError::NotEmpty { path: path.clone() });
+        }
     }
-    fs::canonicalize(path).map_err(error)
+    Ok(absolute)
 }
 
 fn open_device() -> Result<OwnedFd, MountError> {
@@ -286,6 +305,13 @@ pub(super) struct MountInfo {
     pub mount_point: PathBuf,
     /// For example `fuse.seekless`.
     pub kind: String,
+}
+
+impl MountInfo {
+    /// Served by a daemon of this program.
+    pub(super) fn is_ours(&self) -> bool {
+        self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
+    }
 }
 
 /// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).

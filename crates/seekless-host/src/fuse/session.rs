@@ -16,6 +16,10 @@ use super::request::{Init, Operation, Request, encode_handle};
 /// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
+/// Setting this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does
+/// not reach.
+pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
+
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
@@ -320,7 +324,11 @@ impl Session {
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode } => {
                 refuse_acl(name)?;
-                done(fs.setxattr(ino, name, value, mode).await?)
+                if ino == Ino::ROOT && name == SYNC_ATTRIBUTE {
+                    done(fs.syncfs().await?)
+                } else {
+                    done(fs.setxattr(ino, name, value, mode).await?)
+                }
             }
             Operation::Getxattr { name, bytes } => {
                 refuse_acl(name)?;
