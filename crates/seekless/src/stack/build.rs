@@ -225,6 +225,14 @@ impl Stack {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
     }
 
+    /// Says whether there is a file system on a device, before anything is opened or made.
+    ///
+    /// # Errors
+    /// When there is none, with what it was needed for: to `make`, `check` ...
+    pub fn needs_file_system(&self, what_for: &str) -> Result<(), StackError> {
+        self.kind(what_for).map(drop)
+    }
+
     fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {
         for word in &self.words {
             if let Maker::FileSystem(kind) = word.spec.maker {

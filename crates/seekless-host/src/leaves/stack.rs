@@ -1,0 +1,185 @@
+//! Opens the leaves of a stack that lie in the real world.
+
+use std::cell::RefCell;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use async_trait::async_trait;
+use rustix::io::Errno;
+use seekless::device::{BlockDevice, Device};
+use seekless::fs::Fs;
+use seekless::rt::Rt;
+use seekless::stack::{Leaves, Purpose, Trouble, Word};
+use seekless::testing::MemFs;
+use seekless::units::SECTOR_BYTES;
+
+use super::{FileDevice, FileError, FileOptions, HostDir, HostDirOptions, occupied, signature};
+use crate::reactor::Reactor;
+
+/// The real world, for [`Stack::open`](seekless::stack::Stack::open).
+///
+/// Opening to format protects what is there: a store that holds anything is refused unless
+/// [`HostLeaves::overwriting`], and one that is in use always is.
+pub struct HostLeaves {
+    reactor: Reactor,
+    overwrite: bool,
+    files: RefCell<Vec<Rc<FileDevice>>>,
+    /// An image file that this has made.
+    created: RefCell<Option<PathBuf>>,
+}
+
+impl HostLeaves {
+    pub fn new(reactor: &Reactor) -> HostLeaves {
+        HostLeaves {
+            reactor: reactor.clone(),
+            overwrite: false,
+            files: RefCell::default(),
+            created: RefCell::default(),
+        }
+    }
+
+    /// Lets [`Purpose::Format`] destroy what is on a store.
+    pub fn overwriting(self, overwrite: bool) -> HostLeaves {
+        HostLeaves { overwrite, ..self }
+    }
+
+    /// The files and block devices that were opened.
+    pub fn files(&self) -> Vec<Rc<FileDevice>> {
+        self.files.borrow().clone()
+    }
+
+    /// Removes an image file that was made for a file system that could not be made.
+    pub fn remove_created(&self) {
+        if let Some(path) = self.created.borrow_mut().take() {
+            // Half a file system helps nobody; the first error is the one to report.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Trouble> {
+        let Some(path) = word.text("path").map(PathBuf::from) else {
+            return Err(Trouble::other("the path is missing")); // The table of words says that it is required.
+        };
+        let size = word.given("size").map(|_| word.bytes("size"));
+        let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
+        let is_there = match std::fs::metadata(&path) {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display()))),
+        };
+        if !is_there {
+            return self.create(rt, &path, size, options, purpose);
+        }
+        if purpose != Purpose::Inspect
+            && let Some(user) = occupied::user_of(&path)
+        {
+            return Err(Trouble::other(format!("{} is {user}", path.display())).hint("unmount or detach it first"));
+        }
+        let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(explain)?;
+        check_size(&device, size)?;
+        if purpose == Purpose::Format {
+            // Behind the lock, so that nobody changes it any more.
+            self.protect(&path)?;
+        }
+        Ok(device)
+    }
+
+    fn create(
+        &self,
+        rt: &Rt,
+        path: &Path,
+        size: Option<u64>,
+        options: FileOptions,
+        purpose: Purpose,
+    ) -> Result<FileDevice, Trouble> {
+        let missing = Trouble::other(format!("there is no file {}", path.display()));
+        match (purpose, size) {
+            (Purpose::Format, Some(size)) => {
+                let device = FileDevice::create(rt, &self.reactor, path, size, options).map_err(explain)?;
+                *self.created.borrow_mut() = Some(path.to_owned());
+                Ok(device)
+            }
+            (Purpose::Format, None) => {
+                Err(missing.hint(format!("to make it, say how large: file:{},size=1GiB", path.display())))
+            }
+            _ => Err(missing.hint(format!("make it with: seekless mkfs 'lfs / file:{},size=1GiB'", path.display()))),
+        }
+    }
+
+    /// Refuses a store that holds something, or wipes what tells what it held.
+    fn protect(&self, path: &Path) -> Result<(), Trouble> {
+        let failed = |error: io::Error| Trouble::other(format!("cannot look into {}: {error}", path.display()));
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        if self.overwrite {
+            let found = signature::signatures(&file, size).map_err(failed)?;
+            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return signature::wipe(&file, &found).map_err(failed);
+        }
+        match signature::content(&file, size).map_err(failed)? {
+            None => Ok(()),
+            Some(content) => Err(Trouble::other(format!("{} holds {content}, which would be lost", path.display()))
+                .hint("if that is what you want, say --force")),
+        }
+    }
+}
+
+/// A size that the line gives must be that of what is there.
+fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), Trouble> {
+    let found = device.geometry().bytes();
+    match size {
+        Some(size) if size / SECTOR_BYTES * SECTOR_BYTES != found => {
+            let path = device.path().display();
+            let problem =
+                format!("the line says {size} bytes, but {path} is there already and has {found}; leave it out");
+            Err(Trouble::Option { key: "size", problem })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn explain(error: FileError) -> Trouble {
+    let hint = match &error {
+        FileError::Os { cause: Errno::ACCESS | Errno::PERM, .. } => Some("check who owns it and may write it"),
+        FileError::Os { cause: Errno::ROFS, .. } => Some("it lies on a read-only file system; mount it with -o ro"),
+        FileError::Os { cause: Errno::INVAL, .. } => {
+            Some("the host's file system may not have direct I/O; leave out `direct`")
+        }
+        FileError::Os { cause: Errno::NOSPC | Errno::FBIG, .. } => Some("choose a smaller size or another file system"),
+        _ => None,
+    };
+    let trouble = Trouble::other(error.to_string());
+    match hint {
+        Some(hint) => trouble.hint(hint),
+        None => trouble,
+    }
+}
+
+#[async_trait(?Send)]
+impl Leaves for HostLeaves {
+    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble> {
+        match word.name() {
+            "file" => {
+                let device = Rc::new(self.open_file(rt, word, purpose)?);
+                self.files.borrow_mut().push(device.clone());
+                Ok(device)
+            }
+            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
+        }
+    }
+
+    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+        match word.name() {
+            "hostdir" => {
+                let path = word.text("path").unwrap_or_default();
+                let options = HostDirOptions { submounts: word.switch("submounts"), ..HostDirOptions::default() };
+                let opened = HostDir::open(rt, &self.reactor, Path::new(path), options);
+                Ok(Rc::new(opened.map_err(|error| Trouble::other(error.to_string()))?))
+            }
+            "memfs" => Ok(MemFs::new(rt)),
+            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
+        }
+    }
+}
