@@ -32,9 +32,8 @@ pub(super) fn run(args: &Args) -> Done {
         if opened.probe().await?.is_none() {
             return Err(info::something_else(&stack));
         }
-        let mut text = String::new();
-        opened.dump(args.what.as_deref(), &mut text).await?;
-        Ok(text)
+
+        Ok(opened.dump(args.what.as_deref()).await?)
     })?;
     output::print(&text)?;
     Ok(0)

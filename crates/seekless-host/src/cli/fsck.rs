@@ -1,7 +1,7 @@
 //! `seekless fsck`
 
 use seekless::fs::FsError;
-use seekless::stack::{Cause, CheckScope, Checked, Purpose, Stack, Verdict};
+use seekless::stack::{Cause, CheckOptions, Checked, Purpose, Stack, Verdict};
 use serde_json::{Value, json};
 
 use super::world::{World, content_of};
@@ -51,13 +51,13 @@ pub(super) fn run(args: &Args) -> Done {
 fn check(args: &Args, stack: &Stack) -> Done {
     let world = World::new().map_err(|failure| failure.code(OPERATIONAL))?;
     let leaves = world.leaves();
-    let scope = CheckScope { repair: !args.no_changes, data: args.data };
+    let options = CheckOptions { repair: !args.no_changes, data: args.data };
     let checked = world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(|error| failure(&error))?;
         if opened.probe().await.map_err(|error| failure(&error))?.is_none() {
             return Err(info::something_else(stack).code(OPERATIONAL));
         }
-        opened.fsck(scope).await.map_err(|error| failure(&error))
+        opened.fsck(options).await.map_err(|error| failure(&error))
     })?;
     match args.json {
         true => output::print_json(&to_json(stack, &checked))?,
@@ -90,7 +90,7 @@ fn verdict_text(verdict: Verdict) -> &'static str {
 fn to_text(stack: &Stack, checked: &Checked) -> String {
     let mut text = String::new();
     for finding in &checked.findings {
-        text += &format!("{}{}\n", finding.problem, if finding.repaired { " (repaired)" } else { "" });
+        text += &format!("{}{}\n", finding.text, if finding.repaired { " (repaired)" } else { "" });
     }
     for note in &checked.notes {
         text += &format!("note: {note}\n");
@@ -109,7 +109,7 @@ fn to_json(stack: &Stack, checked: &Checked) -> Value {
     let findings: Vec<Value> = checked
         .findings
         .iter()
-        .map(|finding| json!({ "problem": finding.problem, "repaired": finding.repaired }))
+        .map(|finding| json!({ "problem": finding.text, "repaired": finding.repaired }))
         .collect();
     let counts: serde_json::Map<String, Value> =
         checked.counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();

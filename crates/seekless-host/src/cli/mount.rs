@@ -157,7 +157,7 @@ impl PidFile {
 /// Mounts, says so, and serves until the end.
 fn serve(
     stack: &Stack,
-    options: MountOptions,
+    mut options: MountOptions,
     pid_file: Option<PidFile>,
     report: Option<&mut Option<Report>>,
 ) -> Done {
@@ -171,12 +171,13 @@ fn serve(
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
         let mounted = mounted.map_err(|error| explain(stack, error))?;
         let place = options.mount_point.display().to_string();
-        let mount = match start(&world, &leaves, stack, &mounted, options).await {
+        options.store = store(&leaves, stack);
+        let mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
-            Err(failure) => {
+            Err(error) => {
                 // The first error is the one to report.
                 let _ = mounted.fs.close().await;
-                return Err(failure);
+                return Err(error.into());
             }
         };
         if let Some(pid_file) = &pid_file {
@@ -208,34 +209,14 @@ fn serve(
     served.map_err(|failure| failure.code(FAILED))
 }
 
-/// Mounts what is running. A block device goes over to the kernel, which then passes `sync` on to us.
-async fn start(
-    world: &World,
-    leaves: &HostLeaves,
-    stack: &Stack,
-    mounted: &Mounted,
-    mut options: MountOptions,
-) -> Result<Mount, Failure> {
-    let block_device = block_device(leaves, stack).filter(|_| rustix::process::geteuid().is_root());
-    if let Some(device) = &block_device {
-        options.block_device = Some(device.path().to_owned());
-        device.release_claim();
-    }
-    let mount = Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await?;
-    if let Some(device) = block_device.filter(|_| !mount.is_synced_by_kernel()) {
-        device.claim_again()?;
-    }
-    Ok(mount)
-}
-
-/// The block device that holds the whole file system, if one does.
-fn block_device(leaves: &HostLeaves, stack: &Stack) -> Option<Rc<FileDevice>> {
+/// The store that holds the whole file system, if one does.
+fn store(leaves: &HostLeaves, stack: &Stack) -> Option<Rc<FileDevice>> {
     let [file] = &leaves.files()[..] else { return None };
     let file_system =
         stack.words().iter().position(|word| Some(word.name()) == stack.file_system().map(|it| it.name()));
     // The file system stands on the leaf itself.
     let direct = file_system.is_some_and(|position| position + 2 == stack.words().len());
-    (direct && file.is_block_device()).then(|| file.clone())
+    direct.then(|| file.clone())
 }
 
 /// Logs those counters of every part that `wanted` picks.

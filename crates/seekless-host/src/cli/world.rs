@@ -48,8 +48,8 @@ pub(super) fn identity() -> Result<Identity, Failure> {
         }
         *number = u64::from_ne_bytes(bytes);
     }
-    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
-    Ok(Identity { owner, ..Identity::new(random) })
+    let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    Ok(Identity { uid, gid, ..Identity::new(random) })
 }
 
 /// An error of a stack on files, with what the file holds where that explains it.

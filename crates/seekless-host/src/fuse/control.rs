@@ -45,22 +45,26 @@ pub enum UmountError {
 /// `StillWriting` when the daemon has not ended after `patience`.
 pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
-    let absolute = absolute(path).map_err(error)?;
+    let mut absolute = without_asking_the_mount(path).map_err(error)?;
+    if find_mount(&absolute).is_none() {
+        // The last part is a link, or nothing is mounted here at all.
+        absolute = std::fs::canonicalize(path).map_err(error)?;
+    }
     let Some(found) = find_mount(&absolute) else {
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     };
     if !found.is_ours() {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
-    let daemon = Daemon::of(&absolute);
+    let daemon = if lazy { None } else { Daemon::of(&absolute) };
     match unmount(&absolute, false, lazy) {
         Ok(()) => {}
         Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
         Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
     match daemon {
-        Some(daemon) if !lazy => daemon.wait(patience),
-        _ => Ok(()),
+        Some(daemon) => daemon.wait(patience),
+        None => Ok(()),
     }
 }
 
@@ -82,7 +86,7 @@ pub enum SyncError {
 /// `NotOurs` on other file systems, `Failed` with what the daemon answered.
 pub fn sync(path: &Path) -> Result<(), SyncError> {
     let error = |cause| SyncError::Path { path: path.to_owned(), cause };
-    let mount_point = mount_point_of(&absolute(path).map_err(error)?);
+    let mount_point = mount_point_of(&std::fs::canonicalize(path).map_err(error)?);
     let Some(mount_point) = mount_point else { return Err(SyncError::NotOurs { path: path.to_owned() }) };
     let failed = |cause| SyncError::Failed { path: path.to_owned(), cause };
     let directory = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
@@ -102,17 +106,13 @@ fn mount_point_of(path: &Path) -> Option<PathBuf> {
     found.is_ours().then(|| mount_point.to_owned())
 }
 
-/// The path as the mount table has it. The directory above is asked, because a dead mount answers nothing.
-fn absolute(path: &Path) -> io::Result<PathBuf> {
-    match std::fs::canonicalize(path) {
-        Err(error) if matches!(error.raw_os_error(), Some(libc::ENOTCONN | libc::ECONNABORTED)) => {
-            let path = std::path::absolute(path)?;
-            match (path.parent(), path.file_name()) {
-                (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
-                _ => Ok(path),
-            }
-        }
-        found => found,
+/// The path as the mount table has it. Only the directory above is asked: a dead mount answers nothing, and one
+/// whose daemon hangs never.
+fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
+    let path = std::path::absolute(path)?;
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) => Ok(std::fs::canonicalize(parent)?.join(name)),
+        _ => std::fs::canonicalize(path),
     }
 }
 

@@ -14,15 +14,17 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::rc::Rc;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+use seekless::units::Nanos;
 
 use super::reply::CacheTimes;
 use super::transport::TransportChoice;
-use seekless::units::Nanos;
+use crate::leaves::{FileDevice, FileError};
 
 /// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
 pub(super) const SUBTYPE: &str = "seekless";
@@ -42,8 +44,9 @@ pub struct MountOptions {
     pub over_content: bool,
     /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
     pub flags: MountFlags,
-    /// The block device below, if there is one, for `fuseblk`.
-    pub block_device: Option<PathBuf>,
+    /// The store below. If it is a block device, root mounts as `fuseblk`, and the mount takes over the claim that
+    /// keeps others away from it.
+    pub store: Option<Rc<FileDevice>>,
     pub transport: TransportChoice,
     /// Requests under way at once for each processor, with the uring transport.
     pub uring_depth: usize,
@@ -66,7 +69,7 @@ impl MountOptions {
             allow_other: false,
             over_content: false,
             flags: MountFlags::empty(),
-            block_device: None,
+            store: None,
             transport: TransportChoice::Auto,
             uring_depth: 8,
             writeback_cache: false,
@@ -76,16 +79,44 @@ impl MountOptions {
             commit_interval: Some(Nanos::from_secs(5)),
         }
     }
-}
 
-impl MountOptions {
     /// Looks at the mount point without touching it, so that what is wrong with it can be said before anything else
     /// is done.
     ///
     /// # Errors
     /// `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
     pub fn check_mount_point(&self) -> Result<(), MountError> {
-        check_mount_point(self).map(drop)
+        check_mount_point(&self.mount_point, self.over_content).map(drop)
+    }
+}
+
+/// What a worker thread needs to mount.
+#[derive(Clone, Debug)]
+pub(super) struct Call {
+    mount_point: PathBuf,
+    source: String,
+    flags: MountFlags,
+    allow_other: bool,
+    over_content: bool,
+    block_device: Option<PathBuf>,
+}
+
+impl Call {
+    pub(super) fn new(options: &MountOptions, read_only: bool) -> Call {
+        let mut flags = options.flags;
+        flags.set(MountFlags::RDONLY, read_only || options.read_only);
+        Call {
+            mount_point: options.mount_point.clone(),
+            source: options.source.clone(),
+            flags,
+            allow_other: options.allow_other,
+            over_content: options.over_content,
+            block_device: options
+                .store
+                .as_ref()
+                .filter(|store| store.is_block_device())
+                .map(|store| store.path().into()),
+        }
     }
 }
 
@@ -117,6 +148,8 @@ pub enum MountError {
     Init(#[from] super::session::InitError),
     #[error("cannot talk to the kernel: {0}")]
     Talk(Errno),
+    #[error(transparent)]
+    Store(#[from] FileError),
 }
 
 /// A mount that we made.
@@ -148,8 +181,8 @@ impl DeviceNumber {
 
 /// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
 /// the mount point waits until INIT has been answered (U1).
-pub(super) fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
-    let path = check_mount_point(options)?;
+pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
+    let path = check_mount_point(&options.mount_point, options.over_content)?;
     let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
         match mount_as_root(&path, options) {
             // Root without the right to mount, as in a container: the helper may have it.
@@ -169,23 +202,22 @@ pub(super) fn mount(options: &MountOptions) -> Result<Mounted, MountError> {
     Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
 }
 
-fn check_mount_point(options: &MountOptions) -> Result<PathBuf, MountError> {
-    let path = &options.mount_point;
+fn check_mount_point(path: &Path, over_content: bool) -> Result<PathBuf, MountError> {
     let error = |cause: io::Error| match cause.raw_os_error() {
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.clone() },
-        _ => MountError::MountPoint { path: path.clone(), cause },
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.to_owned() },
+        _ => MountError::MountPoint { path: path.to_owned(), cause },
     };
     let metadata = fs::metadata(path).map_err(error)?;
     if !metadata.is_dir() {
-        return Err(MountError::NotADirectory { path: path.clone() });
+        return Err(MountError::NotADirectory { path: path.to_owned() });
     }
     let absolute = fs::canonicalize(path).map_err(error)?;
-    if !options.over_content {
+    if !over_content {
         if find_mount(&absolute).is_some_and(|found| found.is_ours()) {
-            return Err(MountError::Mounted { path: path.clone() });
+            return Err(MountError::Mounted { path: path.to_owned() });
         }
         if fs::read_dir(path).map_err(error)?.next().is_some() {
-            return Err(MountError::NotEmpty { path: path.clone() });
+            return Err(MountError::NotEmpty { path: path.to_owned() });
         }
     }
     Ok(absolute)
@@ -195,9 +227,7 @@ fn open_device() -> Result<OwnedFd, MountError> {
     rustix::fs::open("/dev/fuse", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).map_err(MountError::Device)
 }
 
-fn mount_as_root(path: &Path, options: &MountOptions) -> Result<(OwnedFd, bool), MountError> {
-    let mut flags = options.flags;
-    flags.set(MountFlags::RDONLY, options.read_only);
+fn mount_as_root(path: &Path, options: &Call) -> Result<(OwnedFd, bool), MountError> {
     let refused = |cause| MountError::Refused { path: path.to_owned(), cause };
     let attempt = |source: &Path, kind: String, more: &str| -> Result<OwnedFd, MountError> {
         let device = open_device()?;
@@ -212,7 +242,7 @@ fn mount_as_root(path: &Path, options: &MountOptions) -> Result<(OwnedFd, bool),
         }
         data.push_str(more);
         let data = CString::new(data).map_err(|_| refused(Errno::INVAL))?;
-        rustix::mount::mount(source, path, kind, flags, &*data).map_err(refused)?;
+        rustix::mount::mount(source, path, kind, options.flags, &*data).map_err(refused)?;
         Ok(device)
     };
     if let Some(block_device) = &options.block_device {
@@ -228,10 +258,10 @@ fn mount_as_root(path: &Path, options: &MountOptions) -> Result<(OwnedFd, bool),
 }
 
 /// The protocol of `fusermount3`: it mounts, and sends the open device over the socket that `_FUSE_COMMFD` names.
-fn mount_by_helper(path: &Path, options: &MountOptions) -> Result<OwnedFd, MountError> {
+fn mount_by_helper(path: &Path, options: &Call) -> Result<OwnedFd, MountError> {
     let (ours, theirs) = rustix::net::socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
         .map_err(|cause| MountError::NoHelper(cause.into()))?;
-    let mut words = String::from(if options.read_only { "ro" } else { "rw" });
+    let mut words = String::from(if options.flags.contains(MountFlags::RDONLY) { "ro" } else { "rw" });
     for (flag, word) in [
         (MountFlags::NOSUID, "nosuid"),
         (MountFlags::NODEV, "nodev"),
@@ -317,7 +347,7 @@ impl MountInfo {
 /// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
 pub(super) fn find_mount(path: &Path) -> Option<MountInfo> {
     let table = fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).filter(|info| info.mount_point == path).last()
+    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).rfind(|info| info.mount_point == path)
 }
 
 fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
@@ -406,8 +436,9 @@ impl Mounted {
     /// The block device of `sysfs` that governs read-ahead of this mount.
     pub(super) fn set_read_ahead(&self, bytes: u32) {
         let Some(DeviceNumber { major, minor }) = self.number else { return };
+        let kind = if self.as_block { "-fuseblk" } else { "" };
         // Only root may, and where it is not possible the kernel's default of 128 KiB stays.
-        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}/read_ahead_kb"), (bytes / 1024).to_string());
+        let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}{kind}/read_ahead_kb"), (bytes / 1024).to_string());
     }
 
     pub(super) fn device(&self) -> impl AsFd {
@@ -502,7 +533,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let check = |path: &Path| check_mount_point(&MountOptions::new(path, "x")).unwrap_err().to_string();
+        let check = |path: &Path| check_mount_point(path, false).unwrap_err().to_string();
         assert!(check(&file).contains("is not a directory"));
         assert!(check(directory.path()).contains("is not empty"));
         assert!(check(Path::new("/nowhere/at/all")).contains("No such file"));

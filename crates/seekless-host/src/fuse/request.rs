@@ -284,6 +284,7 @@ fn decode_operation<'a>(
         abi::RELEASE => Operation::Release { handle: decode_handle(body.take::<abi::ReleaseIn>()?.fh) },
         abi::READ => {
             let read: abi::ReadIn = body.take()?;
+            file_range(read.offset, u64::from(read.size))?;
             Operation::Read { handle: decode_handle(read.fh), offset: read.offset, bytes: read.size }
         }
         abi::WRITE => {
@@ -295,6 +296,7 @@ fn decode_operation<'a>(
             if data.len() != write.size as usize {
                 return Err(libc::EIO);
             }
+            file_range(write.offset, u64::from(write.size))?;
             let mode = WriteMode { kill_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0 };
             Operation::Write { handle: decode_handle(write.fh), offset: write.offset, data, mode }
         }
@@ -306,6 +308,7 @@ fn decode_operation<'a>(
                 libc::SEEK_HOLE => SeekTo::Hole,
                 _ => return Err(libc::EINVAL),
             };
+            file_range(lseek.offset, 0)?;
             Operation::Lseek { handle: decode_handle(lseek.fh), offset: lseek.offset, seek }
         }
         abi::FSYNC => {
@@ -395,6 +398,7 @@ fn decode_setattr<'a>(setattr: &abi::SetattrIn) -> Result<Operation<'a>, Errno> 
         ctime: if has(abi::FATTR_CTIME) { Some(wall_time(setattr.ctime, setattr.ctimensec)?) } else { None },
         kill_privileges: has(abi::FATTR_KILL_SUIDGID),
     };
+    file_range(changes.size.unwrap_or(0), 0)?;
     let handle = if has(abi::FATTR_FH) { decode_handle(setattr.fh) } else { None };
     Ok(Operation::Setattr { handle, changes })
 }
@@ -418,11 +422,19 @@ fn decode_fallocate<'a>(fallocate: &abi::FallocateIn) -> Result<Operation<'a>, E
         ZERO_RANGE => AllocateMode::Zero { keep_size },
         _ => return Err(libc::EOPNOTSUPP),
     };
-    if fallocate.length == 0 || fallocate.offset.checked_add(fallocate.length).is_none() {
+    if fallocate.length == 0 {
         return Err(libc::EINVAL);
     }
-    let range = FileRange { offset: fallocate.offset, bytes: fallocate.length };
+    let range = file_range(fallocate.offset, fallocate.length)?;
     Ok(Operation::Fallocate { handle: decode_handle(fallocate.fh), range, mode })
+}
+
+/// A part of a file. Offsets end where the kernel's `loff_t` does.
+fn file_range(offset: u64, bytes: u64) -> Result<FileRange, Errno> {
+    match offset.checked_add(bytes) {
+        Some(0..=0x7fff_ffff_ffff_ffff) => Ok(FileRange { offset, bytes }),
+        _ => Err(libc::EINVAL),
+    }
 }
 
 fn node_kind(mode: u32, device: u32) -> Result<NodeKind, Errno> {

@@ -13,7 +13,7 @@ use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
 use super::abi::InitFlags;
-use super::mount::{MountError, MountOptions, Mounted, mount};
+use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::request::{Operation, Request};
 use super::session::{Agreed, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
 use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
@@ -25,6 +25,9 @@ const QUIET: Nanos = Nanos::from_millis(100);
 
 /// How long the file system works before we look again whether somebody wants something.
 const IDLE_SLICE: Nanos = Nanos::from_millis(20);
+
+/// Between two such slices: one that has nothing to do and says that there is more does not keep a processor busy.
+const IDLE_PAUSE: Nanos = Nanos::from_millis(5);
 
 /// After the mount has left the table, how long the kernel may take to say so on the connection.
 const GOODBYE: Nanos = Nanos::from_secs(2);
@@ -77,9 +80,15 @@ impl Mount {
     pub async fn start(rt: &Rt, reactor: &Reactor, fs: Fs, options: MountOptions) -> Result<Mount, MountError> {
         avoid_reclaim_deadlock();
         let traits = fs.traits();
-        let for_worker = MountOptions { read_only: options.read_only || traits.read_only, ..options.clone() };
-        let mounted = Arc::new(reactor.blocking(move || mount(&for_worker)).await?);
+        let call = Call::new(&options, traits.read_only);
+        if let Some(store) = &options.store {
+            store.release_claim();
+        }
+        let mounted = Arc::new(reactor.blocking(move || mount(&call)).await?);
         let guard = Guard { mounted: mounted.clone(), armed: Cell::new(true) };
+        if let Some(store) = options.store.as_ref().filter(|_| !mounted.as_block) {
+            store.claim_again()?;
+        }
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
         let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
         // Known before the kernel is asked: once it has agreed it waits for the registration.
@@ -161,7 +170,7 @@ impl Mount {
         for chore in chores.into_iter().flatten() {
             chore.await;
         }
-        self.session.activity.settled().await;
+        self.session.activity.settled(0).await;
         let closed = self.session.close().await;
         if ended.is_ok() {
             self.guard.armed.set(false);
@@ -296,6 +305,9 @@ async fn idle(chore: Chore) {
             }
             if !more.get() {
                 break;
+            }
+            if !chore.ending.or(chore.rt.sleep(IDLE_PAUSE)).await {
+                return;
             }
         }
         if quiet_since(requests) {

@@ -9,13 +9,13 @@ use std::rc::Rc;
 use async_trait::async_trait;
 use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
-use seekless::fs::Fs;
+use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
 use seekless::stack::{Leaves, Purpose, Trouble, Word};
-use seekless::testing::MemFs;
-use seekless::units::SECTOR_BYTES;
+use seekless::testing::{MemFs, MemFsOptions};
+use seekless::units::{SECTOR_BYTES, human_bytes};
 
-use super::{FileDevice, FileError, FileOptions, HostDir, HostDirOptions, occupied, signature};
+use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, occupied, signature};
 use crate::reactor::Reactor;
 
 /// The real world, for [`Stack::open`](seekless::stack::Stack::open).
@@ -132,8 +132,8 @@ fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), Trouble> {
     match size {
         Some(size) if size / SECTOR_BYTES * SECTOR_BYTES != found => {
             let path = device.path().display();
-            let problem =
-                format!("the line says {size} bytes, but {path} is there already and has {found}; leave it out");
+            let found = human_bytes(found);
+            let problem = format!("{path} is there already and has {found}; leave size out to use it as it is");
             Err(Trouble::Option { key: "size", problem })
         }
         _ => Ok(()),
@@ -175,11 +175,104 @@ impl Leaves for HostLeaves {
             "hostdir" => {
                 let path = word.text("path").unwrap_or_default();
                 let options = HostDirOptions { submounts: word.switch("submounts"), ..HostDirOptions::default() };
-                let opened = HostDir::open(rt, &self.reactor, Path::new(path), options);
-                Ok(Rc::new(opened.map_err(|error| Trouble::other(error.to_string()))?))
+                match HostDir::open(rt, &self.reactor, Path::new(path), options) {
+                    Ok(directory) => Ok(Rc::new(directory)),
+                    Err(error @ HostDirError::NotADirectory { .. }) => {
+                        Err(Trouble::other(error.to_string())
+                            .hint("for an image file or a block device write file:PATH"))
+                    }
+                    Err(error) => Err(Trouble::other(error.to_string())),
+                }
             }
-            "memfs" => Ok(MemFs::new(rt)),
+            "memfs" => {
+                let options = MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, ..MemFsOptions::default() };
+                Ok(MemFs::with_options(rt, options))
+            }
             name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::fs::client::Client;
+    use seekless::stack::{Identity, Stack, Usage};
+
+    use super::*;
+    use crate::reactor::ReactorOptions;
+
+    /// Aim: a stack line reaches files and directories, and says what is wrong with them. Method: each kind of leaf,
+    /// good and bad, in a temporary directory; `T` stands for it.
+    #[test]
+    fn lines_open_files_and_directories() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |line: &str| line.replace('T', &directory.path().to_string_lossy());
+        std::fs::write(directory.path().join("small"), [0; 100_000]).unwrap();
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let executor = reactor.executor();
+        let rt = executor.rt().clone();
+        let identity = Identity::new([1, 2, 3, 4]);
+        let run = async {
+            let leaves = HostLeaves::new(&reactor);
+            let error = async |line: &str, purpose: Purpose| {
+                let stack = Stack::parse(&at(line)).unwrap();
+                let error = match stack.open(&rt, &leaves, purpose).await {
+                    Ok(opened) => opened.mount(Usage::default()).await.err().unwrap(),
+                    Err(error) => error,
+                };
+                let hint = error.hint.clone().unwrap_or_default();
+                let text = format!("{} | {hint}", error.problem);
+                text.replace(&*directory.path().to_string_lossy(), "T")
+            };
+            for (line, purpose, text) in [
+                ("hostdir:T/missing", Purpose::Use, "there is no directory T/missing; create it first | "),
+                (
+                    "wrap / hostdir:T/small",
+                    Purpose::Use,
+                    "T/small is not a directory | for an image file or a block device write file:PATH",
+                ),
+                (
+                    "lfs / file:T/missing",
+                    Purpose::Use,
+                    "there is no file T/missing | make it with: seekless mkfs 'lfs / file:T/missing,size=1GiB'",
+                ),
+                (
+                    "lfs / file:T/missing",
+                    Purpose::Format,
+                    "there is no file T/missing | to make it, say how large: file:T/missing,size=1GiB",
+                ),
+                (
+                    "lfs / file:T/small,size=64MiB",
+                    Purpose::Format,
+                    "`size` of `file`: T/small is there already and has 97.5 KiB; leave size out to use it as it is | ",
+                ),
+            ] {
+                assert_eq!(error(line, purpose).await, text);
+            }
+            assert!(error("lfs / file:T", Purpose::Use).await.starts_with("T is a directory"));
+            assert!(error("lfs / file:T/small", Purpose::Use).await.contains("no intact LFS superblock"));
+
+            let stack = Stack::parse(&at("wrap / lfs / file:T/image,size=64MiB")).unwrap();
+            stack.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity).await.unwrap();
+            drop(leaves);
+            let leaves = HostLeaves::new(&reactor);
+            let mounted = stack.mount(&rt, &leaves, &identity, Usage::default()).await.unwrap();
+            assert_eq!(leaves.files().len(), 1);
+            let client = Client::new(mounted.fs.clone());
+            client.write_file(b"f", b"hello").await.unwrap();
+            let busy = stack.mount(&rt, &HostLeaves::new(&reactor), &identity, Usage::default()).await.err().unwrap();
+            assert!(busy.problem.contains("is in use by another mount or process"), "{busy}");
+            mounted.fs.close().await.unwrap();
+
+            for line in ["wrap / hostdir:T", "memfs"] {
+                let mounted =
+                    Stack::parse(&at(line)).unwrap().mount(&rt, &leaves, &identity, Usage::default()).await.unwrap();
+                let client = Client::new(mounted.fs.clone());
+                client.write_file(b"g", b"hello").await.unwrap();
+                mounted.fs.close().await.unwrap();
+            }
+            assert_eq!(std::fs::read(directory.path().join("g")).unwrap(), b"hello");
+        };
+        executor.block_on(run).unwrap();
     }
 }

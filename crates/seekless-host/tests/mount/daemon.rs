@@ -14,6 +14,7 @@ use seekless::fs::OpenProtocol;
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
+use seekless_host::leaves::{FileDevice, FileOptions};
 use seekless_host::reactor::{Backend, Reactor, ReactorOptions, Signals};
 
 use crate::troubled::Troubled;
@@ -121,7 +122,10 @@ fn serve() {
     options.writeback_cache = *writeback == "true";
     options.allow_other = *allow_other == "true";
     options.read_only = *read_only == "true";
-    options.block_device = Some(PathBuf::from(block_device)).filter(|path| !path.as_os_str().is_empty());
+    if !block_device.is_empty() {
+        let store = FileDevice::open(&rt, &reactor, Path::new(block_device), FileOptions::default()).unwrap();
+        options.store = Some(std::rc::Rc::new(store));
+    }
     options.commit_interval = Some(Nanos(commit_interval.parse().unwrap()));
     let open_protocol = if *handles == "true" { OpenProtocol::Handles } else { OpenProtocol::ZeroMessage };
     let memory = MemFsOptions { open_protocol, ..MemFsOptions::default() };
@@ -173,6 +177,7 @@ impl Daemon {
         }
     }
 
+    #[expect(clippy::zombie_processes, reason = "a `Daemon` is waited for when it is dropped")]
     pub(crate) fn try_start(wish: &Wish) -> Result<Daemon, NoDaemon> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
             eprintln!("skipped: mounting needs root and /dev/fuse");
@@ -210,7 +215,8 @@ impl Daemon {
         let mut line = String::new();
         loop {
             line.clear();
-            if output.read_line(&mut line).unwrap() == 0 {
+            if output.read_line(&mut line).unwrap_or(0) == 0 {
+                let _ = child.kill();
                 let status = child.wait().unwrap();
                 return Err(NoDaemon::Failed(format!("ended with {status}")));
             }
@@ -284,7 +290,14 @@ impl Daemon {
     }
 
     pub(crate) fn unmount(&self) {
-        rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::empty()).unwrap();
+        // A child that another test has just forked may still have a copy of a file that we closed.
+        for _ in 0..100 {
+            match rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::empty()) {
+                Err(rustix::io::Errno::BUSY) => std::thread::sleep(Duration::from_millis(10)),
+                unmounted => return unmounted.unwrap(),
+            }
+        }
+        panic!("{} stays busy", self.root().display());
     }
 }
 

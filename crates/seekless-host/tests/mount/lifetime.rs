@@ -75,6 +75,27 @@ fn umount_waits_for_the_daemon() {
     assert!(matches!(late, Err(UmountError::StillWriting { .. })), "{late:?}");
 }
 
+/// A daemon that dies before it has written everything is reported.
+#[test]
+fn umount_reports_a_daemon_that_dies() {
+    let Some(mut daemon) = Daemon::start(&Wish { close_takes: Nanos::from_secs(3), ..Wish::default() }) else { return };
+    let root = daemon.root();
+    let link = root.parent().unwrap().join("link");
+    std::os::unix::fs::symlink(&root, &link).unwrap();
+    let waiting = std::thread::spawn(move || umount(&link, false, PATIENCE));
+    let deadline = Instant::now() + PATIENCE;
+    while daemon.is_mounted() {
+        assert!(Instant::now() < deadline);
+    }
+    std::thread::sleep(Duration::from_millis(50));
+    daemon.signal(Signal::KILL);
+    daemon.wait(PATIENCE).unwrap();
+    let result = waiting.join().unwrap();
+    // Before Linux 6.15 nobody can know the status of somebody else's child.
+    assert!(matches!(result, Err(UmountError::DaemonFailed { status: 137, .. }) | Ok(())), "{result:?}");
+    eprintln!("{result:?}");
+}
+
 /// A mount in use is not unmounted by force, and a dead one can be taken away.
 #[test]
 fn umount_of_busy_and_dead_mounts() {
@@ -164,6 +185,9 @@ fn block_devices_are_synced_by_the_kernel() {
         let Some(mut daemon) = Daemon::start(&wish) else { return };
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(table.contains("fuseblk.seekless"), "{table}");
+        // The mount keeps others away from the device.
+        let other = rustix::fs::open(&disk.0, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+        assert_eq!(other.unwrap_err(), rustix::io::Errno::BUSY);
         let file = File::create(daemon.path("file")).unwrap();
         rustix::fs::syncfs(&file).unwrap();
         assert!(daemon.has_mark("synced"));

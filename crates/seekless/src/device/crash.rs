@@ -5,7 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
-use std::ops::RangeInclusive;
+use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -93,6 +93,9 @@ struct Inner {
     under_way: RefCell<BTreeSet<usize>>,
     events: Cell<usize>,
     violations: RefCell<Vec<String>>,
+    /// Flushes so far, and which of them fail.
+    flushes: Cell<u64>,
+    failing_flushes: RefCell<Range<u64>>,
 }
 
 impl CrashDevice {
@@ -110,6 +113,8 @@ impl CrashDevice {
             under_way: RefCell::default(),
             events: Cell::new(0),
             violations: RefCell::default(),
+            flushes: Cell::new(0),
+            failing_flushes: RefCell::new(0..0),
         })))
     }
 
@@ -137,6 +142,18 @@ impl CrashDevice {
     /// longer than the geometry allows. Such code may work here and fail elsewhere.
     pub fn violations(&self) -> Vec<String> {
         self.0.violations.borrow().clone()
+    }
+
+    /// Flushes so far, also those that failed.
+    pub fn flushes(&self) -> u64 {
+        self.0.flushes.get()
+    }
+
+    /// Makes flushes fail from now on: those with these numbers, counted from 1 over the life of the device. What
+    /// had completed before a failed flush and was not durable never will be, however many flushes succeed later: a
+    /// host forgets such pages once it has reported the error.
+    pub fn fail_flushes(&self, numbers: Range<u64>) {
+        *self.0.failing_flushes.borrow_mut() = numbers;
     }
 
     async fn perform(&self, request: Request) {
@@ -229,6 +246,12 @@ impl BlockDevice for CrashDevice {
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
+        self.0.flushes.set(self.0.flushes.get() + 1);
+        if self.0.failing_flushes.borrow().contains(&self.0.flushes.get()) {
+            self.perform(Request::FailedFlush).await;
+            let cause = "the device was told to fail this flush".to_string();
+            return Err(DeviceError::Io { operation: "flush", at: Sector::ZERO, bytes: 0, cause });
+        }
         self.perform(Request::Flush).await;
         Ok(())
     }

@@ -20,9 +20,18 @@ use crate::units::{SECTOR_BYTES, Sector};
 /// A recorded request.
 #[derive(Clone, Debug)]
 pub enum Request {
-    Write { at: Sector, data: Data, fua: bool },
-    Discard { at: Sector, sectors: u64 },
+    Write {
+        at: Sector,
+        data: Data,
+        fua: bool,
+    },
+    Discard {
+        at: Sector,
+        sectors: u64,
+    },
     Flush,
+    /// A flush that returned an error.
+    FailedFlush,
 }
 
 impl Request {
@@ -31,7 +40,7 @@ impl Request {
         match self {
             Request::Write { at, data, .. } => (*at, data.len() as u64 / SECTOR_BYTES),
             Request::Discard { at, sectors } => (*at, *sectors),
-            Request::Flush => (Sector::ZERO, 0),
+            Request::Flush | Request::FailedFlush => (Sector::ZERO, 0),
         }
     }
 }
@@ -44,6 +53,7 @@ impl std::fmt::Display for Request {
             Request::Write { fua: true, .. } => write!(f, "write {at}+{sectors} fua"),
             Request::Discard { .. } => write!(f, "discard {at}+{sectors}"),
             Request::Flush => f.write_str("flush"),
+            Request::FailedFlush => f.write_str("flush that fails"),
         }
     }
 }
@@ -146,10 +156,10 @@ impl CrashLog {
     ) -> CrashLog {
         let mut by_completion: Vec<usize> = (0..log.len()).filter(|&id| log[id].completed.is_some()).collect();
         by_completion.sort_by_key(|&id| log[id].completed);
-        let flushes: Vec<(usize, usize)> = log
+        let flushes: Vec<(usize, usize, bool)> = log
             .iter()
-            .filter(|logged| matches!(logged.request, Request::Flush))
-            .filter_map(|flush| Some((flush.issued, flush.completed?)))
+            .filter(|logged| matches!(logged.request, Request::Flush | Request::FailedFlush))
+            .filter_map(|flush| Some((flush.issued, flush.completed?, matches!(flush.request, Request::Flush))))
             .collect();
         let mut durable: Vec<usize> = log
             .iter()
@@ -158,8 +168,12 @@ impl CrashLog {
                 (Some(completed), Request::Write { fua: true, .. }) => completed,
                 (Some(completed), _) if guarantees.durable_on_completion => completed,
                 (Some(completed), _) => {
-                    let after = flushes.iter().filter(|(issued, _)| *issued > completed).map(|(_, done)| *done);
-                    after.min().unwrap_or(usize::MAX)
+                    let after = flushes.iter().filter(|(issued, ..)| *issued > completed);
+                    match after.min_by_key(|(_, done, _)| *done) {
+                        // Whatever the first flush says is final.
+                        Some((_, done, true)) => *done,
+                        Some((_, _, false)) | None => usize::MAX,
+                    }
                 }
             })
             .collect();
@@ -222,7 +236,7 @@ impl CrashLog {
         // something completes. The moment before is the one with the most promises.
         let mut last_before = BTreeSet::from([self.events]);
         for (logged, &durable) in self.log.iter().zip(self.durable.iter()) {
-            if !matches!(logged.request, Request::Flush) {
+            if !matches!(logged.request, Request::Flush | Request::FailedFlush) {
                 last_before.insert(logged.issued - 1);
                 last_before.extend((durable != usize::MAX).then(|| durable - 1));
                 last_before.extend(logged.completed.filter(|_| self.guarantees.ordered).map(|completed| completed - 1));
@@ -240,7 +254,7 @@ impl CrashLog {
             (0..self.log.len()).filter(|&id| self.log[id].issued <= position && !self.completed_by(id, position));
         let order: Vec<usize> = completed[settled..].iter().copied().chain(under_way).collect();
         let open = |id: &usize| match self.log[*id].request {
-            Request::Flush => false,
+            Request::Flush | Request::FailedFlush => false,
             Request::Discard { .. } if self.guarantees.discard == Discard::Ignored => false,
             _ => self.durable[*id] > position,
         };
@@ -475,7 +489,7 @@ impl Request {
         match self {
             Request::Write { at, data, .. } => image.write(*at, data),
             Request::Discard { at, sectors } => discard_span(image, *at, *sectors, discard),
-            Request::Flush => {}
+            Request::Flush | Request::FailedFlush => {}
         }
     }
 
@@ -491,7 +505,7 @@ impl Request {
                     image.write(start, &data[offset..offset + (length * SECTOR_BYTES) as usize]);
                 }
                 Request::Discard { .. } => discard_span(image, start, length, discard),
-                Request::Flush => {}
+                Request::Flush | Request::FailedFlush => {}
             }
         }
     }

@@ -59,7 +59,8 @@ pub enum When {
 pub enum Effect {
     /// It fails with `Io`. Of a write a part drawn from the seed may have reached the device; a flush does not.
     Error,
-    /// It fails with `NoSpace` and has no effect. On requests that need no space: as `Error`.
+    /// It fails with `NoSpace`; of a write a part drawn from the seed may be there. On requests that need no space:
+    /// as `Error`.
     NoSpace,
     ReadOnly,
     /// It fails with `Gone`, and so does every request after it.
@@ -237,7 +238,7 @@ impl BlockDevice for FaultDevice {
 
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         let gate = self.gate(Kinds::WRITE, at, data.len() as u64).await;
-        if let Err(DeviceError::Io { .. }) = gate {
+        if let Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) = gate {
             for block in self.surviving_blocks(data.len()) {
                 self.inner.write(at + block.start as u64 / SECTOR_BYTES, data.slice(block), WriteFlags::NONE).await?;
             }
@@ -313,22 +314,24 @@ mod tests {
         });
     }
 
-    /// `NoSpace` has no effect; an I/O error leaves some blocks of the new and some of the old.
+    /// A write that fails for want of space, or with an error, leaves some blocks of the new and some of the old.
     #[test]
     fn failed_writes_leave_what_the_interface_says() {
-        run(vec![Rule::new(Kinds::WRITE, When::Nth(1), Effect::NoSpace)], async |_, device| {
-            assert_eq!(put(&device, 0, 4096, 1).await, Err(DeviceError::NoSpace { at: Sector(0), bytes: 4096 }));
-            assert_eq!(get(&device, 0, 4096).await, vec![0; 4096]);
-        });
-        run(vec![Rule::new(Kinds::WRITE, When::Always, Effect::Error)], async |_, device| {
-            let mut outcomes = std::collections::BTreeSet::new();
-            for sector in (0..128).step_by(8) {
-                assert!(matches!(put(&device, sector, 4096, 1).await, Err(DeviceError::Io { operation: "write", .. })));
-                let blocks: Vec<u8> = get(&device, sector, 4096).await.chunks(512).map(|block| block[0]).collect();
-                outcomes.insert(blocks.iter().map(|&block| u32::from(block)).sum::<u32>());
-            }
-            assert!(outcomes.contains(&0) && outcomes.contains(&8) && outcomes.len() > 3, "{outcomes:?}");
-        });
+        for effect in [Effect::NoSpace, Effect::Error] {
+            run(vec![Rule::new(Kinds::WRITE, When::Always, effect.clone())], async |_, device| {
+                let mut outcomes = std::collections::BTreeSet::new();
+                for sector in (0..128).step_by(8) {
+                    match put(&device, sector, 4096, 1).await {
+                        Err(DeviceError::Io { operation: "write", .. }) => assert_eq!(effect, Effect::Error),
+                        Err(DeviceError::NoSpace { bytes: 4096, .. }) => assert_eq!(effect, Effect::NoSpace),
+                        other => panic!("{other:?}"),
+                    }
+                    let blocks: Vec<u8> = get(&device, sector, 4096).await.chunks(512).map(|block| block[0]).collect();
+                    outcomes.insert(blocks.iter().map(|&block| u32::from(block)).sum::<u32>());
+                }
+                assert!(outcomes.contains(&0) && outcomes.contains(&8) && outcomes.len() > 3, "{outcomes:?}");
+            });
+        }
     }
 
     /// A device that has gone does not come back.

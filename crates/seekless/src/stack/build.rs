@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
-use super::file_systems::{CheckScope, Checked, FileSystemKind, Identity, Probed, Usage};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
 use super::order::Role;
 use super::value::Value;
 use super::{Stack, Word};
@@ -315,19 +315,20 @@ impl Opened<'_> {
     /// # Errors
     /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
     /// here, but in the result.
-    pub async fn fsck(&self, scope: CheckScope) -> Result<Checked, StackError> {
+    pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
         let (word, kind) = self.stack.kind("check")?;
-        let checked = kind.fsck(self.rt, self.device_below(word)?, word, scope).await;
+        let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
         checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
-    /// Writes what is on the device, for people: all that [`FileSystemKind::dumps`] lists can be asked for.
+    /// What is on the device, for people: in outline, or the part that `what` names, in a form of
+    /// [`FileSystemKind::dumps`].
     ///
     /// # Errors
-    /// As [`Opened::fsck`].
-    pub async fn dump(&self, what: Option<&str>, out: &mut dyn std::fmt::Write) -> Result<(), StackError> {
+    /// As [`Opened::fsck`], and when there is no such part.
+    pub async fn dump(&self, what: Option<&str>) -> Result<String, StackError> {
         let (word, kind) = self.stack.kind("dump")?;
-        let dumped = kind.dump(self.rt, self.device_below(word)?, word, what, out).await;
+        let dumped = kind.dump(self.rt, self.device_below(word)?, word, what).await;
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
     }
 

@@ -3,8 +3,6 @@
 //! One type per file system, each in a file of its own, which turns a word's options into the file system's own
 //! and calls it.
 
-use std::fmt;
-
 use async_trait::async_trait;
 use uuid::Uuid;
 
@@ -27,22 +25,15 @@ pub trait FileSystemKind: Sync {
     /// Recovers what is on `device` and mounts it. For a read-only mount nothing is written, ever.
     async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble>;
 
-    /// Checks everything that `scope` says.
+    /// Checks everything that `options` ask for.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, scope: CheckScope) -> Result<Checked, Trouble>;
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
 
-    /// Writes structures on the device as text: those that `what` names, or an overview. The forms of `what` are
-    /// those of [`FileSystemKind::dumps`].
-    async fn dump(
-        &self,
-        rt: &Rt,
-        device: Device,
-        word: &Word,
-        what: Option<&str>,
-        out: &mut dyn fmt::Write,
-    ) -> Result<(), Trouble>;
+    /// What is on the device, as text: the whole in outline, or the part that `what` names, in a form of
+    /// [`FileSystemKind::dumps`].
+    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
 
     /// What [`FileSystemKind::dump`] can show: how it is written, and what it is.
     fn dumps(&self) -> &'static [(&'static str, &'static str)];
@@ -66,7 +57,7 @@ pub struct Usage {
 
 /// How deep a check goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CheckScope {
+pub struct CheckOptions {
     /// Mend what can be mended.
     pub repair: bool,
     /// Read all file data, too, and compare it with its checksums, where there are any.
@@ -83,14 +74,15 @@ pub struct Identity {
     pub uuid: Option<Uuid>,
     /// Takes precedence over the word's `label`.
     pub label: Option<String>,
-    /// User and group to whom the root directory belongs.
-    pub owner: (u32, u32),
+    /// Owner and group of the root directory.
+    pub uid: u32,
+    pub gid: u32,
 }
 
 impl Identity {
     /// A file system without a name, whose root directory belongs to root.
     pub fn new(random: [u64; 4]) -> Identity {
-        Identity { random, uuid: None, label: None, owner: (0, 0) }
+        Identity { random, uuid: None, label: None, uid: 0, gid: 0 }
     }
 }
 
@@ -127,7 +119,7 @@ pub struct Checked {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     /// Which structure, where it is, what was found and what was expected, in one line.
-    pub problem: String,
+    pub text: String,
     pub repaired: bool,
 }
 

@@ -1,20 +1,73 @@
-//! The word `lfs`.
-
-use std::fmt;
+//! The word `lfs`: its options, in the file system's own terms.
 
 use async_trait::async_trait;
 
 use super::Word;
-use super::build::Trouble;
-use super::file_systems::{CheckScope, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
-use super::value::Value;
+use super::build::{Maker, Trouble};
+use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::value::{Kind, Percent, Value};
+use super::words::{Param, WordSpec};
 use crate::device::{Buf, Device};
 use crate::fs::Fs;
-use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};
+use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, layout};
 use crate::rt::Rt;
-use crate::units::{SECTOR_BYTES, Sector, WallTime};
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, WallTime};
 
-pub(super) struct Lfs;
+/// Longest label of a volume.
+const LABEL_BYTES_MAX: usize = 63;
+
+const DAY: Nanos = Nanos::from_secs(86_400);
+
+pub(super) const LFS: WordSpec = WordSpec {
+    name: "lfs",
+    help: "log-structured file system [ro92] [se93]",
+    argument: None,
+    options: &[
+        Param::new(
+            "segment",
+            Kind::Bytes {
+                min: layout::SEGMENT_SECTORS_MIN * SECTOR_BYTES,
+                max: layout::SEGMENT_SECTORS_MAX * SECTOR_BYTES,
+            },
+            "size of a segment of the log (default by the size of the volume)",
+        )
+        .fixed(),
+        Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space kept back for the cleaner")
+            .default("5%")
+            .fixed(),
+        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
+        Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed(),
+        Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
+            .default("cost-benefit"),
+        Param::new(
+            "checkpoint",
+            Kind::Duration { min: Nanos::from_millis(1), max: DAY },
+            "longest time between checkpoints [ro92 §4.1]",
+        )
+        .default("30s"),
+        Param::new(
+            "write-back",
+            Kind::Duration { min: Nanos::from_millis(1), max: DAY },
+            "longest time that a change waits in memory",
+        )
+        .default("5s"),
+        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB"),
+        Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
+            .default("16MiB"),
+        Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below")
+            .default("on"),
+        Param::new(
+            "indirect",
+            Kind::Choice(&["checkpoint", "log"]),
+            "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
+        )
+        .default("checkpoint"),
+        Param::new("ro", Kind::Switch, "change nothing").default("off"),
+    ],
+    maker: Maker::FileSystem(&Lfs),
+};
+
+struct Lfs;
 
 const DUMPS: &[(&str, &str)] = &[
     ("volume", "superblock and checkpoints; shown when nothing is said"),
@@ -122,8 +175,8 @@ impl FileSystemKind for Lfs {
             label: identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned(),
             segment_bytes: word.given("segment").map(|_| word.bytes("segment")),
             reserve_permille: reserve_permille(word)?,
-            uid: identity.owner.0,
-            gid: identity.owner.1,
+            uid: identity.uid,
+            gid: identity.gid,
             ..drawn
         };
         Ok(lfs::mkfs(rt, &device, &options).await?)
@@ -134,12 +187,12 @@ impl FileSystemKind for Lfs {
         Ok(lfs::mount(rt.clone(), device, mount_options(word, usage)).await?)
     }
 
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, scope: CheckScope) -> Result<Checked, Trouble> {
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
         // There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
-        let found = lfs::fsck(rt.clone(), device, FsckOptions { data: scope.data }).await?;
+        let found = lfs::fsck(rt.clone(), device, FsckOptions { data: options.data }).await?;
         Ok(Checked {
-            findings: found.errors.into_iter().map(|problem| Finding { problem, repaired: false }).collect(),
+            findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
             notes: found.notes,
             counts: vec![
                 ("files", found.files),
@@ -151,18 +204,10 @@ impl FileSystemKind for Lfs {
         })
     }
 
-    async fn dump(
-        &self,
-        _: &Rt,
-        device: Device,
-        word: &Word,
-        what: Option<&str>,
-        out: &mut dyn fmt::Write,
-    ) -> Result<(), Trouble> {
+    async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
         let what = what_to_dump(what)?;
         check_fixed(word, &lfs::info(&device).await?)?;
-        let text = lfs::dump(&device, what).await?;
-        out.write_str(&text).map_err(|_| Trouble::other("the text could not be written"))
+        Ok(lfs::dump(&device, what).await?)
     }
 
     fn dumps(&self) -> &'static [(&'static str, &'static str)] {

@@ -31,6 +31,7 @@
 
 mod build;
 mod complete;
+mod devices;
 mod error;
 mod file;
 mod file_systems;
@@ -50,7 +51,7 @@ pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Trouble
 pub use complete::{Completions, complete};
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
-pub use file_systems::{CheckScope, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
+pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use order::{Interface, Role};
 pub use value::{Kind, Percent, Value};

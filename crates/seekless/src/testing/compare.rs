@@ -300,7 +300,7 @@ impl SubjectComparison<'_> {
         let fewest = super::replay::minimise(until, MINIMISE_RUNS, |ops| self.attempt(ops).is_err());
         let last = self.attempt(&fewest).err().unwrap_or(mismatch);
         let script = super::ops::to_text(&fewest);
-        let command = self.replay.command(self.seed, None, Some(&fewest));
+        let command = self.replay.command(self.seed, None, None, Some(&fewest));
         Err(format!(
             "{} and the model differ {last}\n\nafter:\n{script}\nrun again:\n  {command}\n",
             self.subject.name()

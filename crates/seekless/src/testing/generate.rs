@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use super::ops::{Filling, Op, Path, Target};
-use crate::fs::{AllocateMode, FileRange, NodeKind, RenameMode, SeekTo, XattrMode};
+use crate::fs::{AllocateMode, FileKind, FileRange, Fs, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile};
-use crate::testing::{MemFs, Runner};
+use crate::testing::{MemFs, Runner, Tree};
 
 /// Names, sizes and places that a generator draws from. Small, so that operations meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -156,6 +156,21 @@ impl Generator {
         let mut generator = Generator { rng: Rng::new(seed), space, weights, next_tag: 1, belief, executor, runner };
         let root = generator.space.root.clone();
         generator.run(&Op::Mkdir { path: root, permissions: 0o755 });
+        generator
+    }
+
+    /// A generator that knows what is in `tree`.
+    pub fn with_tree(seed: u64, space: Space, weights: Weights, tree: &Tree) -> Generator {
+        let mut generator = Generator::new(seed, space, weights);
+        let model: Fs = generator.runner.client().fs().clone();
+        let built = generator.executor.block_on(tree.build(&model));
+        if matches!(built, Ok(Ok(()))) {
+            for (path, ino) in tree.paths().into_iter().skip(1) {
+                let is_directory = tree.nodes.get(&ino).is_some_and(|node| node.kind == FileKind::Directory);
+                let set = if is_directory { &mut generator.belief.directories } else { &mut generator.belief.files };
+                set.insert(path);
+            }
+        }
         generator
     }
 

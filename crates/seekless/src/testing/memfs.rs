@@ -661,7 +661,7 @@ impl FileSystem for MemFs {
             node.lookups -= counted;
             counted
         });
-        state.forgets_too_many += lookups - counted;
+        state.forgets_too_many = state.forgets_too_many.saturating_add(lookups - counted);
         state.reap(ino);
     }
 

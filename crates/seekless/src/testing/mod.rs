@@ -3,9 +3,14 @@
 
 pub mod compare;
 mod contents;
+pub mod crash;
+pub mod damage;
+pub mod faults;
 pub mod generate;
+pub mod history;
 pub mod memfs;
 pub mod ops;
+pub mod oracle;
 pub mod replay;
 pub mod runner;
 pub mod scripts;
@@ -14,9 +19,14 @@ pub mod tree;
 
 pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
 pub use contents::Contents;
+pub use crash::{Again, CrashReport, PowerCuts};
+pub use damage::{Damage, DamageReport, DamageTest};
+pub use faults::{Fault, FaultReport, Faults};
 pub use generate::{Generator, Space, Weights};
+pub use history::{History, Recorder};
 pub use memfs::{MemFs, MemFsOptions};
 pub use ops::Op;
+pub use oracle::{Promise, Strength};
 pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
 pub use subject::Subject;

@@ -26,6 +26,8 @@ pub struct Replay {
     pub seed: Option<u64>,
     /// `SEEKLESS_CUT`
     pub cut: Option<CutName>,
+    /// `SEEKLESS_CASE`: the fault or the damage.
+    pub case: Option<String>,
     /// `SEEKLESS_OPS`: run these instead of what the test would run.
     pub ops: Option<Vec<Op>>,
 }
@@ -48,6 +50,7 @@ impl Replay {
         if let Some(text) = lookup("SEEKLESS_CUT") {
             replay.cut = Some(text.parse().map_err(|error| format!("SEEKLESS_CUT={text:?}: {error}"))?);
         }
+        replay.case = lookup("SEEKLESS_CASE");
         if let Some(text) = lookup("SEEKLESS_OPS") {
             replay.ops = Some(parse(&text).map_err(|error| format!("SEEKLESS_OPS: {error}"))?);
         }
@@ -55,8 +58,11 @@ impl Replay {
     }
 
     /// The command that runs one case again.
-    pub fn command(&self, seed: u64, cut: Option<&CutName>, ops: Option<&[Op]>) -> String {
+    pub fn command(&self, seed: u64, case: Option<&str>, cut: Option<&CutName>, ops: Option<&[Op]>) -> String {
         let mut line = format!("SEEKLESS_SEED={seed}");
+        if let Some(case) = case {
+            line += &format!(" SEEKLESS_CASE={case}");
+        }
         if let Some(cut) = cut {
             line += &format!(" SEEKLESS_CUT={cut}");
         }
@@ -139,10 +145,10 @@ mod tests {
     fn commands_round_trip() {
         let cut: CutName = "31:4/7:0".parse().expect("a cut");
         let ops = parse("create /a 644; fsync /a").expect("operations");
-        let command = Replay::all("seekless", "a::test").command(7, Some(&cut), Some(&ops));
+        let command = Replay::all("seekless", "a::test").command(7, Some("flip:1"), Some(&cut), Some(&ops));
         assert_eq!(
             command,
-            "SEEKLESS_SEED=7 SEEKLESS_CUT=31:4/7:0 SEEKLESS_OPS='create /a 644; fsync /a' cargo test -p seekless a::test -- --exact"
+            "SEEKLESS_SEED=7 SEEKLESS_CASE=flip:1 SEEKLESS_CUT=31:4/7:0 SEEKLESS_OPS='create /a 644; fsync /a' cargo test -p seekless a::test -- --exact"
         );
         let lookup = |name: &str| {
             let rest = command.split_once(&format!("{name}="))?.1;
@@ -151,6 +157,7 @@ mod tests {
         };
         let replay = Replay::read("seekless", "a::test", lookup).expect("what was printed");
         assert_eq!((replay.seed, replay.cut, replay.ops), (Some(7), Some(cut), Some(ops)));
+        assert_eq!(replay.case.as_deref(), Some("flip:1"));
         assert!(Replay::read("p", "t", |_| Some("x".to_string())).is_err());
     }
 

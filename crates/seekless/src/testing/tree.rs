@@ -135,12 +135,26 @@ impl Tree {
     /// The first that `fs` gives, and `Corrupt` when a directory is reached twice.
     pub async fn of(fs: Fs) -> FsResult<Tree> {
         let mut tree = Tree::default();
-        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new() };
+        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None };
         let read = reader.walk().await;
-        let given_back = reader.give_back().await;
-        read.and(given_back)?;
+        reader.give_back().await;
+        read?;
         tree.check_links();
         Ok(tree)
+    }
+
+    /// Reads of `fs` what can be read. Returns also the errors, by path.
+    pub async fn readable(fs: Fs) -> (Tree, BTreeMap<Path, FsError>) {
+        let mut tree = Tree::default();
+        let mut errors = BTreeMap::new();
+        let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: Some(&mut errors) };
+        // Errors of single files are collected; what comes back here concerns the root.
+        let read = reader.walk().await;
+        reader.give_back().await;
+        if let Err(error) = read {
+            errors.insert(Path::from("/"), error);
+        }
+        (tree, errors)
     }
 
     /// Every path, each with its inode, in order.
@@ -310,6 +324,8 @@ struct Reader<'a> {
     tree: &'a mut Tree,
     /// To be given back.
     lookups: Vec<Ino>,
+    /// Takes errors, so that reading goes on after them.
+    errors: Option<&'a mut BTreeMap<Path, FsError>>,
 }
 
 /// An entry of a listing.
@@ -344,57 +360,65 @@ impl Reader<'_> {
     async fn walk(&mut self) -> FsResult<()> {
         let mut open = vec![(Path::from("/"), Ino::ROOT, Ino::ROOT)];
         while let Some((path, ino, parent)) = open.pop() {
-            let attr = self.fs.getattr(ino, None).await?;
-            if self.tree.nodes.contains_key(&ino) {
-                if attr.kind == FileKind::Directory {
-                    return Err(FsError::corrupt("directory", &path, "it is reached by two names"));
+            match (self.visit(&path, ino, parent).await, &mut self.errors) {
+                (Ok(children), _) => {
+                    open.extend(children.into_iter().map(|(name, child)| (path.join(&name), child, ino)).rev())
                 }
-                continue;
-            }
-            if self.tree.nodes.len() >= INODES_MAX {
-                return Err(FsError::corrupt("tree", &path, format!("more than {INODES_MAX} inodes")));
-            }
-            if attr.ino != ino {
-                self.problem(&path, format!("attributes of {:?} say {:?}", ino, attr.ino));
-            }
-            let Attr { kind, permissions, links, uid, gid, device, .. } = attr;
-            let (xattrs, contents, target, entries) = Default::default();
-            let mut node = NodeState { kind, permissions, links, uid, gid, device, xattrs, contents, target, entries };
-            for name in self.fs.listxattr(ino).await? {
-                let value = self.fs.getxattr(ino, &name).await?;
-                node.xattrs.insert(name, value);
-            }
-            match kind {
-                FileKind::Regular => node.contents = self.contents(&path, &attr).await?,
-                FileKind::Symlink => {
-                    node.target = self.fs.readlink(ino).await?;
-                    if attr.size != node.target.len() as u64 {
-                        self.problem(
-                            &path,
-                            format!("size {}, but the target has {} bytes", attr.size, node.target.len()),
-                        );
-                    }
+                (Err(error), Some(errors)) => {
+                    errors.insert(path, error);
                 }
-                FileKind::Directory => {
-                    node.entries = self.entries(&path, ino, parent).await?;
-                    open.extend(node.entries.iter().rev().map(|(name, &child)| (path.join(name), child, ino)));
-                }
-                _ => {}
+                (Err(error), None) => return Err(error),
             }
-            self.tree.nodes.insert(ino, node);
         }
         Ok(())
+    }
+
+    /// Reads one inode, unless that has been done. Returns the names in it.
+    async fn visit(&mut self, path: &Path, ino: Ino, parent: Ino) -> FsResult<Vec<(Vec<u8>, Ino)>> {
+        let attr = self.fs.getattr(ino, None).await?;
+        if self.tree.nodes.contains_key(&ino) {
+            if attr.kind == FileKind::Directory {
+                return Err(FsError::corrupt("directory", path, "it is reached by two names"));
+            }
+            return Ok(Vec::new());
+        }
+        if self.tree.nodes.len() >= INODES_MAX {
+            return Err(FsError::corrupt("tree", path, format!("more than {INODES_MAX} inodes")));
+        }
+        if attr.ino != ino {
+            self.problem(path, format!("attributes of {:?} say {:?}", ino, attr.ino));
+        }
+        let Attr { kind, permissions, links, uid, gid, device, .. } = attr;
+        let (xattrs, contents, target, entries) = Default::default();
+        let mut node = NodeState { kind, permissions, links, uid, gid, device, xattrs, contents, target, entries };
+        for name in self.fs.listxattr(ino).await? {
+            let value = self.fs.getxattr(ino, &name).await?;
+            node.xattrs.insert(name, value);
+        }
+        match kind {
+            FileKind::Regular => node.contents = self.contents(path, &attr).await?,
+            FileKind::Symlink => {
+                node.target = self.fs.readlink(ino).await?;
+                if attr.size != node.target.len() as u64 {
+                    self.problem(path, format!("size {}, but the target has {} bytes", attr.size, node.target.len()));
+                }
+            }
+            FileKind::Directory => node.entries = self.entries(path, ino, parent).await?,
+            _ => {}
+        }
+        let children = node.entries.iter().map(|(name, child)| (name.clone(), *child)).collect();
+        self.tree.nodes.insert(ino, node);
+        Ok(children)
     }
 
     fn problem(&mut self, path: &Path, what: String) {
         self.tree.problems.push(format!("{path}: {what}"));
     }
 
-    async fn give_back(&mut self) -> FsResult<()> {
+    async fn give_back(&mut self) {
         for ino in std::mem::take(&mut self.lookups) {
             self.fs.forget(ino, 1).await;
         }
-        Ok(())
     }
 
     /// Opens `ino` where the file system wants that.

@@ -22,7 +22,8 @@ use super::session::Session;
 /// Which way requests come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransportChoice {
-    /// The best that kernel and reactor offer.
+    /// The best for an engine of one thread, which is `/dev/fuse` (`benches/mount`): io_uring gains by having a
+    /// thread on every processor, and its fixed memory costs a copy of the data.
     #[default]
     Auto,
     /// Reads and writes of `/dev/fuse`.

@@ -135,6 +135,19 @@ fn a_flush_does_not_cover_what_is_under_way() {
     assert_eq!(states(&log, log.events(), 1), set(&[".", "a"]));
 }
 
+/// What a failed flush was asked to make durable stays open for ever; what comes later can be made durable.
+#[test]
+fn a_failed_flush_is_final() {
+    let log = record(instant(CrashOptions::volatile(BYTES)), async |device| {
+        device.fail_flushes(1..2);
+        put(&device, 0, 1, b'a', WriteFlags::NONE).await;
+        assert!(matches!(device.flush().await, Err(DeviceError::Io { operation: "flush", .. })));
+        put(&device, 1, 1, b'b', WriteFlags::NONE).await;
+        assert_eq!(device.flush().await, Ok(()));
+    });
+    assert_eq!(states(&log, log.events(), 2), set(&[".b", "ab"]));
+}
+
 /// Discards take effect or not, and what an undefined one leaves is drawn anew for every state.
 #[test]
 fn discards() {

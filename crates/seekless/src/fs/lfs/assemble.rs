@@ -367,7 +367,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             ino_cursor: state.ino_cursor,
             inode_count: state.inode_count,
             generation: state.generation,
-            unwritten_bytes: state.unwritten_bytes,
+            unwritten_bytes: state.unwritten_logged,
         };
         summary.encode(&mut buf);
         state.log.chain = seal_partial(&mut buf);
@@ -506,6 +506,10 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     }
     if old == Pointer::Unwritten {
         state.unwritten_bytes = state.unwritten_bytes.saturating_sub(BLOCK_BYTES as u64);
+        // Setting it aside is in the log already, or comes with this transaction's inode.
+        if let Some(known) = state.inodes.get_mut(&id.ino) {
+            known.unwritten_pending -= BLOCK_BYTES as i64;
+        }
     }
     if id.key.is_data()
         && let Some(known) = state.inodes.get_mut(&id.ino)
@@ -530,6 +534,8 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
             known.dirt = InodeDirt::Clean;
             known.cleaned = false;
             known.sequence = sequence;
+            let delta = std::mem::take(&mut known.unwritten_pending);
+            state.log_unwritten(delta);
         }
         state.dirty_inodes.remove(&ino);
         state.set_imap_entry(ino, slot);
@@ -572,7 +578,7 @@ fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: 
         inode_count: state.inode_count,
         generation: state.generation,
         live_bytes: state.segments.live_bytes,
-        unwritten_bytes: state.unwritten_bytes,
+        unwritten_bytes: state.unwritten_logged,
         imap: internal(IMAP_INO),
         usage: internal(USAGE_INO),
         orphans: internal(ORPHAN_INO),

@@ -33,6 +33,7 @@ struct InodeChange {
     /// New attributes: their bytes, padded to sectors, or none.
     xattr: Option<Option<Data>>,
     reclaiming: Option<bool>,
+    unwritten_delta: i64,
 }
 
 pub(super) struct Change<'a> {
@@ -45,7 +46,6 @@ pub(super) struct Change<'a> {
     new_inodes: Vec<Ino>,
     orphans: Vec<(Ino, bool)>,
     ino_cursor: Option<u64>,
-    unwritten_delta: i64,
 }
 
 impl<'a> Change<'a> {
@@ -59,7 +59,6 @@ impl<'a> Change<'a> {
             new_inodes: Vec::new(),
             orphans: Vec::new(),
             ino_cursor: None,
-            unwritten_delta: 0,
         }
     }
 
@@ -101,7 +100,7 @@ impl<'a> Change<'a> {
 
     fn insert_inode(&mut self, inode: Inode) {
         let (dirt, holes, freed) = (InodeDirt::Clean, Vec::new(), Vec::new());
-        let change = InodeChange { inode, dirt, holes, freed, xattr: None, reclaiming: None };
+        let change = InodeChange { inode, dirt, holes, freed, xattr: None, reclaiming: None, unwritten_delta: 0 };
         self.inodes.insert(Ino(inode.ino), change);
     }
 
@@ -205,17 +204,16 @@ impl<'a> Change<'a> {
             self.set_pointer(id, Pointer::Hole)?;
         }
         let change = self.change_of(id.ino, InodeDirt::Own)?;
-        if pointer.is_mapped() {
-            change.freed.push(pointer);
+        match pointer {
+            Pointer::Hole => {}
+            Pointer::Unwritten => change.unwritten_delta -= BLOCK_BYTES as i64,
+            Pointer::Mapped { .. } => change.freed.push(pointer),
         }
         if id.key.is_data() {
             // The growth of a block that only this change made dirty has not been counted yet.
             let growth = dirty.map_or(0, |dirty| dirty.growth_bytes);
             change.inode.bytes_used = change.inode.bytes_used.saturating_sub(pointer.used_bytes() + growth);
             add_hole(&mut change.holes, Item::Unmapped { ino: id.ino, first: id.key.0, count: 1 });
-        }
-        if pointer == Pointer::Unwritten {
-            self.unwritten_delta -= BLOCK_BYTES as i64;
         }
         self.blocks.remove(&id);
         self.removed.insert(id);
@@ -230,8 +228,8 @@ impl<'a> Change<'a> {
         self.set_pointer(id, Pointer::Unwritten)?;
         let change = self.change_of(id.ino, InodeDirt::Own)?;
         change.inode.bytes_used += BLOCK_BYTES as u64;
+        change.unwritten_delta += BLOCK_BYTES as i64;
         add_hole(&mut change.holes, Item::Reserved { ino: id.ino, first: id.key.0, count: 1 });
-        self.unwritten_delta += BLOCK_BYTES as i64;
         Ok(true)
     }
 
@@ -428,7 +426,8 @@ impl<'a> Change<'a> {
         for id in &self.removed {
             growth -= self.state.blocks.dirty(*id).map_or(0, |dirty| dirty.growth_bytes as i64);
         }
-        growth += self.unwritten_delta + (self.new_inodes.len() * Inode::BYTES) as i64;
+        growth += self.inodes.values().map(|change| change.unwritten_delta).sum::<i64>();
+        growth += (self.new_inodes.len() * Inode::BYTES) as i64;
         growth += self.prepare_xattrs()?;
         self.check_room(growth, dirt.len(), privilege)?;
         self.apply(dirt, privilege);
@@ -458,6 +457,9 @@ impl<'a> Change<'a> {
         let state = &*self.state;
         if privilege == Privilege::Internal {
             return Ok(());
+        }
+        if privilege == Privilege::Ordinary && !state.stalled.is_empty() {
+            return fail(FsError::NoSpace);
         }
         if growth > 0 && privilege == Privilege::Ordinary {
             let used = state.used_bytes() + growth as u64 + PENDING_MARGIN_BYTES;
@@ -491,8 +493,7 @@ impl<'a> Change<'a> {
     }
 
     fn apply(self, dirt: BTreeMap<BlockId, Dirty>, privilege: Privilege) {
-        let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor, unwritten_delta } =
-            self;
+        let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {
             state.blocks.remove(id);
         }
@@ -503,7 +504,6 @@ impl<'a> Change<'a> {
         }
         state.generation += new_inodes.len() as u64;
         state.inode_count += new_inodes.len() as u64;
-        state.unwritten_bytes = state.unwritten_bytes.checked_add_signed(unwritten_delta).unwrap_or(0);
         if let Some(cursor) = ino_cursor {
             state.ino_cursor = cursor;
         }
@@ -528,12 +528,14 @@ impl<'a> Change<'a> {
 const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
 fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Privilege) {
-    let InodeChange { inode, dirt, holes, freed, xattr, reclaiming } = change;
+    let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
         state.adopt_inode(ino, InodeMem::new(inode, InodeSlot::NONE));
     }
     let Some(known) = state.inodes.get_mut(&ino) else { return };
     known.inode = inode;
+    known.unwritten_pending += unwritten_delta;
+    state.unwritten_bytes = state.unwritten_bytes.saturating_add_signed(unwritten_delta);
     if !State::is_internal(ino) {
         known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
@@ -589,6 +591,7 @@ fn forget_inode(state: &mut State, ino: Ino) {
         state.set_imap_entry(ino, InodeSlot::NONE);
         state.records.push(Item::InodeFreed { ino });
     }
+    state.log_unwritten(known.unwritten_pending);
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
     state.read_ahead.remove(&ino);

@@ -128,6 +128,9 @@ impl Lfs {
     async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
         let _pass = self.cleaner_gate.enter().await;
         let before = self.clean_bytes();
+        if self.closed.get() {
+            return Ok(Pass { before, after: before });
+        }
         // What has become empty by itself costs nothing but the checkpoints below.
         if self.state.borrow().segments.empty.is_empty() {
             self.move_live().await?;

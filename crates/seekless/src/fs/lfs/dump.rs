@@ -49,7 +49,11 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
                     }
                 }
             }
-            found.damaged.iter().for_each(|damage| line(&mut text, format_args!("damaged: {damage}")));
+            found
+                .damaged
+                .iter()
+                .chain(&found.torn)
+                .for_each(|damage| line(&mut text, format_args!("damaged: {damage}")));
         }
         Dump::Segment(segment) => dump_segment(device, &layout, segment, &mut text).await?,
         Dump::Log => {

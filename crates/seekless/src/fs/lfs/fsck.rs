@@ -65,6 +65,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         unwritten_bytes: 0,
     };
     check.result.errors.extend(found.damaged);
+    check.result.notes.extend(found.torn);
     let replayed = check.lfs.state.borrow().counters.replayed_transactions;
     if replayed > 0 {
         check.result.notes.push(format!("{replayed} transactions since the last checkpoint will be replayed at mount"));

@@ -22,6 +22,9 @@ use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector};
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
+/// How often what found no storage below is tried again.
+const STORAGE_RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
+
 /// Log bytes after which a checkpoint is due, so that rolling forward stays short.
 const LOG_BYTES_PER_CHECKPOINT: u64 = 256 << 20;
 
@@ -244,17 +247,59 @@ impl Lfs {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
-                let result = write_sectors(&lfs.device, at, data).await;
+                let result = loop {
+                    match write_sectors(&lfs.device, at, data.clone()).await {
+                        Err(DeviceError::NoSpace { .. }) if !lfs.closed.get() => lfs.wait_for_storage(sequence).await,
+                        result => break result,
+                    }
+                };
                 lfs.partial_written(sequence, bytes, result);
             }
         });
         join_all(writes).await;
     }
 
+    /// The storage below had no room for a partial segment, although its segment had been provisioned. That is known
+    /// to have left nothing worse than a part of it, so it is tried again, now and then and whenever somebody wants to
+    /// sync. Until then the volume counts as full.
+    async fn wait_for_storage(&self, sequence: u64) {
+        {
+            let mut state = self.state.borrow_mut();
+            state.stalled.insert(sequence);
+            state.stall_attempts += 1;
+        }
+        self.log_progress.notify();
+        let again = self.storage_wanted.wait();
+        let timer = self.rt.sleep(STORAGE_RETRY_INTERVAL);
+        futures_util::future::select(std::pin::pin!(again), timer).await;
+    }
+
+    /// Has what waits for storage below tried once more.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is still none.
+    async fn retry_stalled(&self) -> FsResult<()> {
+        let attempts = self.state.borrow().stall_attempts;
+        self.storage_wanted.notify();
+        loop {
+            {
+                let state = self.state.borrow();
+                if state.stalled.is_empty() || state.stopped.is_some() {
+                    return Ok(());
+                }
+                if state.stall_attempts > attempts {
+                    return Err(FsError::NoSpace);
+                }
+            }
+            self.log_progress.wait().await;
+        }
+    }
+
     fn partial_written(&self, sequence: u64, bytes: u64, result: Result<(), DeviceError>) {
         {
             let mut state = self.state.borrow_mut();
             state.in_flight_bytes -= bytes;
+            state.stalled.remove(&sequence);
             match result {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != sequence);
@@ -282,7 +327,11 @@ impl Lfs {
                 state.written_sequence
             };
             if written < sequence {
-                self.log_progress.wait().await;
+                let stalled = self.state.borrow().stalled.first().is_some_and(|&first| first < sequence);
+                match stalled {
+                    true => self.retry_stalled().await?,
+                    false => self.log_progress.wait().await,
+                }
                 continue;
             }
             // Whoever waits here is served by the flush of the one inside, if that began late enough.
@@ -355,6 +404,9 @@ impl Lfs {
                 if state.in_flight_bytes <= IN_FLIGHT_BYTES_MAX {
                     break;
                 }
+                if !state.stalled.is_empty() {
+                    return Err(FsError::NoSpace);
+                }
             }
             self.log_progress.wait().await;
         }
@@ -378,9 +430,14 @@ impl Lfs {
         copies[BLOCK_BYTES..].copy_from_slice(&block);
         let slot = CHECKPOINT_SECTORS[(serial % 2) as usize];
         // Commit point: until now the older checkpoint is the truth.
-        if let Err(error) = self.device.write(slot, copies.freeze(), WriteFlags::NONE).await {
-            self.state.borrow_mut().stop(&error);
-            return Err(FsError::Stopped(error.to_string()));
+        match self.device.write(slot, copies.freeze(), WriteFlags::NONE).await {
+            Ok(()) => {}
+            // At worst this slot is torn; the other one holds, and the next checkpoint is written over this one.
+            Err(DeviceError::NoSpace { .. }) => return Err(FsError::NoSpace),
+            Err(error) => {
+                self.state.borrow_mut().stop(&error);
+                return Err(FsError::Stopped(error.to_string()));
+            }
         }
         self.flush_device().await?;
         let released = {
@@ -426,47 +483,49 @@ impl Lfs {
     /// `NoSpace` when the storage below is full, and cleaning will not help.
     pub(super) async fn provision(&self) -> FsResult<()> {
         let _pass = self.provision_gate.enter().await;
-        let (wanted, mut candidates) = {
+        let (wanted, candidates) = {
             let state = self.state.borrow();
             let wanted = ready_target(&state).saturating_sub(state.segments.ready.len() as u64).max(1);
             let after = state.log.segment;
             let following = state.segments.clean.range(after + 1..).chain(state.segments.clean.range(..=after));
-            (wanted, following.copied().take(wanted as usize).collect::<Vec<_>>().into_iter())
+            (wanted, following.copied().collect::<Vec<SegmentNo>>())
         };
-        for _ in 0..wanted {
-            let Some(segment) = candidates.next() else { break };
+        let (mut won, mut full) = (0, false);
+        for segment in candidates {
             let (start, sectors) = {
                 let state = self.state.borrow();
-                if !state.segments.clean.contains(&segment) {
-                    continue;
-                }
                 (state.layout.segment_start(segment), state.layout.segment_sectors())
             };
             match self.device.provision(start, sectors).await {
                 Ok(()) => {
-                    self.host_full_at.set(None);
                     let mut state = self.state.borrow_mut();
                     if state.segments.clean.remove(&segment) {
                         state.segments.ready.insert(segment);
                     }
+                    won += 1;
                 }
-                Err(DeviceError::NoSpace { .. }) => {
-                    self.host_full_at.set(Some(self.rt.now()));
-                    // What is alive nowhere but in a few segments can still be packed together.
-                    return self.clean_for_room().await;
-                }
+                // Another segment may still have storage from before.
+                Err(DeviceError::NoSpace { .. }) => full = true,
                 Err(error) => return Err(FsError::Device(error)),
             }
+            if won == wanted {
+                break;
+            }
         }
+        self.host_full_at.set(full.then(|| self.rt.now()));
         self.space_changed.notify();
-        Ok(())
+        if won == 0 && full { self.clean_for_room().await } else { Ok(()) }
     }
 
     // ---- Tasks ----
 
     /// Takes the volume into use: marks it so, and starts what works in the background.
     pub(super) async fn begin_writing(self: &Rc<Self>) -> FsResult<()> {
-        self.provision().await?;
+        match self.provision().await {
+            // There is still the segment that the log ends in, and the next.
+            Ok(()) | Err(FsError::NoSpace) => {}
+            Err(error) => return Err(error),
+        }
         self.checkpoint(false).await?;
         let orphans = self.state.borrow().orphans.list();
         for ino in orphans {
@@ -482,7 +541,13 @@ impl Lfs {
         if self.closed.replace(true) || self.state.borrow().read_only {
             return Ok(());
         }
-        self.checkpoint(true).await?;
+        // The cleaner stops at the end of its pass, and begins no other.
+        let _cleaner = self.cleaner_gate.enter().await;
+        if let Err(error) = self.checkpoint(true).await {
+            self.closed.set(false); // It may be tried again.
+            return Err(error);
+        }
+        self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
         Ok(())
     }
@@ -529,13 +594,13 @@ async fn write_back_task(lfs: Weak<Lfs>) {
         drop(live);
         waiting.await;
         let Some(live) = lfs.upgrade() else { return };
-        if live.closed.get() {
+        if live.closed.get() || live.state.borrow().stopped.is_some() {
             return;
         }
         let busy = live.state.borrow().in_flight_bytes > IN_FLIGHT_BYTES_MAX;
-        // An error stops the volume; whoever asks next is told.
-        if !busy && live.submit_loading(Scope::Everything).await.is_err() {
-            return;
+        if !busy {
+            // Whoever asks next is told of an error that stops the volume; any other passes.
+            let _ = live.submit_loading(Scope::Everything).await;
         }
         live.clean_if_short().await;
     }
@@ -563,16 +628,12 @@ async fn timer_task(lfs: Weak<Lfs>) {
             let changed = dirty || state.log_bytes_since_checkpoint > 0;
             (changed && (age >= state.options.checkpoint_interval || long), dirty)
         };
-        let result = if due {
+        // As above: an error that matters stops the volume.
+        if due {
             last_checkpoint = rt.now();
-            live.checkpoint(false).await
+            let _ = live.checkpoint(false).await;
         } else if changed {
-            live.sync(Scope::Everything).await
-        } else {
-            Ok(())
-        };
-        if result.is_err() {
-            return;
+            let _ = live.sync(Scope::Everything).await;
         }
     }
 }

@@ -52,7 +52,7 @@ impl MkfsOptions {
 /// Smallest reserve, in segments: what the cleaner needs to make progress on a full volume.
 const RESERVE_SEGMENTS_MIN: u64 = 20;
 
-/// Segments that are kept back on a volume of `segment_count`, of which `permille` are to be.
+/// Segments that are kept back when `permille` of `segment_count` is asked for.
 pub fn reserve_segments(segment_count: u64, permille: u32) -> u64 {
     (segment_count * u64::from(permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN)
 }

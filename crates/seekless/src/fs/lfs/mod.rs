@@ -145,6 +145,8 @@ pub struct Lfs {
     log_progress: Event,
     /// Signalled when there is enough to write back.
     write_back_wanted: Rc<Event>,
+    /// Signalled when what waits for storage below should be tried again.
+    storage_wanted: Event,
     /// Signalled when there are more clean segments, or it is known that there will not be.
     space_changed: Event,
     flush_gate: Gate,
@@ -187,6 +189,7 @@ impl Lfs {
             state: RefCell::new(state),
             log_progress: Event::new(),
             write_back_wanted: Rc::default(),
+            storage_wanted: Event::new(),
             space_changed: Event::new(),
             flush_gate: Gate::new(),
             checkpoint_gate: Gate::new(),

@@ -71,8 +71,10 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
 pub(super) struct Found {
     pub layout: Layout,
     pub checkpoint: Checkpoint,
-    /// Copies of superblock and checkpoints that are not as they should be.
+    /// Superblock copies that are not as they should be.
     pub damaged: Vec<String>,
+    /// Checkpoint copies that are not intact, as a power cut may leave them.
+    pub torn: Vec<String>,
 }
 
 /// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
@@ -109,7 +111,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
         // The device has grown since mkfs, so the third copy is not at its end.
         damaged.retain(|text| !text.contains(&format!("sector {} ", places[2])));
     }
-    let mut newest: Option<Checkpoint> = None;
+    let (mut torn, mut newest): (Vec<String>, Option<Checkpoint>) = (Vec::new(), None);
     for slot in CHECKPOINT_SECTORS {
         let copies = log::read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
         for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
@@ -120,14 +122,14 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
                 Some(_) => {}
                 // A volume fresh from mkfs has one slot.
                 None if copy.iter().all(|&byte| byte == 0) => {}
-                None => damaged.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
+                None => torn.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
             }
         }
     }
     let Some(checkpoint) = newest else {
         return Err(FsError::corrupt("volume", device.describe(), "no intact checkpoint in either slot"));
     };
-    Ok(Found { layout, checkpoint, damaged })
+    Ok(Found { layout, checkpoint, damaged, torn })
 }
 
 /// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
@@ -156,6 +158,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     state.inode_count = checkpoint.inode_count;
     state.generation = checkpoint.generation;
     state.unwritten_bytes = checkpoint.unwritten_bytes;
+    state.unwritten_logged = checkpoint.unwritten_bytes;
     for (ino, bytes) in
         [(IMAP_INO, &checkpoint.imap), (USAGE_INO, &checkpoint.usage), (ORPHAN_INO, &checkpoint.orphans)]
     {
@@ -429,6 +432,7 @@ impl Lfs {
             state.inode_count = last.summary.inode_count;
             state.generation = last.summary.generation;
             state.unwritten_bytes = last.summary.unwritten_bytes;
+            state.unwritten_logged = last.summary.unwritten_bytes;
         }
         state.log = end;
         Ok(())

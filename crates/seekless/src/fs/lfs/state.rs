@@ -92,6 +92,8 @@ pub(super) struct InodeMem {
     pub holes: Vec<Item>,
     /// Live bytes taken from segments since the inode was last written.
     pub freed: BTreeMap<SegmentNo, u64>,
+    /// By how much the bytes set aside for this file have changed since the inode was last written.
+    pub unwritten_pending: i64,
     /// Blocks past the end are still mapped and are being freed.
     pub reclaiming: bool,
     /// Sequence number of the partial segment in which it was last written.
@@ -111,6 +113,7 @@ impl InodeMem {
             xattr_growth: 0,
             holes: Vec::new(),
             freed: BTreeMap::new(),
+            unwritten_pending: 0,
             reclaiming: false,
             sequence: 0,
             referenced: true,
@@ -234,6 +237,8 @@ pub(super) struct State {
     pub generation: u64,
     /// Bytes set aside by unwritten blocks.
     pub unwritten_bytes: u64,
+    /// The same as the log has it: without files whose changes are not in it yet.
+    pub unwritten_logged: u64,
     /// Bytes of blocks unmapped since they were last counted as freed in the log.
     pub freed_pending_bytes: u64,
     pub xattr_growth_bytes: u64,
@@ -243,6 +248,9 @@ pub(super) struct State {
     pub checkpoint_serial: u64,
     pub in_flight: Vec<InFlight>,
     pub in_flight_bytes: u64,
+    /// Partial segments for which the storage below had no room, by number, and how often that was found.
+    pub stalled: BTreeSet<u64>,
+    pub stall_attempts: u64,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
     /// Every partial segment before this one is durable.
@@ -285,12 +293,15 @@ impl State {
             inode_count: 0,
             generation: 0,
             unwritten_bytes: 0,
+            unwritten_logged: 0,
             freed_pending_bytes: 0,
             xattr_growth_bytes: 0,
             cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / layout.segment_bytes() + 3),
             checkpoint_serial: 0,
             in_flight: Vec::new(),
             in_flight_bytes: 0,
+            stalled: BTreeSet::new(),
+            stall_attempts: 0,
             written_sequence: log.sequence,
             durable_sequence: log.sequence,
             log_bytes_since_checkpoint: 0,
@@ -455,6 +466,11 @@ impl State {
 
     pub(super) fn in_use(&self, ino: Ino) -> bool {
         self.users.contains_key(&ino)
+    }
+
+    /// The log now has this change of the bytes that a file sets aside.
+    pub(super) fn log_unwritten(&mut self, delta: i64) {
+        self.unwritten_logged = self.unwritten_logged.saturating_add_signed(delta);
     }
 
     /// Attributes of an inode in memory.

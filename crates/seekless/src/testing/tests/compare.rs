@@ -6,7 +6,7 @@ use super::toy::{Bug, Toy};
 use crate::device::crash::CrashOptions;
 use crate::testing::generate::{Generator, Space, Weights};
 use crate::testing::ops::parse;
-use crate::testing::{CompareReport, Comparison, Op, Subject, SubjectComparison};
+use crate::testing::{CompareReport, Comparison, Op, Replay, Subject, SubjectComparison};
 
 const BYTES: u64 = 16 << 20;
 
@@ -85,4 +85,23 @@ fn found_rename_that_unlinks_first() {
 #[test]
 fn found_overlapping_requests() {
     finds(Bug::OverlappingWrites, "overlaps");
+}
+
+/// A full file system is no difference, but what a refused operation leaves is.
+#[test]
+fn found_half_done_operations() {
+    let run = |bug| {
+        let space = Space { file_bytes_max: 600_000, ..Space::small() };
+        let ops: Vec<Op> = Generator::new(7, space, Weights::CURIOUS).take(400).collect();
+        let comparison = Comparison { birth_times: false, may_be_full: true, ..Comparison::default() };
+        let (subject, device, replay) =
+            (Toy::wrong(bug), CrashOptions::volatile(1 << 20), Replay::all("seekless", "a::test"));
+        SubjectComparison { subject: &subject, device, comparison, remount_every: 0, seed: 7, replay }.run(&ops)
+    };
+    match run(Bug::None) {
+        Ok(report) => assert!(report.full > 5, "{report:?}"),
+        Err(report) => panic!("{report}"),
+    }
+    let report = run(Bug::NoSpaceHalfDone).expect_err("a wrong toy");
+    assert!(report.contains("size") || report.contains("content"), "{report}");
 }

@@ -9,7 +9,8 @@ use crate::fs::lfs;
 use crate::fs::{Fs, FsResult};
 use crate::rt::Rt;
 use crate::testing::generate::{Generator, Space, Weights};
-use crate::testing::{Comparison, Op, Subject, SubjectComparison};
+use crate::testing::scripts::SCRIPTS;
+use crate::testing::{Comparison, Op, PowerCuts, Promise, Subject, SubjectComparison};
 
 /// LFS with default options on a small volume.
 struct Lfs;
@@ -46,6 +47,31 @@ fn compare() {
         match run {
             Ok(report) => println!("{report:?}"),
             Err(report) => panic!("{report}"),
+        }
+    }
+}
+
+#[test]
+fn crash() {
+    for script in SCRIPTS {
+        let replay = replay("testing::tests::lfs::crash");
+        let cuts = PowerCuts::new(&Lfs, CrashOptions::volatile(BYTES), Promise::NAMESPACE_PREFIX, replay);
+        match cuts.run(&script.setup_ops(), &script.body_ops()) {
+            Ok(report) => println!("{}: {report}", script.name),
+            Err(report) => println!("{}: {report}", script.name),
+        }
+    }
+}
+
+#[test]
+fn random() {
+    for seed in 1..6 {
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(250).collect();
+        let replay = replay("testing::tests::lfs::random");
+        let cuts = PowerCuts::sampled(&Lfs, CrashOptions::volatile(BYTES), Promise::NAMESPACE_PREFIX, replay);
+        match (PowerCuts { seed, ..cuts }).run(&[], &ops) {
+            Ok(report) => println!("{report}"),
+            Err(report) => println!("{report}"),
         }
     }
 }

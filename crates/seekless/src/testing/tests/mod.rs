@@ -2,7 +2,9 @@
 //! the same toy with one bug after another; then the real file systems.
 
 mod compare;
-mod lfs;
+mod crash;
+mod damage;
+mod faults;
 mod toy;
 
 use super::Replay;

@@ -12,8 +12,8 @@ use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::fs::*;
 use crate::rt::{Gate, Rt};
 use crate::testing::tree::NodeState;
-use crate::testing::{Contents, MemFs, Subject, Tree};
-use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, WallTime};
+use crate::testing::{Contents, MemFs, MemFsOptions, Subject, Tree};
+use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// What is wrong with a toy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -36,10 +36,12 @@ pub(super) enum Bug {
     SizeBeforeData,
     /// A commit that nobody asked for leaves out what changed under `/late`.
     OutOfOrder,
-    /// Mounting commits to the slot it has just loaded.
+    /// Mounting clears the slot it has just loaded, and then writes it anew.
     RecoveryOverwrites,
     /// After a failed flush the next fsync finds nothing to do and succeeds.
     FailedFlushForgotten,
+    /// After a write that found no space the next fsync finds nothing to do and succeeds.
+    NoSpaceForgotten,
     /// A full device leaves an operation half done: a write makes the file longer and then fails.
     NoSpaceHalfDone,
     /// Link counts are not stored but taken as 1.
@@ -110,6 +112,19 @@ fn put_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
+/// The size, and then each run of data with its offset.
+fn put_contents(out: &mut Vec<u8>, contents: &Contents) {
+    put_number(out, contents.size());
+    let mut at = 0;
+    while let Some(data) = contents.next_data(at) {
+        at = contents.next_hole(data).unwrap_or(contents.size());
+        put_number(out, data);
+        let bytes: Vec<u8> = contents.read(data, at - data).iter().flat_map(|piece| piece.to_vec()).collect();
+        put_bytes(out, &bytes);
+    }
+    put_number(out, u64::MAX);
+}
+
 /// Times of an inode: mtime and ctime.
 type Times = BTreeMap<Ino, (WallTime, WallTime)>;
 
@@ -137,7 +152,7 @@ fn encode(tree: &Tree, times: &Times, bug: Bug) -> Vec<u8> {
         put_time(&mut out, mtime);
         put_time(&mut out, ctime);
         put_bytes(&mut out, &node.target);
-        put_bytes(&mut out, &node.contents.to_vec());
+        put_contents(&mut out, &node.contents);
         let xattrs = if bug == Bug::XattrsNotStored { BTreeMap::new() } else { node.xattrs.clone() };
         put_number(&mut out, xattrs.len() as u64);
         for (name, value) in &xattrs {
@@ -156,16 +171,11 @@ fn encode(tree: &Tree, times: &Times, bug: Bug) -> Vec<u8> {
 struct Input<'a> {
     bytes: &'a [u8],
     at: usize,
-    bug: Bug,
 }
 
 impl Input<'_> {
     fn damaged<T>(&self) -> FsResult<T> {
-        match self.bug {
-            Bug::PanicsOnDamage => panic!("a toy that panics"),
-            Bug::LoopsOnDamage => Err(FsError::Unsupported),
-            _ => Err(FsError::corrupt("toy body", self.at, "it does not decode")),
-        }
+        Err(FsError::corrupt("toy body", self.at, "it does not decode"))
     }
 
     fn number(&mut self) -> FsResult<u64> {
@@ -176,14 +186,6 @@ impl Input<'_> {
 
     fn slice(&mut self) -> FsResult<Vec<u8>> {
         let length = self.number()? as usize;
-        if self.bug == Bug::LengthBelieved && length < 1 << 36 {
-            // What a careless reader does: room first, bytes later. Zeroed, so that nothing is really used.
-            let mut room = vec![0u8; length];
-            if let Some(first) = room.first_mut() {
-                *first = 1;
-            }
-            drop(std::hint::black_box(room));
-        }
         let Some(bytes) = self.at.checked_add(length).and_then(|end| self.bytes.get(self.at..end)) else {
             return self.damaged();
         };
@@ -192,8 +194,24 @@ impl Input<'_> {
     }
 }
 
-fn decode(bytes: &[u8], bug: Bug) -> FsResult<(Tree, Times)> {
-    let mut input = Input { bytes, at: 0, bug };
+impl Input<'_> {
+    fn contents(&mut self) -> FsResult<Contents> {
+        let mut contents = Contents::default();
+        let size = self.number()?;
+        loop {
+            let offset = self.number()?;
+            if offset == u64::MAX {
+                break;
+            }
+            contents.write(offset, &self.slice()?);
+        }
+        contents.resize(size);
+        Ok(contents)
+    }
+}
+
+fn decode(bytes: &[u8]) -> FsResult<(Tree, Times)> {
+    let mut input = Input { bytes, at: 0 };
     let mut times = Times::new();
     let mut tree = Tree::default();
     for _ in 0..input.number()? {
@@ -203,7 +221,7 @@ fn decode(bytes: &[u8], bug: Bug) -> FsResult<(Tree, Times)> {
             (input.number()? as u16, input.number()? as u32, input.number()? as u32, input.number()? as u32);
         let mut time = || Ok::<_, FsError>(WallTime { seconds: input.number()? as i64, nanos: input.number()? as u32 });
         times.insert(ino, (time()?, time()?));
-        let (target, contents) = (input.slice()?, Contents::from_slice(&input.slice()?));
+        let (target, contents) = (input.slice()?, input.contents()?);
         let mut xattrs = BTreeMap::new();
         for _ in 0..input.number()? {
             let name = input.slice()?;
@@ -235,6 +253,10 @@ async fn load(device: &Device, bug: Bug) -> FsResult<Vec<Loaded>> {
         let header = device.read(slots.header(slot), Buf::dirty(slots.block_bytes as usize)).await?;
         let number = |offset| get_at::<u64>(&header, offset).unwrap_or(0);
         let (magic, serial, length, body_crc, header_crc) = (number(0), number(8), number(16), number(24), number(32));
+        if bug == Bug::LengthBelieved && magic == MAGIC && length < 1 << 28 {
+            // Room first, questions later.
+            drop(std::hint::black_box(vec![0u8; length as usize]));
+        }
         if magic != MAGIC
             || (u64::from(crc32c(&header[..32])) != header_crc && bug != Bug::NoChecksum)
             || length > slots.body_bytes
@@ -249,19 +271,18 @@ async fn load(device: &Device, bug: Bug) -> FsResult<Vec<Loaded>> {
             let at = slots.body(slot) + body.len() as u64 / SECTOR_BYTES;
             body.extend_from_slice(&device.read(at, Buf::dirty(take as usize)).await?);
         }
-        let trusting = matches!(
-            bug,
-            Bug::NoChecksum | Bug::TornBodyAccepted | Bug::LengthBelieved | Bug::LoopsOnDamage | Bug::PanicsOnDamage
-        );
-        if u64::from(crc32c(&body[..length as usize])) != body_crc && !trusting {
-            continue;
+        if u64::from(crc32c(&body[..length as usize])) != body_crc {
+            match bug {
+                Bug::NoChecksum | Bug::TornBodyAccepted => {}
+                Bug::PanicsOnDamage => panic!("a toy that panics"),
+                Bug::LoopsOnDamage => loop {
+                    device.read(slots.header(slot), Buf::dirty(slots.block_bytes as usize)).await?;
+                },
+                _ => continue,
+            }
         }
-        match decode(&body[..length as usize], bug) {
-            Ok((tree, times)) => found.push(Loaded { slot, serial, tree, times }),
-            Err(FsError::Unsupported) => loop {
-                device.read(slots.header(slot), Buf::dirty(slots.block_bytes as usize)).await?;
-            },
-            Err(_) => {}
+        if let Ok((tree, times)) = decode(&body[..length as usize]) {
+            found.push(Loaded { slot, serial, tree, times });
         }
     }
     found.sort_by_key(|loaded| loaded.serial);
@@ -296,7 +317,7 @@ impl ToyFs {
     async fn changed(&self) {
         self.dirty.set(true);
         self.changes.set(self.changes.get() + 1);
-        if self.changes.get() % self.commit_every == 0
+        if self.changes.get().is_multiple_of(self.commit_every)
             && let Some(this) = self.this.borrow().upgrade()
         {
             self.rt.spawn(async move {
@@ -335,12 +356,14 @@ impl ToyFs {
         match result {
             Ok(()) => {
                 self.dirty.set(self.dirty.get() && self.bug != Bug::DirtyFlagClearedLate);
+                // What a spoiled commit left out is still to be done.
+                self.dirty.set(self.dirty.get() || !asked && matches!(self.bug, Bug::OutOfOrder | Bug::SizeBeforeData));
                 *self.committed.borrow_mut() = tree;
                 Ok(())
             }
             Err(DeviceError::NoSpace { .. }) => {
                 // Nothing has happened that matters: the other slot is as it was.
-                self.dirty.set(true);
+                self.dirty.set(self.bug != Bug::NoSpaceForgotten);
                 Err(FsError::NoSpace)
             }
             Err(error) => {
@@ -448,8 +471,11 @@ impl Subject for Toy {
         }
         let fs = self.assemble(rt, device, found).await?;
         if self.bug == Bug::RecoveryOverwrites {
+            let slots = Slots::of(&fs.device);
             fs.next_slot.set(1 - fs.next_slot.get());
             fs.dirty.set(true);
+            fs.put(slots.header(fs.next_slot.get()), &vec![0; slots.block_bytes as usize]).await?;
+            fs.device.flush().await?;
             fs.commit(true).await?;
         }
         Ok(fs)
@@ -463,7 +489,9 @@ impl Subject for Toy {
 
 impl Toy {
     async fn assemble(&self, rt: &Rt, device: Device, mut found: Vec<Loaded>) -> FsResult<Rc<ToyFs>> {
-        let model = MemFs::new(rt);
+        // Half a slot for contents, the rest for everything else.
+        let capacity_bytes = Slots::of(&device).body_bytes / 2;
+        let model = MemFs::with_options(rt, MemFsOptions { capacity_bytes, ..MemFsOptions::default() });
         let (mut next_slot, mut next_serial, mut committed) = (0, 1, Tree::default());
         if let Some(newest) = found.pop() {
             (next_slot, next_serial) = (1 - newest.slot, newest.serial + 1);
@@ -644,15 +672,12 @@ impl FileSystem for ToyFs {
 
     async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
         self.refuse_when_stopped()?;
-        let end = offset.saturating_add(data.len() as u64);
-        if end > Slots::of(&self.device).body_bytes {
-            if self.bug == Bug::NoSpaceHalfDone {
-                let size = Some(end.min(offset + 1));
-                self.model.setattr(ino, handle, SetAttr { size, ..SetAttr::default() }).await?;
-            }
-            return Err(FsError::NoSpace);
+        let result = self.model.write(ino, handle, offset, data, mode).await;
+        if result == Err(FsError::NoSpace) && self.bug == Bug::NoSpaceHalfDone {
+            let size = Some(offset + 1);
+            self.model.setattr(ino, handle, SetAttr { size, ..SetAttr::default() }).await?;
         }
-        self.model.write(ino, handle, offset, data, mode).await?;
+        result?;
         self.changed().await;
         Ok(())
     }
@@ -756,6 +781,3 @@ impl ToyFs {
         Ok(())
     }
 }
-
-/// Used by tests that need time to pass in background tasks.
-pub(super) const PAUSE: Nanos = Nanos::from_millis(50);

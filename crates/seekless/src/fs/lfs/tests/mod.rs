@@ -1,7 +1,10 @@
 //! Aim: LFS does what its interface says, and finds it again. Method: small programs over a device in memory,
 //! each followed by a remount and a full check.
 
+mod crash;
+mod damage;
 mod model;
+mod space;
 
 use std::rc::Rc;
 
@@ -118,42 +121,7 @@ fn synced_files_survive_without_closing() {
     });
 }
 
-/// A volume filled to the brim and overwritten many times keeps working.
-#[test]
-fn a_full_volume_keeps_working() {
-    simulate(1, async |rt| {
-        let (_, device) = fresh(&rt, 16 * MIB).await;
-        session(&rt, &device, async |client| {
-            let mut rng = crate::rng::Rng::new(5);
-            let mut count = 0;
-            let file_bytes = 64 * 1024;
-            loop {
-                let path = format!("/f{count}");
-                match client.write_file(path.as_bytes(), &vec![count as u8; file_bytes]).await {
-                    Ok(()) => count += 1,
-                    Err(FsError::NoSpace) => break,
-                    Err(error) => panic!("{error}"),
-                }
-            }
-            client.unlink(format!("/f{count}").as_bytes()).await.unwrap();
-            for _ in 0..3 {
-                count -= 1;
-                client.unlink(format!("/f{count}").as_bytes()).await.unwrap();
-            }
-            println!("{count} files, {:?}", client.fs().statfs().await.unwrap());
-            for round in 0..20 * 16 * 1024 * 1024 / 4096u64 {
-                let file = rng.below(count);
-                let open = client.open(format!("/f{file}").as_bytes(), OpenFlags::READ_WRITE).await.unwrap();
-                let offset = rng.below(file_bytes as u64 / 4096) * 4096;
-                client.write(open, offset, &[round as u8; 4096]).await.unwrap();
-                client.close(open).await.unwrap();
-            }
-            println!("{:?}", client.fs().counters());
-        })
-        .await;
-    });
-}
-
+/// Everything that can show is a function of the seed: the bytes on the device, and the time it took.
 #[test]
 fn same_seed_same_bytes_and_time() {
     let run = |seed| {

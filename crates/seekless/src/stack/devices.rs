@@ -1,0 +1,160 @@
+//! The words of block devices: memory, files, modelled disks, and what passes requests on.
+
+use std::rc::Rc;
+
+use super::Word;
+use super::build::{Maker, Trouble};
+use super::value::{Kind, Percent};
+use super::words::{Param, WordSpec};
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::device::fork::ForkDevice;
+use crate::device::{Device, Memory};
+use crate::disk::{DataSheet, Disk, Drive, Options, Scheduler};
+use crate::rt::Rt;
+use crate::units::{KIB, Nanos};
+
+pub(super) const MEMORY: WordSpec = WordSpec {
+    name: "memory",
+    help: "a block device in memory; gone at unmount",
+    argument: Some(
+        &Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 40 }, "the size of the device").required(),
+    ),
+    options: &[],
+    maker: Maker::VolatileDevice(|_, word| Box::pin(async { Ok(Rc::new(Memory::new(word.bytes("size"))) as Device) })),
+};
+
+pub(super) const FILE: WordSpec = WordSpec {
+    name: "file",
+    help: "an image file or a block device of the host",
+    argument: Some(&Param::new("path", Kind::Path, "the path of an image file or a block device").required()),
+    options: &[
+        Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file"),
+        Param::new("direct", Kind::Switch, "by-pass the host's page cache").default("off"),
+    ],
+    maker: Maker::DeviceLeaf,
+};
+
+/// Names of the drives that are modelled.
+fn drives() -> Vec<&'static str> {
+    Drive::names().collect()
+}
+
+/// Options that describe a drive of which only the data sheet is known.
+const SHEET: [&str; 4] = ["size", "rpm", "seek", "rate"];
+
+pub(super) const DISK: WordSpec = WordSpec {
+    name: "disk",
+    help: "a modelled disk drive, from the catalogue or from a data sheet's size, rpm, seek and rate",
+    argument: Some(&Param::new("drive", Kind::Name(drives), "a drive of the catalogue")),
+    options: &[
+        Param::new("scheduler", Kind::Choice(&["clook", "fcfs", "sstf", "sptf"]), "which waiting request is next")
+            .default("clook"),
+        Param::new(
+            "age",
+            Kind::Integer { min: 0, max: 1_000_000 },
+            "with sptf: microseconds that a request gains for each millisecond it waits",
+        )
+        .default("0"),
+        Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
+        Param::new(
+            "size",
+            Kind::Bytes { min: 1 << 20, max: 1 << 50 },
+            "capacity of a drive that is not in the catalogue",
+        ),
+        Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "its revolutions a minute"),
+        Param::new("seek", Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) }, "its average seek"),
+        Param::new("rate", Kind::Bytes { min: 1 << 10, max: 1 << 40 }, "its media rate, in bytes a second"),
+    ],
+    maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
+};
+
+fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
+    let given = |key: &&&str| word.given(key).is_some();
+    let built;
+    let drive = match (word.given("drive"), SHEET.iter().find(given)) {
+        (Some(_), None) => {
+            let name = word.choice("drive");
+            Drive::named(name).ok_or_else(|| Trouble::other(format!("no drive is called `{name}`")))?
+        }
+        (Some(_), Some(key)) => {
+            let problem = "a drive of the catalogue has its own";
+            return Err(Trouble::Option { key, problem: problem.into() });
+        }
+        (None, _) => {
+            if let Some(missing) = SHEET.iter().find(|key| !given(key)) {
+                let problem = format!("`disk` needs a drive of the catalogue, or `{missing}` as well");
+                return Err(Trouble::other(problem).hint(format!(
+                    "drives: {}; or write disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB",
+                    drives().join(", ")
+                )));
+            }
+            let rpm = u32::try_from(word.integer("rpm")).unwrap_or(u32::MAX);
+            let sheet = DataSheet::new(rpm, word.duration("seek"), word.bytes("size"), word.bytes("rate"));
+            built = sheet.drive().map_err(|error| Trouble::other(error.to_string()))?;
+            &built
+        }
+    };
+    let scheduler = match word.choice("scheduler") {
+        "fcfs" => Scheduler::Fcfs,
+        "sstf" => Scheduler::Sstf,
+        "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
+        _ => Scheduler::CLook,
+    };
+    let options = Options { scheduler, keep_bytes: word.switch("keep") };
+    let disk = Disk::new(rt.clone(), drive, options).map_err(|error| Trouble::other(error.to_string()))?;
+    Ok(Rc::new(disk))
+}
+
+pub(super) const FORK: WordSpec = WordSpec {
+    name: "fork",
+    help: "copy on write: changes stay in memory and are gone at unmount, what is below stays as it is",
+    argument: None,
+    options: &[],
+    maker: Maker::DeviceLayer(|_, below, _| Box::pin(async { Ok(ForkDevice::new(below) as Device) })),
+};
+
+/// Chances of failure, each with the kinds of request and the effect.
+const FAULTS: [(&str, Kinds, Effect); 4] = [
+    ("read-errors", Kinds::READ, Effect::Error),
+    ("write-errors", Kinds::WRITE, Effect::Error),
+    ("flush-errors", Kinds::FLUSH, Effect::Error),
+    ("no-space", Kinds::WRITE.union(Kinds::PROVISION), Effect::NoSpace),
+];
+
+const CHANCE: Kind = Kind::Percent { max: Percent::ALL };
+
+pub(super) const FAULT: WordSpec = WordSpec {
+    name: "fault",
+    help: "fails or delays requests at random",
+    argument: None,
+    options: &[
+        Param::new("read-errors", CHANCE, "share of reads that fail").default("0%"),
+        Param::new("write-errors", CHANCE, "share of writes that fail, with part of them done").default("0%"),
+        Param::new("flush-errors", CHANCE, "share of flushes that fail").default("0%"),
+        Param::new("no-space", CHANCE, "share of writes for which there is no space").default("0%"),
+        Param::new(
+            "delay",
+            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
+            "longest time by which a request starts later",
+        )
+        .default("0ns"),
+        Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of what is drawn").default("1"),
+    ],
+    maker: Maker::DeviceLayer(|rt, below, word| Box::pin(async { Ok(make_fault(rt, below, word)) })),
+};
+
+fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {
+    let device = FaultDevice::new(rt, below, word.integer("seed"));
+    for (key, kinds, effect) in FAULTS {
+        let hundredths = word.percent(key).hundredths;
+        if hundredths > 0 {
+            let when = When::Chance { numerator: hundredths.into(), denominator: Percent::ALL.hundredths.into() };
+            device.add(Rule::new(kinds, when, effect));
+        }
+    }
+    let delay = word.duration("delay");
+    if delay > Nanos::ZERO {
+        device.add(Rule::new(Kinds::all(), When::Always, Effect::Delay(Nanos::ZERO..=delay)));
+    }
+    device
+}
