@@ -78,6 +78,9 @@ impl Report {
         let comparisons = self.comparisons();
         if !comparisons.is_empty() {
             text += &format!("\nbeside what was published\n{}\n", comparison_table(&comparisons));
+            for comparison in &comparisons {
+                text += &format!("{}, {}: {}\n", comparison.phase.name(), comparison.quantity, comparison.remark);
+            }
         }
         text
     }
@@ -216,7 +219,7 @@ fn comparison_table(comparisons: &[Comparison]) -> Table {
             Cell::new(&comparison.published),
             Cell::new(&comparison.measured),
             Cell::new(deviation),
-            Cell::new(format!("{}: {}", comparison.source, comparison.remark)),
+            Cell::new(comparison.source),
         ]);
     }
     table

@@ -134,7 +134,8 @@ fn contestant(argument: &str) -> Result<Contestant, Failure> {
             Ok(Contestant::Directory(directory.to_owned()))
         }
         Target::Directory(directory) => {
-            Err(Failure::new(format!("there is no directory {directory}")).hint("a stack does not begin with / or ./"))
+            let missing = Failure::new(format!("there is no directory {directory}")).code(WRONG_USAGE);
+            Err(missing.hint("a stack does not begin with / or ./"))
         }
         Target::StackFile(_) | Target::Line(_) => read_stack(argument)
             .map(|stack| Contestant::Stack(Box::new(stack)))
@@ -169,12 +170,16 @@ fn run_stack(
     })
 }
 
-/// How directories are synced: our own mounts need more than `syncfs`.
+/// How directories are synced and read cold: our own mounts need more than the kernel can do.
 fn host() -> Host {
     Host {
         sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
             Ok(()) => Ok(()),
             Err(SyncError::NotOurs { .. }) => Ok(rustix::fs::syncfs(directory)?),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        },
+        drop_caches: |path: &Path| match crate::fuse::drop_caches(path) {
+            Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
             Err(error) => Err(io::Error::other(error.to_string())),
         },
     }

@@ -1,7 +1,7 @@
 //! `seekless fsck`
 
 use seekless::fs::FsError;
-use seekless::stack::{Cause, CheckOptions, Checked, Purpose, Stack, Verdict};
+use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict};
 use serde_json::{Value, json};
 
 use super::world::{World, content_of};
@@ -53,11 +53,13 @@ fn check(args: &Args, stack: &Stack) -> Done {
     let leaves = world.leaves();
     let options = CheckOptions { repair: !args.no_changes, data: args.data };
     let checked = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(|error| failure(&error))?;
-        if opened.probe().await.map_err(|error| failure(&error))?.is_none() {
-            return Err(info::something_else(stack).code(OPERATIONAL));
+        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
+        match opened.probe().await {
+            Ok(None) => return Err(info::something_else(stack).code(OPERATIONAL)),
+            Ok(Some(_)) => opened.fsck(options).await.or_else(beyond_checking),
+            Err(error) => beyond_checking(error),
         }
-        opened.fsck(options).await.map_err(|error| failure(&error))
+        .map_err(failure)
     })?;
     match args.json {
         true => output::print_json(&to_json(stack, &checked))?,
@@ -70,13 +72,19 @@ fn check(args: &Args, stack: &Stack) -> Done {
     })
 }
 
+fn failure(error: StackError) -> Failure {
+    Failure::new(error).code(OPERATIONAL)
+}
+
 /// A file system that is too damaged to be checked is damaged; everything else has kept us from checking.
-fn failure(error: &seekless::stack::StackError) -> Failure {
-    let code = match &error.cause {
-        Some(Cause::FileSystem(FsError::Corrupt { .. })) => UNCORRECTED,
-        _ => OPERATIONAL,
-    };
-    Failure::new(error).code(code)
+fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
+    match &error.cause {
+        Some(Cause::FileSystem(cause @ FsError::Corrupt { .. })) => {
+            let finding = Finding { text: cause.to_string(), repaired: false };
+            Ok(Checked { findings: vec![finding], ..Checked::default() })
+        }
+        _ => Err(error),
+    }
 }
 
 fn verdict_text(verdict: Verdict) -> &'static str {
@@ -98,7 +106,10 @@ fn to_text(stack: &Stack, checked: &Checked) -> String {
     let counts: Vec<String> =
         checked.counts.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
     let place = content_of(stack).map_or_else(|| stack.to_string(), |(path, _)| path);
-    text += &format!("{place}: {} ({})", verdict_text(checked.verdict()), counts.join(", "));
+    text += &format!("{place}: {}", verdict_text(checked.verdict()));
+    if !counts.is_empty() {
+        text += &format!(" ({})", counts.join(", "));
+    }
     if checked.verdict() == Verdict::Damaged {
         text += &format!("\n{} errors; save what can be read: mount it with -o ro and copy it", checked.findings.len());
     }

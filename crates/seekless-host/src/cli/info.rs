@@ -48,7 +48,7 @@ pub(super) fn something_else(stack: &Stack) -> Failure {
         Some((path, content)) => Failure::new(format!("there is no {name} on {path}: it holds {content}")),
         None => Failure::new(format!("there is no {name} here")),
     }
-    .hint("make one with: seekless mkfs")
+    .hint(format!("make one with: seekless mkfs '{stack}'"))
 }
 
 /// The stack as it is written to mount it: without what only mkfs needs.
@@ -95,7 +95,9 @@ pub(super) fn to_json(stack: &Stack, probed: &Probed) -> Value {
             Fact::Flag(flag) => json!(flag),
             Fact::Text(text) => json!(text),
         };
-        object.insert((*name).to_owned(), value);
+        // A program should not have to guess the unit.
+        let unit = if matches!(fact, Fact::Bytes(_)) { "_bytes" } else { "" };
+        object.insert(format!("{name}{unit}"), value);
     }
     Value::Object(object)
 }

@@ -6,7 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
-use jiff::{Timestamp, Unit};
+use jiff::Timestamp;
 use log::{Level, LevelFilter, Log, Metadata, Record};
 
 use super::Failure;
@@ -68,9 +68,8 @@ impl Log for Logger {
             }
             Sink::File(file) => {
                 let now = Timestamp::now();
-                let now = now.round(Unit::Millisecond).unwrap_or(now);
                 // One write, so that lines of several daemons do not mix.
-                let line = format!("{now} [{}] {}: {message}\n", std::process::id(), word(record.level()));
+                let line = format!("{now:.3} [{}] {}: {message}\n", std::process::id(), word(record.level()));
                 let _ = file.write_all(line.as_bytes());
             }
             Sink::Syslog => {

@@ -7,7 +7,7 @@ use seekless::fs::FsError;
 use seekless::rt::{Executor, Rt};
 use seekless::stack::{Cause, Identity, Stack, StackError};
 
-use super::Failure;
+use super::{Failure, info};
 use crate::leaves::{HostLeaves, signature};
 use crate::reactor::{Reactor, ReactorOptions};
 
@@ -55,10 +55,9 @@ pub(super) fn identity() -> Result<Identity, Failure> {
 /// An error of a stack on files, with what the file holds where that explains it.
 pub(super) fn explain(stack: &Stack, error: StackError) -> Failure {
     let damaged = matches!(&error.cause, Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })));
-    let failure = Failure::new(&error);
     match content_of(stack).filter(|_| damaged) {
-        Some((path, content)) => failure.hint(format!("{path} holds {content}")),
-        None => failure,
+        Some((_, content)) if content != signature::LFS => info::something_else(stack),
+        _ => Failure::new(&error),
     }
 }
 

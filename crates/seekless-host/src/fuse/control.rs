@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
 use super::mount::{find_mount, unmount};
-use super::session::{DAEMON_ATTRIBUTE, SYNC_ATTRIBUTE};
+use super::session::{DAEMON_ATTRIBUTE, DROP_CACHES_ATTRIBUTE, SYNC_ATTRIBUTE};
 
 /// Why unmounting failed, or may have lost something.
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +75,9 @@ pub enum SyncError {
     Path { path: PathBuf, cause: io::Error },
     #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
     NotOurs { path: PathBuf },
+    #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
+        path.display(), path.display())]
+    Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: Errno },
 }
@@ -85,15 +88,36 @@ pub enum SyncError {
 /// # Errors
 /// `NotOurs` on other file systems, `Failed` with what the daemon answered.
 pub fn sync(path: &Path) -> Result<(), SyncError> {
-    let error = |cause| SyncError::Path { path: path.to_owned(), cause };
-    let mount_point = mount_point_of(&std::fs::canonicalize(path).map_err(error)?);
-    let Some(mount_point) = mount_point else { return Err(SyncError::NotOurs { path: path.to_owned() }) };
-    let failed = |cause| SyncError::Failed { path: path.to_owned(), cause };
+    tell(path, SYNC_ATTRIBUTE)
+}
+
+/// Drops what the file system of the mount that holds `path` has cached itself. What the kernel caches of it is not
+/// touched.
+///
+/// # Errors
+/// As [`sync`].
+pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
+    tell(path, DROP_CACHES_ATTRIBUTE)
+}
+
+/// Syncs what the kernel holds and sets an attribute of the root, to which the daemon listens.
+fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
+    let failed = |cause| match cause {
+        Errno::NOTCONN | Errno::CONNABORTED => SyncError::Dead { path: path.to_owned() },
+        cause => SyncError::Failed { path: path.to_owned(), cause },
+    };
+    let absolute = std::fs::canonicalize(path).map_err(|cause| match cause.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
+        _ => SyncError::Path { path: path.to_owned(), cause },
+    })?;
+    let Some(mount_point) = mount_point_of(&absolute) else {
+        return Err(SyncError::NotOurs { path: path.to_owned() });
+    };
     let directory = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
     let directory = directory.map_err(failed)?;
     // First what the kernel holds, such as pages that programs have changed through mmap.
     rustix::fs::syncfs(&directory).map_err(failed)?;
-    let name = CString::new(SYNC_ATTRIBUTE).map_err(|_| failed(Errno::INVAL))?;
+    let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
     match rustix::fs::fsetxattr(&directory, &*name, b"1", XattrFlags::empty()) {
         Ok(()) | Err(Errno::ROFS) => Ok(()), // There is nothing to sync where nothing can change.
         Err(cause) => Err(failed(cause)),

@@ -84,7 +84,7 @@ impl MountOptions {
     /// is done.
     ///
     /// # Errors
-    /// `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
+    /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
     pub fn check_mount_point(&self) -> Result<(), MountError> {
         check_mount_point(&self.mount_point, self.over_content).map(drop)
     }
@@ -123,6 +123,8 @@ impl Call {
 /// Why mounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
+    #[error("there is no directory {}; make it first: mkdir {}", path.display(), path.display())]
+    NoMountPoint { path: PathBuf },
     #[error("mount point {}: {cause}", path.display())]
     MountPoint { path: PathBuf, cause: io::Error },
     #[error("mount point {} is not a directory", path.display())]
@@ -205,6 +207,7 @@ pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
 fn check_mount_point(path: &Path, over_content: bool) -> Result<PathBuf, MountError> {
     let error = |cause: io::Error| match cause.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.to_owned() },
+        Some(libc::ENOENT) => MountError::NoMountPoint { path: path.to_owned() },
         _ => MountError::MountPoint { path: path.to_owned(), cause },
     };
     let metadata = fs::metadata(path).map_err(error)?;
@@ -536,6 +539,6 @@ mod tests {
         let check = |path: &Path| check_mount_point(path, false).unwrap_err().to_string();
         assert!(check(&file).contains("is not a directory"));
         assert!(check(directory.path()).contains("is not empty"));
-        assert!(check(Path::new("/nowhere/at/all")).contains("No such file"));
+        assert!(check(Path::new("/nowhere/at/all")).contains("make it first"));
     }
 }

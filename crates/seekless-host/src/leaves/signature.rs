@@ -29,6 +29,9 @@ const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature 
     Signature { name, at: Start(offset), magic }
 }
 
+/// What our own file system is called here.
+pub const LFS: &str = "a Seekless LFS file system";
+
 const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 
 /// Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
@@ -36,9 +39,9 @@ const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 /// that say most come first.
 #[rustfmt::skip]
 const SIGNATURES: &[Signature] = &[
-    at(0, LFS_MAGIC, "a Seekless LFS file system"),
-    at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, "a Seekless LFS file system"),
-    Signature { name: "a Seekless LFS file system", at: End(4096), magic: LFS_MAGIC },
+    at(0, LFS_MAGIC, LFS),
+    at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, LFS),
+    Signature { name: LFS, at: End(4096), magic: LFS_MAGIC },
     // Containers of other things
     at(0, b"LUKS\xba\xbe", "a LUKS volume"),
     at(0x4000, b"SKUL\xba\xbe", "a LUKS volume"),

@@ -18,11 +18,13 @@ use crate::LabError;
 pub struct Host {
     /// Makes everything in the file system of this directory durable.
     pub sync: fn(&File, &Path) -> io::Result<()>,
+    /// Drops what whoever serves the directory has cached, beside the kernel.
+    pub drop_caches: fn(&Path) -> io::Result<()>,
 }
 
 impl Default for Host {
     fn default() -> Host {
-        Host { sync: |directory, _| Ok(rustix::fs::syncfs(directory)?) }
+        Host { sync: |directory, _| Ok(rustix::fs::syncfs(directory)?), drop_caches: |_| Ok(()) }
     }
 }
 
@@ -178,6 +180,7 @@ impl Target for Directory {
     }
 
     async fn drop_caches(&self) -> Result<Coldness, LabError> {
+        (self.host.drop_caches)(&self.home).map_err(failed("drop the caches of", &self.home))?;
         if drop_kernel_caches().is_ok() {
             return Ok(Coldness::Cold);
         }
