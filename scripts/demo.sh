@@ -16,13 +16,15 @@ files_wanted=5000
 image_bytes=2GiB
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/seekless-demo.XXXXXX") || exit 1
-mnt=$work/mnt
-image=$work/demo.img
-pid_file=$work/daemon.pid
+cd "$work" || exit 1
+# Short names, because they are shown.
+mnt=./mnt
+image=demo.img
+pid_file=daemon.pid
 summary=()
 failed=
 
-mounted() { grep -q " $mnt fuse" /proc/self/mounts; }
+mounted() { grep -q " $work/mnt fuse" /proc/self/mounts; }
 
 clean_up() {
     trap - EXIT INT TERM
@@ -31,15 +33,24 @@ clean_up() {
         # Only our own daemon, and only if unmounting did not end it.
         [ -s "$pid_file" ] && kill "$(cat "$pid_file")" 2>/dev/null
     fi
+    cd /
     mounted || rm -rf --one-file-system "$work"
 }
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
 step() { printf '\n== %s\n' "$*"; }
-run() { printf '$ seekless'; printf ' %q' "$@"; printf '\n'; "$program" "$@"; }
+run() {
+    local argument
+    printf '   $ seekless'
+    for argument; do
+        case $argument in *' '*) printf " '%s'" "$argument" ;; *) printf ' %s' "$argument" ;; esac
+    done
+    printf '\n'
+    "$program" "$@"
+}
 note() { summary+=("$1"); printf '   %s\n' "$1"; }
-die() { printf 'demo: %s\n' "$1" >&2; [ -s "$work/log" ] && tail -5 "$work/log" >&2; exit 1; }
+die() { printf 'demo: %s\n' "$1" >&2; [ -s log ] && tail -5 log >&2; exit 1; }
 seconds_since() { awk -v a="$1" -v b="$EPOCHREALTIME" 'BEGIN { printf "%.1f", b - a }'; }
 count_files() { find "$@" -type f 2>/dev/null | wc -l; }
 
@@ -86,7 +97,7 @@ why_not_mount() {
 # ---- The parts
 
 mount_image() {
-    run mount "lfs / file:$image" "$mnt" --log-file "$work/log" --pid-file "$pid_file" || die "the image cannot be mounted"
+    run mount "lfs / file:$image" "$mnt" --log-file log --pid-file "$pid_file" || die "the image cannot be mounted"
 }
 
 # Copies the directories of a list into a directory of the mount, with a sync after every few. Names of what is synced
@@ -122,8 +133,7 @@ compare_tree() {
 real_files() {
     local began copier after
     step "1  An image file, a file system on it, and a mount"
-    run mkfs "lfs / file:$image,size=$image_bytes" --label demo || die "no file system was made"
-    mkdir "$mnt"
+    run mkfs --quiet "lfs / file:$image,size=$image_bytes" --label demo || die "no file system was made"
     mount_image
     df -h "$mnt" | sed 's/^/   /'
 
@@ -155,7 +165,7 @@ real_files() {
     began=$EPOCHREALTIME
     mount_image
     after=$(seconds_since "$began")
-    note "recovered in $after s, $(awk '/replayed_transactions/ { n = $NF } END { print n + 0 }' "$work/log") transactions rolled forward"
+    note "recovered in $after s, $(awk '/replayed_transactions/ { n = $NF } END { print n + 0 }' log) transactions rolled forward"
     : >"$work/differences"
     compare_tree "$mnt/one" "$work/synced1"; after=$compared
     compare_tree "$mnt/two" "$work/synced2"; after=$((after + compared))
@@ -187,10 +197,12 @@ benchmark() {
         [ -e "$image" ] || run mkfs --quiet "lfs / file:$image,size=$image_bytes" || die "no file system was made"
         contestants+=(--on "lfs / file:$image")
     fi
-    mkdir -p "$work/host"
-    contestants+=(--on "$work/host")
+    mkdir -p host
+    contestants+=(--on ./host)
     run bench smallfile --profile sparcstation2 "${contestants[@]}" >"$work/bench" || die "the benchmark failed"
-    cat "$work/bench"
+    # The command is shown now, its result in the summary.
+    sed 1d "$work/bench" >"$work/table"
+    sed 1q "$work/bench"
 }
 
 mounted_again() {
@@ -201,6 +213,7 @@ mounted_again() {
 
 began_all=$EPOCHREALTIME
 printf 'seekless demonstration: %s\n' "$("$program" --version)"
+mkdir "$mnt" || exit 1
 cannot_mount=$(why_not_mount)
 free_mib=$(df -Pm "$work" | awk 'NR == 2 { print $4 }')
 if [ -n "$cannot_mount" ]; then
@@ -217,5 +230,8 @@ mounted && { "$program" umount "$mnt" || failed=yes; }
 
 step "Summary"
 for line in "${summary[@]}"; do printf '   %s\n' "$line"; done
+printf '\n'
+sed 's/^/   /' table
+printf '\n'
 printf '   everything took %s s\n' "$(seconds_since "$began_all")"
 [ -z "$failed" ]

@@ -48,6 +48,24 @@ fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     assert!(report.to_text().contains("calibrated on it"));
 }
 
+/// What binds each phase does not hang on how a create divides into calls, copies and the rest, which is the part of the
+/// profile that rests on another machine's figures. Method: nothing for calls and copies, and twice as much, with the
+/// same 1/335 s for a create of 1 KiB.
+#[test]
+fn bounds_do_not_hang_on_the_division_of_a_create() {
+    let base = HostProfile::SPARCSTATION2;
+    let create = base.namespace_call + base.call + base.call + base.copy_per_kib;
+    assert_eq!(create, Nanos::from_micros(2_985)); // 1/335 s
+    for times in [0, 2] {
+        let (call, copy_per_kib) = (Nanos(base.call.0 * times), Nanos(base.copy_per_kib.0 * times));
+        let namespace_call = create - call - call - copy_per_kib;
+        let profile = HostProfile { namespace_call, call, copy_per_kib, ..base };
+        let run = simulated("lfs / disk:dec-rz26", profile, &SmallFile::default());
+        let bounds = Phase::ALL.map(|phase| run.phase(phase).unwrap().bound());
+        assert_eq!(bounds, [Bound::Processor, Bound::Disk, Bound::Processor], "{times} times: {run:?}");
+    }
+}
+
 /// Without a processor that costs something, storage alone takes time.
 #[test]
 fn without_a_processor_only_the_disk_takes_time() {

@@ -137,9 +137,7 @@ fn contestant(argument: &str) -> Result<Contestant, Failure> {
             let missing = Failure::new(format!("there is no directory {directory}")).code(WRONG_USAGE);
             Err(missing.hint("a stack does not begin with / or ./"))
         }
-        Target::StackFile(_) | Target::Line(_) => read_stack(argument)
-            .map(|stack| Contestant::Stack(Box::new(stack)))
-            .map_err(|failure| failure.code(WRONG_USAGE)),
+        Target::StackFile(_) | Target::Line(_) => read_stack(argument).map(|stack| Contestant::Stack(Box::new(stack))),
     }
 }
 

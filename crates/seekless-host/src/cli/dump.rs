@@ -3,7 +3,7 @@
 use seekless::stack::Purpose;
 
 use super::world::World;
-use super::{Done, info, output, read_stack};
+use super::{Done, info, output, read_volume};
 
 /// Show the structures of a file system on its device, for people who want to see inside
 #[derive(clap::Args)]
@@ -23,8 +23,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let stack = read_stack(&args.stack)?;
-    stack.needs_file_system("dump")?;
+    let stack = read_volume(&args.stack, "dump")?;
     let world = World::new()?;
     let leaves = world.leaves();
     let text = world.run(async {

@@ -5,7 +5,7 @@ use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, Sta
 use serde_json::{Value, json};
 
 use super::world::{World, content_of};
-use super::{Done, Failure, info, output, read_stack};
+use super::{Done, Failure, info, output, read_volume};
 
 /// Exit codes of fsck(8), which are bits.
 const CORRECTED: u8 = 1;
@@ -43,8 +43,7 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     // What the stack line has wrong is the user's mistake; all else that fails here is the check's.
-    let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
-    stack.needs_file_system("check").map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    let stack = read_volume(&args.stack, "check").map_err(|failure| failure.code(WRONG_USAGE))?;
     check(args, &stack)
 }
 

@@ -6,7 +6,7 @@ use seekless::units::{WallTime, human_bytes};
 use serde_json::{Map, Value, json};
 
 use super::world::{World, content_of};
-use super::{Done, Failure, output, read_stack};
+use super::{Done, Failure, output, read_volume};
 
 /// Show what a file system's superblock says, without mounting it
 #[derive(clap::Args)]
@@ -25,8 +25,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let stack = read_stack(&args.stack)?;
-    stack.needs_file_system("look at")?;
+    let stack = read_volume(&args.stack, "look at")?;
     let world = World::new()?;
     let leaves = world.leaves();
     let probed = world.run(async {

@@ -4,7 +4,7 @@ use seekless::stack::Purpose;
 use uuid::Uuid;
 
 use super::world::{World, identity};
-use super::{Done, Failure, info, output, read_stack};
+use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 
 /// Make an empty file system on an image file or a block device
 ///
@@ -46,10 +46,10 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let stack = read_stack(&args.stack)?;
-    stack.needs_file_system("make")?;
+    let stack = read_volume(&args.stack, "make")?;
     if stack.is_volatile() {
-        return Err(Failure::new("this would be gone at once: a file system in memory is made when it is mounted"));
+        let problem = "this would be gone at once: a file system in memory is made when it is mounted";
+        return Err(Failure::new(problem).code(WRONG_USAGE));
     }
     let identity = identity()?;
     let uuid = args.uuid.or(identity.uuid);

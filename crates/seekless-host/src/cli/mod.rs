@@ -145,8 +145,20 @@ fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
     })
 }
 
-/// Reads an argument that is to be a stack.
+/// Reads an argument that is to be a stack with a file system on a device, for a command that wants to `make` it,
+/// `check` it ...
+fn read_volume(argument: &str, what_for: &str) -> Result<Stack, Failure> {
+    let stack = read_stack(argument)?;
+    stack.needs_file_system(what_for).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    Ok(stack)
+}
+
+/// Reads an argument that is to be a stack. What is wrong with it is wrong usage.
 fn read_stack(argument: &str) -> Result<Stack, Failure> {
+    find_stack(argument).map_err(|failure| failure.code(WRONG_USAGE))
+}
+
+fn find_stack(argument: &str) -> Result<Stack, Failure> {
     let failure = match Target::of(argument) {
         Target::StackFile(path) => {
             let text = std::fs::read_to_string(path)
