@@ -45,7 +45,7 @@ impl HostProfile {
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
     ///
     /// Calls and copies are those that [ou90] measured on a SparcStation 1, which has the same processor at
-    /// 20 MHz, halved. What is left of the published rate of file creation is the cost of changing the name space.
+    /// 20 MHz, halved (recalled; `docs/papers.md` says what hangs on them). What is left of the published rate of file creation is the cost of changing the name space.
     pub const SPARCSTATION2: HostProfile = HostProfile {
         name: "sparcstation2",
         // 1/335 s for a create [se95 §3, Table 1: ten times 67/2], less write, close and 1 KiB of copying.
