@@ -39,6 +39,10 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
         let leaves = HostLeaves::new(&reactor);
         let usage = Usage { read_only: false, data_cached_above: true };
         let mounted = stack.mount(&rt, &leaves, &Identity::new([1, 2, 3, 4]), usage).await?;
+        if !mounted.fs.traits().exclusive {
+            // What is reached another way as well is kept by somebody else, who writes it back by himself.
+            options.commit_interval = None;
+        }
         let mount = Mount::start(&rt, &reactor, mounted.fs.clone(), options).await?;
         println!("mounted: {}, {}", mount.transport_name(), reactor.backend_name());
         mount

@@ -15,3 +15,5 @@ pub mod cli;
 pub mod fuse;
 pub mod leaves;
 pub mod reactor;
+#[doc(hidden)]
+pub mod testing;

@@ -93,13 +93,23 @@ pub(super) fn run(args: &Args) -> Done {
     }
     logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file };
     if args.foreground {
-        return serve(&stack, options, pid_file, None);
+        return serve(wish, None);
     }
     match daemon::split()? {
         Side::Parent(waiting) => waiting.outcome(),
-        Side::Child(report) => serve_in_background(&stack, options, pid_file, report),
+        Side::Child(report) => serve_in_background(wish, report),
     }
+}
+
+/// What is to be mounted, and how.
+struct Wish {
+    stack: Stack,
+    options: MountOptions,
+    /// The user has said how often everything is made durable.
+    commit_is_given: bool,
+    pid_file: Option<PidFile>,
 }
 
 fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions {
@@ -123,9 +133,9 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
 }
 
 /// The daemon: failures before it works go to the parent, later ones to the log.
-fn serve_in_background(stack: &Stack, options: MountOptions, pid_file: Option<PidFile>, report: Report) -> Done {
+fn serve_in_background(wish: Wish, report: Report) -> Done {
     let mut report = Some(report);
-    match serve(stack, options, pid_file, Some(&mut report)) {
+    match serve(wish, Some(&mut report)) {
         Ok(code) => Ok(code),
         Err(failure) => {
             match report.take() {
@@ -155,12 +165,8 @@ impl PidFile {
 }
 
 /// Mounts, says so, and serves until the end.
-fn serve(
-    stack: &Stack,
-    mut options: MountOptions,
-    pid_file: Option<PidFile>,
-    report: Option<&mut Option<Report>>,
-) -> Done {
+fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
+    let Wish { stack, mut options, commit_is_given, pid_file } = wish;
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
@@ -169,9 +175,13 @@ fn serve(
         let leaves = world.leaves();
         let usage = Usage { read_only: options.read_only, data_cached_above: true };
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| explain(stack, error))?;
+        let mounted = mounted.map_err(|error| explain(&stack, error))?;
         let place = options.mount_point.display().to_string();
-        options.store = store(&leaves, stack);
+        if !commit_is_given && !mounted.fs.traits().exclusive {
+            // What is reached another way as well is kept by somebody else, who writes it back by himself.
+            options.commit_interval = None;
+        }
+        options.store = store(&leaves, &stack);
         let mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
             Err(error) => {

@@ -11,6 +11,8 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use seekless_host::testing::{Need, skip};
+
 /// A directory of a test's own, in which the program runs. Whatever is left mounted in it is unmounted at the end.
 struct Scratch(tempfile::TempDir);
 
@@ -92,7 +94,7 @@ impl Drop for Scratch {
 fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {
-        eprintln!("not tested: mounting needs root and /dev/fuse");
+        skip(Need::Fuse, "mounting needs root and /dev/fuse");
     }
     can
 }

@@ -42,7 +42,7 @@ pub(super) fn generation(stat: &Statx) -> u64 {
     }
 }
 
-fn wall_time(time: StatxTimestamp) -> WallTime {
+pub(super) fn wall_time(time: StatxTimestamp) -> WallTime {
     WallTime { seconds: time.tv_sec, nanos: time.tv_nsec }
 }
 

@@ -248,8 +248,11 @@ impl Lfs {
             async move {
                 let bytes = data.len() as u64;
                 let result = loop {
+                    let wanted = lfs.storage_wanted_count.get();
                     match write_sectors(&lfs.device, at, data.clone()).await {
-                        Err(DeviceError::NoSpace { .. }) if !lfs.closed.get() => lfs.wait_for_storage(sequence).await,
+                        Err(DeviceError::NoSpace { .. }) if !lfs.closed.get() => {
+                            lfs.wait_for_storage(sequence, wanted).await;
+                        }
                         result => break result,
                     }
                 };
@@ -261,14 +264,13 @@ impl Lfs {
 
     /// The storage below had no room for a partial segment, although its segment had been provisioned. That is known
     /// to have left nothing worse than a part of it, so it is tried again, now and then and whenever somebody wants to
-    /// sync. Until then the volume counts as full.
-    async fn wait_for_storage(&self, sequence: u64) {
-        {
-            let mut state = self.state.borrow_mut();
-            state.stalled.insert(sequence);
-            state.stall_attempts += 1;
-        }
+    /// sync. Until then the volume counts as full. `wanted` is the count of such wishes when the attempt began.
+    async fn wait_for_storage(&self, sequence: u64, wanted: u64) {
+        self.state.borrow_mut().stalled.insert(sequence, wanted);
         self.log_progress.notify();
+        if self.storage_wanted_count.get() > wanted {
+            return;
+        }
         let again = self.storage_wanted.wait();
         let timer = self.rt.sleep(STORAGE_RETRY_INTERVAL);
         futures_util::future::select(std::pin::pin!(again), timer).await;
@@ -279,7 +281,8 @@ impl Lfs {
     /// # Errors
     /// `NoSpace` when there is still none.
     async fn retry_stalled(&self) -> FsResult<()> {
-        let attempts = self.state.borrow().stall_attempts;
+        let wanted = self.storage_wanted_count.get() + 1;
+        self.storage_wanted_count.set(wanted);
         self.storage_wanted.notify();
         loop {
             {
@@ -287,7 +290,7 @@ impl Lfs {
                 if state.stalled.is_empty() || state.stopped.is_some() {
                     return Ok(());
                 }
-                if state.stall_attempts > attempts {
+                if state.stalled.values().any(|&attempted| attempted >= wanted) {
                     return Err(FsError::NoSpace);
                 }
             }
@@ -327,7 +330,7 @@ impl Lfs {
                 state.written_sequence
             };
             if written < sequence {
-                let stalled = self.state.borrow().stalled.first().is_some_and(|&first| first < sequence);
+                let stalled = self.state.borrow().stalled.first_key_value().is_some_and(|(&first, _)| first < sequence);
                 match stalled {
                     true => self.retry_stalled().await?,
                     false => self.log_progress.wait().await,

@@ -147,6 +147,7 @@ pub struct Lfs {
     write_back_wanted: Rc<Event>,
     /// Signalled when what waits for storage below should be tried again.
     storage_wanted: Event,
+    storage_wanted_count: Cell<u64>,
     /// Signalled when there are more clean segments, or it is known that there will not be.
     space_changed: Event,
     flush_gate: Gate,
@@ -190,6 +191,7 @@ impl Lfs {
             log_progress: Event::new(),
             write_back_wanted: Rc::default(),
             storage_wanted: Event::new(),
+            storage_wanted_count: Cell::new(0),
             space_changed: Event::new(),
             flush_gate: Gate::new(),
             checkpoint_gate: Gate::new(),

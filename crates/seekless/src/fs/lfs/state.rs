@@ -248,9 +248,9 @@ pub(super) struct State {
     pub checkpoint_serial: u64,
     pub in_flight: Vec<InFlight>,
     pub in_flight_bytes: u64,
-    /// Partial segments for which the storage below had no room, by number, and how often that was found.
-    pub stalled: BTreeSet<u64>,
-    pub stall_attempts: u64,
+    /// Partial segments for which the storage below had no room, by number, and how many times storage had been
+    /// wanted when that was last tried.
+    pub stalled: BTreeMap<u64, u64>,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
     /// Every partial segment before this one is durable.
@@ -300,8 +300,7 @@ impl State {
             checkpoint_serial: 0,
             in_flight: Vec::new(),
             in_flight_bytes: 0,
-            stalled: BTreeSet::new(),
-            stall_attempts: 0,
+            stalled: BTreeMap::new(),
             written_sequence: log.sequence,
             durable_sequence: log.sequence,
             log_bytes_since_checkpoint: 0,

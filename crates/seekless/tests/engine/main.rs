@@ -1,0 +1,4 @@
+//! The engine from outside: the house is tidy, old volumes open, and no bytes whatever do harm.
+
+mod golden;
+mod tidy;
