@@ -39,7 +39,11 @@ clean_up() {
 trap clean_up EXIT
 trap 'exit 130' INT TERM
 
-step() { printf '\n== %s\n' "$*"; }
+steps=0
+step() {
+    steps=$((steps + 1))
+    printf '\n== %s  %s\n' "$steps" "$*"
+}
 run() {
     local argument
     printf '   $ seekless'
@@ -91,7 +95,7 @@ why_not_mount() {
     [ -e /dev/fuse ] || { echo "there is no /dev/fuse here"; return; }
     [ "$(id -u)" = 0 ] && return
     command -v fusermount3 >/dev/null || { echo "only root can mount here; install the package fuse3: apt-get install fuse3"; return; }
-    [ -w /dev/fuse ] || echo "this user may not use /dev/fuse"
+    [ -w /dev/fuse ] || echo "this user may not open /dev/fuse for writing; on most systems everybody may: chmod 666 /dev/fuse"
 }
 
 # ---- The parts
@@ -132,18 +136,18 @@ compare_tree() {
 
 real_files() {
     local began copier after
-    step "1  An image file, a file system on it, and a mount"
+    step "An image file, a file system on it, and a mount"
     run mkfs --quiet "lfs / file:$image,size=$image_bytes" --label demo || die "no file system was made"
     mount_image
     df -h "$mnt" | sed 's/^/   /'
 
-    step "2  Real source trees into it"
+    step "Real source trees into it"
     : >"$work/synced1"; : >"$work/synced2"
     began=$EPOCHREALTIME
     copy_tree "$work/tree1" "$mnt/one" "$work/synced1" || die "copying failed"
     note "copied $(count_files "$mnt/one") files, $(du -sh "$mnt/one" | cut -f1), in $(seconds_since "$began") s, and synced"
 
-    step "3  SIGKILL in the middle of a second tree"
+    step "SIGKILL in the middle of a second tree"
     copy_tree "$work/tree2" "$mnt/two" "$work/synced2" 2>/dev/null &
     copier=$!
     # In mid-copy: some of it is synced, and it has not ended.
@@ -161,7 +165,7 @@ real_files() {
     run umount "$mnt" || "$program" umount --lazy "$mnt" || die "the dead mount cannot be taken away"
     note "killed the daemon after $(wc -l <"$work/synced2") of $(wc -l <"$work/tree2") directories of the second tree were synced"
 
-    step "4  Mount again: the log is rolled forward"
+    step "Mount again: the log is rolled forward"
     began=$EPOCHREALTIME
     mount_image
     after=$(seconds_since "$began")
@@ -178,7 +182,7 @@ real_files() {
         note "of the unsynced rest of the second tree, $(($(count_files "$mnt/two") - compared)) files had reached the log"
     fi
 
-    step "5  Unmount, and check every block"
+    step "Unmount, and check every block"
     run umount "$mnt" || die "unmounting failed"
     if run fsck --data "lfs / file:$image"; then
         note "fsck found no damage"
@@ -190,7 +194,7 @@ real_files() {
 
 benchmark() {
     local contestants=(--on "lfs / disk:dec-rz26")
-    step "6  10,000 files of 1 KB: the same code on a modelled disk in virtual time, and here in real time"
+    step "10,000 files of 1 KB: the same code on a modelled disk in virtual time, and here in real time"
     if mounted_again; then
         contestants+=(--on "$mnt")
     else
@@ -228,10 +232,10 @@ fi
 benchmark
 mounted && { "$program" umount "$mnt" || failed=yes; }
 
-step "Summary"
+printf '\n== Summary\n'
 for line in "${summary[@]}"; do printf '   %s\n' "$line"; done
 printf '\n'
-sed 's/^/   /' table
+sed 's/^./   &/' table
 printf '\n'
 printf '   everything took %s s\n' "$(seconds_since "$began_all")"
 [ -z "$failed" ]

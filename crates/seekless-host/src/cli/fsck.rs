@@ -22,8 +22,8 @@ pub(super) const WRONG_USAGE: u8 = 16;
   seekless fsck 'lfs / file:a.img'
   seekless fsck --data 'lfs / file:a.img'     read all file data, too, and compare its checksums
 
-Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done,
-16 wrong usage")]
+Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done, 16 \
+                      wrong usage")]
 pub(super) struct Args {
     /// For example 'lfs / file:a.img'; see `seekless list`
     stack: String,
