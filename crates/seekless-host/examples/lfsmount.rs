@@ -29,12 +29,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         if make {
             lfs::mkfs(&rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?;
         }
-        let fs = lfs::mount(rt.clone(), device, {
-            let mut o = lfs::Options::default();
-            o.cache_data = false;
-            o
-        })
-        .await?;
+        let options_of_fs = lfs::Options { cache_data: false, ..lfs::Options::default() };
+        let fs = lfs::mount(rt.clone(), device, options_of_fs).await?;
         let mount = Mount::start(&rt, &reactor, fs.clone(), options).await?;
         println!("mounted: {}, {}", mount.transport_name(), reactor.backend_name());
         mount

@@ -19,6 +19,13 @@ use super::request::{Init, Operation, Request, encode_handle};
 /// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
+/// Setting this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does
+/// not reach.
+pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
+
+/// Setting this extended attribute of the root drops what the file system has cached, for benchmarks that read cold.
+pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
+
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
@@ -334,7 +341,11 @@ impl Session {
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode } => {
                 refuse_acl(name)?;
-                done(fs.setxattr(ino, name, value, mode).await?)
+                match (ino, name) {
+                    (Ino::ROOT, SYNC_ATTRIBUTE) => done(fs.syncfs().await?),
+                    (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => done(fs.drop_caches().await?),
+                    _ => done(fs.setxattr(ino, name, value, mode).await?),
+                }
             }
             Operation::Getxattr { name, bytes } => {
                 refuse_acl(name)?;
