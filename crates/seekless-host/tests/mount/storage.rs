@@ -9,7 +9,7 @@ use std::process::Command;
 
 use seekless::fs::client::Client;
 use seekless::fs::{Fs, FsError, FsResult};
-use seekless::stack::{CheckOptions, Identity, Purpose, Stack};
+use seekless::stack::{CheckOptions, Identity, Purpose, Stack, Usage};
 use seekless::units::MIB;
 use seekless_host::leaves::HostLeaves;
 use seekless_host::reactor::{Reactor, ReactorOptions};
@@ -66,7 +66,7 @@ fn with_mounted<T>(line: &str, body: impl AsyncFnOnce(&Client) -> T) -> (T, FsRe
     let rt = executor.rt().clone();
     let run = async {
         let leaves = HostLeaves::new(&reactor);
-        let fs: Fs = Stack::parse(line).unwrap().mount(&rt, &leaves, &identity()).await.unwrap().fs;
+        let fs: Fs = Stack::parse(line).unwrap().mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap().fs;
         let result = body(&Client::new(fs.clone())).await;
         (result, fs.close().await)
     };
