@@ -1,1 +1,4 @@
 //! Workloads, experiments and reports over the Seekless engine.
+
+pub mod replay;
+pub mod trace;
