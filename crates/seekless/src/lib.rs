@@ -6,7 +6,8 @@
 //! never starts a thread and never lets the order of a hash map show. Same seed, same bytes, same virtual
 //! nanoseconds. `clippy.toml` holds that wall.
 //!
-//! Rooms in import order; each uses only those above it. `tests/engine/tidy.rs` checks it.
+//! Each room uses only those before it; `tests/engine/tidy` checks that.
+//! Rooms in import order: `units codec rng rt device disk fs layer stack testing`
 
 pub mod codec;
 pub mod device;

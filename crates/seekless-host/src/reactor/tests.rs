@@ -11,13 +11,14 @@ use futures_util::future::{join_all, poll_fn};
 use seekless::rt::Stalled;
 
 use super::*;
+use crate::testing::{Need, skip};
 
 /// Runs `check` on an engine of each backend that this machine has.
 fn on_each_backend(check: impl Fn(&Reactor, &Executor)) {
     for backend in [Backend::Uring, Backend::Pool] {
         match Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }) {
             Ok(reactor) => check(&reactor, &reactor.executor()),
-            Err(error) => eprintln!("skipped {backend:?}: {error}"),
+            Err(error) => skip(Need::Uring, format_args!("no {backend:?}: {error}")),
         }
     }
 }

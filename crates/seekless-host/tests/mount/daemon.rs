@@ -16,6 +16,7 @@ use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
 use seekless_host::leaves::{FileDevice, FileOptions};
 use seekless_host::reactor::{Backend, Reactor, ReactorOptions, Signals};
+use seekless_host::testing::{Need, skip};
 
 use crate::troubled::Troubled;
 
@@ -180,7 +181,7 @@ impl Daemon {
     #[expect(clippy::zombie_processes, reason = "a `Daemon` is waited for when it is dropped")]
     pub(crate) fn try_start(wish: &Wish) -> Result<Daemon, NoDaemon> {
         if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
-            eprintln!("skipped: mounting needs root and /dev/fuse");
+            skip(Need::Fuse, "mounting needs root and /dev/fuse");
             return Err(NoDaemon::Skipped);
         }
         let directory = tempfile::tempdir().unwrap();

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use seekless::units::Nanos;
 use seekless_host::fuse::{UmountError, umount};
+use seekless_host::testing::{Need, skip};
 
 use crate::daemon::{Daemon, NoDaemon, Wish, on_every_mount};
 
@@ -145,16 +146,28 @@ fn commits_and_idle_time() {
 }
 
 /// A loop device for the time of a test.
-struct LoopDevice(PathBuf);
+pub(crate) struct LoopDevice(pub(crate) PathBuf);
 
 impl LoopDevice {
     fn attach(directory: &Path) -> Option<LoopDevice> {
         let file = directory.join("image");
         File::create(&file).unwrap().set_len(1 << 20).unwrap();
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(&file).output().ok()?;
+        LoopDevice::attach_file(&file, 512)
+    }
+
+    pub(crate) fn attach_file(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
+        let sector_bytes = sector_bytes.to_string();
+        let options = ["--find", "--show", "--sector-size", &sector_bytes];
+        let output = match Command::new("losetup").args(options).arg(file).output() {
+            Ok(output) => output,
+            Err(error) => {
+                skip(Need::Loop, format_args!("cannot run losetup: {error}"));
+                return None;
+            }
+        };
         let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         if name.is_empty() {
-            eprintln!("skipped: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+            skip(Need::Loop, format_args!("no loop device: {}", String::from_utf8_lossy(&output.stderr)));
             return None;
         }
         Some(LoopDevice(name.into()))
@@ -211,7 +224,7 @@ fn block_devices_are_synced_by_the_kernel() {
 fn ordinary_users_mount() {
     const NOBODY: u32 = 65534;
     if Command::new("fusermount3").arg("-V").output().is_err() {
-        return eprintln!("skipped: fusermount3 is not installed");
+        return skip(Need::UserFuse, "fusermount3 is not installed");
     }
     let exe = std::env::current_exe().unwrap();
     let as_nobody = |script: &str, path: &Path| {
@@ -220,7 +233,8 @@ fn ordinary_users_mount() {
         command.arg("-c").arg(script).arg(path).uid(NOBODY).gid(NOBODY).status().unwrap().success()
     };
     if !as_nobody("test -x \"$0\"", &exe) || !as_nobody("test -w \"$0\"", Path::new("/dev/fuse")) {
-        return eprintln!("skipped: an ordinary user may not run {} or open /dev/fuse", exe.display());
+        let why = format!("an ordinary user may not run {} or open /dev/fuse", exe.display());
+        return skip(Need::UserFuse, why);
     }
     let wish = Wish { as_user: Some(NOBODY), ..Wish::default() };
     let mut daemon = match Daemon::try_start(&wish) {

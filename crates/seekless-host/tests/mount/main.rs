@@ -1,11 +1,12 @@
 //! Mounts under real system calls. Each test starts a daemon of its own, which serves the model file system, and
 //! uses the mount as a program would, on each transport.
 //!
-//! They need root and `/dev/fuse`; without, they say so and pass.
+//! They need root and `/dev/fuse`; without, they say so and pass, unless `SEEKLESS_REQUIRE=fuse` is set.
 
 mod behaviour;
 mod daemon;
 mod files;
 mod lifetime;
 mod names;
+mod storage;
 mod troubled;

@@ -2,13 +2,13 @@
 
 use std::cell::{Cell, RefCell};
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::future::Future;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use super::{HostProfile, Rt};
@@ -138,17 +138,31 @@ enum Order {
 
 type TaskId = usize;
 
-/// What wakers share with the executor. The lock is never contended in virtual time.
+/// The future of `block_on`, which is no task of its own; also what runs while no task does.
+const NO_TASK: TaskId = TaskId::MAX;
+
+/// What wakers share with the executor, because a waker may be used on any thread. The lock is never contended in
+/// virtual time.
 struct Ready {
-    queue: Mutex<std::collections::VecDeque<TaskId>>,
+    queue: Mutex<VecDeque<TaskId>>,
+    /// True while the queue holds something. Changed under the lock; read without it, because mostly there is nothing.
+    filled: AtomicBool,
     unpark: Option<Arc<dyn Fn() + Send + Sync>>,
     /// True while the executor waits, so that only then a waker pays for waking it.
     waiting: AtomicBool,
 }
 
 impl Ready {
+    fn lock(&self) -> MutexGuard<'_, VecDeque<TaskId>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn push(&self, id: TaskId) {
-        self.queue.lock().unwrap_or_else(PoisonError::into_inner).push_back(id);
+        {
+            let mut queue = self.lock();
+            queue.push_back(id);
+            self.filled.store(true, Ordering::Release);
+        }
         if let Some(unpark) = &self.unpark
             && self.waiting.swap(false, Ordering::SeqCst)
         {
@@ -179,17 +193,25 @@ impl Wake for TaskWaker {
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
-    /// Absent while it is being polled.
-    future: Option<TaskFuture>,
+    /// Absent while it is being polled. The waker stands beside the future so that a poll need not count it.
+    future: Option<(TaskFuture, Waker)>,
     state: Arc<TaskWaker>,
-    waker: Waker,
+}
+
+/// Who is woken when a timer is due.
+enum Sleeper {
+    /// A task that waits with its own waker, as most do: known by its number, so that neither registering nor firing
+    /// touches what threads share.
+    Task(TaskId),
+    /// Part of a task that tells its parts apart by wakers, such as `join_all`.
+    Part(Waker),
 }
 
 struct Timer {
     at: Nanos,
     /// Order of registration, which breaks ties.
     sequence: u64,
-    waker: Waker,
+    sleeper: Sleeper,
 }
 
 impl PartialEq for Timer {
@@ -215,8 +237,14 @@ pub(crate) struct Core {
     cpu_free_at: Cell<Nanos>,
     pub(crate) cpu_busy: Cell<Nanos>,
     ready: Arc<Ready>,
+    /// The ready queue. What wakers have queued comes in through `ready`.
+    queue: RefCell<VecDeque<TaskId>>,
     order: RefCell<Order>,
+    /// The task that is being polled.
+    current: Cell<TaskId>,
     tasks: RefCell<Vec<Option<Task>>>,
+    /// Wakes the future of `block_on`.
+    root: RefCell<Option<Arc<TaskWaker>>>,
     free: RefCell<Vec<TaskId>>,
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     timer_sequence: Cell<u64>,
@@ -231,14 +259,56 @@ impl Core {
             tasks.len() - 1
         });
         let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
-        tasks[id] = Some(Task { future: Some(future), waker: Waker::from(state.clone()), state });
-        self.ready.push(id);
+        tasks[id] = Some(Task { future: Some((future, Waker::from(state.clone()))), state });
+        drop(tasks);
+        self.enqueue(id);
     }
 
-    pub(crate) fn add_timer(&self, at: Nanos, waker: Waker) {
+    /// Wakes whoever waits with `waker` at `at`.
+    pub(crate) fn add_timer(&self, at: Nanos, waker: &Waker) {
         let sequence = self.timer_sequence.get();
         self.timer_sequence.set(sequence + 1);
-        self.timers.borrow_mut().push(Reverse(Timer { at, sequence, waker }));
+        let sleeper = match self.is_of_current(waker) {
+            true => Sleeper::Task(self.current.get()),
+            false => Sleeper::Part(waker.clone()),
+        };
+        self.timers.borrow_mut().push(Reverse(Timer { at, sequence, sleeper }));
+    }
+
+    /// What `look` finds at the waker of a task that has not ended.
+    fn at_waker_of(&self, id: TaskId, look: impl FnOnce(&Arc<TaskWaker>) -> bool) -> bool {
+        if id == NO_TASK {
+            return self.root.borrow().as_ref().is_some_and(look);
+        }
+        self.tasks.borrow().get(id).and_then(Option::as_ref).is_some_and(|task| look(&task.state))
+    }
+
+    /// True when `waker` is that of the task that is being polled.
+    fn is_of_current(&self, waker: &Waker) -> bool {
+        let data = waker.data().cast::<TaskWaker>();
+        self.at_waker_of(self.current.get(), |state| std::ptr::eq(data, Arc::as_ptr(state)))
+    }
+
+    /// Puts a task at the end of the ready queue, behind all that have been woken before.
+    fn enqueue(&self, id: TaskId) {
+        self.take_woken();
+        self.queue.borrow_mut().push_back(id);
+    }
+
+    /// Takes over what wakers have queued.
+    fn take_woken(&self) {
+        if self.ready.filled.load(Ordering::Acquire) {
+            let mut woken = self.ready.lock();
+            self.queue.borrow_mut().extend(woken.drain(..));
+            self.ready.filled.store(false, Ordering::Release);
+        }
+    }
+
+    /// Wakes a task that sleeps with its own waker; nothing when it has ended meanwhile.
+    fn wake_task(&self, id: TaskId) {
+        if self.at_waker_of(id, |state| !state.queued.swap(true, Ordering::AcqRel)) {
+            self.enqueue(id);
+        }
     }
 
     /// Books `cost` on the one processor and returns when it will have been done.
@@ -250,7 +320,8 @@ impl Core {
     }
 
     fn next_ready(&self) -> Option<TaskId> {
-        let mut queue = self.ready.queue.lock().unwrap_or_else(PoisonError::into_inner);
+        self.take_woken();
+        let mut queue = self.queue.borrow_mut();
         match &mut *self.order.borrow_mut() {
             Order::Seeded(rng) if queue.len() > 1 => {
                 let index = rng.below(queue.len() as u64) as usize;
@@ -267,17 +338,20 @@ impl Core {
             match tasks.get_mut(id).and_then(Option::as_mut) {
                 Some(task) => {
                     task.state.queued.store(false, Ordering::Release);
-                    task.future.take().map(|future| (future, task.waker.clone()))
+                    task.future.take()
                 }
                 None => None,
             }
         };
         let Some((mut future, waker)) = taken else { return };
         self.events.set(self.events.get() + 1);
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
+        self.current.set(id);
+        let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
+        self.current.set(NO_TASK);
+        match poll {
             Poll::Pending => {
                 if let Some(task) = self.tasks.borrow_mut().get_mut(id).and_then(Option::as_mut) {
-                    task.future = Some(future);
+                    task.future = Some((future, waker));
                 }
             }
             Poll::Ready(()) => {
@@ -291,20 +365,27 @@ impl Core {
 
     /// Wakes every timer that is due. Returns the next one that is not.
     fn fire_timers(&self) -> Option<Nanos> {
-        let mut timers = self.timers.borrow_mut();
-        if timers.is_empty() {
-            return None;
-        }
         let now = self.clock.now();
-        while let Some(Reverse(first)) = timers.peek() {
-            if first.at > now {
-                return Some(first.at);
-            }
-            if let Some(Reverse(due)) = timers.pop() {
-                due.waker.wake();
+        loop {
+            let due = {
+                let mut timers = self.timers.borrow_mut();
+                match timers.peek() {
+                    None => return None,
+                    Some(Reverse(first)) if first.at > now => return Some(first.at),
+                    Some(_) => timers.pop(),
+                }
+            };
+            match due {
+                Some(Reverse(Timer { sleeper: Sleeper::Task(id), .. })) => self.wake_task(id),
+                Some(Reverse(Timer { sleeper: Sleeper::Part(waker), .. })) => waker.wake(),
+                None => return None,
             }
         }
-        None
+    }
+
+    /// True when no task can run.
+    fn is_idle(&self) -> bool {
+        self.queue.borrow().is_empty() && self.ready.lock().is_empty()
     }
 }
 
@@ -329,7 +410,12 @@ impl Executor {
     }
 
     fn build(clock: Box<dyn Clock>, order: Order, profile: HostProfile) -> Executor {
-        let ready = Ready { queue: Mutex::default(), unpark: clock.unpark(), waiting: AtomicBool::new(false) };
+        let ready = Ready {
+            queue: Mutex::default(),
+            filled: AtomicBool::new(false),
+            unpark: clock.unpark(),
+            waiting: AtomicBool::new(false),
+        };
         Executor {
             rt: Rt(Rc::new(Core {
                 clock,
@@ -337,8 +423,11 @@ impl Executor {
                 cpu_free_at: Cell::default(),
                 cpu_busy: Cell::default(),
                 ready: Arc::new(ready),
+                queue: RefCell::default(),
+                current: Cell::new(NO_TASK),
                 order: RefCell::new(order),
                 tasks: RefCell::default(),
+                root: RefCell::default(),
                 free: RefCell::default(),
                 timers: RefCell::default(),
                 timer_sequence: Cell::default(),
@@ -374,14 +463,15 @@ impl Executor {
         let core = &self.rt.0;
         let mut future = pin!(future);
         // The awaited future is no task of its own: it is polled here whenever its waker fired.
-        let root = Arc::new(TaskWaker { id: TaskId::MAX, queued: AtomicBool::new(true), ready: core.ready.clone() });
+        let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(true), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
+        *core.root.borrow_mut() = Some(root.clone());
         let mut polls = 0;
         let events_before = core.events.get();
-        core.ready.push(TaskId::MAX);
+        core.enqueue(NO_TASK);
         loop {
             while let Some(id) = core.next_ready() {
-                if id == TaskId::MAX {
+                if id == NO_TASK {
                     root.queued.store(false, Ordering::Release);
                     core.events.set(core.events.get() + 1);
                     if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&root_waker)) {
@@ -403,12 +493,22 @@ impl Executor {
             if next_timer.is_some_and(|next| next > limits.until) {
                 return Err(Unfinished::Time(limits.until));
             }
+            if core.clock.is_virtual() {
+                // Nobody else wakes anybody: what is not ready now becomes so by a timer, or never.
+                if core.is_idle() {
+                    let alive = core.clock.wait(next_timer);
+                    core.fire_timers();
+                    if !alive {
+                        return Err(Unfinished::Stalled);
+                    }
+                }
+                continue;
+            }
             core.ready.waiting.store(true, Ordering::SeqCst);
-            let idle = core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
-            if idle {
+            if core.is_idle() {
                 let alive = core.clock.wait(next_timer);
                 core.fire_timers();
-                if !alive && core.ready.queue.lock().unwrap_or_else(PoisonError::into_inner).is_empty() {
+                if !alive && core.is_idle() {
                     return Err(Unfinished::Stalled);
                 }
             }

@@ -33,7 +33,7 @@ impl Future for Sleep {
         // A sleep belongs to one task, whose waker stays the same, so it registers once.
         if !self.registered {
             self.registered = true;
-            self.rt.0.add_timer(self.deadline, context.waker().clone());
+            self.rt.0.add_timer(self.deadline, context.waker());
         }
         Poll::Pending
     }

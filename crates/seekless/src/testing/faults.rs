@@ -41,8 +41,11 @@ pub enum Fault {
     Gone(u64),
 }
 
+/// A word of a replay line, and the fault that it stands for.
+type FaultWord = (&'static str, fn(u64) -> Fault);
+
 impl Fault {
-    const WORDS: [(&'static str, fn(u64) -> Fault); 6] = [
+    const WORDS: [FaultWord; 6] = [
         ("no-space-once", Fault::NoSpaceOnce),
         ("no-space-from", Fault::NoSpaceFrom),
         ("write-error", Fault::WriteError),

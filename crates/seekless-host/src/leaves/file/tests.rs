@@ -13,6 +13,7 @@ use seekless::units::{KIB, MIB};
 
 use super::*;
 use crate::reactor::{Backend, ReactorOptions};
+use crate::testing::{Need, skip};
 
 struct Bench {
     executor: Executor,
@@ -128,7 +129,7 @@ fn space_is_given_back_and_provisioned() {
     for bench in benches() {
         let device = bench.create(4 * MIB, BUFFERED);
         if device.guarantees().discard != Discard::Zeroes {
-            return eprintln!("skipped: no hole punching in {}", bench.path().display());
+            return skip(Need::Punch, format_args!("no holes can be punched in {}", bench.path().display()));
         }
         let used = || std::fs::metadata(bench.path()).unwrap().blocks() * 512;
         bench
@@ -204,7 +205,7 @@ impl SmallTmpfs {
         match mounted {
             Ok(()) => Some(SmallTmpfs(directory.to_owned())),
             Err(error) => {
-                eprintln!("skipped: cannot mount a tmpfs: {error}");
+                skip(Need::Tmpfs, format_args!("cannot mount a tmpfs: {error}"));
                 None
             }
         }
@@ -252,10 +253,16 @@ struct LoopDevice(String);
 
 impl LoopDevice {
     fn attach(file: &Path) -> Option<LoopDevice> {
-        let output = Command::new("losetup").args(["--find", "--show"]).arg(file).output().ok()?;
+        let output = match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
+            Ok(output) => output,
+            Err(error) => {
+                skip(Need::Loop, format_args!("cannot run losetup: {error}"));
+                return None;
+            }
+        };
         let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
         if name.is_empty() {
-            eprintln!("skipped: no loop device: {}", String::from_utf8_lossy(&output.stderr));
+            skip(Need::Loop, format_args!("no loop device: {}", String::from_utf8_lossy(&output.stderr)));
             return None;
         }
         Some(LoopDevice(name))

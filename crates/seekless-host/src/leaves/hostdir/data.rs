@@ -6,10 +6,9 @@
 //! 2. So is a write, on hosts that can do it (xfs, btrfs; not ext4).
 //! 3. A small write that nobody can try is made here and now: it is a copy into the page cache, 3 us for 4 KiB,
 //!    where handing it over takes 17 to 40. But the host makes a writer wait when too much is dirty or the block has
-//!    to be read first. When one has taken long, those of the next second are handed over.
+//!    to be read first. When one has waited, those of the next second are handed over; see [`pace`](super::pace).
 //! 4. Everything else goes through the reactor: large writes, syncs, allocation.
 
-use std::cell::Cell;
 use std::io::{IoSlice, IoSliceMut};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -17,10 +16,11 @@ use std::sync::Arc;
 
 use rustix::fs::{AtFlags, FallocateFlags, OFlags, SeekFrom, Statx, StatxFlags};
 use rustix::io::{Errno, ReadWriteFlags};
-use seekless::device::{Buf, Counter, Data};
+use seekless::device::{Buf, Data};
 use seekless::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, Handle, OpenFlags, SeekTo, WriteMode};
-use seekless::units::{Ino, Nanos};
+use seekless::units::Ino;
 
+use super::pace::add_one;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
@@ -70,42 +70,6 @@ pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
 /// Largest write that is made here and now. At this size it costs a quarter less than handing it over, and holds up
 /// others for some 15 us.
 const HERE_BYTES_MAX: usize = 64 << 10;
-
-/// A write that takes longer has waited for something. A copy of 64 KiB takes a hundredth of it.
-const LONG: Nanos = Nanos::from_millis(1);
-
-/// How long writes are handed over after one has waited. The host makes writers wait for at most 200 ms at a time
-/// (`MAX_PAUSE` of `mm/page-writeback.c`), so that this bounds what others lose to a fifth.
-const CAUTION: Nanos = Nanos::from_secs(1);
-
-/// What has been learnt about the host's speed.
-#[derive(Default)]
-pub(super) struct Pace {
-    no_nowait_reads: Cell<bool>,
-    no_nowait_writes: Cell<bool>,
-    hand_over_until: Cell<Nanos>,
-    reads_here: Cell<u64>,
-    reads_handed_over: Cell<u64>,
-    writes_here: Cell<u64>,
-    writes_handed_over: Cell<u64>,
-    writes_waited: Cell<u64>,
-}
-
-fn add_one(count: &Cell<u64>) {
-    count.set(count.get() + 1);
-}
-
-impl Pace {
-    pub(super) fn counters(&self) -> Vec<Counter> {
-        vec![
-            ("reads_here", self.reads_here.get()),
-            ("reads_handed_over", self.reads_handed_over.get()),
-            ("writes_here", self.writes_here.get()),
-            ("writes_handed_over", self.writes_handed_over.get()),
-            ("writes_waited", self.writes_waited.get()),
-        ]
-    }
-}
 
 /// What an answer to `RWF_NOWAIT` means.
 enum NoWait {
@@ -242,7 +206,7 @@ impl HostDir {
                     NoWait::Failed(errno) => return Err(io_error(errno)),
                 }
             }
-            let may_wait = rest.len() > HERE_BYTES_MAX || self.rt.now() < self.pace.hand_over_until.get();
+            let may_wait = rest.len() > HERE_BYTES_MAX || self.pace.writing.is_advised(&self.rt);
             let written = match may_wait || !Arc::ptr_eq(file, &opened.file) {
                 true => {
                     here = false;
@@ -259,21 +223,15 @@ impl HostDir {
         Ok(())
     }
 
-    /// Writes on this thread, and remembers it if that took long.
     fn write_here(&self, file: &File, at: u64, data: &Data) -> Result<usize, Errno> {
-        let start = self.rt.now();
-        let written = loop {
-            match rustix::io::pwrite(&**file, data, at) {
-                Err(Errno::INTR) => {}
-                result => break result,
+        self.pace.writing.watch(&self.rt, || {
+            loop {
+                match rustix::io::pwrite(&**file, data, at) {
+                    Err(Errno::INTR) => {}
+                    result => return result,
+                }
             }
-        };
-        let end = self.rt.now();
-        if end.saturating_sub(start) > LONG {
-            add_one(&self.pace.writes_waited);
-            self.pace.hand_over_until.set(end + CAUTION);
-        }
-        written
+        })
     }
 
     /// Truncates or extends the file to `size`; `before` is what it was.

@@ -23,7 +23,7 @@ use rustix::fs::{OFlags, Statx};
 use rustix::io::Errno;
 use seekless::device::Counter;
 use seekless::fs::{Entry, FsError, FsResult};
-use seekless::units::{FixedMap, Ino};
+use seekless::units::{FixedMap, Ino, WallTime};
 
 use super::open::Top;
 use super::sys::{self, FileHandle, Key};
@@ -68,7 +68,21 @@ struct Node {
     name: Option<Name>,
     /// Closed nodes that are found by a name in this directory.
     dependents: u64,
+    /// The state of the file when it was last opened, if that can be told from every later one.
+    version: Option<Version>,
 }
+
+/// What changes with a file's data.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Version {
+    size: u64,
+    mtime: WallTime,
+    ctime: WallTime,
+}
+
+/// Two changes of a file within this time may have the same time stamp: several ticks of the slowest kernel's clock
+/// (100 Hz).
+const TIME_STAMP_NANOS: i128 = 100_000_000;
 
 /// How a node's inode is reached.
 enum Reach {
@@ -364,6 +378,20 @@ impl Inodes {
         }
     }
 
+    /// Notes that `ino` is opened while `stat` holds, at `now`. True when its data has not changed since the last
+    /// time, so that what was cached then is still good.
+    pub(super) fn unchanged(&self, ino: Ino, stat: &Statx, now: WallTime) -> bool {
+        let (mtime, ctime) = (sys::wall_time(stat.stx_mtime), sys::wall_time(stat.stx_ctime));
+        let version = Version { size: stat.stx_size, mtime, ctime };
+        // A change that comes right behind one with the same time stamp would not show.
+        let settled = now.nanos_since_epoch() - ctime.nanos_since_epoch() > TIME_STAMP_NANOS;
+        let mut table = self.table.borrow_mut();
+        match table.nodes.get_mut(&ino) {
+            Some(node) => std::mem::replace(&mut node.version, Some(version).filter(|_| settled)) == Some(version),
+            None => false,
+        }
+    }
+
     /// Takes back `lookups` lookups. Returns the file of an inode that is not in use any more.
     pub(super) fn forget(&self, ino: Ino, lookups: u64) -> Option<File> {
         let mut table = self.table.borrow_mut();
@@ -499,7 +527,8 @@ impl Table {
             self.spare_numbers += 1;
             Ino(self.spare_numbers - 1)
         });
-        let node = Node { key, generation, lookups: 0, reach: Reach::Gone, name: None, dependents: 0 };
+        let (reach, name, version) = (Reach::Gone, None, None);
+        let node = Node { key, generation, lookups: 0, reach, name, dependents: 0, version };
         self.nodes.insert(ino, node);
         self.by_key.insert(key, ino);
         ino

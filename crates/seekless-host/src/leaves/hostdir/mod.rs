@@ -24,6 +24,7 @@ mod inodes;
 mod listing;
 mod open;
 mod owner;
+mod pace;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -46,11 +47,12 @@ use seekless::fs::{
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
 
-use data::{OpenFile, Pace};
+use data::OpenFile;
 use inodes::Inodes;
 pub use open::{HostDirError, HostDirOptions};
 use open::{Top, proc_name};
 use owner::Owner;
+use pace::Pace;
 use sys::Key;
 
 use crate::reactor::{File, Reactor};
@@ -139,14 +141,17 @@ impl HostDir {
         sys::kind(&sys::stat(file).map_err(sys::error)?)
     }
 
-    /// Lets go of a file. If it is the last hold on a large file without a name, the host frees its storage now,
-    /// and that takes a while.
+    /// Lets go of a file. If it is the last hold on a file without a name, the host frees its storage now. That
+    /// takes a while when there is much of it, or when it is being written.
     fn let_go(&self, file: File) {
-        let slow = Arc::strong_count(&file) == 1
-            && sys::stat(&*file).is_ok_and(|stat| stat.stx_nlink == 0 && stat.stx_blocks >= SLOW_TO_FREE_BYTES / 512);
-        if slow {
+        let last = Arc::strong_count(&file) == 1;
+        let stat = if last { sys::stat(&*file).ok() } else { None };
+        let Some(stat) = stat.filter(|stat| stat.stx_nlink == 0) else { return };
+        if stat.stx_blocks >= SLOW_TO_FREE_BYTES / 512 || self.pace.freeing.is_advised(&self.rt) {
             let reactor = self.reactor.clone();
             drop(self.rt.spawn(async move { reactor.blocking(move || drop(file)).await }));
+        } else {
+            self.pace.freeing.watch(&self.rt, || drop(file));
         }
     }
 
@@ -426,8 +431,10 @@ impl FileSystem for HostDir {
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
         let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, how | truncate)).map_err(sys::error)?;
+        // What was true before the file was opened: a change in between shows at the next open.
+        let keep_cache = self.inodes.unchanged(ino, &stat, self.rt.wall()) && !flags.truncate;
         let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
-        Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache: false })
+        Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache })
     }
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {

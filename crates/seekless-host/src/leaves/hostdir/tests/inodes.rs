@@ -163,6 +163,37 @@ fn renames_by_others_are_survived() {
     });
 }
 
+/// A file that is opened again may keep its cached data if nobody has changed it, and only then; a change that can
+/// hide behind a time stamp counts as one.
+#[test]
+fn caches_are_kept_for_unchanged_files() {
+    run(WAYS[0], async |bench| {
+        let host = bench.path.join("f");
+        std::fs::write(&host, b"1").unwrap();
+        let f = bench.lookup(Ino::ROOT, b"f").await;
+        let kept = async || {
+            let opened = bench.dir.open(f, OpenFlags::READ).await.unwrap();
+            bench.dir.release(f, opened.handle.unwrap()).await.unwrap();
+            opened.keep_cache
+        };
+        assert_eq!((kept().await, kept().await), (false, false), "it has just been changed");
+        let settled = std::time::Duration::from_millis(150);
+        std::thread::sleep(settled);
+        assert_eq!((kept().await, kept().await, kept().await), (false, true, true));
+        std::fs::write(&host, b"2").unwrap();
+        assert_eq!((kept().await, kept().await), (false, false));
+        std::thread::sleep(settled);
+        assert_eq!((kept().await, kept().await), (false, true));
+        // A change that hides its time changes another.
+        let modified = std::fs::metadata(&host).unwrap().modified().unwrap();
+        std::fs::write(&host, b"3").unwrap();
+        std::fs::File::options().write(true).open(&host).unwrap().set_modified(modified).unwrap();
+        std::thread::sleep(settled);
+        assert_eq!((kept().await, kept().await), (false, true));
+        bench.dir.forget(f, 1).await;
+    });
+}
+
 /// When the process may not open more files, inodes are closed to make room. Method: this test again, in a process
 /// that may open 64.
 #[test]

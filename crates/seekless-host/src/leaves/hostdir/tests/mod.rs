@@ -16,6 +16,7 @@ use seekless::rt::Executor;
 
 use super::*;
 use crate::reactor::ReactorOptions;
+use crate::testing::{Need, skip};
 
 /// A host directory in a temporary directory.
 pub(super) struct Bench {
@@ -72,7 +73,7 @@ pub(super) fn run_all_ways(body: impl AsyncFn(Bench)) {
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root() && Owner::find_out().can_act_for_others();
     if !root {
-        eprintln!("skipped: needs root");
+        skip(Need::Root, "it needs root with all rights");
     }
     root
 }

@@ -1,0 +1,61 @@
+# Seekless: what is done often. `make` alone shows it.
+#
+# Nothing here calls sudo. As root, `make setup` installs the Debian packages that are missing; as anybody else it
+# prints the command that would, and goes on with what works.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+
+CARGO ?= cargo
+PREFIX ?= /usr/local
+DESTDIR ?=
+
+# Lints come and go with compilers. Warnings are errors for the one that the project is developed with.
+LINT_VERSION := 1.95
+RUSTC_VERSION := $(shell rustc --version 2>/dev/null | cut -d' ' -f2)
+DENY := $(if $(filter $(LINT_VERSION).%,$(RUSTC_VERSION)),-D warnings)
+
+# Seconds for each fuzz target, and minutes of `make soak`.
+FUZZ_SECONDS ?= 60
+SOAK_MINUTES ?= 60
+
+.DEFAULT_GOAL := help
+.PHONY: help setup build lint test demo fuzz soak bench doc install uninstall
+
+help: ## show this
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: ## install what is missing (as root), or say what to install
+	@scripts/setup.sh
+
+build: setup ## the program, optimised: target/release/seekless
+	$(CARGO) build --release --locked
+
+lint: ## format and lints
+	$(CARGO) fmt --check
+	$(CARGO) clippy --workspace --all-targets --locked -- $(DENY)
+	@$(if $(DENY),,echo "note: rustc $(RUSTC_VERSION) is not $(LINT_VERSION).x, so lint warnings were not taken as errors")
+
+test: setup lint ## everything that must pass: format, lints, all tests
+	$(CARGO) test --workspace --locked
+
+demo: build ## real files, a crash, recovery, a benchmark: three minutes after the build
+	@scripts/demo.sh
+
+fuzz: ## look for input that does harm, FUZZ_SECONDS=60 for each target
+	@scripts/fuzz.sh $(FUZZ_SECONDS)
+
+soak: ## the seeded tests with ever new seeds, SOAK_MINUTES=60
+	@scripts/soak.sh $(SOAK_MINUTES)
+
+bench: ## speed of the engine
+	$(CARGO) bench --workspace --locked
+
+doc: ## the programmer's pages: target/doc/seekless/index.html
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+install: build ## program, manual pages and completions, under PREFIX=/usr/local
+	@scripts/install.sh "$(DESTDIR)$(PREFIX)"
+
+uninstall: ## what `make install` installed
+	@scripts/install.sh --remove "$(DESTDIR)$(PREFIX)"

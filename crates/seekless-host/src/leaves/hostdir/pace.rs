@@ -1,0 +1,109 @@
+//! What has been learnt about the host's speed, and what has been done where.
+
+use std::cell::Cell;
+use std::mem::MaybeUninit;
+
+use seekless::device::Counter;
+use seekless::rt::Rt;
+use seekless::units::Nanos;
+
+/// What the calls of a host directory have shown, and their counts.
+#[derive(Default)]
+pub(super) struct Pace {
+    /// The host does not offer `RWF_NOWAIT` for reads.
+    pub(super) no_nowait_reads: Cell<bool>,
+    /// Nor for writes.
+    pub(super) no_nowait_writes: Cell<bool>,
+    pub(super) writing: Caution,
+    pub(super) freeing: Caution,
+    pub(super) reads_here: Cell<u64>,
+    pub(super) reads_handed_over: Cell<u64>,
+    pub(super) writes_here: Cell<u64>,
+    pub(super) writes_handed_over: Cell<u64>,
+}
+
+/// Calls of one kind usually take microseconds, and are then made here. When one has had to wait for something,
+/// those that follow within [`CAUTION`] are better handed over.
+#[derive(Default)]
+pub(super) struct Caution {
+    until: Cell<Nanos>,
+    waited: Cell<u64>,
+}
+
+/// A call that takes longer may have waited. The largest that is made here takes a fiftieth of it.
+const LONG: Nanos = Nanos::from_millis(1);
+
+/// How long calls are handed over after one has waited. The host makes writers wait for at most 200 ms at a time
+/// (`MAX_PAUSE` of `mm/page-writeback.c`), so that this bounds what others lose to a fifth.
+const CAUTION: Nanos = Nanos::from_secs(1);
+
+pub(super) fn add_one(count: &Cell<u64>) {
+    count.set(count.get() + 1);
+}
+
+impl Caution {
+    /// True when a call is better handed over.
+    pub(super) fn is_advised(&self, rt: &Rt) -> bool {
+        rt.now() < self.until.get()
+    }
+
+    /// Makes `call` and remembers it if it had to wait.
+    pub(super) fn watch<T>(&self, rt: &Rt, call: impl FnOnce() -> T) -> T {
+        let (start, waits) = (rt.now(), waits());
+        let result = call();
+        let end = rt.now();
+        // A thread that lost its processor to another did not wait for the host.
+        if end.saturating_sub(start) > LONG && self::waits() != waits {
+            add_one(&self.waited);
+            self.until.set(end + CAUTION);
+        }
+        result
+    }
+}
+
+/// How often this thread has given up the processor by itself, to wait for something.
+fn waits() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::zeroed();
+    // SAFETY: the call fills the structure or leaves the zeroes, which are a valid value of it.
+    let usage = unsafe {
+        libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr());
+        usage.assume_init()
+    };
+    usage.ru_nvcsw
+}
+
+impl Pace {
+    pub(super) fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("reads_here", self.reads_here.get()),
+            ("reads_handed_over", self.reads_handed_over.get()),
+            ("writes_here", self.writes_here.get()),
+            ("writes_handed_over", self.writes_handed_over.get()),
+            ("writes_waited", self.writing.waited.get()),
+            ("frees_waited", self.freeing.waited.get()),
+        ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::rt::Executor;
+
+    use super::*;
+    use crate::reactor::{Reactor, ReactorOptions};
+
+    /// Waiting is remembered for a while, and computing is not waiting.
+    #[test]
+    fn waiting_is_told_from_computing() {
+        let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+        let executor: Executor = reactor.executor();
+        let rt = executor.rt();
+        let caution = Caution::default();
+        let start = std::time::Instant::now();
+        caution.watch(rt, || while start.elapsed().as_millis() < 3 {});
+        assert!(!caution.is_advised(rt));
+        caution.watch(rt, || std::thread::sleep(std::time::Duration::from_millis(3)));
+        assert!(caution.is_advised(rt));
+        assert_eq!(caution.waited.get(), 1);
+    }
+}

@@ -1,0 +1,138 @@
+//! `FORMAT.md` says what `format.rs` does: the tables of the page and the records of the code are the same.
+
+use std::path::Path;
+
+use seekless::codec::Field;
+use seekless::fs::lfs::format as lfs;
+
+use super::files::file_systems;
+use super::markdown::Page;
+use super::rust::sources;
+use super::{read, report, root, short};
+
+/// The tables of one page, in the order in which they stand there, and the records that they describe.
+struct Format {
+    folder: &'static str,
+    tables: &'static [(&'static str, &'static [Field])],
+}
+
+/// Every file system with its tables. A new one is one more row.
+const FORMATS: &[Format] = &[Format {
+    folder: "crates/seekless/src/fs/lfs",
+    tables: &[
+        ("Superblock", lfs::Superblock::FIELDS),
+        ("Checkpoint", lfs::Checkpoint::FIELDS),
+        ("Summary", lfs::Summary::FIELDS),
+        ("SummaryEntry", lfs::SummaryEntry::FIELDS),
+        ("Inode", lfs::Inode::FIELDS),
+        ("RawPointer", lfs::RawPointer::FIELDS),
+        ("Usage", lfs::Usage::FIELDS),
+        ("Leaf", lfs::Leaf::FIELDS),
+        ("LeafEntry", lfs::LeafEntry::FIELDS),
+    ],
+}];
+
+/// `FIELDS` as rows of a table: name, offset, size.
+fn rows(fields: &[Field]) -> Vec<[String; 3]> {
+    fields.iter().map(|field| [field.name.to_string(), field.offset.to_string(), field.size.to_string()]).collect()
+}
+
+/// Compares one page with its records; what differs, one line each.
+fn differences(page: &Page, tables: &[(&str, &[Field])], name: &str) -> Vec<String> {
+    let described: Vec<_> = page.tables.iter().filter(|table| table.header.iter().take(3).eq(COLUMNS)).collect();
+    let mut problems = Vec::new();
+    if described.len() != tables.len() {
+        let (found, expected) = (described.len(), tables.len());
+        problems.push(format!("{name} has {found} tables of fields, and the code {expected} records"));
+    }
+    for (table, (record, fields)) in described.iter().zip(tables) {
+        let found: Vec<[String; 3]> = table.rows.iter().map(|row| [0, 1, 2].map(|at| row[at].clone())).collect();
+        let expected = rows(fields);
+        for at in 0..found.len().max(expected.len()) {
+            let show = |row: Option<&[String; 3]>| row.map_or("no row".to_string(), |row| row.join(" | "));
+            if found.get(at) != expected.get(at) {
+                let (found, expected) = (show(found.get(at)), show(expected.get(at)));
+                let heading = &table.heading;
+                problems.push(format!("{name}, {heading:?}, row {at}: {found}; {record} in the code: {expected}"));
+            }
+        }
+    }
+    problems
+}
+
+/// First columns of a table that describes a record.
+const COLUMNS: [&str; 3] = ["field", "offset", "size"];
+
+/// Aim: the page that people read is true. Method: its tables, row by row, against the field tables of the records.
+#[test]
+fn format_pages_equal_the_code() {
+    let mut problems = Vec::new();
+    for format in FORMATS {
+        let path = root().join(format.folder).join("FORMAT.md");
+        problems.extend(differences(&Page::read(&path), format.tables, &short(&path)));
+    }
+    report(&problems, "Change the page together with format.rs; a change of the format needs a new version.");
+}
+
+/// Aim: no record goes undescribed. Method: the records that the sources declare, and the folders that there are.
+#[test]
+fn every_record_is_described() {
+    let sources = sources(&root().join("crates/seekless/src"));
+    let mut problems = Vec::new();
+    for folder in file_systems() {
+        let name = short(&folder);
+        let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {
+            problems.push(format!("{name} is not in FORMATS of this test"));
+            continue;
+        };
+        let declared = sources.iter().filter(|source| source.path.starts_with(&folder)).flat_map(|s| &s.records);
+        let declared: Vec<&String> = declared.collect();
+        assert!(!declared.is_empty(), "{name} declares no record: the search is broken");
+        let unknown = declared.iter().filter(|name| !format.tables.iter().any(|(known, _)| known == *name));
+        problems.extend(unknown.map(|record| format!("{name}: {record} is in no table of this test")));
+    }
+    report(&problems, "A record of a format belongs into FORMAT.md and into FORMATS above.");
+}
+
+/// Aim: the table of log items has the numbers of the code. Method: each item encoded, against its row.
+#[test]
+fn lfs_items_have_their_numbers() {
+    use seekless::units::Ino;
+    let (ino, sectors, first, count) = (Ino(16), 2, 0, 1);
+    let items = [
+        ("block", lfs::Item::Block { ino, key: 0, sectors }),
+        ("inodes", lfs::Item::Inodes { count, sectors }),
+        ("attributes", lfs::Item::Xattr { ino, sectors }),
+        ("checkpoint", lfs::Item::Checkpoint { sectors }),
+        ("inode freed", lfs::Item::InodeFreed { ino }),
+        ("orphan added", lfs::Item::OrphanAdded { ino }),
+        ("orphan removed", lfs::Item::OrphanRemoved { ino }),
+        ("unmapped", lfs::Item::Unmapped { ino, first, count }),
+        ("reserved", lfs::Item::Reserved { ino, first, count }),
+        ("segment freed", lfs::Item::SegmentFreed { segment: 0, bytes: 0 }),
+    ];
+    let page = Page::read(&root().join("crates/seekless/src/fs/lfs/FORMAT.md"));
+    let table = page.tables.iter().find(|table| table.header.first().is_some_and(|cell| cell == "kind"));
+    let table = table.expect("the page has a table of kinds");
+    let found: Vec<(String, String)> = table.rows.iter().map(|row| (row[1].clone(), row[0].clone())).collect();
+    let expected = items.map(|(name, item)| (name.to_string(), item.to_entry().kind.to_string()));
+    assert_eq!(found, expected);
+}
+
+/// Aim: a page that lies is caught. Method: the real page with one thing changed after another.
+#[test]
+fn a_wrong_page_is_noticed() {
+    let format = &FORMATS[0];
+    let text = read(&root().join(format.folder).join("FORMAT.md"));
+    assert_eq!(differences(&Page::parse(&text), format.tables, "page"), Vec::<String>::new());
+    for (from, to) in [
+        ("| crc | 12 | 4 |", "| crc | 12 | 8 |"),
+        ("| uuid | 16 | 16 |", "| uiud | 16 | 16 |"),
+        ("| links | 24 | 4 |", "| links | 25 | 4 |"),
+        ("| name_bytes | 17 | 1 | length of the name, which follows |\n", ""),
+    ] {
+        let wrong = text.replacen(from, to, 1);
+        assert_ne!(wrong, text, "{from} is on the page");
+        assert_ne!(differences(&Page::parse(&wrong), format.tables, "page"), Vec::<String>::new(), "{from}");
+    }
+}

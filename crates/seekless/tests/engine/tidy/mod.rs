@@ -1,0 +1,57 @@
+//! Rules of the house that a compiler does not know: who may import whom, what every file system's folder holds, and
+//! that the documentation speaks of what is there.
+//!
+//! A failure says what to do. A rule that fights the problem in front of you can be changed here, with its reason.
+
+mod files;
+mod formats;
+mod markdown;
+mod rooms;
+mod rust;
+
+use std::path::{Path, PathBuf};
+
+/// The workspace.
+fn root() -> PathBuf {
+    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
+    manifest.ancestors().nth(2).expect("the crate is in crates/ of the workspace").to_path_buf()
+}
+
+/// Every file of the project under `folder` whose name ends with one of `endings`, in order; without what is built,
+/// hidden, or an input of the fuzzer.
+fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
+    const SKIPPED: &[&str] = &["target", "corpus", "artifacts", "node_modules"];
+    let mut found = Vec::new();
+    let mut open = vec![folder.to_path_buf()];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            let entries = std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            for entry in entries {
+                let entry = entry.expect("a directory can be listed");
+                let name = entry.file_name().to_string_lossy().into_owned();
+                let hidden = name.starts_with('.') && name != ".ci";
+                if !hidden && !SKIPPED.contains(&name.as_str()) {
+                    open.push(entry.path());
+                }
+            }
+        } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    found
+}
+
+fn read(path: &Path) -> String {
+    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
+}
+
+/// `path` as it is named in the project.
+fn short(path: &Path) -> String {
+    path.strip_prefix(root()).unwrap_or(path).display().to_string()
+}
+
+/// Fails with all of `problems` and what to do about them.
+fn report(problems: &[String], advice: &str) {
+    assert!(problems.is_empty(), "\n{}\n\n{advice}\n", problems.join("\n"));
+}

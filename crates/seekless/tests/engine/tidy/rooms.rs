@@ -1,0 +1,174 @@
+//! Who may import whom.
+
+use std::collections::BTreeMap;
+
+use super::rust::{Named, Source, sources};
+use super::{files_under, read, report, root, short};
+
+/// What a room must not know although it lies above it in the list: importing it would tie two things together that
+/// are meant to be exchanged for one another. A folder inside a room is written with a slash.
+const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
+    ("fs", "disk", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
+    ("fs", "volume", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
+    ("fs/lfs", "fs/ffs", "file systems share `fs/`, not each other's insides"),
+    ("fs/ffs", "fs/lfs", "file systems share `fs/`, not each other's insides"),
+    ("layer", "device", "a layer stands on any file system and has no device"),
+    ("layer", "disk", "a layer stands on any file system and has no device"),
+    ("layer", "fs/lfs", "a layer stands on any file system"),
+    ("layer", "fs/ffs", "a layer stands on any file system"),
+];
+
+/// Imports that break a rule for a reason, each with the reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[
+    ("layer", "crate::device::Data", "the bytes that `read` and `write` carry"),
+    ("layer", "crate::device::Counter", "the counters that a layer reports"),
+];
+
+/// What a test may use although it lies below its room: the model, the generators and the explorers.
+const TESTS_MAY_USE: &[&str] = &["testing"];
+
+/// The order of the rooms, as `lib.rs` says it.
+fn order() -> Vec<String> {
+    let text = read(&root().join("crates/seekless/src/lib.rs"));
+    let line = text.lines().find_map(|line| line.strip_prefix("//! Rooms in import order: "));
+    let line = line.expect("lib.rs has a line `//! Rooms in import order: ...`");
+    let names = line.split('`').nth(1).expect("the rooms stand between backquotes");
+    names.split_whitespace().map(str::to_string).collect()
+}
+
+/// Macros that the engine exports, with the room in which they are.
+fn macros(sources: &[Source]) -> BTreeMap<String, String> {
+    let exported = |source: &Source| {
+        let room = source.module.first().cloned().unwrap_or_default();
+        source.macros.iter().map(move |name| (name.clone(), room.clone())).collect::<Vec<_>>()
+    };
+    sources.iter().flat_map(exported).collect()
+}
+
+/// True when `module` is the room `room`, or the folder in it that `room` names.
+fn is_in(module: &[String], room: &str) -> bool {
+    let parts: Vec<&str> = room.split('/').collect();
+    module.len() >= parts.len() && module.iter().zip(&parts).all(|(one, two)| one == two)
+}
+
+/// What is wrong with `source` naming `named`.
+fn judge(source: &Source, named: &Named, order: &[String], macros: &BTreeMap<String, String>) -> Option<String> {
+    if named.parts[0] != "crate" || source.module.is_empty() || named.line == 0 {
+        return None;
+    }
+    let mut target = named.parts[1..].to_vec();
+    if let Some(room) = macros.get(&target[0]) {
+        target = vec![room.clone()];
+    }
+    let place = |room: &String| order.iter().position(|other| other == room);
+    let (from, to) = (&source.module[0], &target[0]);
+    let path = named.parts.join("::");
+    let at = format!("{}:{}: {path}", short(&source.path), named.line);
+    let (Some(from_place), Some(to_place)) = (place(from), place(to)) else {
+        return Some(format!("{at}: `{to}` or `{from}` is no room of lib.rs"));
+    };
+    if to_place > from_place && !(named.in_test && TESTS_MAY_USE.contains(&to.as_str())) {
+        let hint = if named.in_test { "tests of a room may use `testing` besides what lies above" } else { "" };
+        return Some(format!("{at}: `{from}` stands above `{to}` and must not use it {hint}"));
+    }
+    let excepted = EXCEPTIONS.iter().any(|(room, exception, _)| is_in(&source.module, room) && path == *exception);
+    let forbidden = MUST_NOT_KNOW.iter().find(|(room, other, _)| is_in(&source.module, room) && is_in(&target, other));
+    match forbidden {
+        Some((room, other, why)) if !named.in_test && !excepted => {
+            Some(format!("{at}: `{room}` must not know `{other}`: {why}"))
+        }
+        _ => None,
+    }
+}
+
+/// Aim: each room of the engine uses only those above it. Method: every path in every source that begins at the root of
+/// the crate.
+#[test]
+fn rooms_use_only_rooms_above() {
+    let sources = sources(&root().join("crates/seekless/src"));
+    let (order, macros) = (order(), macros(&sources));
+    assert!(macros.contains_key("record"), "exported macros are found");
+    for source in &sources {
+        if let Some(room) = source.module.first() {
+            assert!(order.contains(room), "lib.rs does not say where `{room}` stands in the order of the rooms");
+        }
+    }
+    let all = sources.iter().flat_map(|source| source.named.iter().map(move |named| (source, named)));
+    let (mut checked, mut problems) = (0, Vec::new());
+    for (source, named) in all {
+        checked += 1;
+        problems.extend(judge(source, named, &order, &macros));
+    }
+    assert!(checked > 1_000, "only {checked} paths were found: the search is broken");
+    report(&problems, "Move what is used into a room above, or hand it in from outside (DESIGN: \"The house\").");
+}
+
+/// Aim: the engine stays deterministic and safe. Method: words that would end it; clippy.toml catches more, where it
+/// sees types.
+#[test]
+fn the_engine_has_no_clock_no_thread_and_no_unsafe() {
+    const FORBIDDEN: &[(&[&str], &str)] = &[
+        (&["std", "thread"], "the engine starts no thread"),
+        (&["std", "time"], "time is `rt.now()`, `rt.wall()` and `units::Nanos`"),
+        (&["std", "env"], "the engine is configured by its caller"),
+        (&["std", "net"], "the engine has no network"),
+        (&["std", "process"], "the engine starts no process"),
+        (&["std", "fs"], "real files live in the host crate"),
+        (&["libc"], "the operating system lives in the host crate"),
+        (&["rustix"], "the operating system lives in the host crate"),
+    ];
+    let mut problems = Vec::new();
+    for source in sources(&root().join("crates/seekless/src")) {
+        for named in source.named.iter().filter(|named| !named.in_test) {
+            let forbidden = FORBIDDEN.iter().find(|(path, _)| {
+                named.parts.len() >= path.len() && named.parts.iter().zip(*path).all(|(a, b)| a == b)
+            });
+            problems.extend(
+                forbidden
+                    .map(|(path, why)| format!("{}:{}: {}: {why}", short(&source.path), named.line, path.join("::"))),
+            );
+        }
+        let is_unsafe = source.words.iter().filter(|(word, _)| word == "unsafe");
+        problems.extend(is_unsafe.map(|(_, line)| format!("{}:{line}: unsafe", short(&source.path))));
+    }
+    report(&problems, "What needs the real world belongs into the host crate, behind an interface of the engine.");
+    let manifest = read(&root().join("crates/seekless/Cargo.toml"));
+    assert!(manifest.contains("unsafe_code = \"forbid\""), "the compiler forbids unsafe code in the engine, too");
+}
+
+/// Aim: the laboratory stays free of mounts, hosts and Python, and the engine of both. Method: the dependencies in the
+/// manifests.
+#[test]
+fn crates_depend_on_crates_below() {
+    const RULES: &[(&str, &[&str])] = &[
+        ("seekless", &["seekless-lab", "seekless-host", "seekless-py", "libc", "rustix", "io-uring", "fuser", "pyo3"]),
+        ("seekless-lab", &["seekless-host", "seekless-py", "libc", "io-uring", "fuser", "pyo3"]),
+        ("seekless-host", &["seekless-py", "pyo3"]),
+    ];
+    let mut problems = Vec::new();
+    for (name, forbidden) in RULES {
+        let path = root().join("crates").join(name).join("Cargo.toml");
+        let manifest: toml::Table = read(&path).parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for table in ["dependencies", "build-dependencies"] {
+            let dependencies = manifest.get(table).and_then(toml::Value::as_table);
+            let found = dependencies.into_iter().flat_map(|table| table.keys());
+            let found = found.filter(|found| forbidden.contains(&found.as_str()));
+            problems.extend(found.map(|found| format!("{} depends on {found}", short(&path))));
+        }
+    }
+    report(&problems, "The engine imports nobody; the laboratory imports the engine alone; the host imports both.");
+}
+
+/// Aim: the laboratory does not even name the host. Method: the sources, where a path could sneak in.
+#[test]
+fn the_laboratory_knows_no_mount() {
+    let mut problems = Vec::new();
+    for path in files_under(&root().join("crates/seekless-lab/src"), &[".rs"]) {
+        for word in ["seekless_host", "/dev/fuse"] {
+            if read(&path).contains(word) {
+                problems.push(format!("{} names {word}", short(&path)));
+            }
+        }
+    }
+    report(&problems, "The laboratory works on a `FileSystem`, whoever made it.");
+}

@@ -1,0 +1,37 @@
+#!/bin/bash
+# Installs or removes the program, its manual pages and its completions: scripts/install.sh [--remove] PREFIX.
+#
+# Pages and completions come from the program itself, so they say what it does.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+
+remove=
+if [ "${1:-}" = --remove ]; then
+    remove=yes
+    shift
+fi
+prefix=${1:?where to, for example /usr/local}
+program=target/release/seekless
+bin=$prefix/bin/seekless
+man=$prefix/share/man/man1
+bash=$prefix/share/bash-completion/completions/seekless
+zsh=$prefix/share/zsh/site-functions/_seekless
+fish=$prefix/share/fish/vendor_completions.d/seekless.fish
+
+if [ -n "$remove" ]; then
+    rm -fv "$bin" "$bash" "$zsh" "$fish" "$man"/seekless.1 "$man"/seekless-*.1
+    exit
+fi
+
+install -D -m 755 "$program" "$bin"
+pages=$(mktemp -d)
+trap 'rm -rf "$pages"' EXIT
+"$program" man "$pages"
+for page in "$pages"/*.1; do
+    install -D -m 644 "$page" "$man/$(basename "$page")"
+done
+for shell in bash zsh fish; do
+    "$program" completions "$shell" >"$pages/completions"
+    install -D -m 644 "$pages/completions" "${!shell}"
+done
+echo "installed $bin, manual pages and completions; \`make uninstall\` with the same PREFIX removes them"

@@ -1,0 +1,30 @@
+#!/bin/bash
+# Runs the tests that draw from a seed with ever new seeds: scripts/soak.sh MINUTES [FIRST-SEED]. See docs/testing.md.
+#
+# The first failure ends the run; its report names the command that repeats it.
+set -eu -o pipefail
+cd "$(dirname "$0")/.."
+
+minutes=${1:-60}
+# A day has seeds of its own, so that runs on several days do not repeat each other.
+seed=${2:-$(date +%Y%m%d)00000}
+# Tests that take their seeds from `Replay::seeds`, and seeds of each for one round.
+tests=(tests::crash tests::model seeded_noise)
+round=20
+end=$((SECONDS + minutes * 60))
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+
+cargo test --release -p seekless --lib --test engine --locked --no-run
+first=$seed
+while [ $SECONDS -lt $end ]; do
+    echo "soak: seeds from $seed on"
+    if ! SEEKLESS_SEED=$seed SEEKLESS_SOAK=$round \
+        cargo test --release -p seekless --lib --test engine --locked -q -- "${tests[@]}" >"$log" 2>&1; then
+        cat "$log"
+        echo "soak: failed after seeds $first to $seed; the report above says what to run"
+        exit 1
+    fi
+    seed=$((seed + round))
+done
+echo "soak: no failure with seeds $first to $((seed - 1))"
