@@ -136,7 +136,7 @@ fn main() {
     let columns =
         Format::parse("csv:time=1:100ns,device=2,op=4,offset=5:B,length=6:B,latency=7:100ns").expect("columns");
     read("msr, as columns of one's own", "lines", &msr, &told(&columns));
-    let pattern = r"regex:^(?<time_100ns>\d+),(?<device>\w+),\d+,(?<op>\w+),(?<offset_B>\d+),(?<length_B>\d+),";
+    let pattern = r"regex:^(?<time_100ns>\d+),(?<device>\w+),[\d:]+,(?<op>\w+),(?<offset_B>\d+),(?<length_B>\d+),";
     let pattern = Format::parse(pattern).expect("a pattern");
     read("msr, by a regular expression", "lines", &written(&Format::Msr, &requests[..100_000]), &told(&pattern));
     let zstd: Arc<[u8]> = zstd::encode_all(&msr[..], 3).expect("memory takes everything").into();

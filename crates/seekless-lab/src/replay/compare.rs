@@ -3,7 +3,7 @@
 use seekless::units::{Nanos, human_bytes};
 
 use super::run::Outcome;
-use crate::trace::Op;
+use crate::trace::{Op, time_text};
 
 /// The answer to "which is better for this trace".
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
@@ -100,22 +100,6 @@ fn tail(outcome: &Outcome) -> Option<(&'static str, Nanos)> {
 /// `1.42x`, `13x`.
 fn factor(ratio: f64) -> String {
     if ratio < 10.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") }
-}
-
-/// A time to three digits, in the unit that suits it.
-pub(super) fn time_text(time: Nanos) -> String {
-    let (value, unit) = match time.0 {
-        0..1_000 => return format!("{} ns", time.0),
-        1_000..1_000_000 => (time.0 as f64 / 1e3, "us"),
-        1_000_000..1_000_000_000 => (time.0 as f64 / 1e6, "ms"),
-        1_000_000_000..7_200_000_000_000 => (time.0 as f64 / 1e9, "s"),
-        _ => (time.0 as f64 / 3.6e12, "h"),
-    };
-    match value {
-        ..10.0 => format!("{value:.2} {unit}"),
-        10.0..100.0 => format!("{value:.1} {unit}"),
-        _ => format!("{value:.0} {unit}"),
-    }
 }
 
 /// Names of the columns of [`table`].

@@ -27,7 +27,7 @@ mod timing;
 
 pub use compare::{COLUMNS, Comparison, compare, table};
 pub use place::{Devices, Map, Place};
-pub use run::{Outcome, ReplayError, Spec, replay, simulate, timing_only};
+pub use run::{Outcome, ReplayError, Spec, check_stack, replay, simulate, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;

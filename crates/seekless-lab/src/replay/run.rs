@@ -157,21 +157,30 @@ pub fn simulate(
     spec: &Spec,
     progress: &dyn Fn(u64),
 ) -> Result<Outcome, ReplayError> {
+    check_stack(stack)?;
     let (asked, stack) = (stack.to_string(), timing_only(stack)?);
     let executor = Executor::simulated(spec.seed, HostProfile::NONE);
     let rt = executor.rt().clone();
     executor.block_on(async {
         let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
-        let device = match (stack.is(), opened.device()) {
-            (Interface::Device, Some(device)) => device.clone(),
-            _ => {
-                let problem = format!("a block trace is replayed on devices, and `{asked}` is a file system");
-                return Err(ReplayError::Spec(problem));
-            }
-        };
+        let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
         let outcome = replay(&rt, device, requests, spec, progress).await?;
         Ok(Outcome { stack: asked, ..outcome })
     })?
+}
+
+/// Checks that a block trace can be replayed on `stack`.
+///
+/// # Errors
+/// When its top is a file system.
+pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
+    match stack.is() {
+        Interface::Device => Ok(()),
+        Interface::FileSystem => {
+            let problem = format!("a block trace is replayed on devices, and `{stack}` is a file system");
+            Err(ReplayError::Spec(problem))
+        }
+    }
 }
 
 /// `stack`, with its models told not to keep what is written unless the line says otherwise. Times are the same, and a

@@ -368,7 +368,7 @@ impl LineWriter for BlktraceWriter {
         if u32::try_from(request.bytes).is_err() {
             return Err(Dropped::Reason("is longer than 4 GiB"));
         }
-        if request.offset % SECTOR_BYTES != 0 {
+        if !request.offset.is_multiple_of(SECTOR_BYTES) {
             return Err(Dropped::Reason("does not begin at a sector"));
         }
         while let Some(done) = self.completions.due(request.time) {

@@ -17,7 +17,7 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 use super::published::{DeviceNames, SharedNames, device_of};
 use super::request::{Op, Request};
 use super::tally::Aside;
-use super::text::{LineParser, MICROSECOND, MILLISECOND, SECOND, number, plausible, time, times, trim};
+use super::text::{Fields, LineParser, MICROSECOND, MILLISECOND, SECOND, Words, number, plausible, time, times, trim};
 
 /// What a column can be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -306,8 +306,10 @@ impl LineParser for ColumnsParser {
         // Blanks as separators may come in any number.
         let blank = separator == b' ';
         let line = if blank { line.trim_ascii() } else { line };
-        let split = line.split(|&byte| byte == separator || blank && byte == b'\t');
-        let mut fields = split.filter(|field| !(blank && field.is_empty()));
+        let mut fields = match blank {
+            true => Either::Words(Words::new(line)),
+            false => Either::Fields(Fields::new(line, separator)),
+        };
         if self.lines <= self.description.header_lines {
             if self.lines == 1 {
                 let header: Vec<&[u8]> = fields.map(unquote).collect();
@@ -325,6 +327,24 @@ impl LineParser for ColumnsParser {
             }
         }
         request(values, base, out)
+    }
+}
+
+/// Fields between blanks, or between another separator.
+enum Either<'a> {
+    Words(Words<'a>),
+    Fields(Fields<'a>),
+}
+
+impl<'a> Iterator for Either<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Either::Words(words) => words.next(),
+            Either::Fields(fields) => fields.field().ok(),
+        }
     }
 }
 

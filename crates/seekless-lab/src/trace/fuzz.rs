@@ -31,6 +31,16 @@ pub const READERS: &[&str] = &[
     r"regex:^(?<time_us>\d+)\s+(?<op>\w+)\s+(?<offset_sectors>\d+)\+(?<length_B>\d+)",
 ];
 
+/// The target of the fuzzer: the first byte chooses a reader, detection or the descriptions, the rest is their input.
+pub fn any(input: &[u8]) {
+    let Some((&choice, input)) = input.split_first() else { return };
+    match READERS.get(usize::from(choice)) {
+        Some(name) => reader(name, input),
+        None if choice.is_multiple_of(4) => description(input),
+        None => detect(input),
+    }
+}
+
 /// Reads `input` as the format called `name`: T1 and T2 hold, requests can be written in every format, and what
 /// Seekless's own format holds can be read again as it was.
 pub fn reader(name: &str, input: &[u8]) {

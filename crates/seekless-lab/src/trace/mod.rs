@@ -18,12 +18,16 @@ mod detect;
 mod disksim;
 mod format;
 pub mod fuzz;
+#[allow(clippy::disallowed_types)]
 mod input;
 mod iolog;
 mod kernel;
 mod locate;
 mod order;
+#[allow(clippy::disallowed_types)]
+mod output;
 mod published;
+mod report;
 mod request;
 mod summary;
 mod tally;
@@ -46,6 +50,8 @@ pub use columns::{Columns, Pattern};
 pub use detect::Detected;
 pub use format::{FORMATS, Format, FormatInfo};
 pub use input::Compression;
+pub use output::Output;
+pub use report::time_text;
 pub use request::{DeviceId, Event, Flags, Names, Op, Request};
 pub use summary::{DeviceSummary, OpSummary, Summary};
 pub use tally::Tally;
@@ -357,9 +363,7 @@ impl Trace {
                 }
                 std::mem::swap(&mut self.raw, &mut self.matched);
             }
-            for request in &self.raw {
-                self.order.take(request, out);
-            }
+            self.order.take_all(&self.raw, out);
             if self.ended {
                 self.order.finish(out);
             }

@@ -60,7 +60,9 @@ pub(super) fn device_of(number: u64) -> Result<DeviceId, Aside> {
 /// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
 pub(super) struct Msr {
     names: DeviceNames,
-    name: Vec<u8>,
+    /// `host,disk` of the line before, and its device.
+    last: Vec<u8>,
+    device: DeviceId,
 }
 
 /// 100 ns between 1601-01-01 and 1970-01-01.
@@ -69,7 +71,7 @@ const FILE_TIME_UNIT: u64 = 100;
 
 impl Msr {
     pub(super) fn new(names: SharedNames) -> Msr {
-        Msr { names: DeviceNames::new(names), name: Vec::new() }
+        Msr { names: DeviceNames::new(names), last: Vec::new(), device: DeviceId::Number(0) }
     }
 }
 
@@ -80,7 +82,9 @@ impl LineParser for Msr {
         let Some(ticks) = number(first) else {
             return Err(if first.eq_ignore_ascii_case(b"timestamp") { Aside::Skipped("header") } else { NO_TIME });
         };
+        let from_host = fields.rest();
         let (host, disk) = (fields.field()?, fields.field()?);
+        let both = &from_host[..from_host.len() - fields.rest().len()];
         let op = match fields.field()? {
             b"Read" => Op::Read,
             b"Write" => Op::Write,
@@ -92,13 +96,14 @@ impl LineParser for Msr {
         let since_1970 = ticks
             .checked_sub(FILE_TIME_OF_1970)
             .ok_or(Aside::Rejected("the time is before 1970, so it is no Windows file time"))?;
-        self.name.clear();
-        self.name.extend_from_slice(host);
-        self.name.push(b'_');
-        self.name.extend_from_slice(disk);
+        if self.last != both {
+            self.device = self.names.device(&[host, b"_", disk].concat())?;
+            self.last.clear();
+            self.last.extend_from_slice(both);
+        }
+        let device = self.device;
         let time = Nanos(since_1970.checked_mul(FILE_TIME_UNIT).ok_or(NO_TIME)?);
         let latency = response.checked_mul(FILE_TIME_UNIT).map(Nanos);
-        let device = self.names.device(&self.name)?;
         out.push(plausible(Request { device, latency, ..Request::new(time, op, offset, bytes) })?);
         Ok(())
     }

@@ -160,7 +160,7 @@ impl LineWriter for VscsiWriter {
         let Ok(length) = u32::try_from(request.bytes) else {
             return Err(Dropped::Reason("is longer than 4 GiB"));
         };
-        if request.offset % SECTOR_BYTES != 0 {
+        if !request.offset.is_multiple_of(SECTOR_BYTES) {
             return Err(Dropped::Reason("does not begin at a sector"));
         }
         let command: u16 = match request.op {

@@ -128,7 +128,7 @@ impl<W: Write> TraceWriter<W> {
         match self.writer.request(request, names, &mut self.buffer) {
             Ok(()) => {
                 self.written.requests += 1;
-                self.written.times_cut += u64::from(request.time.0 % self.time_unit != 0);
+                self.written.times_cut += u64::from(!request.time.0.is_multiple_of(self.time_unit));
             }
             Err(Dropped::Io(error)) => return Err(error),
             Err(Dropped::Reason(reason)) => {

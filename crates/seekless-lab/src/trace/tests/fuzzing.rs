@@ -28,6 +28,7 @@ fn samples() -> Vec<Vec<u8>> {
         b"R Hit    8437604   4  10232.00000  40169.00000\nW Trip   25805  43  28803.5  20296.786638\n",
         b"1.000000002 D WS 8 8\n0.000000001 Q WS 8 8\n",
         b"x,1.5,w,10,2,sda\ny,2,0,11,1,sdb\n",
+        b"1,w,10,2,3\n2,0,11,1,4\n",
         b"when; what ;\"lba\";n;took\n2;read;1;1;0.5\n3;trim;1;1;\n",
         b"1 read 2+3\n2 sync 0+0\n",
     ];
@@ -85,5 +86,43 @@ fn damaged_descriptions_do_no_harm() {
         damage(&mut text, &mut rng);
         let calm = catch_unwind(AssertUnwindSafe(|| fuzz::description(&text)));
         assert!(calm.is_ok(), "seed {seed}: {:?}", String::from_utf8_lossy(&text));
+    }
+}
+
+/// Aim: what once did harm does none. Method: the inputs that are kept for the fuzzer, and each prefix of them.
+#[test]
+fn kept_inputs_do_no_harm() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/trace");
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<_> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    assert!(paths.len() >= fuzz::READERS.len(), "{} has a seed for each reader", folder.display());
+    for path in paths {
+        let input = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        for end in (0..input.len()).step_by(7).chain([input.len()]) {
+            let calm = catch_unwind(AssertUnwindSafe(|| fuzz::any(&input[..end])));
+            assert!(calm.is_ok(), "the first {end} bytes of {}", path.display());
+        }
+    }
+}
+
+/// Writes a seed for each reader: `cargo test -p seekless-lab --lib write_seeds -- --ignored`.
+#[test]
+#[ignore = "writes fuzz/seeds/trace"]
+fn write_seeds() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/trace");
+    std::fs::create_dir_all(&folder).expect("a folder");
+    let samples = samples();
+    for (index, name) in fuzz::READERS.iter().enumerate() {
+        let good = |sample: &&Vec<u8>| {
+            let mut read = super::trace(sample, &super::as_format(name)).ok()?;
+            read.next_batch(&mut Vec::new()).ok().filter(|_| read.import().rejected_count() == 0)
+        };
+        let sample = samples.iter().find(|sample| good(sample).is_some()).unwrap_or_else(|| panic!("{name}"));
+        let word: String = name.chars().take_while(char::is_ascii_alphanumeric).collect();
+        std::fs::write(folder.join(format!("{index:02}-{word}")), [&[index as u8], &sample[..]].concat())
+            .expect("a seed");
+        let text = [&[252], name.as_bytes()].concat();
+        std::fs::write(folder.join(format!("description-{index:02}-{word}")), text).expect("a seed");
     }
 }

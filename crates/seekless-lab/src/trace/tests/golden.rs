@@ -3,9 +3,12 @@
 use super::{as_format, line, lines, trace};
 use crate::trace::{Event, Options};
 
+/// Reasons with their counts.
+type Reasons = Vec<(String, u64)>;
+
 /// Reads `sample` as `format` and, if `found`, without being told; both give `expected`. Returns skipped and rejected
 /// reasons with their counts.
-fn check(format: &str, found: bool, sample: &[u8], expected: &[&str]) -> (Vec<(String, u64)>, Vec<(String, u64)>) {
+fn check(format: &str, found: bool, sample: &[u8], expected: &[&str]) -> (Reasons, Reasons) {
     let (told, trace) = lines(sample, &as_format(format));
     assert_eq!(told, expected, "as {format}");
     if found {
@@ -14,7 +17,7 @@ fn check(format: &str, found: bool, sample: &[u8], expected: &[&str]) -> (Vec<(S
         assert_eq!(trace.format().to_string(), format);
     }
     let import = trace.import();
-    let pairs = |tallies: &[crate::trace::Tally]| -> Vec<(String, u64)> {
+    let pairs = |tallies: &[crate::trace::Tally]| -> Reasons {
         tallies.iter().map(|tally| (tally.reason.to_owned(), tally.count)).collect()
     };
     let requests = import.units - tallied(&import.skipped) - tallied(&import.rejected);

@@ -1,0 +1,100 @@
+//! Traces and replay as a user meets them.
+
+use serde_json::Value;
+
+use crate::Scratch;
+
+/// Two volumes of a hundred requests each, in the form of MSR Cambridge.
+fn msr() -> String {
+    let line = |n: u64| {
+        let (ticks, disk) = (128_166_372_003_061_629 + n * 200_000, n % 2);
+        let word = if n.is_multiple_of(5) { "Write" } else { "Read" };
+        format!("{ticks},hm,{disk},{word},{},4096,50000\n", n * 7919 % 100_000 * 4096)
+    };
+    (0..200).map(line).collect()
+}
+
+/// Runs the program, which must succeed, and returns what it printed. How the trace was understood is said on standard
+/// error.
+fn out(scratch: &Scratch, arguments: &[&str]) -> String {
+    let ended = scratch.run(arguments);
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
+    ended.out
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// What a trace is taken for is said with the reason; its requests can be seen, cut and converted, and come back.
+#[test]
+fn traces_are_looked_at_and_converted() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let info = out(&scratch, &["trace", "info", "hm.csv"]);
+    assert!(info.contains("read as msr, all 200 lines") && info.contains("200 requests"), "{info}");
+    assert!(info.contains("hm_0: 100 requests") && info.contains("recorded latency"), "{info}");
+    let info: Value = serde_json::from_str(&out(&scratch, &["trace", "info", "--json", "hm.csv"])).unwrap();
+    assert_eq!(
+        (&info["import"]["requests"], &info["trace"]["operations"]["write"]["requests"]),
+        (&200.into(), &40.into())
+    );
+    let head = out(&scratch, &["trace", "head", "-n", "3", "--device", "hm_1", "--json", "hm.csv"]);
+    let head = json_lines(&head);
+    assert_eq!((head.len(), &head[0]["offset"], &head[0]["latency_ns"]), (3, &(7919 * 4096).into(), &5_000_000.into()));
+    out(&scratch, &["trace", "convert", "--to", "seekless", "-o", "hm.zst", "hm.csv"]);
+    out(&scratch, &["trace", "convert", "--to", "msr", "-o", "back.csv.gz", "hm.zst"]);
+    let back = out(&scratch, &["trace", "slice", "--until", "1h", "back.csv.gz"]);
+    assert_eq!(back, msr());
+    let part = out(&scratch, &["trace", "slice", "--from", "1s", "--until", "2s", "hm.csv"]);
+    assert_eq!(part.lines().count(), 50);
+    assert!(out(&scratch, &["trace", "formats"]).contains("blktrace"));
+}
+
+/// A replay compares stacks and ends with a sentence; as JSON it is lines. The same arguments give the same.
+#[test]
+fn replays_compare() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let one = ["replay", "hm.csv", "--device", "hm_0", "--on", "disk:dec-rz26", "--on", "disk:cheetah9lp"];
+    let text = out(&scratch, &one);
+    let sentence = text.lines().last().unwrap();
+    assert!(sentence.contains("disk:cheetah9lp needs") && sentence.contains("p99 read"), "{text}");
+    let lines = out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat());
+    let kinds: Vec<Value> = json_lines(&lines).into_iter().map(|line| line["kind"].clone()).collect();
+    assert_eq!(kinds, ["trace", "outcome", "outcome", "comparison"]);
+    assert_eq!(lines, out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat()));
+    let both = out(&scratch, &["replay", "hm.csv", "--devices", "concatenate", "--on", "disk:cheetah9lp"]);
+    assert!(both.starts_with("200 requests"), "{both}");
+}
+
+/// What is wrong with a trace or a replay is said with what to do about it, and with the right exit code.
+#[test]
+fn troubles_are_explained() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    scratch.write("words", "these are\nno requests\n");
+    scratch.write("far.csv", "0,R,1000000000000,4096,1577808000000626\n");
+    for (arguments, code, said) in [
+        (&["trace", "info", "gone"][..], 1, "there is no file gone"),
+        (&["trace", "info", "words"], 1, "--format csv:"),
+        (&["trace", "info", "--format", "spc", "words"], 1, "2 x the ASU is no number, first line 1: these are"),
+        (&["trace", "info", "--format", "cvs", "words"], 2, "there is no trace format `cvs`"),
+        (&["trace", "info", "--format", "csv:time=1,op=2,offset=3:B,length=4:B", "words"], 2, "`time` needs a unit"),
+        (&["trace", "info", "--device", "7", "hm.csv"], 1, "in the trace there are: hm_0 hm_1"),
+        (&["trace", "convert", "--to", "fiu", "hm.csv"], 2, "can be read, but not written"),
+        (&["trace", "slice", "--until", "10", "hm.csv"], 2, "write a time with its unit"),
+        (&["trace", "capture", "hm.csv", "-o", "x"], 1, "is no block device, and no loop device shows it"),
+        (&["replay", "hm.csv", "--on", "disk:cheetah9lp"], 1, "--devices concatenate"),
+        (&["replay", "hm.csv", "--on", "lfs / memory:64MiB"], 2, "is a file system"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp"], 1, "--map wrap or --map scale"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp", "--timing", "think"], 2, "`think` needs"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp", "--timing", "soon"], 2, "there is no timing `soon`"),
+    ] {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{arguments:?}");
+    }
+    assert!(!scratch.path("x").exists(), "a recording that did not begin leaves no file");
+}
