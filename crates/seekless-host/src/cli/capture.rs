@@ -97,6 +97,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     bar.finish_and_clear();
     out.finish().map_err(cannot_write)?;
     let lost = instance.lost();
+    drop(pipe); // Buffers that somebody reads cannot be removed.
     drop(instance);
     let size = fs::metadata(&args.output).map_or(0, |file| file.len());
     output::note(&format!("{name}: {}", human_bytes(size)));

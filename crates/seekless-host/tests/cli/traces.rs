@@ -1,5 +1,7 @@
 //! Traces and replay as a user meets them.
 
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::Scratch;
@@ -97,4 +99,64 @@ fn troubles_are_explained() {
         assert_eq!(ended.out, "", "{arguments:?}");
     }
     assert!(!scratch.path("x").exists(), "a recording that did not begin leaves no file");
+}
+
+/// Instances that the program has left in the kernel.
+fn instances_left() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/kernel/tracing/instances").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("seekless-")).collect()
+}
+
+/// A recording holds what a loop device was asked while a command ran, tells of a command that failed, stops at Ctrl-C,
+/// and leaves nothing in the kernel. Needs root, tracefs and loop devices; says so when it skips.
+#[test]
+fn devices_are_recorded() {
+    let scratch = Scratch::new();
+    scratch.write("d.img", vec![0; 1 << 20]);
+    let image = scratch.path("d.img");
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let tracefs = std::path::Path::new("/sys/kernel/tracing/instances");
+    let Some(attached) = attached.ok().filter(|made| made.status.success() && tracefs.is_dir()) else {
+        eprintln!("skipped: no loop device or no tracefs");
+        return;
+    };
+    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+    let detach = || Command::new("losetup").args(["--detach", &device]).status().unwrap();
+    if std::fs::create_dir(tracefs.join("seekless-probe")).is_err() {
+        detach();
+        eprintln!("skipped: no rights to make trace buffers");
+        return;
+    }
+    std::fs::remove_dir(tracefs.join("seekless-probe")).unwrap();
+    let before = instances_left();
+    let read = format!("dd if={device} of=/dev/null bs=64k count=4 iflag=direct");
+    let recorded = scratch.run(&["trace", "capture", "d.img", "-o", "one.gz", "--", "sh", "-c", &read]);
+    let failing = format!("{read}; exit 3");
+    let failed = scratch.run(&["trace", "capture", &device, "-o", "two", "--", "sh", "-c", &failing]);
+    let mut interrupted = scratch.command();
+    let mut interrupted = interrupted.args(["trace", "capture", &device, "-o", "three"]).spawn().unwrap();
+    while instances_left() == before && interrupted.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let reading = || Command::new("sh").args(["-c", &read]).output().unwrap();
+    while !scratch.path("three.partial").exists() {
+        std::thread::yield_now();
+    }
+    for _ in 0..20 {
+        reading();
+    }
+    Command::new("kill").args(["-INT", &interrupted.id().to_string()]).status().unwrap();
+    let stopped = interrupted.wait().unwrap();
+    detach();
+    assert_eq!(recorded.code, 0, "{}", recorded.err);
+    assert_eq!((failed.code, failed.err.contains("ended with 3")), (1, true), "{}", failed.err);
+    assert_eq!(stopped.code(), Some(0));
+    for name in ["one.gz", "two", "three"] {
+        let info: Value = serde_json::from_str(&out(&scratch, &["trace", "info", "--json", name])).unwrap();
+        let read = info["trace"]["operations"]["read"]["bytes"].as_u64().unwrap();
+        assert!(read >= 4 * 65536, "{name}: {info}");
+        assert_eq!(info["import"]["format"], "tracefs");
+    }
+    assert_eq!(instances_left(), before);
 }
