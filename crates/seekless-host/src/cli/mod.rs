@@ -4,6 +4,7 @@
 //! what, where and what next, and the exit code. Results go to standard output, everything else to standard error.
 
 mod bench;
+mod capture;
 mod daemon;
 mod dump;
 mod fsck;
@@ -16,7 +17,9 @@ mod mount;
 mod mount_helper;
 mod mount_options;
 mod output;
+mod replay;
 mod sync;
+mod trace;
 mod umount;
 mod world;
 
@@ -41,6 +44,8 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless mount 'lfs / file:a.img' /mnt
   seekless umount /mnt
   seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2 --on /tmp
+  seekless trace info sda.blktrace.0
+  seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
 struct Cli {
@@ -59,6 +64,9 @@ enum Command {
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
+    #[command(subcommand)]
+    Trace(trace::Command),
+    Replay(replay::Args),
     List(list::Args),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
@@ -125,6 +133,13 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Fsck(args) => fsck::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Bench(bench::Bench::Smallfile(args)) => bench::smallfile(&args),
+        Command::Trace(trace::Command::Info(args)) => trace::info(&args),
+        Command::Trace(trace::Command::Head(args)) => trace::head(&args),
+        Command::Trace(trace::Command::Slice(args)) => trace::slice(&args),
+        Command::Trace(trace::Command::Convert(args)) => trace::convert(&args),
+        Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
+        Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
+        Command::Replay(args) => replay::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => manual::completions(&args, Cli::command()),
         Command::Man(args) => manual::pages(&args, Cli::command()),

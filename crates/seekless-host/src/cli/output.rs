@@ -48,11 +48,27 @@ pub(super) fn progress(total: u64) -> ProgressBar {
     }
 }
 
+/// A count of steps of which nobody knows how many there are, which shows on a terminal only.
+pub(super) fn counter(what: &'static str) -> ProgressBar {
+    let target = match io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr_with_hz(10),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(None, target).with_message(what);
+    match ProgressStyle::with_template(COUNTER) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // As above.
+    }
+}
+
+const COUNTER: &str = "{msg} {spinner} {human_pos} requests {per_sec:>10} {elapsed:>4}";
+
 #[cfg(test)]
 mod tests {
     /// The bar's template is understood.
     #[test]
     fn the_progress_template_is_sound() {
         assert!(super::ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}").is_ok());
+        assert!(super::ProgressStyle::with_template(super::COUNTER).is_ok());
     }
 }

@@ -45,6 +45,25 @@ impl Signals {
         }
     }
 
+    /// True when a signal has come, which is taken.
+    pub fn pending(&self) -> bool {
+        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
+        rustix::io::read(&*self.file, &mut info).is_ok_and(|count| count == info.len())
+    }
+
+    /// Runs `start`, which starts a process, with the signals as they were before: a process inherits which are
+    /// blocked. One that comes meanwhile takes its default action.
+    pub fn unblocked<T>(&self, start: impl FnOnce() -> T) -> T {
+        let mut ours = MaybeUninit::<libc::sigset_t>::uninit();
+        // SAFETY: `restore` is the mask that `pthread_sigmask` gave us; `ours` is filled before it is read.
+        let changed = unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.restore, ours.as_mut_ptr()) };
+        assert_eq!(changed, 0, "a mask that was in force before");
+        let result = start();
+        // SAFETY: as above.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, ours.as_ptr(), std::ptr::null_mut()) };
+        result
+    }
+
     /// The next signal's number.
     pub async fn next(&self, reactor: &Reactor) -> i32 {
         /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.

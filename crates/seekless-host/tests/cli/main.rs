@@ -5,6 +5,7 @@
 mod bad_input;
 mod mounts;
 mod output;
+mod traces;
 
 use std::ffi::OsStr;
 use std::os::unix::process::CommandExt;

@@ -1,0 +1,254 @@
+//! `seekless trace capture`: records what a block device is asked, through a tracefs instance of our own.
+//!
+//! An instance is a set of trace buffers apart from everybody else's: nothing that others trace is touched, and it is
+//! removed at the end, however the recording ends.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::unix::process::ExitStatusExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
+
+use seekless::units::human_bytes;
+use seekless_lab::trace::{Options, Output, Trace};
+
+use super::trace::{describe, duration, survey};
+use super::{Done, Failure, output};
+use crate::reactor::Signals;
+
+const TRACEFS: &str = "/sys/kernel/tracing";
+
+/// What is recorded: when requests are issued to the driver and when they are done.
+const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
+
+/// Record what a block device is asked
+///
+/// Requests are recorded while a command runs, for a while, or until Ctrl-C. The device can be a file that a loop device
+/// shows. Needs root and the kernel's tracing file system.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless trace capture /dev/sda -o sda.trace.zst --for 10min
+  seekless trace capture /dev/loop0 -o build.trace -- make -C /mnt/project
+  seekless trace capture disk.img -o disk.trace
+
+Exit codes: 0 recorded, 1 failed or the command failed, 2 wrong usage")]
+pub(super) struct CaptureArgs {
+    /// A block device, or the file behind a loop device
+    device: PathBuf,
+
+    /// The file to write, compressed if it ends in .gz or .zst
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: PathBuf,
+
+    /// How long to record
+    #[arg(long = "for", value_parser = duration, value_name = "TIME", conflicts_with = "command")]
+    length: Option<seekless::units::Nanos>,
+
+    /// Memory for events that have not been written yet, for each processor
+    #[arg(long, default_value_t = 8192, value_name = "KIB")]
+    buffer: u32,
+
+    /// Record while this command runs
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<std::ffi::OsString>,
+}
+
+pub(super) fn run(args: &CaptureArgs) -> Done {
+    let device = device_number(&args.device)?;
+    // Before anything is changed in the kernel, so that Ctrl-C always finds somebody who tidies up.
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
+    let name = args.output.display();
+    let cannot_write = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
+    let instance = Instance::new(device, args.buffer)?;
+    let mut out = Output::file(&args.output).map_err(cannot_write)?;
+    let (major, minor) = (device >> 20, device & 0xf_ffff);
+    writeln!(out, "# requests of {major},{minor}, recorded by seekless {}", env!("CARGO_PKG_VERSION"))
+        .map_err(cannot_write)?;
+    let mut pipe = instance.pipe()?;
+    instance.start()?;
+    let mut child = Started::new(&args.command, &signals)?;
+    let bar = output::counter("recording");
+    let start = Instant::now();
+    let mut command_failed = None;
+    loop {
+        let got = copy(&mut pipe, &mut out).map_err(cannot_write)?;
+        bar.inc(got);
+        if signals.pending() {
+            break;
+        }
+        if let Some(child) = &mut child.0
+            && let Some(status) = child.try_wait()?
+        {
+            // What was written last may still be on its way to the device.
+            command_failed = (!status.success()).then_some(status);
+            break;
+        }
+        if args.length.is_some_and(|length| start.elapsed() >= Duration::from_nanos(length.0)) {
+            break;
+        }
+        if got == 0 {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+    instance.stop()?;
+    while copy(&mut pipe, &mut out).map_err(cannot_write)? > 0 {}
+    bar.finish_and_clear();
+    out.finish().map_err(cannot_write)?;
+    let lost = instance.lost();
+    drop(pipe); // Buffers that somebody reads cannot be removed.
+    drop(instance);
+    let size = fs::metadata(&args.output).map_or(0, |file| file.len());
+    output::note(&format!("{name}: {}", human_bytes(size)));
+    if lost > 0 {
+        output::note(&format!("warning: {lost} events were lost; give more memory with --buffer"));
+    }
+    let mut trace =
+        Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })
+            .map_err(|error| Failure::new(error).hint("the device was not asked for anything while it was recorded"))?;
+    survey(&mut trace, "checking")?;
+    describe(&trace.import(), false);
+    match command_failed {
+        None => Ok(0),
+        Some(status) => {
+            let how = match (status.code(), status.signal()) {
+                (Some(code), _) => format!("ended with {code}"),
+                (_, Some(signal)) => format!("was ended by signal {signal}"),
+                _ => "failed".to_owned(),
+            };
+            Err(Failure::new(format!("the command {how}; what it did until then is in {name}")))
+        }
+    }
+}
+
+/// The kernel's number of a block device, or of the loop device that shows a file.
+fn device_number(path: &Path) -> Result<u32, Failure> {
+    let failed = |error: io::Error| Failure::new(format!("cannot look at {}: {error}", path.display()));
+    let file = fs::metadata(path).map_err(failed)?;
+    if file.file_type().is_block_device() {
+        let (major, minor) = (rustix::fs::major(file.rdev()), rustix::fs::minor(file.rdev()));
+        return Ok(major << 20 | minor);
+    }
+    let whole = fs::canonicalize(path).map_err(failed)?;
+    for entry in fs::read_dir("/sys/block").map_err(failed)?.flatten() {
+        let backing = fs::read_to_string(entry.path().join("loop/backing_file")).unwrap_or_default();
+        if Path::new(backing.trim_end()) == whole
+            && let Ok(number) = fs::read_to_string(entry.path().join("dev"))
+            && let Some((major, minor)) = number.trim().split_once(':')
+            && let (Ok(major), Ok(minor)) = (major.parse::<u32>(), minor.parse::<u32>())
+        {
+            return Ok(major << 20 | minor);
+        }
+    }
+    let problem = format!("{} is no block device, and no loop device shows it", path.display());
+    Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", path.display())))
+}
+
+/// Moves what the kernel has to say; the number of events.
+fn copy(pipe: &mut File, out: &mut Output) -> io::Result<u64> {
+    let mut buffer = [0; 64 << 10];
+    match pipe.read(&mut buffer) {
+        Ok(count) => {
+            out.write_all(&buffer[..count])?;
+            Ok(buffer[..count].iter().filter(|&&byte| byte == b'\n').count() as u64)
+        }
+        Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => Ok(0),
+        Err(error) => Err(error),
+    }
+}
+
+/// The command, which ends when the recording fails.
+struct Started(Option<Child>);
+
+impl Started {
+    fn new(command: &[std::ffi::OsString], signals: &Signals) -> Result<Started, Failure> {
+        let Some((program, arguments)) = command.split_first() else { return Ok(Started(None)) };
+        // Children inherit which signals are blocked; the command shall take Ctrl-C as always.
+        let child = signals.unblocked(|| Command::new(program).args(arguments).spawn());
+        let failed = |error| Failure::new(format!("cannot start {}: {error}", program.display()));
+        Ok(Started(Some(child.map_err(failed)?)))
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            // It has ended already, except after a failure or Ctrl-C, and then there is nobody left to tell.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// Trace buffers of our own.
+struct Instance {
+    path: PathBuf,
+}
+
+impl Instance {
+    /// Buffers for events of one device. Nothing is recorded yet.
+    fn new(device: u32, buffer_kib: u32) -> Result<Instance, Failure> {
+        let path = Path::new(TRACEFS).join(format!("instances/seekless-{}", std::process::id()));
+        if !Path::new(TRACEFS).join("instances").is_dir() {
+            let failure = Failure::new(format!("the kernel's tracing file system is not at {TRACEFS}"));
+            return Err(failure.hint(format!("as root: mount -t tracefs none {TRACEFS}")));
+        }
+        if let Err(error) = fs::create_dir(&path) {
+            let failure = Failure::new(format!("cannot make trace buffers in {TRACEFS}: {error}"));
+            return Err(match error.kind() {
+                io::ErrorKind::PermissionDenied => failure.hint("recording needs root"),
+                _ => failure,
+            });
+        }
+        let instance = Instance { path };
+        instance.set("tracing_on", "0")?;
+        instance.set("trace_clock", "mono")?;
+        instance.set("buffer_size_kb", &buffer_kib.to_string())?;
+        for event in EVENTS {
+            instance.set(&format!("events/block/{event}/filter"), &format!("dev == {device}"))?;
+            instance.set(&format!("events/block/{event}/enable"), "1")?;
+        }
+        Ok(instance)
+    }
+
+    fn set(&self, file: &str, value: &str) -> Result<(), Failure> {
+        let path = self.path.join(file);
+        let written = OpenOptions::new().write(true).open(&path).and_then(|mut file| file.write_all(value.as_bytes()));
+        written.map_err(|error| Failure::new(format!("cannot write {value} to {}: {error}", path.display())))
+    }
+
+    fn pipe(&self) -> Result<File, Failure> {
+        let path = self.path.join("trace_pipe");
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(&path);
+        file.map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
+    }
+
+    fn start(&self) -> Result<(), Failure> {
+        self.set("tracing_on", "1")
+    }
+
+    fn stop(&self) -> Result<(), Failure> {
+        self.set("tracing_on", "0")
+    }
+
+    /// Events for which there was no room.
+    fn lost(&self) -> u64 {
+        let Ok(processors) = fs::read_dir(self.path.join("per_cpu")) else { return 0 };
+        let count = |text: String| -> u64 {
+            let overrun = text.lines().find_map(|line| line.strip_prefix("overrun:")).unwrap_or("0").trim().parse();
+            overrun.unwrap_or(0)
+        };
+        processors.flatten().filter_map(|entry| fs::read_to_string(entry.path().join("stats")).ok()).map(count).sum()
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // An instance with events on cannot be removed. When this fails there is nobody left to tell.
+        for event in EVENTS {
+            let _ = fs::write(self.path.join(format!("events/block/{event}/enable")), "0");
+        }
+        let _ = fs::remove_dir(&self.path);
+    }
+}

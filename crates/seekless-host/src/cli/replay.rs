@@ -1,0 +1,191 @@
+//! `seekless replay`
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use indicatif::ProgressBar;
+use seekless::stack::Stack;
+use seekless::units::human_bytes;
+use seekless_lab::replay::{
+    COLUMNS, Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, compare, simulate, table,
+};
+use seekless_lab::trace::{Import, Options, Trace, time_text};
+use serde_json::json;
+
+use super::trace::{TraceArgs, describe, survey};
+use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+
+/// Replay a block trace on modelled storage, in virtual time, and compare
+#[derive(clap::Args)]
+#[command(after_help = "Timings:
+  window:N  N requests are under way at any time, in the order of the trace
+  closed    one after another: window:1
+  open      as recorded; open:2 twice as fast
+  think     with the recorded pauses between a request and the answers before it
+
+Examples:
+  seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
+  seekless replay hm_0.csv.gz --on disk:cheetah9lp,scheduler=sptf --timing open --map scale
+  seekless replay mine.csv --format 'csv:time=1:us,op=2,offset=3:B,length=4:B' --on disk:dec-rz26 --json
+
+Exit codes: 0 replayed, 1 failed, 2 wrong usage")]
+pub(super) struct Args {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// Storage to replay on: a stack of devices; give it again to compare
+    #[arg(long, required = true, value_name = "STACK")]
+    on: Vec<String>,
+
+    /// When requests are made: window:N, closed, open, open:SPEED or think
+    #[arg(long, default_value = "window:1")]
+    timing: Timing,
+
+    /// What to do with requests beyond the end of the storage: error, wrap or scale
+    #[arg(long, default_value = "error")]
+    map: Map,
+
+    /// What to do with a trace of several devices: one (an error), or concatenate, to lay them end to end
+    #[arg(long, default_value = "one", value_parser = devices)]
+    devices: Devices,
+
+    /// Decides the order of what happens at the same moment
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Print JSON, one line for the trace, each stack and the comparison
+    #[arg(long)]
+    json: bool,
+}
+
+fn devices(text: &str) -> Result<Devices, String> {
+    match text {
+        "one" => Ok(Devices::One),
+        "concatenate" => Ok(Devices::Concatenate),
+        _ => Err("there are one and concatenate".into()),
+    }
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let stacks = args.on.iter().map(|line| read_stack(line)).collect::<Result<Vec<Stack>, Failure>>()?;
+    for stack in &stacks {
+        check_stack(stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    }
+    let latency = args.timing == Timing::Think;
+    let stream = args.trace.is_a_stream();
+    if stream && (stacks.len() > 1 || args.map == Map::Scale || args.devices == Devices::Concatenate) {
+        let failure = Failure::new("what is read as a stream can be read once only").code(WRONG_USAGE);
+        return Err(failure.hint("write it to a file to compare several stacks, to scale or to concatenate"));
+    }
+    let mut trace = args.trace.open(latency)?;
+    if latency && !trace.format().has_latency() {
+        return Err(Failure::new(ReplayError::NoLatencies).code(WRONG_USAGE));
+    }
+    let mut spec = Spec { timing: args.timing, map: args.map, place: None, seed: args.seed };
+    let (import, outcomes) = if stream {
+        let bar = output::counter("replaying");
+        // The trace goes into the replay, so what it was understood as is said beforehand.
+        let import = trace.import();
+        describe(&import, true);
+        let outcome = simulate(&stacks[0], trace, &spec, &|done| bar.set_position(done));
+        bar.finish_and_clear();
+        (import, vec![outcome?])
+    } else {
+        let summary = survey(&mut trace, "reading")?;
+        let import = trace.import();
+        spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
+        describe(&import, false);
+        for warning in summary.warnings(trace.format(), &import) {
+            output::note(&format!("  warning: {warning}"));
+        }
+        drop(trace);
+        let bar = output::progress(summary.requests() * stacks.len() as u64);
+        bar.set_message("replaying");
+        let outcomes = all(&stacks, &args.trace, &args.trace.options(latency)?, &spec, &bar);
+        bar.finish_and_clear();
+        (import, outcomes?)
+    };
+    match args.json {
+        true => output::print(&to_json(&import, &outcomes))?,
+        false => output::print(&to_text(&import, args.timing, &outcomes))?,
+    }
+    Ok(0)
+}
+
+/// Replays on every stack, as many at once as there are processors. Each reads the trace for itself.
+fn all(
+    stacks: &[Stack],
+    args: &TraceArgs,
+    options: &Options,
+    spec: &Spec,
+    bar: &ProgressBar,
+) -> Result<Vec<Outcome>, Failure> {
+    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
+    let one = |stack: &Stack| -> Result<Outcome, ReplayError> {
+        let trace = Trace::open(&args.files, options)?;
+        let shown = std::cell::Cell::new(0);
+        simulate(stack, trace, spec, &|done| bar.inc(done - shown.replace(done)))
+    };
+    let mut outcomes = Vec::new();
+    for some in stacks.chunks(at_once) {
+        let results: Vec<Result<Outcome, ReplayError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = some.iter().map(|stack| scope.spawn(move || one(stack))).collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        for (stack, result) in some.iter().zip(results) {
+            outcomes.push(result.map_err(|error| Failure::new(format!("on {stack}: {error}")))?);
+        }
+    }
+    Ok(outcomes)
+}
+
+fn to_json(import: &Import, outcomes: &[Outcome]) -> String {
+    let mut text = format!("{}\n", json!({ "kind": "trace", "seekless": env!("CARGO_PKG_VERSION"), "import": import }));
+    for outcome in outcomes {
+        text += &format!("{}\n", json!({ "kind": "outcome", "outcome": outcome.to_json() }));
+    }
+    if let Some(comparison) = compare(outcomes) {
+        text += &format!("{}\n", json!({ "kind": "comparison", "comparison": comparison }));
+    }
+    text
+}
+
+fn to_text(import: &Import, timing: Timing, outcomes: &[Outcome]) -> String {
+    let requests = outcomes.first().map_or(0, |outcome| outcome.total().requests);
+    let mut text = format!("{requests} requests of {}, timing {timing}\n\n", import.files.join(", "));
+    let mut grid = Table::new();
+    grid.load_style(presets::ASCII_MARKDOWN).set_header(COLUMNS);
+    for row in table(outcomes) {
+        let [name, operation, numbers @ ..] = row;
+        let mut cells = vec![Cell::new(name), Cell::new(operation)];
+        cells.extend(numbers.iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+        grid.add_row(cells);
+    }
+    text += &format!("{grid}\n");
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let number = number + 1;
+        let requests = outcome.requests_per_second().map_or("-".to_owned(), |rate| format!("{rate:.0}"));
+        let bytes = outcome.bytes_per_second().map_or("-".to_owned(), |rate| human_bytes(rate as u64));
+        let mut line = format!(
+            "[{number}] {}: {}, {requests} requests/s, {bytes}/s, up to {} under way",
+            outcome.describes,
+            time_text(outcome.elapsed),
+            outcome.outstanding_max
+        );
+        for (count, what) in [
+            (outcome.widened, "widened to whole blocks"),
+            (outcome.moved, "moved into the storage"),
+            (outcome.without_latency, "without recorded latency, taken for done at once"),
+        ] {
+            if count > 0 {
+                line += &format!("; {count} {what}");
+            }
+        }
+        text += &format!("{line}\n");
+    }
+    if let Some(comparison) = compare(outcomes) {
+        text += &format!("\n{}\n", comparison.sentence);
+    }
+    text
+}

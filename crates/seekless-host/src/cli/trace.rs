@@ -1,0 +1,390 @@
+//! `seekless trace`
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use seekless::units::Nanos;
+use seekless_lab::trace::{
+    Event, FORMATS, Format, Import, Options, Output, Request, SORT_WINDOW, Summary, Trace, TraceWriter,
+};
+use serde_json::json;
+
+use super::{Done, Failure, WRONG_USAGE, output};
+
+/// Record and look at block traces, cut them and write them in other formats
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    Info(InfoArgs),
+    Head(HeadArgs),
+    Slice(SliceArgs),
+    Convert(ConvertArgs),
+    Capture(super::capture::CaptureArgs),
+    Formats(FormatsArgs),
+}
+
+/// A trace, and how it is read.
+#[derive(clap::Args)]
+pub(super) struct TraceArgs {
+    /// The trace: a file (also .gz and .zst), - for standard input, or the directory or common name of blktrace's files;
+    /// several files are one trace, merged by time
+    #[arg(required = true, value_name = "TRACE")]
+    pub(super) files: Vec<PathBuf>,
+
+    /// Its format, or auto to find out; see `seekless trace formats`
+    #[arg(long, default_value = "auto", value_name = "FORMAT")]
+    format: String,
+
+    /// Which moment of a request counts, where a trace has several: queue, issue or complete
+    #[arg(long, value_parser = event)]
+    event: Option<Event>,
+
+    /// Only the requests of this device; can be given again
+    #[arg(long, value_name = "DEVICE")]
+    device: Vec<String>,
+
+    /// Requests that are held back to put those out of order in their place
+    #[arg(long, default_value_t = SORT_WINDOW, value_name = "COUNT")]
+    sort_window: usize,
+}
+
+fn event(text: &str) -> Result<Event, String> {
+    let named = |event: &Event| event.name() == text;
+    Event::ALL.into_iter().find(named).ok_or_else(|| "events are queue, issue and complete".to_owned())
+}
+
+impl TraceArgs {
+    pub(super) fn options(&self, latency: bool) -> Result<Options, Failure> {
+        let format = match self.format.as_str() {
+            "auto" => None,
+            text => Some(Format::parse(text).map_err(|problem| Failure::new(problem).code(WRONG_USAGE))?),
+        };
+        let devices = self.device.clone();
+        Ok(Options { format, event: self.event, latency, devices, sort_window: self.sort_window })
+    }
+
+    pub(super) fn open(&self, latency: bool) -> Result<Trace, Failure> {
+        Ok(Trace::open(&self.files, &self.options(latency)?)?)
+    }
+
+    /// It can be read only once.
+    pub(super) fn is_a_stream(&self) -> bool {
+        self.files.iter().any(|path| !path.is_file() && !path.is_dir() && (path == Path::new("-") || path.exists()))
+    }
+}
+
+/// Reads a whole trace and counts. `what` is shown beside the progress.
+pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
+    let bar = output::counter(what);
+    let mut summary = Summary::default();
+    let mut batch = Vec::new();
+    while trace.next_batch(&mut batch)? {
+        batch.iter().for_each(|request| summary.add(request));
+        bar.inc(batch.len() as u64);
+        batch.clear();
+    }
+    bar.finish_and_clear();
+    Ok(summary)
+}
+
+/// Show how a trace is understood and what is in it
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless trace info sda.blktrace.0
+  seekless trace info hm_0.csv.gz
+  seekless trace info --format 'csv:time=1:us,op=2,offset=3:B,length=4:B' mine.csv
+
+Exit codes: 0 shown, 1 the trace cannot be read or has no request, 2 wrong usage")]
+pub(super) struct InfoArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn info(args: &InfoArgs) -> Done {
+    let mut trace = args.trace.open(true)?;
+    let summary = survey(&mut trace, "reading")?;
+    let import = trace.import();
+    let warnings = summary.warnings(trace.format(), &import);
+    if args.json {
+        let value = json!({ "import": import, "trace": summary.to_json(&trace.names()), "warnings": warnings });
+        output::print_json(&value)?;
+        return Ok(0);
+    }
+    let warnings: String = warnings.iter().map(|warning| format!("warning: {warning}\n")).collect();
+    output::print(&format!("{}\n{}{warnings}", import.to_text(), summary.to_text(&trace.names())))?;
+    Ok(0)
+}
+
+/// Show the first requests of a trace, in SI units
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless trace head sda.blktrace.0
+  seekless trace head -n 100 --json hm_0.csv.gz
+
+Exit codes: 0 shown, 1 the trace cannot be read or has no request, 2 wrong usage")]
+pub(super) struct HeadArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// Number of requests
+    #[arg(short = 'n', long, default_value_t = 10, value_name = "COUNT")]
+    requests: usize,
+
+    /// Print JSON, one line for each request
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn head(args: &HeadArgs) -> Done {
+    let mut trace = args.trace.open(true)?;
+    let mut requests = Vec::new();
+    while requests.len() < args.requests && trace.next_batch(&mut requests)? {}
+    requests.truncate(args.requests);
+    let first = requests.first().map_or(Nanos::ZERO, |request| request.time);
+    let mut text = String::new();
+    if !args.json {
+        text += "     time s  device      operation         offset B    bytes  flags  latency ms\n";
+    }
+    for request in &requests {
+        text += &match args.json {
+            true => request_json(request, &trace),
+            false => request_text(request, first, &trace),
+        };
+    }
+    output::print(&text)?;
+    describe(&trace.import(), false);
+    Ok(0)
+}
+
+fn request_text(request: &Request, first: Nanos, trace: &Trace) -> String {
+    let Request { op, offset, bytes, flags, .. } = request;
+    let device = trace.names().text(request.device);
+    let latency = request.latency.map_or("-".to_owned(), |latency| format!("{:.3}", latency.as_millis_f64()));
+    let since = request.time.saturating_sub(first).as_secs_f64();
+    let flags = if flags.letters().is_empty() { "-".to_owned() } else { flags.letters() };
+    format!("{since:>11.6}  {device:<10}  {op:<9} {offset:>16} {bytes:>8}  {flags:<5}  {latency:>10}\n")
+}
+
+fn request_json(request: &Request, trace: &Trace) -> String {
+    let value = json!({
+        "time_ns": request.time.0,
+        "device": trace.names().text(request.device),
+        "operation": request.op,
+        "offset": request.offset,
+        "bytes": request.bytes,
+        "flags": request.flags.letters(),
+        "latency_ns": request.latency.map(|latency| latency.0),
+        "process": request.process,
+        "cpu": request.cpu,
+    });
+    format!("{value}\n")
+}
+
+/// Says on standard error how a trace was understood: in one line, or with all that was passed over.
+pub(super) fn describe(import: &Import, brief: bool) {
+    let text = import.to_text();
+    match brief {
+        true => output::note(text.lines().next().unwrap_or_default()),
+        false => output::note(text.trim_end()),
+    }
+}
+
+/// Where a converted trace goes.
+#[derive(clap::Args)]
+struct TargetArgs {
+    /// The file to write, compressed if it ends in .gz or .zst; standard output without
+    #[arg(short = 'o', long, value_name = "FILE")]
+    output: Option<PathBuf>,
+}
+
+/// Write a trace in another format
+#[derive(clap::Args)]
+#[command(after_help = "What a format cannot hold, such as flushes, is left out and counted.
+
+Examples:
+  seekless trace convert --to seekless -o mine.csv.zst sda.blktrace.0
+  seekless trace convert --to iolog3 hm_0.csv.gz > hm_0.iolog
+
+Exit codes: 0 written, 1 failed, 2 wrong usage")]
+pub(super) struct ConvertArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// The format to write; see `seekless trace formats`
+    #[arg(long, value_name = "FORMAT")]
+    to: String,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// Write a part of a trace
+#[derive(clap::Args)]
+#[command(after_help = "Times count from the first request.
+
+Examples:
+  seekless trace slice --from 10s --until 20s -o part.csv hm_0.csv.gz
+  seekless trace slice --requests 1000 --device 259,0 sda.blktrace.0 > part
+
+Exit codes: 0 written, 1 failed, 2 wrong usage")]
+pub(super) struct SliceArgs {
+    #[command(flatten)]
+    trace: TraceArgs,
+
+    /// The earliest request that is kept
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    from: Option<Nanos>,
+
+    /// The moment before which requests are kept
+    #[arg(long, value_parser = duration, value_name = "TIME")]
+    until: Option<Nanos>,
+
+    /// Number of requests that are kept
+    #[arg(short = 'n', long, value_name = "COUNT")]
+    requests: Option<u64>,
+
+    /// The format to write; without, that of the trace
+    #[arg(long, value_name = "FORMAT")]
+    to: Option<String>,
+
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+/// A length of time with its unit.
+pub(super) fn duration(text: &str) -> Result<Nanos, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: f64 = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "min" => 60e9,
+        "h" => 3600e9,
+        _ => return Err("write a time with its unit: 500ms, 10s, 5min, 2h".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    Ok(Nanos((number * unit) as u64))
+}
+
+pub(super) fn convert(args: &ConvertArgs) -> Done {
+    let format = Format::parse(&args.to).map_err(|problem| Failure::new(problem).code(WRONG_USAGE))?;
+    write(&args.trace, Some(format), &args.target, None, None, None)
+}
+
+pub(super) fn slice(args: &SliceArgs) -> Done {
+    let format = match &args.to {
+        Some(to) => Some(Format::parse(to).map_err(|problem| Failure::new(problem).code(WRONG_USAGE))?),
+        None => None,
+    };
+    write(&args.trace, format, &args.target, args.from, args.until, args.requests)
+}
+
+/// Writes the part of a trace between two moments, and so many requests at most.
+fn write(
+    args: &TraceArgs,
+    format: Option<Format>,
+    target: &TargetArgs,
+    from: Option<Nanos>,
+    until: Option<Nanos>,
+    count: Option<u64>,
+) -> Done {
+    let mut trace = args.open(true)?;
+    let format = format.unwrap_or_else(|| trace.format().clone());
+    let readable_only = || {
+        let can: Vec<&str> = FORMATS.iter().filter(|info| info.writes).map(|info| info.name).collect();
+        let failure = Failure::new(format!("{format} can be read, but not written"));
+        failure.code(WRONG_USAGE).hint(format!("say --to with one of {}", can.join(", ")))
+    };
+    format.info().writes.then_some(()).ok_or_else(readable_only)?;
+    let name = target.output.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
+    let failed = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
+    let out = match &target.output {
+        Some(path) => Output::file(path).map_err(failed)?,
+        None => Output::standard(),
+    };
+    let mut writer = TraceWriter::new(&format, out).ok_or_else(readable_only)?;
+    let bar = output::counter("writing");
+    let (mut first, mut kept, mut batch) = (None, 0, Vec::new());
+    'all: while trace.next_batch(&mut batch)? {
+        for request in batch.drain(..) {
+            let since = request.time.saturating_sub(*first.get_or_insert(request.time));
+            // The trace is in order, as far as it can be put in order.
+            if until.is_some_and(|until| since >= until) || count.is_some_and(|count| kept >= count) {
+                break 'all;
+            }
+            if from.is_some_and(|from| since < from) {
+                continue;
+            }
+            kept += 1;
+            match writer.write(&request, &trace.names()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+                result => result.map_err(failed)?,
+            }
+            bar.inc(1);
+        }
+    }
+    bar.finish_and_clear();
+    let (written, out) = match writer.finish() {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
+        result => result.map_err(failed)?,
+    };
+    out.finish().map_err(failed)?;
+    describe(&trace.import(), false);
+    output::note(&format!("{name}: {} requests as {format}, {} bytes", written.requests, written.bytes));
+    for (reason, count) in &written.dropped {
+        output::note(&format!("  left out: {count} x {reason}"));
+    }
+    if written.times_cut > 0 {
+        output::note(&format!("  times cut to the format's unit: {}", written.times_cut));
+    }
+    match written.requests {
+        0 => Err(Failure::new("nothing was written: no request is in this part of the trace and fits the format")),
+        _ => Ok(0),
+    }
+}
+
+/// Show the trace formats
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless trace formats
+
+Exit codes: 0 shown, 2 wrong usage")]
+pub(super) struct FormatsArgs {
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn formats(args: &FormatsArgs) -> Done {
+    if args.json {
+        output::print_json(&json!(FORMATS))?;
+        return Ok(0);
+    }
+    let width = FORMATS.iter().map(|info| info.name.len()).max().unwrap_or(0);
+    let row = |info: &seekless_lab::trace::FormatInfo| {
+        let how = if info.writes { "read, write" } else { "read" };
+        format!("{:width$}  {how:11}  {}\n{:width$}  {:11}  {}\n", info.name, info.about, "", "", info.shape)
+    };
+    output::print(&FORMATS.iter().map(row).collect::<String>())?;
+    Ok(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times have units.
+    #[test]
+    fn durations() {
+        let read = |text: &str| duration(text).map(|time| time.0);
+        assert_eq!(read("500ms"), Ok(500_000_000));
+        assert_eq!(read("1.5s"), Ok(1_500_000_000));
+        assert_eq!(read("2h"), Ok(7_200_000_000_000));
+        assert!(read("10").is_err() && read("s").is_err() && read("1.2.3s").is_err() && read("-1s").is_err());
+    }
+}

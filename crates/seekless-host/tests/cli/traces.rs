@@ -1,0 +1,162 @@
+//! Traces and replay as a user meets them.
+
+use std::process::Command;
+
+use serde_json::Value;
+
+use crate::Scratch;
+
+/// Two volumes of a hundred requests each, in the form of MSR Cambridge.
+fn msr() -> String {
+    let line = |n: u64| {
+        let (ticks, disk) = (128_166_372_003_061_629 + n * 200_000, n % 2);
+        let word = if n.is_multiple_of(5) { "Write" } else { "Read" };
+        format!("{ticks},hm,{disk},{word},{},4096,50000\n", n * 7919 % 100_000 * 4096)
+    };
+    (0..200).map(line).collect()
+}
+
+/// Runs the program, which must succeed, and returns what it printed. How the trace was understood is said on standard
+/// error.
+fn out(scratch: &Scratch, arguments: &[&str]) -> String {
+    let ended = scratch.run(arguments);
+    assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
+    ended.out
+}
+
+fn json_lines(text: &str) -> Vec<Value> {
+    text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
+}
+
+/// What a trace is taken for is said with the reason; its requests can be seen, cut and converted, and come back.
+#[test]
+fn traces_are_looked_at_and_converted() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let info = out(&scratch, &["trace", "info", "hm.csv"]);
+    assert!(info.contains("read as msr, all 200 lines") && info.contains("200 requests"), "{info}");
+    assert!(info.contains("hm_0: 100 requests") && info.contains("recorded latency"), "{info}");
+    let info: Value = serde_json::from_str(&out(&scratch, &["trace", "info", "--json", "hm.csv"])).unwrap();
+    assert_eq!(
+        (&info["import"]["requests"], &info["trace"]["operations"]["write"]["requests"]),
+        (&200.into(), &40.into())
+    );
+    let head = out(&scratch, &["trace", "head", "-n", "3", "--device", "hm_1", "--json", "hm.csv"]);
+    let head = json_lines(&head);
+    assert_eq!((head.len(), &head[0]["offset"], &head[0]["latency_ns"]), (3, &(7919 * 4096).into(), &5_000_000.into()));
+    out(&scratch, &["trace", "convert", "--to", "seekless", "-o", "hm.zst", "hm.csv"]);
+    out(&scratch, &["trace", "convert", "--to", "msr", "-o", "back.csv.gz", "hm.zst"]);
+    let back = out(&scratch, &["trace", "slice", "--until", "1h", "back.csv.gz"]);
+    assert_eq!(back, msr());
+    let part = out(&scratch, &["trace", "slice", "--from", "1s", "--until", "2s", "hm.csv"]);
+    assert_eq!(part.lines().count(), 50);
+    assert!(out(&scratch, &["trace", "formats"]).contains("blktrace"));
+}
+
+/// A replay compares stacks and ends with a sentence; as JSON it is lines. The same arguments give the same.
+#[test]
+fn replays_compare() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let one = ["replay", "hm.csv", "--device", "hm_0", "--on", "disk:dec-rz26", "--on", "disk:cheetah9lp"];
+    let text = out(&scratch, &one);
+    let sentence = text.lines().last().unwrap();
+    assert!(sentence.contains("disk:cheetah9lp needs") && sentence.contains("p99 read"), "{text}");
+    let lines = out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat());
+    let kinds: Vec<Value> = json_lines(&lines).into_iter().map(|line| line["kind"].clone()).collect();
+    assert_eq!(kinds, ["trace", "outcome", "outcome", "comparison"]);
+    assert_eq!(lines, out(&scratch, &[&one[..], &["--json", "--timing", "think"]].concat()));
+    let both = out(&scratch, &["replay", "hm.csv", "--devices", "concatenate", "--on", "disk:cheetah9lp"]);
+    assert!(both.starts_with("200 requests"), "{both}");
+}
+
+/// What is wrong with a trace or a replay is said with what to do about it, and with the right exit code.
+#[test]
+fn troubles_are_explained() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    scratch.write("words", "these are\nno requests\n");
+    scratch.write("far.csv", "0,R,1000000000000,4096,1577808000000626\n");
+    for (arguments, code, said) in [
+        (&["trace", "info", "gone"][..], 1, "there is no file gone"),
+        (&["trace", "info", "words"], 1, "--format csv:"),
+        (&["trace", "info", "--format", "spc", "words"], 1, "2 x the ASU is no number, first line 1: these are"),
+        (&["trace", "info", "--format", "cvs", "words"], 2, "there is no trace format `cvs`"),
+        (&["trace", "info", "--format", "csv:time=1,op=2,offset=3:B,length=4:B", "words"], 2, "`time` needs a unit"),
+        (&["trace", "info", "--device", "7", "hm.csv"], 1, "in the trace there are: hm_0 hm_1"),
+        (&["trace", "convert", "--to", "fiu", "hm.csv"], 2, "can be read, but not written"),
+        (&["trace", "slice", "--until", "10", "hm.csv"], 2, "write a time with its unit"),
+        (&["trace", "capture", "hm.csv", "-o", "x"], 1, "is no block device, and no loop device shows it"),
+        (&["replay", "hm.csv", "--on", "disk:cheetah9lp"], 1, "--devices concatenate"),
+        (&["replay", "hm.csv", "--on", "lfs / memory:64MiB"], 2, "is a file system"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp"], 1, "--map wrap or --map scale"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp", "--timing", "think"], 2, "`think` needs"),
+        (&["replay", "far.csv", "--on", "disk:cheetah9lp", "--timing", "soon"], 2, "there is no timing `soon`"),
+    ] {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
+        assert_eq!(ended.out, "", "{arguments:?}");
+    }
+    assert!(!scratch.path("x").exists(), "a recording that did not begin leaves no file");
+}
+
+/// Instances that the program has left in the kernel.
+fn instances_left() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/kernel/tracing/instances").into_iter().flatten().flatten();
+    let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    names.filter(|name| name.starts_with("seekless-")).collect()
+}
+
+/// A recording holds what a loop device was asked while a command ran, tells of a command that failed, stops at Ctrl-C,
+/// and leaves nothing in the kernel. Needs root, tracefs and loop devices; says so when it skips.
+#[test]
+fn devices_are_recorded() {
+    let scratch = Scratch::new();
+    scratch.write("d.img", vec![0; 1 << 20]);
+    let image = scratch.path("d.img");
+    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
+    let tracefs = std::path::Path::new("/sys/kernel/tracing/instances");
+    let Some(attached) = attached.ok().filter(|made| made.status.success() && tracefs.is_dir()) else {
+        eprintln!("skipped: no loop device or no tracefs");
+        return;
+    };
+    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
+    let detach = || Command::new("losetup").args(["--detach", &device]).status().unwrap();
+    if std::fs::create_dir(tracefs.join("seekless-probe")).is_err() {
+        detach();
+        eprintln!("skipped: no rights to make trace buffers");
+        return;
+    }
+    std::fs::remove_dir(tracefs.join("seekless-probe")).unwrap();
+    let before = instances_left();
+    let read = format!("dd if={device} of=/dev/null bs=64k count=4 iflag=direct");
+    let recorded = scratch.run(&["trace", "capture", "d.img", "-o", "one.gz", "--", "sh", "-c", &read]);
+    let failing = format!("{read}; exit 3");
+    let failed = scratch.run(&["trace", "capture", &device, "-o", "two", "--", "sh", "-c", &failing]);
+    let mut interrupted = scratch.command();
+    let mut interrupted = interrupted.args(["trace", "capture", &device, "-o", "three"]).spawn().unwrap();
+    while instances_left() == before && interrupted.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    let reading = || Command::new("sh").args(["-c", &read]).output().unwrap();
+    while !scratch.path("three.partial").exists() {
+        std::thread::yield_now();
+    }
+    for _ in 0..20 {
+        reading();
+    }
+    Command::new("kill").args(["-INT", &interrupted.id().to_string()]).status().unwrap();
+    let stopped = interrupted.wait().unwrap();
+    detach();
+    assert_eq!(recorded.code, 0, "{}", recorded.err);
+    assert_eq!((failed.code, failed.err.contains("ended with 3")), (1, true), "{}", failed.err);
+    assert_eq!(stopped.code(), Some(0));
+    for name in ["one.gz", "two", "three"] {
+        let info: Value = serde_json::from_str(&out(&scratch, &["trace", "info", "--json", name])).unwrap();
+        let read = info["trace"]["operations"]["read"]["bytes"].as_u64().unwrap();
+        assert!(read >= 4 * 65536, "{name}: {info}");
+        assert_eq!(info["import"]["format"], "tracefs");
+    }
+    assert_eq!(instances_left(), before);
+}

@@ -1,0 +1,147 @@
+//! Speed of the trace readers and of replay, per second of processor time: `cargo bench -p seekless-lab --bench trace`.
+//!
+//! Traces are made in memory beforehand. blktrace's have five records a request, as the kernel writes them: queue,
+//! allocation, insertion, issue and completion.
+
+use std::hint::black_box;
+use std::io::{Cursor, Read};
+use std::sync::Arc;
+
+use cpu_time::ProcessTime;
+use seekless::rng::Rng;
+use seekless::stack::Stack;
+use seekless::units::Nanos;
+use seekless_lab::replay::{Spec, Timing, simulate};
+use seekless_lab::trace::{DeviceId, Format, Names, Op, Options, Request, Trace, TraceWriter};
+
+const REQUESTS: u64 = 1_000_000;
+
+/// Shared bytes as an input.
+struct Bytes(Cursor<Arc<[u8]>>);
+
+impl Read for Bytes {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let at = self.0.position() as usize;
+        let bytes = self.0.get_ref();
+        let count = buffer.len().min(bytes.len() - at.min(bytes.len()));
+        buffer[..count].copy_from_slice(&bytes[at..at + count]);
+        self.0.set_position((at + count) as u64);
+        Ok(count)
+    }
+}
+
+fn requests(count: u64) -> Vec<Request> {
+    let mut rng = Rng::new(1);
+    let mut time = 1_172_163_600_306_162_900;
+    (0..count)
+        .map(|_| {
+            time += rng.below(200_000);
+            let op = if rng.chance(1, 3) { Op::Write } else { Op::Read };
+            Request {
+                device: DeviceId::Block(8 << 20),
+                latency: Some(Nanos(rng.between(50_000, 10_000_000))),
+                process: Some(rng.below(30_000) as u32),
+                cpu: Some(rng.below(64) as u32),
+                ..Request::new(Nanos(time), op, rng.below(1 << 30) * 4096, rng.between(1, 32) * 4096)
+            }
+        })
+        .collect()
+}
+
+fn written(format: &Format, requests: &[Request]) -> Arc<[u8]> {
+    let mut writer = TraceWriter::new(format, Vec::new()).expect("a format with a writer");
+    for request in requests {
+        writer.write(request, &Names::default()).expect("memory takes everything");
+    }
+    writer.finish().expect("memory takes everything").1.into()
+}
+
+/// As a kernel writes it: to each issue a queue event, an allocation and an insertion.
+fn kernel_blktrace(requests: &[Request]) -> Arc<[u8]> {
+    let plain = written(&Format::Blktrace, requests);
+    let mut all = Vec::with_capacity(plain.len() * 5 / 2);
+    for record in plain.chunks_exact(48) {
+        if record[28] == 7 {
+            for action in [1, 4, 12] {
+                let start = all.len();
+                all.extend_from_slice(record);
+                all[start + 28] = action;
+            }
+        }
+        all.extend_from_slice(record);
+    }
+    all.into()
+}
+
+fn read(what: &str, unit: &str, bytes: &Arc<[u8]>, options: &Options) {
+    // The best of three, because others use the machine, too.
+    let mut best = f64::INFINITY;
+    let mut units = 0;
+    for _ in 0..3 {
+        let start = ProcessTime::now();
+        let input = Box::new(Bytes(Cursor::new(bytes.clone())));
+        let mut trace = Trace::from_reader("bench", input, options).expect("a trace");
+        let mut out = Vec::new();
+        while trace.next_batch(&mut out).expect("a sound trace") {
+            black_box(&out);
+            out.clear();
+        }
+        best = best.min(start.elapsed().as_secs_f64());
+        units = trace.import().units;
+    }
+    let (rate, mbytes) = (units as f64 / best / 1e6, bytes.len() as f64 / best / 1e6);
+    println!("{what:<46} {rate:>7.1} million {unit}/s  {mbytes:>6.0} MB/s  {:>5.1} ns each", best / units as f64 * 1e9);
+}
+
+fn replayed(what: &str, line: &str, timing: Timing, count: u64) {
+    let stack = Stack::parse(line).expect("a stack");
+    let mut rng = Rng::new(2);
+    let requests: Vec<_> = (0..count)
+        .map(|n| Ok(Request::new(Nanos(n * 20_000_000), Op::Read, rng.below(1_000_000) * 4096, 4096)))
+        .collect();
+    let start = ProcessTime::now();
+    let outcome = simulate(&stack, requests.into_iter(), &Spec { timing, ..Spec::default() }, &|_| {});
+    let seconds = start.elapsed().as_secs_f64();
+    assert_eq!(outcome.expect("an outcome").total().requests, count);
+    println!(
+        "{what:<46} {:>7.2} million requests/s  {:>16.0} ns each",
+        count as f64 / seconds / 1e6,
+        seconds / count as f64 * 1e9
+    );
+}
+
+fn main() {
+    let requests = requests(REQUESTS);
+    let told = |format: &Format| Options { format: Some(format.clone()), ..Options::default() };
+    let blktrace = kernel_blktrace(&requests);
+    read("blktrace, issues", "records", &blktrace, &told(&Format::Blktrace));
+    read(
+        "blktrace, issues with latencies",
+        "records",
+        &blktrace,
+        &Options { latency: true, ..told(&Format::Blktrace) },
+    );
+    read(
+        "blktrace, issues and nothing else",
+        "records",
+        &written(&Format::Blktrace, &requests),
+        &told(&Format::Blktrace),
+    );
+    for name in ["msr", "alibaba", "spc", "systor17", "tencent", "seekless", "disksim", "iolog3", "blkparse", "tracefs"]
+    {
+        let format = Format::parse(name).expect(name);
+        read(name, "lines", &written(&format, &requests), &told(&format));
+    }
+    let msr = written(&Format::Msr, &requests);
+    let columns =
+        Format::parse("csv:time=1:100ns,device=2,op=4,offset=5:B,length=6:B,latency=7:100ns").expect("columns");
+    read("msr, as columns of one's own", "lines", &msr, &told(&columns));
+    let pattern = r"regex:^(?<time_100ns>\d+),(?<device>\w+),[\d:]+,(?<op>\w+),(?<offset_B>\d+),(?<length_B>\d+),";
+    let pattern = Format::parse(pattern).expect("a pattern");
+    read("msr, by a regular expression", "lines", &written(&Format::Msr, &requests[..100_000]), &told(&pattern));
+    let zstd: Arc<[u8]> = zstd::encode_all(&msr[..], 3).expect("memory takes everything").into();
+    read("msr, compressed with zstd (bytes compressed)", "lines", &zstd, &told(&Format::Msr));
+    replayed("replay on disk:cheetah9lp, window:1", "disk:cheetah9lp", Timing::Window(1), 500_000);
+    replayed("replay on disk:cheetah9lp, window:16", "disk:cheetah9lp", Timing::Window(16), 300_000);
+    replayed("replay on disk:cheetah9lp, open", "disk:cheetah9lp", Timing::Open { speed: 1.0 }, 500_000);
+}

@@ -1,0 +1,133 @@
+//! Several outcomes side by side, and the answer in one sentence.
+
+use seekless::units::{Nanos, human_bytes};
+
+use super::run::Outcome;
+use crate::trace::{Op, time_text};
+
+/// The answer to "which is better for this trace".
+#[derive(Clone, PartialEq, Debug, serde::Serialize)]
+pub struct Comparison {
+    /// What is compared: the time for the whole trace, or the mean response time.
+    pub quantity: &'static str,
+    /// Place of the best outcome in the list.
+    pub best: usize,
+    /// How many times as long each of the others takes, in the order of the list; 1 for the best.
+    pub ratios: Vec<f64>,
+    pub sentence: String,
+}
+
+/// Differences below this are called none. The model is not truer than that.
+const ALIKE: f64 = 1.01;
+
+/// Compares outcomes of the same trace; `None` when there are none.
+pub fn compare(outcomes: &[Outcome]) -> Option<Comparison> {
+    let fast = outcomes.first()?.timing.is_as_fast_as_possible();
+    let quantity = if fast { "time" } else { "mean response time" };
+    let value = |outcome: &Outcome| if fast { outcome.elapsed } else { outcome.total().mean() };
+    let (best, winner) = outcomes.iter().enumerate().min_by_key(|(_, outcome)| value(outcome))?;
+    // Storage without cost takes no time at all.
+    let floor = |time: Nanos| time.0.max(1) as f64;
+    let ratios: Vec<f64> = outcomes.iter().map(|other| floor(value(other)) / floor(value(winner))).collect();
+    let sentence = match outcomes {
+        [only] => alone(only),
+        _ => against(outcomes, best, &ratios, quantity, value),
+    };
+    Some(Comparison { quantity, best, ratios, sentence })
+}
+
+fn alone(outcome: &Outcome) -> String {
+    let total = outcome.total();
+    let busy =
+        outcome.disk_busy().map_or(String::new(), |busy| format!("; the disks are busy for {:.0} %", busy * 100.0));
+    format!(
+        "{} serves {} requests in {}, {} each on average{}{busy}.",
+        outcome.stack,
+        total.requests,
+        time_text(outcome.elapsed),
+        time_text(total.mean()),
+        tail(outcome).map_or(String::new(), |(what, time)| format!(" ({what} {})", time_text(time))),
+    )
+}
+
+fn against(
+    outcomes: &[Outcome],
+    best: usize,
+    ratios: &[f64],
+    quantity: &str,
+    value: impl Fn(&Outcome) -> Nanos,
+) -> String {
+    let winner = &outcomes[best];
+    let mut others: Vec<usize> = (0..outcomes.len()).filter(|&index| index != best).collect();
+    others.sort_by(|&one, &two| ratios[one].total_cmp(&ratios[two]));
+    let (alike, slower): (Vec<usize>, Vec<usize>) = others.iter().partition(|&&index| ratios[index] < ALIKE);
+    if slower.is_empty() {
+        let names: Vec<&str> = outcomes.iter().map(|outcome| outcome.stack.as_str()).collect();
+        return format!("{} do equally well: their {quantity} differs by less than 1 %.", names.join(" and "));
+    }
+    let names: Vec<&str> = std::iter::once(best).chain(alike).map(|index| outcomes[index].stack.as_str()).collect();
+    let verb = if names.len() == 1 { "needs" } else { "need" };
+    let factors: Vec<String> = slower
+        .iter()
+        .map(|&index| format!("{} less {quantity} than {}", factor(ratios[index]), outcomes[index].stack))
+        .collect();
+    // Figures for the nearest rival.
+    let rival = &outcomes[slower[0]];
+    let figures = match (tail(winner), tail(rival)) {
+        (Some((what, mine)), Some((_, theirs))) => {
+            format!("; {what} {} against {}", time_text(mine), time_text(theirs))
+        }
+        _ => String::new(),
+    };
+    format!(
+        "{} {verb} {} ({} against {}{figures}).",
+        names.join(" and "),
+        factors.join(" and "),
+        time_text(value(winner)),
+        time_text(value(rival)),
+    )
+}
+
+/// The slow end of what people wait for: reads if there are any.
+fn tail(outcome: &Outcome) -> Option<(&'static str, Nanos)> {
+    [(Op::Read, "p99 read"), (Op::Write, "p99 write")]
+        .into_iter()
+        .map(|(op, what)| (what, &outcome.ops[op.index()]))
+        .find(|(_, stats)| stats.requests > 0)
+        .map(|(what, stats)| (what, stats.quantile(0.99)))
+}
+
+/// `1.42x`, `13x`.
+fn factor(ratio: f64) -> String {
+    if ratio < 10.0 { format!("{ratio:.2}x") } else { format!("{ratio:.0}x") }
+}
+
+/// Names of the columns of [`table`].
+pub const COLUMNS: [&str; 9] = ["", "operation", "requests", "mean", "p50", "p99", "max", "bytes", "disk busy"];
+
+/// The outcomes as rows of text, one for each operation, under [`COLUMNS`]. The first row of an outcome has its name.
+pub fn table(outcomes: &[Outcome]) -> Vec<[String; 9]> {
+    let mut rows = Vec::new();
+    for (number, outcome) in outcomes.iter().enumerate() {
+        let mut name = format!("[{}] {}", number + 1, outcome.stack);
+        for op in Op::ALL {
+            let stats = &outcome.ops[op.index()];
+            if stats.requests == 0 {
+                continue;
+            }
+            let busy = outcome.disk_busy().filter(|_| !name.is_empty());
+            rows.push([
+                std::mem::take(&mut name),
+                op.name().to_owned(),
+                stats.requests.to_string(),
+                time_text(stats.mean()),
+                time_text(stats.quantile(0.5)),
+                time_text(stats.quantile(0.99)),
+                time_text(stats.max()),
+                human_bytes(stats.bytes),
+                busy.map_or(String::new(), |busy| format!("{:.0} %", busy * 100.0)),
+            ]);
+        }
+    }
+    rows
+}

@@ -1,0 +1,170 @@
+//! Where a request of the trace goes on the storage.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::str::FromStr;
+
+use seekless::device::Geometry;
+use seekless::units::{MIB, SECTOR_BYTES, Sector, human_bytes};
+
+use super::run::ReplayError;
+use crate::trace::{DeviceId, Names, Op, Request, Summary};
+
+/// What to do with requests beyond the end of the storage.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Map {
+    /// Fail.
+    Error,
+    /// Begin again at the start.
+    Wrap,
+    /// Shrink or stretch all addresses, so that the trace fills the storage. Lengths stay.
+    Scale,
+}
+
+impl FromStr for Map {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Map, String> {
+        match text {
+            "error" => Ok(Map::Error),
+            "wrap" => Ok(Map::Wrap),
+            "scale" => Ok(Map::Scale),
+            _ => Err(format!("there is no mapping `{text}`; there are error, wrap and scale")),
+        }
+    }
+}
+
+impl fmt::Display for Map {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Map::Error => "error",
+            Map::Wrap => "wrap",
+            Map::Scale => "scale",
+        })
+    }
+}
+
+/// What to do with a trace of several devices, whose addresses overlap.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub enum Devices {
+    /// There must be one only.
+    #[default]
+    One,
+    /// They lie one behind another; each with the size that it needs at least.
+    Concatenate,
+}
+
+/// The size and place of the trace's devices: what a first pass over the trace finds out.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Place {
+    /// Where each device begins.
+    starts: BTreeMap<DeviceId, u64>,
+    /// Bytes that all of them take.
+    end: u64,
+}
+
+impl Place {
+    /// The place of what `summary` has counted.
+    ///
+    /// # Errors
+    /// When there are several devices and only one is allowed, or too many to tell apart.
+    pub fn of(summary: &Summary, devices: &Devices, names: &Names) -> Result<Place, ReplayError> {
+        if *devices == Devices::One && summary.devices.len() > 1 {
+            let several: Vec<String> = summary.devices.keys().take(8).map(|id| names.text(*id)).collect();
+            return Err(ReplayError::SeveralDevices { count: summary.devices.len(), first: several.join(" ") });
+        }
+        if summary.devices_lost > 0 {
+            return Err(ReplayError::Spec("the trace has more devices than can be told apart".into()));
+        }
+        let mut place = Place::default();
+        for (device, numbers) in &summary.devices {
+            place.starts.insert(*device, place.end);
+            let end = place.end.checked_add(numbers.end).and_then(|end| end.checked_next_multiple_of(MIB));
+            place.end =
+                end.ok_or(ReplayError::Spec("the trace's devices together are larger than 2^64 bytes".into()))?;
+        }
+        // A single device ends where it ends.
+        if let (1, Some(only)) = (summary.devices.len(), summary.devices.values().next()) {
+            place.end = only.end;
+        }
+        Ok(place)
+    }
+}
+
+/// A request, placed. A flush has no place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Placed {
+    pub(super) at: Sector,
+    pub(super) bytes: u64,
+}
+
+/// Places requests on one storage.
+pub(super) struct Placer {
+    map: Map,
+    place: Option<Place>,
+    /// The device of a trace of which only one is expected.
+    only: Option<DeviceId>,
+    capacity: u64,
+    block: u64,
+    /// Requests that were widened to whole blocks, and that were moved.
+    pub(super) widened: u64,
+    pub(super) moved: u64,
+}
+
+impl Placer {
+    pub(super) fn new(map: Map, place: Option<Place>, geometry: Geometry) -> Result<Placer, ReplayError> {
+        if map == Map::Scale && place.as_ref().is_none_or(|place| place.end == 0) {
+            return Err(ReplayError::Spec("to scale addresses, the size of the trace must be known beforehand".into()));
+        }
+        let block = u64::from(geometry.block_bytes);
+        let capacity = geometry.bytes() / block * block;
+        Ok(Placer { map, place, only: None, capacity, block, widened: 0, moved: 0 })
+    }
+
+    pub(super) fn place(&mut self, request: &Request) -> Result<Placed, ReplayError> {
+        let start = match &self.place {
+            Some(place) => place.starts.get(&request.device).copied(),
+            None => (*self.only.get_or_insert(request.device) == request.device).then_some(0),
+        };
+        let start = start.ok_or(ReplayError::Spec("the trace has a device that it had not before".into()))?;
+        if request.op == Op::Flush {
+            return Ok(Placed { at: Sector::ZERO, bytes: 0 });
+        }
+        let too_far = || ReplayError::TooFar { needed: u64::MAX, capacity: self.capacity };
+        let offset = start.checked_add(request.offset).ok_or_else(too_far)?;
+        let end = offset.checked_add(request.bytes).and_then(|end| end.checked_next_multiple_of(self.block));
+        let end = end.ok_or_else(too_far)?;
+        let mut at = offset / self.block * self.block;
+        let mut bytes = end - at;
+        self.widened += u64::from(bytes != request.bytes);
+        match (self.map, &self.place) {
+            (Map::Error, place) if end > self.capacity => {
+                let needed = place.as_ref().map_or(end, |place| place.end.max(end));
+                return Err(ReplayError::TooFar { needed, capacity: self.capacity });
+            }
+            (Map::Wrap, _) if end > self.capacity => {
+                at = (at % self.capacity) / self.block * self.block;
+                self.moved += 1;
+            }
+            (Map::Scale, Some(place)) => {
+                let scaled = u128::from(at) * u128::from(self.capacity) / u128::from(place.end);
+                at = u64::try_from(scaled).unwrap_or(u64::MAX) / self.block * self.block;
+                self.moved += u64::from(at != offset);
+            }
+            _ => {}
+        }
+        // What would cross the end goes before it.
+        bytes = bytes.min(self.capacity);
+        at = at.min(self.capacity - bytes);
+        Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes })
+    }
+}
+
+/// The hint of [`ReplayError::TooFar`].
+pub(super) fn too_far(needed: u64, capacity: u64) -> String {
+    let needed = if needed == u64::MAX { "more than 16 EiB".to_owned() } else { human_bytes(needed) };
+    format!(
+        "the trace touches {needed}, but the storage has {}\nuse --map wrap or --map scale, or a larger storage",
+        human_bytes(capacity)
+    )
+}

@@ -1,0 +1,472 @@
+//! The replay itself.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures_util::future::try_join_all;
+use seekless::device::{Buf, Counter, Data, Device, DeviceError, WriteFlags};
+use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt, Stalled};
+use seekless::stack::{Interface, NoLeaves, Purpose, Stack, StackError};
+use seekless::units::{Nanos, SECTOR_BYTES, Sector};
+
+use super::place::{Map, Place, Placed, Placer, too_far};
+use super::stats::OpStats;
+use super::timing::{Timing, WINDOW_MAX};
+use crate::trace::{Flags, Op, Request, TraceError};
+
+/// Why a replay has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    #[error("request {number} of the trace: {cause}")]
+    Device { number: u64, cause: DeviceError },
+    #[error("{}", too_far(*needed, *capacity))]
+    TooFar { needed: u64, capacity: u64 },
+    #[error(
+        "the trace has {count} devices ({first} ..), whose addresses overlap\n\
+             choose one with --device, or lay them end to end with --devices concatenate"
+    )]
+    SeveralDevices { count: usize, first: String },
+    #[error(
+        "{outstanding} requests wait at {at:?} of the trace: they arrive faster than the storage answers\n\
+             use --timing think or window:N, or a slower --timing open:0.5"
+    )]
+    Overload { outstanding: u64, at: Nanos },
+    #[error(
+        "the trace does not say how long requests took, which `think` needs; use --timing open, closed or window:N"
+    )]
+    NoLatencies,
+    #[error("the replay cannot go on: {0}")]
+    Stalled(#[from] Stalled),
+    #[error("{0}")]
+    Spec(String),
+}
+
+/// How to replay.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Spec {
+    pub timing: Timing,
+    pub map: Map,
+    /// Where the trace's devices lie. Without, the trace has one, of unknown size.
+    pub place: Option<Place>,
+    /// Decides the order of what happens at the same moment.
+    pub seed: u64,
+}
+
+impl Default for Spec {
+    fn default() -> Spec {
+        Spec { timing: Timing::Window(1), map: Map::Error, place: None, seed: 1 }
+    }
+}
+
+/// What came out.
+pub struct Outcome {
+    /// The storage, as it was asked for and as it describes itself.
+    pub stack: String,
+    pub describes: String,
+    pub timing: Timing,
+    pub map: Map,
+    pub seed: u64,
+    /// From the first request to the last answer, in virtual time.
+    pub elapsed: Nanos,
+    /// By operation, in the order of [`Op::ALL`].
+    pub ops: [OpStats; 4],
+    /// Most requests under way at once.
+    pub outstanding_max: u64,
+    /// Time during which drives served requests, all drives together, and how many there are.
+    pub disk_time: Option<Nanos>,
+    pub disks: u64,
+    /// Requests that were widened to whole blocks of the storage.
+    pub widened: u64,
+    /// Requests that went elsewhere because of the mapping.
+    pub moved: u64,
+    /// Requests without a recorded latency, where the timing needs it; they were taken for done at once.
+    pub without_latency: u64,
+    pub counters: Vec<Counter>,
+}
+
+impl Outcome {
+    /// All operations together.
+    pub fn total(&self) -> OpStats {
+        let mut total = OpStats::default();
+        for op in &self.ops {
+            total.join(op);
+        }
+        total
+    }
+
+    pub fn requests_per_second(&self) -> Option<f64> {
+        let requests: u64 = self.ops.iter().map(|op| op.requests).sum();
+        (self.elapsed > Nanos::ZERO).then(|| requests as f64 / self.elapsed.as_secs_f64())
+    }
+
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        let bytes: u64 = self.ops.iter().map(|op| op.bytes).sum();
+        (self.elapsed > Nanos::ZERO).then(|| bytes as f64 / self.elapsed.as_secs_f64())
+    }
+
+    /// Share of the time during which a drive was busy, on average.
+    pub fn disk_busy(&self) -> Option<f64> {
+        let all = self.elapsed.as_secs_f64() * self.disks as f64;
+        self.disk_time.filter(|_| all > 0.0).map(|time| time.as_secs_f64() / all)
+    }
+
+    /// Everything, for programs.
+    pub fn to_json(&self) -> serde_json::Value {
+        let ops: serde_json::Map<String, serde_json::Value> = Op::ALL
+            .iter()
+            .filter(|op| self.ops[op.index()].requests > 0)
+            .map(|op| (op.name().to_owned(), self.ops[op.index()].to_json()))
+            .collect();
+        let counters: serde_json::Map<String, serde_json::Value> =
+            self.counters.iter().map(|(name, count)| ((*name).to_owned(), (*count).into())).collect();
+        serde_json::json!({
+            "stack": self.stack,
+            "describes": self.describes,
+            "timing": self.timing.to_string(),
+            "map": self.map.to_string(),
+            "seed": self.seed,
+            "elapsed_ns": self.elapsed.0,
+            "requests_per_second": self.requests_per_second(),
+            "bytes_per_second": self.bytes_per_second(),
+            "all": self.total().to_json(),
+            "operations": ops,
+            "outstanding_max": self.outstanding_max,
+            "disk_time_ns": self.disk_time.map(|time| time.0),
+            "disks": self.disks,
+            "disk_busy": self.disk_busy(),
+            "widened": self.widened,
+            "moved": self.moved,
+            "without_latency": self.without_latency,
+            "counters": counters,
+        })
+    }
+}
+
+/// Replays on a stack of devices, in a virtual time of its own. What is written is not kept where the stack allows it.
+///
+/// # Errors
+/// What the trace, the stack or a request answers.
+pub fn simulate(
+    stack: &Stack,
+    requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
+    spec: &Spec,
+    progress: &dyn Fn(u64),
+) -> Result<Outcome, ReplayError> {
+    check_stack(stack)?;
+    let (asked, stack) = (stack.to_string(), timing_only(stack)?);
+    let executor = Executor::simulated(spec.seed, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    executor.block_on(async {
+        let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
+        let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
+        let outcome = replay(&rt, device, requests, spec, progress).await?;
+        Ok(Outcome { stack: asked, ..outcome })
+    })?
+}
+
+/// Checks that a block trace can be replayed on `stack`.
+///
+/// # Errors
+/// When its top is a file system.
+pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
+    match stack.is() {
+        Interface::Device => Ok(()),
+        Interface::FileSystem => {
+            let problem = format!("a block trace is replayed on devices, and `{stack}` is a file system");
+            Err(ReplayError::Spec(problem))
+        }
+    }
+}
+
+/// `stack`, with its models told not to keep what is written unless the line says otherwise. Times are the same, and a
+/// trace of any length fits in memory.
+///
+/// # Errors
+/// None that the stack itself did not have.
+pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
+    let word = |word: &seekless::stack::Word| {
+        let text = word.to_string();
+        match word.spec().param("keep") {
+            Some(_) if word.given("keep").is_none() => {
+                let separator = if text.contains(':') { ',' } else { ':' };
+                format!("{text}{separator}keep=off")
+            }
+            _ => text,
+        }
+    };
+    Stack::parse(&stack.words().iter().map(word).collect::<Vec<_>>().join(" / "))
+}
+
+/// Replays on a device.
+///
+/// # Errors
+/// As [`simulate`].
+pub async fn replay(
+    rt: &Rt,
+    device: Device,
+    requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
+    spec: &Spec,
+    progress: &dyn Fn(u64),
+) -> Result<Outcome, ReplayError> {
+    let placer = Placer::new(spec.map, spec.place.clone(), device.geometry())?;
+    let state = State {
+        requests: Box::new(requests),
+        placer,
+        made: 0,
+        outstanding: 0,
+        outstanding_max: 0,
+        ops: Default::default(),
+        failure: None,
+        without_latency: 0,
+    };
+    let player =
+        Rc::new(Player { rt: rt.clone(), device: device.clone(), state: RefCell::new(state), idle: Event::new() });
+    let start = rt.now();
+    match spec.timing {
+        Timing::Window(count) => player.window(count, progress).await,
+        Timing::Closed => player.window(1, progress).await,
+        Timing::Open { speed } => player.open(speed, progress).await?,
+        Timing::Think => player.think(progress).await?,
+    }
+    let elapsed = rt.now() - start;
+    let mut state = player.state.borrow_mut();
+    if let Some(failure) = state.failure.take() {
+        return Err(failure);
+    }
+    if spec.timing == Timing::Think && state.without_latency == state.made {
+        return Err(ReplayError::NoLatencies);
+    }
+    let counters = device.counters();
+    let busy = counters.iter().filter(|(name, _)| *name == "busy_ns");
+    let (disks, disk_ns) = busy.fold((0, 0), |(disks, sum), (_, busy)| (disks + 1, sum + busy));
+    Ok(Outcome {
+        stack: device.describe(),
+        describes: device.describe(),
+        timing: spec.timing,
+        map: spec.map,
+        seed: spec.seed,
+        elapsed,
+        ops: std::mem::take(&mut state.ops),
+        outstanding_max: state.outstanding_max,
+        disk_time: (disks > 0).then_some(Nanos(disk_ns)),
+        disks,
+        widened: state.placer.widened,
+        moved: state.placer.moved,
+        without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },
+        counters,
+    })
+}
+
+/// Requests between two reports of progress.
+const PROGRESS_EVERY: u64 = 4096;
+
+struct Player {
+    rt: Rt,
+    device: Device,
+    state: RefCell<State>,
+    /// Nothing is under way any more.
+    idle: Event,
+}
+
+struct State {
+    requests: Box<dyn Iterator<Item = Result<Request, TraceError>>>,
+    placer: Placer,
+    /// Requests taken from the trace.
+    made: u64,
+    outstanding: u64,
+    outstanding_max: u64,
+    ops: [OpStats; 4],
+    /// The first thing that went wrong. Nothing new begins after it.
+    failure: Option<ReplayError>,
+    without_latency: u64,
+}
+
+/// A request that has been taken from the trace.
+#[derive(Clone, Copy)]
+struct Taken {
+    request: Request,
+    placed: Placed,
+    number: u64,
+}
+
+impl Player {
+    /// The next request of the trace; `None` at the end and after a failure.
+    fn take(&self) -> Option<Taken> {
+        let mut state = self.state.borrow_mut();
+        if state.failure.is_some() {
+            return None;
+        }
+        let taken = match state.requests.next()? {
+            Ok(request) => state.placer.place(&request).map(|placed| (request, placed)),
+            Err(error) => Err(error.into()),
+        };
+        match taken {
+            Ok((request, placed)) => {
+                state.made += 1;
+                state.without_latency += u64::from(request.latency.is_none());
+                Some(Taken { request, placed, number: state.made })
+            }
+            Err(error) => {
+                state.failure = Some(error);
+                None
+            }
+        }
+    }
+
+    /// Counts a request as under way, before its task first runs.
+    fn begin(&self) {
+        let mut state = self.state.borrow_mut();
+        state.outstanding += 1;
+        state.outstanding_max = state.outstanding_max.max(state.outstanding);
+    }
+
+    /// Makes a request that has begun and waits for the answer; when it came.
+    async fn answer(&self, taken: Taken) -> Nanos {
+        let start = self.rt.now();
+        let result = self.ask(&taken).await;
+        let now = self.rt.now();
+        let mut state = self.state.borrow_mut();
+        state.outstanding -= 1;
+        match result {
+            Ok(()) => state.ops[taken.request.op.index()].add(taken.placed.bytes, now - start),
+            Err(cause) if state.failure.is_none() => {
+                state.failure = Some(ReplayError::Device { number: taken.number, cause });
+            }
+            Err(_) => {}
+        }
+        if state.outstanding == 0 {
+            self.idle.notify();
+        }
+        now
+    }
+
+    /// Asks the device, in pieces where it takes no more at once.
+    async fn ask(&self, taken: &Taken) -> Result<(), DeviceError> {
+        let Taken { request, placed: Placed { at, bytes }, .. } = *taken;
+        let most = u64::from(self.device.geometry().request_bytes_max);
+        match request.op {
+            Op::Flush => self.device.flush().await,
+            Op::Discard => self.device.discard(at, bytes / SECTOR_BYTES).await,
+            Op::Read | Op::Write if bytes <= most => self.piece(&request, at, bytes).await,
+            Op::Read | Op::Write => {
+                let pieces = (0..bytes.div_ceil(most)).map(|index| {
+                    let start = index * most;
+                    self.piece(&request, at + start / SECTOR_BYTES, most.min(bytes - start))
+                });
+                try_join_all(pieces).await.map(|_| ())
+            }
+        }
+    }
+
+    async fn piece(&self, request: &Request, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        if request.op == Op::Read {
+            return self.device.read(at, Buf::dirty(bytes as usize)).await.map(|_| ());
+        }
+        let flags = WriteFlags { fua: request.flags.has(Flags::FUA) };
+        self.device.write(at, Data::zeroes(bytes as usize), flags).await
+    }
+
+    fn report(&self, number: u64, progress: &dyn Fn(u64)) {
+        if number.is_multiple_of(PROGRESS_EVERY) {
+            progress(number);
+        }
+    }
+
+    async fn window(self: &Rc<Self>, count: u32, progress: &dyn Fn(u64)) {
+        let mut workers: Vec<JoinHandle<()>> = Vec::new();
+        // The last worker is this task, which can tell of progress.
+        for _ in 1..count {
+            let player = self.clone();
+            workers.push(self.rt.spawn(async move {
+                while let Some(taken) = player.take() {
+                    player.begin();
+                    player.answer(taken).await;
+                }
+            }));
+        }
+        let mut told = 0;
+        while let Some(taken) = self.take() {
+            if taken.number / PROGRESS_EVERY > told {
+                told = taken.number / PROGRESS_EVERY;
+                progress(taken.number);
+            }
+            self.begin();
+            self.answer(taken).await;
+        }
+        for worker in workers {
+            worker.await;
+        }
+    }
+
+    fn overload(&self, at: Nanos) -> Result<(), ReplayError> {
+        let outstanding = self.state.borrow().outstanding;
+        if outstanding > u64::from(WINDOW_MAX) { Err(ReplayError::Overload { outstanding, at }) } else { Ok(()) }
+    }
+
+    async fn open(self: &Rc<Self>, speed: f64, progress: &dyn Fn(u64)) -> Result<(), ReplayError> {
+        let start = self.rt.now();
+        let mut first = None;
+        while let Some(taken) = self.take() {
+            let first = *first.get_or_insert(taken.request.time);
+            let since = taken.request.time.saturating_sub(first);
+            let since = if speed == 1.0 { since } else { Nanos((since.0 as f64 / speed) as u64) };
+            self.rt.sleep_until(Nanos(start.0.saturating_add(since.0))).await;
+            self.overload(since)?;
+            self.report(taken.number, progress);
+            let player = self.clone();
+            self.begin();
+            self.rt.spawn(async move { player.answer(taken).await });
+        }
+        self.drained().await;
+        Ok(())
+    }
+
+    /// Waits until nothing is under way.
+    async fn drained(&self) {
+        while self.state.borrow().outstanding > 0 {
+            self.idle.wait().await;
+        }
+    }
+
+    async fn think(self: &Rc<Self>, progress: &dyn Fn(u64)) -> Result<(), ReplayError> {
+        // Requests under way, by when they were done in the recording.
+        let mut under_way: BTreeMap<(Nanos, u64), JoinHandle<Nanos>> = BTreeMap::new();
+        // The last thing before a request, in the recording and here: the request before it, or an answer.
+        let mut anchor: Option<(Nanos, Nanos)> = None;
+        while let Some(taken) = self.take() {
+            let time = taken.request.time;
+            while let Some(entry) = under_way.first_entry()
+                && entry.key().0 <= time
+            {
+                let ((recorded, _), handle) = entry.remove_entry();
+                let done = handle.await;
+                anchor = Some(match anchor {
+                    Some((then, now)) if then > recorded => (then, now.max(done)),
+                    Some((_, now)) => (recorded, now.max(done)),
+                    None => (recorded, done),
+                });
+            }
+            if let Some((then, now)) = anchor {
+                let pause = time.saturating_sub(then);
+                self.rt.sleep_until(Nanos(now.0.saturating_add(pause.0))).await;
+            }
+            self.overload(time)?;
+            self.report(taken.number, progress);
+            anchor = Some((time, self.rt.now()));
+            let player = self.clone();
+            self.begin();
+            let handle = self.rt.spawn(async move { player.answer(taken).await });
+            let recorded = Nanos(time.0.saturating_add(taken.request.latency.unwrap_or_default().0));
+            under_way.insert((recorded, taken.number), handle);
+        }
+        while let Some((_, handle)) = under_way.pop_first() {
+            handle.await;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,262 @@
+//! Replays on storage whose times are known.
+
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
+
+use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use seekless::device::trace::{TraceDevice, TraceEvent};
+use seekless::device::{Device, Memory};
+use seekless::rt::{Executor, HostProfile};
+use seekless::stack::Stack;
+use seekless::units::{MIB, Nanos};
+
+use super::*;
+use crate::trace::{DeviceId, Names, Op, Request, Summary, TraceError};
+
+type Requests = Vec<Result<Request, TraceError>>;
+
+fn read(time: u64, offset: u64) -> Request {
+    Request::new(Nanos(time), Op::Read, offset, 512)
+}
+
+fn took(request: Request, latency: u64) -> Request {
+    Request { latency: Some(Nanos(latency)), ..request }
+}
+
+fn trace(requests: &[Request]) -> Requests {
+    requests.iter().copied().map(Ok).collect()
+}
+
+/// Replays on a megabyte of memory that takes `delay` for each request, all at once. Gives the outcome and what the
+/// memory was asked, with starts and ends.
+fn on_memory(delay: u64, requests: &[Request], spec: &Spec) -> (Result<Outcome, ReplayError>, Vec<TraceEvent>) {
+    let executor = Executor::simulated(spec.seed, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let slow = FaultDevice::new(&rt, Rc::new(Memory::new(MIB)), 1);
+    slow.add(Rule::new(Kinds::all(), When::Always, Effect::Delay(Nanos(delay)..=Nanos(delay))));
+    let log = Rc::new(RefCell::new(Vec::new()));
+    let device: Device = TraceDevice::new(&rt, slow, log.clone());
+    let requests = trace(requests).into_iter();
+    let outcome = executor.block_on(replay(&rt, device, requests, spec, &|_| {})).expect("it goes on");
+    (outcome, log.take())
+}
+
+fn spec(timing: Timing) -> Spec {
+    Spec { timing, ..Spec::default() }
+}
+
+fn starts(log: &[TraceEvent]) -> Vec<u64> {
+    let mut starts: Vec<u64> = log.iter().map(|event| event.start.0).collect();
+    starts.sort_unstable();
+    starts
+}
+
+fn failure(result: Result<Outcome, ReplayError>) -> String {
+    match result {
+        Ok(_) => panic!("no failure"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// A window keeps so many requests under way, in the order of the trace; `closed` keeps one.
+#[test]
+fn windows() {
+    let requests: Vec<Request> = (0..7).map(|n| read(n * 1_000_000, n * 512)).collect();
+    let (outcome, log) = on_memory(100, &requests, &spec(Timing::Window(3)));
+    let outcome = outcome.expect("an outcome");
+    assert_eq!(starts(&log), [0, 0, 0, 100, 100, 100, 200]);
+    assert_eq!((outcome.elapsed.0, outcome.outstanding_max), (300, 3));
+    let mut made: Vec<(u64, u64)> = log.iter().map(|event| (event.start.0, event.at.0)).collect();
+    made.sort_unstable();
+    assert!(made.windows(2).all(|pair| pair[0].0 == pair[1].0 || pair[0].1 < pair[1].1), "P1: {made:?}");
+    let (outcome, log) = on_memory(100, &requests, &spec(Timing::Closed));
+    assert_eq!(starts(&log), [0, 100, 200, 300, 400, 500, 600]);
+    assert_eq!(outcome.expect("an outcome").requests_per_second(), Some(1e7));
+}
+
+/// Open: at the recorded times, whatever became of those before, or a multiple as fast.
+#[test]
+fn open() {
+    let requests = [read(1000, 0), read(1050, 512), read(1300, 1024)];
+    let (outcome, log) = on_memory(100, &requests, &spec(Timing::Open { speed: 1.0 }));
+    assert_eq!(starts(&log), [0, 50, 300]);
+    let outcome = outcome.expect("an outcome");
+    assert_eq!((outcome.elapsed.0, outcome.outstanding_max), (400, 2));
+    let (_, log) = on_memory(100, &requests, &spec(Timing::Open { speed: 0.5 }));
+    assert_eq!(starts(&log), [0, 100, 600]);
+}
+
+/// Think: a request waits for those that had been done before it when it was recorded, and then as long as it did then;
+/// requests that overlapped keep the distance of their starts.
+#[test]
+fn think() {
+    // Recorded: 0..40, then a pause of 60 to 100..140 and, overlapping, 110..150; then a pause of 50 to 200.
+    let requests =
+        [took(read(1000, 0), 40), took(read(1100, 512), 40), took(read(1110, 1024), 40), took(read(1200, 1536), 40)];
+    // Here each takes 10: 0..10, 70..80 and 80..90, and then 140.
+    let (outcome, log) = on_memory(10, &requests, &spec(Timing::Think));
+    assert_eq!(starts(&log), [0, 70, 80, 140]);
+    assert_eq!(outcome.expect("an outcome").elapsed.0, 150);
+    // Or each takes 1000: 0..1000, 1060..2060 and 1070..2070, and then 2120.
+    let (_, log) = on_memory(1000, &requests, &spec(Timing::Think));
+    assert_eq!(starts(&log), [0, 1060, 1070, 2120]);
+    let (outcome, _) = on_memory(10, &[read(0, 0)], &spec(Timing::Think));
+    assert!(failure(outcome).contains("`think` needs"));
+}
+
+/// Every kind of request is made as it is, in pieces where the device takes no more; statistics are by operation.
+#[test]
+fn every_operation() {
+    let stack = Stack::parse("disk:size=4GiB,rpm=7200,seek=8ms,rate=100MB").expect("a stack");
+    let large = 80 * MIB;
+    let requests = trace(&[
+        Request::new(Nanos(0), Op::Read, 0, large),
+        Request::new(Nanos(0), Op::Write, 4096, 100),
+        Request::new(Nanos(0), Op::Discard, 0, 4096),
+        Request::new(Nanos(0), Op::Flush, 0, 0),
+    ]);
+    let told = Cell::new(0);
+    let outcome =
+        simulate(&stack, requests.into_iter(), &spec(Timing::Closed), &|done| told.set(done)).expect("an outcome");
+    let counts: Vec<(u64, u64)> = outcome.ops.iter().map(|op| (op.requests, op.bytes)).collect();
+    assert_eq!(counts, [(1, large), (1, 512), (1, 4096), (1, 0)]);
+    assert_eq!(outcome.widened, 1, "a write of 100 bytes became a sector");
+    let pieces = outcome.counters.iter().find(|(name, _)| *name == "reads").expect("a disk counts reads").1;
+    assert_eq!(pieces, 3, "P2: 80 MiB in pieces of at most 32 MiB");
+    assert!(outcome.disk_busy().expect("a disk") > 0.9 && outcome.elapsed > Nanos::from_millis(500));
+    assert_eq!(outcome.stack, stack.to_string());
+    assert!(outcome.total().mean() <= outcome.total().max());
+    assert_eq!(outcome.to_json()["operations"]["read"]["requests"], 1);
+}
+
+/// What lies beyond the storage fails with what would do, wraps, or is scaled; nothing goes beyond the end.
+#[test]
+fn mapping() {
+    let requests = [read(0, 0), read(0, MIB - 512), read(0, 3 * MIB - 512), read(0, 2 * MIB)];
+    let mut summary = Summary::default();
+    requests.iter().for_each(|request| summary.add(request));
+    let place = Place::of(&summary, &Devices::One, &Names::default()).expect("one device");
+    let run = |map, place| on_memory(1, &requests, &Spec { map, place, ..Spec::default() });
+    let places = |log: &[TraceEvent]| log.iter().map(|event| event.at.0).collect::<Vec<_>>();
+    let text = failure(run(Map::Error, None).0);
+    assert!(text.contains("touches 3 MiB") && text.contains("has 1 MiB") && text.contains("--map wrap"), "{text}");
+    let (outcome, log) = run(Map::Wrap, None);
+    assert_eq!((places(&log), outcome.expect("an outcome").moved), (vec![0, 2047, 2047, 0], 2));
+    assert!(failure(run(Map::Scale, None).0).contains("beforehand"));
+    let (_, log) = run(Map::Scale, Some(place));
+    assert_eq!(places(&log), [0, 682, 2047, 1365]);
+    // A request that is longer than the storage is cut to it; one at the end is pushed back.
+    let long = [Request::new(Nanos(0), Op::Write, 512, 5 * MIB), Request::new(Nanos(0), Op::Write, MIB - 512, 1024)];
+    let (_, log) = on_memory(1, &long, &Spec { map: Map::Wrap, ..Spec::default() });
+    assert_eq!(log.iter().map(|event| (event.at.0, event.sectors)).collect::<Vec<_>>(), [(0, 2048), (2046, 2)]);
+}
+
+/// Devices overlap, so several are an error, unless they are laid end to end.
+#[test]
+fn several_devices() {
+    let on = |device, offset| Request { device: DeviceId::Number(device), ..read(0, offset) };
+    let requests = [on(3, 512), on(9, 0)];
+    let mut summary = Summary::default();
+    requests.iter().for_each(|request| summary.add(request));
+    let names = Names::default();
+    let text = Place::of(&summary, &Devices::One, &names).expect_err("two devices").to_string();
+    assert!(text.contains("2 devices (3 9"), "{text}");
+    let place = Place::of(&summary, &Devices::Concatenate, &names).expect("a place");
+    let stack = Stack::parse("memory:4MiB").expect("a stack");
+    let with = Spec { place: Some(place), ..Spec::default() };
+    let outcome = simulate(&stack, trace(&requests).into_iter(), &with, &|_| {}).expect("an outcome");
+    assert_eq!((outcome.total().requests, outcome.moved, outcome.disk_time), (2, 0, None));
+    let without = simulate(&stack, trace(&requests).into_iter(), &Spec::default(), &|_| {});
+    assert!(failure(without).contains("had not before"));
+}
+
+/// Failures of the trace, of the stack and of requests end the replay with what happened.
+#[test]
+fn failures() {
+    let lost = || Err(TraceError::Files("the trace is gone".into()));
+    let stack = Stack::parse("memory:4MiB").expect("a stack");
+    for timing in [Timing::Window(4), Timing::Open { speed: 1.0 }, Timing::Think] {
+        let requests: Requests = vec![Ok(took(read(0, 0), 1)), lost(), Ok(took(read(1, 0), 1))];
+        let text = failure(simulate(&stack, requests.into_iter(), &spec(timing), &|_| {}));
+        assert_eq!(text, "the trace is gone");
+        let broken = Stack::parse("fault:read-errors=100% / memory:4MiB").expect("a stack");
+        let requests = trace(&[took(read(0, 0), 1), took(read(1, 0), 1)]);
+        let text = failure(simulate(&broken, requests.into_iter(), &spec(timing), &|_| {}));
+        assert!(text.contains("request 1 of the trace"), "{text}");
+    }
+    let file_system = Stack::parse("lfs / memory:64MiB").expect("a stack");
+    let text = failure(simulate(&file_system, trace(&[read(0, 0)]).into_iter(), &Spec::default(), &|_| {}));
+    assert!(text.contains("is a file system"), "{text}");
+    let outside = Stack::parse("file:a.img").expect("a stack");
+    assert!(simulate(&outside, trace(&[read(0, 0)]).into_iter(), &Spec::default(), &|_| {}).is_err());
+}
+
+/// An open replay on storage that is too slow stops with a hint instead of filling the memory.
+#[test]
+fn overload() {
+    let requests = (0..200_000u64).map(|n| Ok(read(n, 0)));
+    let stack = Stack::parse("disk:dec-rz26").expect("a stack");
+    let text = failure(simulate(&stack, requests, &spec(Timing::Open { speed: 1.0 }), &|_| {}));
+    assert!(text.contains("arrive faster"), "{text}");
+}
+
+/// The same seed gives the same nanosecond, and models keep no bytes unless they are told to.
+#[test]
+fn replays_are_deterministic() {
+    let stack = Stack::parse("fork / disk:cheetah9lp").expect("a stack");
+    assert_eq!(timing_only(&stack).expect("a stack").to_string(), "fork / disk:cheetah9lp,keep=off");
+    let kept = Stack::parse("disk:cheetah9lp,keep=on").expect("a stack");
+    assert_eq!(timing_only(&kept).expect("a stack"), kept);
+    let run = || {
+        let requests = (0..500u64).map(|n| Ok(read(n * 1000, n * 7919 % 100_000 * 4096)));
+        let outcome = simulate(&stack, requests, &spec(Timing::Window(8)), &|_| {}).expect("an outcome");
+        (outcome.elapsed, outcome.total().mean(), outcome.counters)
+    };
+    assert_eq!(run(), run());
+}
+
+/// The sentence names the better storage, by how much, and the slow end of the reads.
+#[test]
+fn the_answer_is_a_sentence() {
+    let run = |line: &str, timing| {
+        let requests = (0..300u64).map(|n| Ok(read(n * 100_000_000, n * 7919 % 100_000 * 4096)));
+        simulate(&Stack::parse(line).expect("a stack"), requests, &spec(timing), &|_| {}).expect("an outcome")
+    };
+    let both = |timing| [run("disk:dec-rz26", timing), run("disk:cheetah9lp", timing)];
+    let compared = compare(&both(Timing::Closed)).expect("a comparison");
+    assert_eq!((compared.best, compared.quantity), (1, "time"));
+    let sentence = &compared.sentence;
+    assert!(
+        sentence.starts_with("disk:cheetah9lp needs ") && sentence.contains("x less time than disk:dec-rz26 ("),
+        "{sentence}"
+    );
+    assert!(sentence.contains("; p99 read ") && sentence.contains(" against "), "{sentence}");
+    assert!(compared.ratios[0] > 1.2 && compared.ratios[1] == 1.0);
+    let open = compare(&both(Timing::Open { speed: 1.0 })).expect("a comparison");
+    assert_eq!((open.best, open.quantity), (1, "mean response time"));
+    let alone = compare(&[run("disk:dec-rz26", Timing::Closed)]).expect("a comparison");
+    assert!(
+        alone.sentence.contains("serves 300 requests in ") && alone.sentence.contains("busy for"),
+        "{}",
+        alone.sentence
+    );
+    let same = compare(&[run("disk:dec-rz26", Timing::Closed), run("disk:dec-rz26", Timing::Closed)]);
+    assert!(same.expect("a comparison").sentence.contains("equally well"));
+    assert!(compare(&[]).is_none());
+    assert_eq!(table(&both(Timing::Closed)).len(), 2);
+}
+
+/// Timings and mappings are written as they are read.
+#[test]
+fn words() {
+    for text in ["window:8", "closed", "open", "open:2.5", "think"] {
+        assert_eq!(text.parse::<Timing>().expect(text).to_string(), text);
+    }
+    for text in ["", "window", "window:0", "window:99999999", "open:0", "open:fast", "think:1", "opens"] {
+        assert!(text.parse::<Timing>().is_err(), "{text}");
+    }
+    for text in ["error", "wrap", "scale"] {
+        assert_eq!(text.parse::<Map>().expect(text).to_string(), text);
+    }
+    assert!("fold".parse::<Map>().is_err());
+}

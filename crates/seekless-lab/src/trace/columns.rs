@@ -1,0 +1,453 @@
+//! Any text: columns between separators, or the named groups of a regular expression.
+//!
+//! Nothing is guessed: a column of times, addresses or lengths has its unit in the description, and an operation that
+//! is not a word such as `R` or `write` has to be named.
+//!
+//! ```text
+//! csv:time=1:us,op=2,offset=3:B,length=4:B,device=5,header=1
+//! csv:time=ts:s,offset=lba:sectors,length=size:4096,op=type,read=0,write=1,separator=;
+//! regex:^(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+)\+(?<length_B>\d+)
+//! ```
+
+use std::fmt;
+
+use regex::bytes::Regex;
+use seekless::units::{Nanos, SECTOR_BYTES};
+
+use super::published::{DeviceNames, SharedNames, device_of};
+use super::request::{Op, Request};
+use super::tally::Aside;
+use super::text::{Fields, LineParser, MICROSECOND, MILLISECOND, SECOND, Words, number, plausible, time, times, trim};
+
+/// What a column can be.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Role {
+    Time,
+    Op,
+    Offset,
+    Length,
+    Device,
+    Latency,
+    Process,
+    Cpu,
+}
+
+const ROLES: [(&str, Role); 8] = [
+    ("time", Role::Time),
+    ("op", Role::Op),
+    ("offset", Role::Offset),
+    ("length", Role::Length),
+    ("device", Role::Device),
+    ("latency", Role::Latency),
+    ("process", Role::Process),
+    ("cpu", Role::Cpu),
+];
+
+impl Role {
+    fn name(self) -> &'static str {
+        ROLES.iter().find(|(_, role)| *role == self).map_or("", |(name, _)| name)
+    }
+
+    fn is_time(self) -> bool {
+        matches!(self, Role::Time | Role::Latency)
+    }
+
+    fn is_size(self) -> bool {
+        matches!(self, Role::Offset | Role::Length)
+    }
+
+    /// Reads the unit of a column of this role; one for columns without units.
+    fn unit(self, unit: Option<&str>) -> Result<u64, String> {
+        let name = self.name();
+        match (unit, self.is_time(), self.is_size()) {
+            (Some("s"), true, _) => Ok(SECOND),
+            (Some("ms"), true, _) => Ok(MILLISECOND),
+            (Some("us"), true, _) => Ok(MICROSECOND),
+            (Some("100ns"), true, _) => Ok(100),
+            (Some("ns"), true, _) => Ok(1),
+            (Some("B"), _, true) => Ok(1),
+            (Some("sectors"), _, true) => Ok(SECTOR_BYTES),
+            (Some("KiB"), _, true) => Ok(1024),
+            (Some(count), _, true) if count.parse::<u64>().is_ok_and(|count| count > 0) => {
+                Ok(count.parse().unwrap_or(1))
+            }
+            (Some(unit), true, _) => Err(format!("`{unit}` is no unit of time: s, ms, us, 100ns or ns")),
+            (Some(unit), _, true) => Err(format!("`{unit}` is no unit of bytes: B, sectors, KiB or a number of bytes")),
+            (Some(unit), false, false) => Err(format!("`{name}` has no unit, such as `{unit}`")),
+            (None, true, _) => Err(format!("`{name}` needs a unit: s, ms, us, 100ns or ns")),
+            (None, _, true) => Err(format!("`{name}` needs a unit: B, sectors, KiB or a number of bytes")),
+            (None, false, false) => Ok(1),
+        }
+    }
+}
+
+/// Words that mean an operation, besides the usual ones.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+struct OpWords(Vec<(Op, Vec<u8>)>);
+
+impl OpWords {
+    fn read(&self, word: &[u8]) -> Result<Op, Aside> {
+        match self.0.iter().find(|(_, known)| known == word) {
+            Some((op, _)) => Ok(*op),
+            None => Op::from_word(word).ok_or(Aside::Rejected("the operation is unknown")),
+        }
+    }
+}
+
+/// Values of a line, by role.
+#[derive(Default)]
+struct Values {
+    time: Option<Nanos>,
+    op: Option<Op>,
+    offset: Option<u64>,
+    length: Option<u64>,
+    latency: Option<Nanos>,
+    process: Option<u32>,
+    cpu: Option<u32>,
+}
+
+/// Reads one value into `values`; a device goes into `request`.
+fn take(
+    role: Role,
+    unit: u64,
+    text: &[u8],
+    ops: &OpWords,
+    names: &mut DeviceNames,
+    values: &mut Values,
+    request: &mut Request,
+) -> Result<(), Aside> {
+    let narrow = || number(text).and_then(|number| u32::try_from(number).ok());
+    match role {
+        Role::Time => values.time = Some(time(text, unit).ok_or(Aside::Rejected("the time is no number"))?),
+        Role::Op => values.op = Some(ops.read(text)?),
+        Role::Offset => {
+            values.offset = Some(times(number(text).ok_or(Aside::Rejected("the offset is no number"))?, unit)?);
+        }
+        Role::Length => {
+            values.length = Some(times(number(text).ok_or(Aside::Rejected("the length is no number"))?, unit)?);
+        }
+        Role::Device => {
+            request.device = match number(text) {
+                Some(number) => device_of(number)?,
+                None => names.device(text)?,
+            };
+        }
+        Role::Latency if text.is_empty() => {}
+        Role::Latency => values.latency = Some(time(text, unit).ok_or(Aside::Rejected("the latency is no number"))?),
+        Role::Process => values.process = narrow(),
+        Role::Cpu => values.cpu = narrow(),
+    }
+    Ok(())
+}
+
+fn request(values: Values, mut request: Request, out: &mut Vec<Request>) -> Result<(), Aside> {
+    const TOO_FEW: Aside = Aside::Rejected("too few fields");
+    let op = values.op.ok_or(TOO_FEW)?;
+    request.time = values.time.ok_or(TOO_FEW)?;
+    request.op = op;
+    if op != Op::Flush {
+        request.offset = values.offset.ok_or(TOO_FEW)?;
+        request.bytes = values.length.ok_or(TOO_FEW)?;
+    }
+    (request.latency, request.process, request.cpu) = (values.latency, values.process, values.cpu);
+    out.push(plausible(request)?);
+    Ok(())
+}
+
+fn check_roles(found: &[Role]) -> Result<(), String> {
+    for needed in [Role::Time, Role::Op, Role::Offset, Role::Length] {
+        match found.iter().filter(|role| **role == needed).count() {
+            1 => {}
+            0 => return Err(format!("`{}` is missing", needed.name())),
+            _ => return Err(format!("`{}` is there twice", needed.name())),
+        }
+    }
+    Ok(())
+}
+
+/// Which column holds what.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Columns {
+    text: String,
+    columns: Vec<Column>,
+    separator: u8,
+    /// Lines before the first request. Columns by name are looked up in the first.
+    header_lines: u64,
+    ops: OpWords,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct Column {
+    role: Role,
+    place: Place,
+    unit: u64,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Place {
+    /// From zero.
+    Index(usize),
+    Name(String),
+}
+
+impl Columns {
+    /// Reads a description: items `role=column[:unit]`, where a column is its number from one or its name in the
+    /// header; `separator=`, `header=LINES`, and `read=`, `write=`, `discard=`, `flush=` for the operations' words.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<Columns, String> {
+        let mut columns = Vec::new();
+        let (mut separator, mut header_lines, mut ops) = (b',', None, OpWords::default());
+        for item in text.split(',') {
+            let (key, value) = item.split_once('=').ok_or(format!("`{item}` is not KEY=VALUE"))?;
+            if let Some((_, role)) = ROLES.iter().find(|(name, _)| *name == key) {
+                let (place, unit) = match value.split_once(':') {
+                    Some((place, unit)) => (place, Some(unit)),
+                    None => (value, None),
+                };
+                let place = match place.parse::<usize>() {
+                    Ok(0) => return Err("columns are counted from one".into()),
+                    Ok(number) => Place::Index(number - 1),
+                    Err(_) if place.is_empty() => return Err(format!("`{key}` has no column")),
+                    Err(_) => Place::Name(place.to_owned()),
+                };
+                columns.push(Column { role: *role, place, unit: role.unit(unit)? });
+                continue;
+            }
+            let op = match key {
+                "separator" => {
+                    separator = match value {
+                        "comma" => b',',
+                        "tab" => b'\t',
+                        "space" => b' ',
+                        _ => match value.as_bytes() {
+                            [byte] => *byte,
+                            _ => return Err(format!("`{value}` is no separator: comma, tab, space or one character")),
+                        },
+                    };
+                    continue;
+                }
+                "header" => {
+                    let count = value.parse().map_err(|_| format!("`{value}` is no number of header lines"))?;
+                    header_lines = Some(count);
+                    continue;
+                }
+                "read" => Op::Read,
+                "write" => Op::Write,
+                "discard" => Op::Discard,
+                "flush" => Op::Flush,
+                _ => {
+                    let known: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
+                    return Err(format!(
+                        "`{key}` is unknown; there are {}, separator, header, read, write, discard and flush",
+                        known.join(", ")
+                    ));
+                }
+            };
+            ops.0.push((op, value.as_bytes().to_vec()));
+        }
+        check_roles(&columns.iter().map(|column| column.role).collect::<Vec<_>>())?;
+        let by_name = columns.iter().any(|column| matches!(column.place, Place::Name(_)));
+        let header_lines = header_lines.unwrap_or(u64::from(by_name));
+        if by_name && header_lines == 0 {
+            return Err("columns by name need a header".into());
+        }
+        Ok(Columns { text: text.to_owned(), columns, separator, header_lines, ops })
+    }
+}
+
+impl fmt::Display for Columns {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+pub(super) struct ColumnsParser {
+    description: Columns,
+    /// Role and unit of each column, once the names have been looked up.
+    by_index: Option<Vec<Option<(Role, u64)>>>,
+    lines: u64,
+    names: DeviceNames,
+}
+
+/// Columns that are looked at. A number beyond comes from a slip.
+const COLUMNS_MAX: usize = 4096;
+
+impl ColumnsParser {
+    pub(super) fn new(description: &Columns, names: SharedNames) -> ColumnsParser {
+        let by_index = (description.header_lines == 0).then(|| resolve(description, &[])).flatten();
+        ColumnsParser { description: description.clone(), by_index, lines: 0, names: DeviceNames::new(names) }
+    }
+}
+
+fn resolve(description: &Columns, header: &[&[u8]]) -> Option<Vec<Option<(Role, u64)>>> {
+    let mut by_index = Vec::new();
+    for column in &description.columns {
+        let index = match &column.place {
+            Place::Index(index) => *index,
+            Place::Name(name) => header.iter().position(|field| field.eq_ignore_ascii_case(name.as_bytes()))?,
+        };
+        if index >= COLUMNS_MAX {
+            return None;
+        }
+        if by_index.len() <= index {
+            by_index.resize(index + 1, None);
+        }
+        by_index[index] = Some((column.role, column.unit));
+    }
+    Some(by_index)
+}
+
+impl LineParser for ColumnsParser {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        self.lines += 1;
+        let separator = self.description.separator;
+        // Blanks as separators may come in any number.
+        let blank = separator == b' ';
+        let line = if blank { line.trim_ascii() } else { line };
+        let mut fields = match blank {
+            true => Either::Words(Words::new(line)),
+            false => Either::Fields(Fields::new(line, separator)),
+        };
+        if self.lines <= self.description.header_lines {
+            if self.lines == 1 {
+                let header: Vec<&[u8]> = fields.map(unquote).collect();
+                self.by_index = resolve(&self.description, &header);
+            }
+            return Err(Aside::Skipped("header"));
+        }
+        let by_index = self.by_index.as_ref().ok_or(Aside::Rejected("the header lacks a column that is named"))?;
+        let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
+        for column in by_index {
+            let Some(field) = fields.next() else { break };
+            if let Some((role, unit)) = column {
+                let (ops, names) = (&self.description.ops, &mut self.names);
+                take(*role, *unit, unquote(field), ops, names, &mut values, &mut base)?;
+            }
+        }
+        request(values, base, out)
+    }
+}
+
+/// Fields between blanks, or between another separator.
+enum Either<'a> {
+    Words(Words<'a>),
+    Fields(Fields<'a>),
+}
+
+impl<'a> Iterator for Either<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        match self {
+            Either::Words(words) => words.next(),
+            Either::Fields(fields) => fields.field().ok(),
+        }
+    }
+}
+
+fn unquote(field: &[u8]) -> &[u8] {
+    let field = trim(field);
+    field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\"")).unwrap_or(field)
+}
+
+/// A regular expression whose named groups say what they are, with the unit: `time_us`, `offset_sectors`, `op`.
+#[derive(Clone, Debug)]
+pub struct Pattern {
+    regex: Regex,
+    /// Group, role and unit.
+    groups: Vec<(usize, Role, u64)>,
+}
+
+impl Pattern {
+    /// Reads an expression.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn parse(text: &str) -> Result<Pattern, String> {
+        let regex = Regex::new(text).map_err(|error| error.to_string())?;
+        let mut groups = Vec::new();
+        for (index, name) in regex.capture_names().enumerate() {
+            let Some(name) = name else { continue };
+            let (base, unit) = match name.split_once('_') {
+                Some((base, unit)) => (base, Some(unit)),
+                None => (name, None),
+            };
+            let known: Vec<&str> = ROLES.iter().map(|(name, _)| *name).collect();
+            let (_, role) = ROLES
+                .iter()
+                .find(|(name, _)| *name == base)
+                .ok_or(format!("the group `{name}` is unknown; there are {}", known.join(", ")))?;
+            groups.push((index, *role, role.unit(unit)?));
+        }
+        check_roles(&groups.iter().map(|(_, role, _)| *role).collect::<Vec<_>>())?;
+        Ok(Pattern { regex, groups })
+    }
+}
+
+impl PartialEq for Pattern {
+    fn eq(&self, other: &Pattern) -> bool {
+        self.regex.as_str() == other.regex.as_str()
+    }
+}
+
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.regex.as_str())
+    }
+}
+
+pub(super) struct PatternParser {
+    pattern: Pattern,
+    names: DeviceNames,
+}
+
+impl PatternParser {
+    pub(super) fn new(pattern: &Pattern, names: SharedNames) -> PatternParser {
+        PatternParser { pattern: pattern.clone(), names: DeviceNames::new(names) }
+    }
+}
+
+impl LineParser for PatternParser {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let Some(captures) = self.pattern.regex.captures(line) else {
+            return Err(Aside::Rejected("the expression does not match"));
+        };
+        let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
+        for (group, role, unit) in &self.pattern.groups {
+            if let Some(found) = captures.get(*group) {
+                let text = found.as_bytes();
+                take(*role, *unit, text, &OpWords::default(), &mut self.names, &mut values, &mut base)?;
+            }
+        }
+        request(values, base, out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A description without a unit, with a wrong one or with something missing is refused in words that say so.
+    #[test]
+    fn nothing_is_guessed() {
+        let problem = |text: &str| Columns::parse(text).expect_err(text);
+        let rest = "op=2,offset=3:B,length=4:B";
+        assert!(problem(&format!("time=1,{rest}")).contains("`time` needs a unit"));
+        assert!(problem(&format!("time=1:B,{rest}")).contains("no unit of time"));
+        assert!(problem(&format!("time=0:s,{rest}")).contains("from one"));
+        assert!(problem("time=1:s,op=2,offset=3,length=4:B").contains("`offset` needs a unit"));
+        assert!(problem("time=1:s,op=2,offset=3:0,length=4:B").contains("no unit of bytes"));
+        assert!(problem("time=1:s,op=2,offset=3:B").contains("`length` is missing"));
+        assert!(problem(&format!("time=1:s,time=2:s,{rest}")).contains("twice"));
+        assert!(problem(&format!("time=1:s,{rest},colour=3")).contains("`colour` is unknown"));
+        assert!(problem(&format!("time=when:s,{rest},header=0")).contains("need a header"));
+        assert!(problem("").contains("KEY=VALUE"));
+        assert!(Pattern::parse("(?<time>x)(?<op>.)").expect_err("no unit").contains("needs a unit"));
+        assert!(Pattern::parse("(?<time_us>x)").expect_err("no op").contains("`op` is missing"));
+        assert!(Pattern::parse("(?<when_us>x)").expect_err("no such group").contains("unknown"));
+        assert!(Pattern::parse("(").is_err());
+    }
+}

@@ -1,0 +1,203 @@
+//! Finding out how long requests took, by bringing together issues and completions.
+//!
+//! Memory is constant: a request whose completion does not come within a window of later requests goes on without.
+//!
+//! Invariants
+//!   M1  Requests under way at one place are linked in the order in which they were made.
+//!   M2  A request that waits for its completion is at exactly one place, and one that does not is at none.
+
+use std::collections::VecDeque;
+
+use seekless::units::FixedMap;
+
+use super::request::{DeviceId, Event, Op, Request};
+
+/// Requests that wait for their completion, at most.
+const WINDOW: usize = 1 << 16;
+
+/// Where a request is under way: the device and its first byte not yet done. All flushes of a device share one.
+type Key = (DeviceId, u64);
+
+fn key(request: &Request) -> Key {
+    (request.device, if request.op == Op::Flush { u64::MAX } else { request.offset })
+}
+
+#[derive(Clone, Copy)]
+struct Pending {
+    request: Request,
+    /// Bytes that have not been reported done.
+    rest: u64,
+    waiting: bool,
+    /// The next request that was made at the same place while this one was under way.
+    next: Option<u64>,
+}
+
+/// Requests in, requests with latencies out, in the same order.
+#[derive(Default)]
+pub(super) struct Matcher {
+    pending: VecDeque<Pending>,
+    /// Number of the first request in `pending`.
+    first: u64,
+    /// Oldest and newest request under way at a place.
+    places: FixedMap<Key, (u64, u64)>,
+    /// Completions without a request, as at the start of a trace.
+    pub(super) completions_alone: u64,
+    pub(super) without_completion: u64,
+}
+
+impl Matcher {
+    /// Takes an event. Requests that need wait no longer are appended to `out`.
+    pub(super) fn take(&mut self, event: &Request, out: &mut Vec<Request>) {
+        if event.event == Event::Complete {
+            self.complete(event);
+        } else {
+            let number = self.first + self.pending.len() as u64;
+            self.pending.push_back(Pending { request: *event, rest: event.bytes, waiting: true, next: None });
+            self.queue_at(key(event), number);
+        }
+        while self.pending.len() > WINDOW || self.pending.front().is_some_and(|front| !front.waiting) {
+            self.release(out);
+        }
+    }
+
+    pub(super) fn is_holding(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Vec<Request>) {
+        while !self.pending.is_empty() {
+            self.release(out);
+        }
+    }
+
+    fn queue_at(&mut self, key: Key, number: u64) {
+        match self.places.get_mut(&key) {
+            None => {
+                self.places.insert(key, (number, number));
+            }
+            Some((_, newest)) => {
+                let before = std::mem::replace(newest, number);
+                if let Some(before) = self.pending.get_mut((before - self.first) as usize) {
+                    before.next = Some(number);
+                }
+            }
+        }
+    }
+
+    /// Takes the oldest request off a place.
+    fn leave(&mut self, key: Key) -> Option<u64> {
+        let (oldest, newest) = *self.places.get(&key)?;
+        let next = self.pending.get((oldest - self.first) as usize).and_then(|pending| pending.next);
+        match next {
+            Some(next) => self.places.insert(key, (next, newest)),
+            None => self.places.remove(&key),
+        };
+        Some(oldest)
+    }
+
+    fn complete(&mut self, event: &Request) {
+        let Some(number) = self.leave(key(event)) else {
+            self.completions_alone += 1;
+            return;
+        };
+        let Some(pending) = self.pending.get_mut((number - self.first) as usize) else { return };
+        pending.next = None;
+        pending.rest = pending.rest.saturating_sub(event.bytes);
+        if pending.rest == 0 {
+            pending.waiting = false;
+            pending.request.latency = Some(event.time.saturating_sub(pending.request.time));
+            return;
+        }
+        // A merged request is done in pieces; the rest begins further on. Where another request began there meanwhile,
+        // whose completion comes next cannot be known.
+        let rest_at = (pending.request.device, pending.request.end() - pending.rest);
+        if self.places.contains_key(&rest_at) {
+            pending.waiting = false;
+            self.without_completion += 1;
+        } else {
+            self.queue_at(rest_at, number);
+        }
+    }
+
+    /// Lets the first request go, with or without latency.
+    fn release(&mut self, out: &mut Vec<Request>) {
+        let Some(front) = self.pending.front().copied() else { return };
+        if front.waiting {
+            self.without_completion += 1;
+            let at = match front.request.op {
+                Op::Flush => key(&front.request),
+                _ => (front.request.device, front.request.end() - front.rest),
+            };
+            let left = self.leave(at);
+            assert_eq!(left, Some(self.first)); // M1: it is the oldest everywhere, so also at its place.
+        }
+        self.pending.pop_front();
+        self.first += 1;
+        out.push(front.request);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless::rng::Rng;
+    use seekless::units::Nanos;
+
+    use super::*;
+
+    fn issue(time: u64, offset: u64, bytes: u64) -> Request {
+        Request::new(Nanos(time), Op::Read, offset, bytes)
+    }
+
+    fn done(time: u64, offset: u64, bytes: u64) -> Request {
+        Request { event: Event::Complete, ..issue(time, offset, bytes) }
+    }
+
+    fn run(events: &[Request]) -> (Vec<Option<u64>>, Matcher) {
+        let (mut matcher, mut out) = (Matcher::default(), Vec::new());
+        for event in events {
+            matcher.take(event, &mut out);
+        }
+        matcher.finish(&mut out);
+        (out.iter().map(|request| request.latency.map(|latency| latency.0)).collect(), matcher)
+    }
+
+    /// Completions find their requests: out of order, in pieces, twice at the same place, and not at all.
+    #[test]
+    fn completions_find_their_requests() {
+        let flush = |time| Request { op: Op::Flush, ..issue(time, 0, 0) };
+        let (latencies, matcher) = run(&[
+            done(0, 77, 512),
+            issue(1, 0, 1024),
+            issue(2, 4096, 512),
+            issue(3, 8192, 512),
+            issue(4, 4096, 512),
+            flush(5),
+            done(10, 4096, 512),
+            done(11, 0, 512),
+            done(12, 4096, 512),
+            done(13, 512, 512),
+            Request { op: Op::Flush, ..done(14, 0, 0) },
+        ]);
+        assert_eq!(latencies, [Some(12), Some(8), None, Some(8), Some(9)]);
+        assert_eq!((matcher.completions_alone, matcher.without_completion), (1, 1));
+        assert!(matcher.places.is_empty());
+    }
+
+    /// Whatever comes, every request goes out once and in order, and nothing is kept behind. Method: random events at
+    /// few places, with random lengths.
+    #[test]
+    fn every_request_goes_out_once() {
+        for seed in 0..50 {
+            let mut rng = Rng::new(seed);
+            let mut events = Vec::new();
+            for time in 0..400 {
+                let (offset, bytes) = (rng.below(4) * 512, (rng.below(3) + 1) * 512);
+                events.push(if rng.chance(1, 2) { issue(time, offset, bytes) } else { done(time, offset, bytes) });
+            }
+            let issues = events.iter().filter(|event| event.event == Event::Issue).count();
+            let (latencies, matcher) = run(&events);
+            assert_eq!(latencies.len(), issues, "seed {seed}");
+            assert!(matcher.places.is_empty() && matcher.pending.is_empty(), "seed {seed}");
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! Putting requests in the order of time, as far as a window reaches.
+
+use std::collections::VecDeque;
+
+use seekless::units::Nanos;
+
+use super::request::Request;
+
+/// Requests in nearly in order, requests out in order, but for those that come too late for the window. Requests of the
+/// same time keep their order.
+pub(super) struct Order {
+    window: usize,
+    held: VecDeque<Request>,
+    latest: Nanos,
+    delivered: Nanos,
+    /// Requests that came with an earlier time than one before them.
+    pub(super) out_of_order: u64,
+    /// The furthest that time went back.
+    pub(super) back_max: Nanos,
+    /// Of those, how many came too late to be put in their place.
+    pub(super) too_late: u64,
+}
+
+impl Order {
+    pub(super) fn new(window: usize) -> Order {
+        Order {
+            window,
+            held: VecDeque::with_capacity(window.min(1 << 16) + 1),
+            latest: Nanos::ZERO,
+            delivered: Nanos::ZERO,
+            out_of_order: 0,
+            back_max: Nanos::ZERO,
+            too_late: 0,
+        }
+    }
+
+    /// Takes requests and gives those that need wait no longer.
+    pub(super) fn take_all(&mut self, requests: &[Request], out: &mut Vec<Request>) {
+        let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return };
+        if first.time < self.latest || !requests.is_sorted_by_key(|request| request.time) {
+            return requests.iter().for_each(|request| self.take(request, out));
+        }
+        // In order, as nearly always: whole runs are copied.
+        self.latest = last.time;
+        self.held.extend(requests);
+        let ready = self.held.len().saturating_sub(self.window);
+        if let Some(last) = ready.checked_sub(1) {
+            let before = self.delivered;
+            self.too_late += self.held.iter().take(ready).take_while(|request| request.time < before).count() as u64;
+            self.delivered = before.max(self.held[last].time);
+            out.extend(self.held.drain(..ready));
+        }
+    }
+
+    fn take(&mut self, request: &Request, out: &mut Vec<Request>) {
+        if request.time < self.latest {
+            self.out_of_order += 1;
+            self.back_max = self.back_max.max(self.latest - request.time);
+            let at = self.held.partition_point(|held| held.time <= request.time);
+            self.held.insert(at, *request);
+        } else {
+            self.latest = request.time;
+            self.held.push_back(*request);
+        }
+        if self.held.len() > self.window {
+            self.release(out);
+        }
+    }
+
+    pub(super) fn is_holding(&self) -> bool {
+        !self.held.is_empty()
+    }
+
+    pub(super) fn finish(&mut self, out: &mut Vec<Request>) {
+        while !self.held.is_empty() {
+            self.release(out);
+        }
+    }
+
+    fn release(&mut self, out: &mut Vec<Request>) {
+        if let Some(request) = self.held.pop_front() {
+            self.too_late += u64::from(request.time < self.delivered);
+            self.delivered = self.delivered.max(request.time);
+            out.push(request);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::Op;
+
+    /// Within the window the order is restored, equals keep theirs, and what comes too late is counted.
+    #[test]
+    fn order_is_restored() {
+        let run = |window, times: &[u64]| {
+            let (mut order, mut out) = (Order::new(window), Vec::new());
+            let request = |(index, &time): (usize, &u64)| Request::new(Nanos(time), Op::Read, index as u64, 1);
+            let requests: Vec<Request> = times.iter().enumerate().map(request).collect();
+            // In batches of two and, once more, one by one: the same comes out.
+            requests.chunks(2).for_each(|batch| order.take_all(batch, &mut out));
+            order.finish(&mut out);
+            let (mut alone, mut same) = (Order::new(window), Vec::new());
+            requests.iter().for_each(|request| alone.take(request, &mut same));
+            alone.finish(&mut same);
+            assert_eq!((&out, order.too_late, order.out_of_order), (&same, alone.too_late, alone.out_of_order));
+            let places: Vec<u64> = out.iter().map(|request| request.offset).collect();
+            (places, order.out_of_order, order.back_max.0, order.too_late)
+        };
+        assert_eq!(run(3, &[5, 1, 3, 5, 9]), (vec![1, 2, 0, 3, 4], 2, 4, 0));
+        assert_eq!(run(1, &[5, 6, 7, 1]), (vec![0, 1, 3, 2], 1, 6, 1));
+        assert_eq!(run(0, &[5, 1]), (vec![0, 1], 1, 4, 1));
+    }
+}

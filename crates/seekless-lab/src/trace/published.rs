@@ -1,0 +1,459 @@
+//! The text formats in which collections of block traces were published: MSR Cambridge, SPC, Alibaba, Tencent, FIU
+//! and SYSTOR '17.
+//!
+//! Each has a reader and a writer, side by side, so that what is known about a format is in one place.
+
+use std::cell::RefCell;
+use std::io::Write;
+use std::rc::Rc;
+
+use seekless::units::{Nanos, SECTOR_BYTES};
+
+use super::request::{DeviceId, Event, Flags, Names, Op, Request};
+use super::tally::Aside;
+use super::text::{Fields, LineParser, MICROSECOND, SECOND, Words, number, plausible, time, times};
+use super::write::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
+
+pub(super) type SharedNames = Rc<RefCell<Names>>;
+
+const NO_TIME: Aside = Aside::Rejected("the time is no number");
+const NO_OP: Aside = Aside::Rejected("the operation is none of this format");
+const NO_OFFSET: &str = "the address is no number";
+const NO_LENGTH: &str = "the length is no number";
+const NO_DEVICE: &str = "the device is no number";
+const TOO_MANY_DEVICES: Aside = Aside::Rejected("more than 65536 devices, or a name that is too long");
+
+/// Finds the device of a name, fast when it is that of the line before.
+pub(super) struct DeviceNames {
+    names: SharedNames,
+    last: Vec<u8>,
+    device: Option<DeviceId>,
+}
+
+impl DeviceNames {
+    pub(super) fn new(names: SharedNames) -> DeviceNames {
+        DeviceNames { names, last: Vec::new(), device: None }
+    }
+
+    #[inline]
+    pub(super) fn device(&mut self, name: &[u8]) -> Result<DeviceId, Aside> {
+        match self.device {
+            Some(device) if self.last == name => Ok(device),
+            _ => {
+                let device = self.names.borrow_mut().intern(name).ok_or(TOO_MANY_DEVICES)?;
+                self.last.clear();
+                self.last.extend_from_slice(name);
+                self.device = Some(device);
+                Ok(device)
+            }
+        }
+    }
+}
+
+pub(super) fn device_of(number: u64) -> Result<DeviceId, Aside> {
+    u32::try_from(number)
+        .map(DeviceId::Number)
+        .map_err(|_| Aside::Rejected("the device number needs more than 32 bits"))
+}
+
+/// MSR Cambridge, FAST '08: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in Windows file time,
+/// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
+pub(super) struct Msr {
+    names: DeviceNames,
+    /// `host,disk` of the line before, and its device.
+    last: Vec<u8>,
+    device: DeviceId,
+}
+
+/// 100 ns between 1601-01-01 and 1970-01-01.
+const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
+const FILE_TIME_UNIT: u64 = 100;
+
+impl Msr {
+    pub(super) fn new(names: SharedNames) -> Msr {
+        Msr { names: DeviceNames::new(names), last: Vec::new(), device: DeviceId::Number(0) }
+    }
+}
+
+impl LineParser for Msr {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        let first = fields.field()?;
+        let Some(ticks) = number(first) else {
+            return Err(if first.eq_ignore_ascii_case(b"timestamp") { Aside::Skipped("header") } else { NO_TIME });
+        };
+        let from_host = fields.rest();
+        let (host, disk) = (fields.field()?, fields.field()?);
+        let both = &from_host[..from_host.len() - fields.rest().len()];
+        let op = match fields.field()? {
+            b"Read" => Op::Read,
+            b"Write" => Op::Write,
+            word => Op::from_word(word).filter(|op| matches!(op, Op::Read | Op::Write)).ok_or(NO_OP)?,
+        };
+        let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
+        let response = fields.number("the response time is no number")?;
+        fields.end()?;
+        let since_1970 = ticks
+            .checked_sub(FILE_TIME_OF_1970)
+            .ok_or(Aside::Rejected("the time is before 1970, so it is no Windows file time"))?;
+        if self.last != both {
+            self.device = self.names.device(&[host, b"_", disk].concat())?;
+            self.last.clear();
+            self.last.extend_from_slice(both);
+        }
+        let device = self.device;
+        let time = Nanos(since_1970.checked_mul(FILE_TIME_UNIT).ok_or(NO_TIME)?);
+        let latency = response.checked_mul(FILE_TIME_UNIT).map(Nanos);
+        out.push(plausible(Request { device, latency, ..Request::new(time, op, offset, bytes) })?);
+        Ok(())
+    }
+}
+
+/// As [`Msr`] reads it. A device without a name is disk `n` of host `disk`; an unknown response time is zero.
+pub(super) struct MsrWriter;
+
+impl LineWriter for MsrWriter {
+    fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        only_reads_and_writes(request)?;
+        let word = if request.op == Op::Read { "Read" } else { "Write" };
+        let text = names.text(request.device).replace(',', ":");
+        let (host, disk) = match (request.device, text.rsplit_once('_')) {
+            (DeviceId::Named(_), Some((host, disk))) => (host, disk),
+            (DeviceId::Named(_), None) => (&text[..], "0"),
+            _ => ("disk", &text[..]),
+        };
+        let ticks = request.time.0 / FILE_TIME_UNIT + FILE_TIME_OF_1970;
+        let response = request.latency.unwrap_or_default().0 / FILE_TIME_UNIT;
+        writeln!(out, "{ticks},{host},{disk},{word},{},{},{response}", request.offset, request.bytes)?;
+        Ok(())
+    }
+}
+
+/// SPC-1 and UMass: `ASU,LBA,Size,Opcode,Timestamp` and perhaps more. The size is in bytes, the address in blocks
+/// "of the size given in the description", 512 bytes at UMass. Each ASU is a device.
+pub(super) struct Spc {
+    pub(super) block_bytes: u64,
+}
+
+impl LineParser for Spc {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        let device = device_of(fields.number("the ASU is no number")?)?;
+        let offset = times(fields.number(NO_OFFSET)?, self.block_bytes)?;
+        let bytes = fields.number(NO_LENGTH)?;
+        let op = match fields.field()? {
+            b"R" | b"r" => Op::Read,
+            b"W" | b"w" => Op::Write,
+            _ => return Err(NO_OP),
+        };
+        let time = time(fields.field()?, SECOND).ok_or(NO_TIME)?;
+        out.push(plausible(Request { device, ..Request::new(time, op, offset, bytes) })?);
+        Ok(())
+    }
+}
+
+pub(super) struct SpcWriter {
+    pub(super) block_bytes: u64,
+}
+
+impl LineWriter for SpcWriter {
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        only_reads_and_writes(request)?;
+        let Request { time, device, offset, bytes, .. } = *request;
+        if offset % self.block_bytes != 0 {
+            return Err(Dropped::Reason("does not begin at a block"));
+        }
+        let (asu, lba) = (device_number(device), offset / self.block_bytes);
+        let letter = if request.op == Op::Read { 'R' } else { 'W' };
+        writeln!(out, "{asu},{lba},{bytes},{letter},{}.{:09}", time.0 / SECOND, time.0 % SECOND)?;
+        Ok(())
+    }
+}
+
+/// Alibaba Cloud 2020: `device_id,opcode,offset,length,timestamp`, in bytes and microseconds since 1970.
+pub(super) struct Alibaba;
+
+impl LineParser for Alibaba {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        let first = fields.field()?;
+        let Some(device) = number(first) else {
+            let header = first.eq_ignore_ascii_case(b"device_id");
+            return Err(if header { Aside::Skipped("header") } else { Aside::Rejected(NO_DEVICE) });
+        };
+        let device = device_of(device)?;
+        let op = match fields.field()? {
+            b"R" => Op::Read,
+            b"W" => Op::Write,
+            _ => return Err(NO_OP),
+        };
+        let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
+        let time = time(fields.field()?, MICROSECOND).ok_or(NO_TIME)?;
+        fields.end()?;
+        out.push(plausible(Request { device, ..Request::new(time, op, offset, bytes) })?);
+        Ok(())
+    }
+}
+
+pub(super) struct AlibabaWriter;
+
+impl LineWriter for AlibabaWriter {
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        only_reads_and_writes(request)?;
+        let Request { time, device, offset, bytes, .. } = *request;
+        let letter = if request.op == Op::Read { 'R' } else { 'W' };
+        writeln!(out, "{},{letter},{offset},{bytes},{}", device_number(device), time.0 / MICROSECOND)?;
+        Ok(())
+    }
+}
+
+/// Tencent CBS, ATC '20: `Timestamp,Offset,Size,IOType,VolumeID`, in whole seconds and sectors, 0 for read and 1 for
+/// write.
+///
+/// A second holds many requests, in order. They are spread evenly over it: as one burst they would say something that
+/// nobody recorded.
+#[derive(Default)]
+pub(super) struct Tencent {
+    second: u64,
+    held: Vec<Request>,
+    /// Requests that came when as many were held as are held at most.
+    late: bool,
+}
+
+/// Requests of one second that are spread. More than a million in a second stay at its end.
+const SPREAD_MAX: usize = 1 << 20;
+
+impl Tencent {
+    fn spread(&mut self, out: &mut Vec<Request>) {
+        let count = self.held.len() as u64;
+        for (index, mut request) in self.held.drain(..).enumerate() {
+            request.time.0 += SECOND * index as u64 / count;
+            out.push(request);
+        }
+    }
+}
+
+impl LineParser for Tencent {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        let first = fields.field()?;
+        let Some(second) = number(first) else {
+            return Err(if first.eq_ignore_ascii_case(b"timestamp") { Aside::Skipped("header") } else { NO_TIME });
+        };
+        let offset = times(fields.number(NO_OFFSET)?, SECTOR_BYTES)?;
+        let bytes = times(fields.number(NO_LENGTH)?, SECTOR_BYTES)?;
+        let op = match fields.field()? {
+            b"0" => Op::Read,
+            b"1" => Op::Write,
+            _ => return Err(NO_OP),
+        };
+        let device = device_of(fields.number(NO_DEVICE)?)?;
+        fields.end()?;
+        // A second more must fit, too.
+        let time = second.checked_add(1).and_then(|next| next.checked_mul(SECOND)).ok_or(NO_TIME)? - SECOND;
+        let mut request = plausible(Request { device, ..Request::new(Nanos(time), op, offset, bytes) })?;
+        if second != self.second {
+            self.spread(out);
+            (self.second, self.late) = (second, false);
+        }
+        if self.late || self.held.len() >= SPREAD_MAX {
+            self.spread(out);
+            self.late = true;
+            request.time.0 += SECOND - 1;
+            out.push(request);
+        } else {
+            self.held.push(request);
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, out: &mut Vec<Request>) {
+        self.spread(out);
+    }
+}
+
+pub(super) struct TencentWriter;
+
+impl LineWriter for TencentWriter {
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        only_reads_and_writes(request)?;
+        let (sector, count) = sectors(request)?;
+        let kind = u8::from(request.op == Op::Write);
+        writeln!(out, "{},{sector},{count},{kind},{}", request.time.0 / SECOND, device_number(request.device))?;
+        Ok(())
+    }
+}
+
+/// SYSTOR '17: `Timestamp,Response,IOType,LUN,Offset,Size`, in seconds and bytes.
+pub(super) struct Systor17;
+
+impl LineParser for Systor17 {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        let mut fields = Fields::new(line, b',');
+        let first = fields.field()?;
+        let Some(when) = time(first, SECOND) else {
+            return Err(if first.eq_ignore_ascii_case(b"timestamp") { Aside::Skipped("header") } else { NO_TIME });
+        };
+        let response = fields.field()?;
+        let op = match fields.field()? {
+            b"R" => Op::Read,
+            b"W" => Op::Write,
+            b"" => return Err(Aside::Rejected("no operation")),
+            _ => return Err(NO_OP),
+        };
+        let device = device_of(fields.number("the LUN is no number")?)?;
+        let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
+        fields.end()?;
+        let latency = match response {
+            b"" => None,
+            response => Some(time(response, SECOND).ok_or(Aside::Rejected("the response time is no number"))?),
+        };
+        out.push(plausible(Request { device, latency, ..Request::new(when, op, offset, bytes) })?);
+        Ok(())
+    }
+}
+
+pub(super) struct Systor17Writer;
+
+impl LineWriter for Systor17Writer {
+    fn header(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b"Timestamp,Response,IOType,LUN,Offset,Size\n");
+    }
+
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        only_reads_and_writes(request)?;
+        let Request { time, device, offset, bytes, .. } = *request;
+        let letter = if request.op == Op::Read { 'R' } else { 'W' };
+        write!(out, "{}.{:09},", time.0 / SECOND, time.0 % SECOND)?;
+        if let Some(latency) = request.latency {
+            write!(out, "{}.{:09}", latency.0 / SECOND, latency.0 % SECOND)?;
+        }
+        writeln!(out, ",{letter},{},{offset},{bytes}", device_number(device))?;
+        Ok(())
+    }
+}
+
+/// FIU (IODedup, SRCMap): `time-ns pid process sector sectors W|R major minor MD5`. The files are called `.blkparse`,
+/// but blkparse did not write them.
+pub(super) struct Fiu;
+
+impl LineParser for Fiu {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        // The process may have blanks in its name, so the line is read from both ends.
+        let mut words = Words::new(line);
+        let when = time(words.word()?, 1).ok_or(NO_TIME)?;
+        let process = words.number("the process number is no number")?;
+        let mut from_end = words.rest().rsplit(|byte| matches!(byte, b' ' | b'\t')).filter(|word| !word.is_empty());
+        let mut last = || from_end.next().ok_or(Aside::Rejected("too few fields"));
+        let hash = last()?;
+        let (minor, major) = (number(last()?), number(last()?));
+        let op = match last()? {
+            b"R" => Op::Read,
+            b"W" => Op::Write,
+            _ => return Err(NO_OP),
+        };
+        let length = number(last()?).ok_or(Aside::Rejected(NO_LENGTH))?;
+        let sector = number(last()?).ok_or(Aside::Rejected(NO_OFFSET))?;
+        last()?; // The process's name.
+        if !hash.iter().all(u8::is_ascii_hexdigit) {
+            return Err(Aside::Rejected("the last field is no hash"));
+        }
+        let device = major.zip(minor).and_then(|(major, minor)| DeviceId::block(major, minor));
+        let device = device.ok_or(Aside::Rejected("there is no such device number"))?;
+        let (offset, bytes) = (times(sector, SECTOR_BYTES)?, times(length, SECTOR_BYTES)?);
+        let process = u32::try_from(process).ok();
+        out.push(plausible(Request { device, process, ..Request::new(when, op, offset, bytes) })?);
+        Ok(())
+    }
+}
+
+/// Seekless's own: every field of a request, as text.
+pub(super) struct Native {
+    names: DeviceNames,
+}
+
+pub(super) const NATIVE_HEADER: &[u8] = b"time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu";
+
+impl Native {
+    pub(super) fn new(names: SharedNames) -> Native {
+        Native { names: DeviceNames::new(names) }
+    }
+
+    fn device(&mut self, text: &[u8]) -> Result<DeviceId, Aside> {
+        if let Some(number) = number(text) {
+            return device_of(number);
+        }
+        if let Some(colon) = text.iter().position(|&byte| byte == b':')
+            && let (Some(major), Some(minor)) = (number(&text[..colon]), number(&text[colon + 1..]))
+        {
+            return DeviceId::block(major, minor).ok_or(Aside::Rejected("there is no such device number"));
+        }
+        match text.strip_prefix(b"\"").and_then(|text| text.strip_suffix(b"\"")) {
+            Some(name) => self.names.device(name),
+            None => Err(Aside::Rejected("the device is no number, no major:minor and no name in quotes")),
+        }
+    }
+}
+
+impl LineParser for Native {
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
+        if line == NATIVE_HEADER {
+            return Err(Aside::Skipped("header"));
+        }
+        let mut fields = Fields::new(line, b',');
+        let time = time(fields.field()?, 1).ok_or(NO_TIME)?;
+        let device = fields.field()?;
+        let device = self.device(device)?;
+        let op = Op::from_word(fields.field()?).ok_or(NO_OP)?;
+        let (offset, bytes) = (fields.number(NO_OFFSET)?, fields.number(NO_LENGTH)?);
+        let flags = Flags::from_letters(fields.field()?).ok_or(Aside::Rejected("a flag is unknown"))?;
+        let mut optional = || match fields.field()? {
+            b"" => Ok(None),
+            text => number(text).map(Some).ok_or(Aside::Rejected("an optional field is no number")),
+        };
+        let (latency, process, cpu) = (optional()?, optional()?, optional()?);
+        fields.end()?;
+        let narrow = |value: Option<u64>| match value.map(u32::try_from) {
+            None => Ok(None),
+            Some(Ok(value)) => Ok(Some(value)),
+            Some(Err(_)) => Err(Aside::Rejected("a number needs more than 32 bits")),
+        };
+        out.push(plausible(Request {
+            time,
+            device,
+            op,
+            flags,
+            event: Event::Issue,
+            offset,
+            bytes,
+            latency: latency.map(Nanos),
+            process: narrow(process)?,
+            cpu: narrow(cpu)?,
+        })?);
+        Ok(())
+    }
+}
+
+pub(super) struct NativeWriter;
+
+impl LineWriter for NativeWriter {
+    fn header(&mut self, out: &mut Vec<u8>) {
+        out.extend_from_slice(NATIVE_HEADER);
+        out.push(b'\n');
+    }
+
+    fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        let Request { time, device, op, flags, offset, bytes, .. } = *request;
+        let optional = |value: Option<u64>| value.map(|value| value.to_string()).unwrap_or_default();
+        let device = match device {
+            DeviceId::Number(number) => number.to_string(),
+            DeviceId::Block(number) => format!("{}:{}", number >> 20, number & 0xf_ffff),
+            DeviceId::Named(_) => format!("\"{}\"", names.text(device).replace([',', '"', '\n', '\r'], "_")),
+        };
+        let (latency, process) =
+            (optional(request.latency.map(|time| time.0)), optional(request.process.map(u64::from)));
+        let cpu = optional(request.cpu.map(u64::from));
+        writeln!(out, "{},{device},{op},{offset},{bytes},{},{latency},{process},{cpu}", time.0, flags.letters())?;
+        Ok(())
+    }
+}

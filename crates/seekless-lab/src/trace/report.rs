@@ -1,0 +1,112 @@
+//! What is said about a trace to people: how it was understood, and what is in it.
+
+use std::fmt::Write;
+
+use seekless::units::{Nanos, human_bytes};
+
+use super::request::{Names, Op};
+use super::{Import, Summary};
+
+/// Devices that are listed one by one.
+const DEVICES_SHOWN: usize = 12;
+
+/// A time to three digits, in the unit that suits it.
+pub fn time_text(time: Nanos) -> String {
+    let (value, unit) = match time.0 {
+        0..1_000 => return format!("{} ns", time.0),
+        1_000..1_000_000 => (time.0 as f64 / 1e3, "us"),
+        1_000_000..1_000_000_000 => (time.0 as f64 / 1e6, "ms"),
+        1_000_000_000..7_200_000_000_000 => (time.0 as f64 / 1e9, "s"),
+        _ => (time.0 as f64 / 3.6e12, "h"),
+    };
+    match value {
+        ..10.0 => format!("{value:.2} {unit}"),
+        10.0..100.0 => format!("{value:.1} {unit}"),
+        _ => format!("{value:.0} {unit}"),
+    }
+}
+
+impl Import {
+    /// What was understood, and what was not: a few lines.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        let files = match &self.files[..] {
+            [one] => one.clone(),
+            [first, .., last] => format!("{} files, {first} to {last}", self.files.len()),
+            [] => String::new(),
+        };
+        let (format, why) = (&self.format, &self.why);
+        let count = |tallies: &[super::Tally]| tallies.iter().map(|tally| tally.count).sum::<u64>();
+        let (skipped, rejected) = (count(&self.skipped), count(&self.rejected));
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{files}: read as {format}, {why}");
+        let (units, name, requests) = (self.units, self.unit_name(), self.requests);
+        let _ = writeln!(text, "{units} {name}: {requests} requests, {skipped} skipped, {rejected} rejected");
+        for tally in &self.rejected {
+            let _ = writeln!(text, "  rejected: {} x {}{}", tally.count, tally.reason, self.example_of(tally));
+        }
+        for tally in &self.skipped {
+            let _ = writeln!(text, "  skipped: {} x {}", tally.count, tally.reason);
+        }
+        if self.other_devices > 0 {
+            let _ = writeln!(text, "  passed over: {} requests of other devices", self.other_devices);
+        }
+        if self.out_of_order > 0 {
+            let back = time_text(Nanos(self.back_max_ns));
+            let _ = writeln!(text, "  out of order: {} requests, by up to {back}; sorted", self.out_of_order);
+        }
+        for note in &self.notes {
+            let _ = writeln!(text, "  note: {note}");
+        }
+        text
+    }
+}
+
+impl Summary {
+    /// What is in the trace, on lines of a name and a value.
+    pub fn to_text(&self, names: &Names) -> String {
+        let mut lines: Vec<(String, String)> = Vec::new();
+        let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));
+        let share = |part: u64, whole: u64| format!("{:.1} %", part as f64 * 100.0 / whole.max(1) as f64);
+        let span = self.span();
+        line("span", time_text(span));
+        let rate = match span {
+            Nanos::ZERO => String::new(),
+            span => format!(", {:.1} a second", self.requests() as f64 / span.as_secs_f64()),
+        };
+        line("requests", format!("{}{rate}", self.requests()));
+        for op in Op::ALL {
+            let numbers = self.ops[op.index()];
+            if numbers.requests > 0 {
+                let (requests, part) = (numbers.requests, share(numbers.requests, self.requests()));
+                let bytes = if op == Op::Flush { String::new() } else { format!(", {}", human_bytes(numbers.bytes)) };
+                line(op.name(), format!("{requests}, {part}{bytes}"));
+            }
+        }
+        line("sequential", format!("{:.1} % of reads and writes", self.sequential_share() * 100.0));
+        let moved = self.requests() - self.ops[Op::Flush.index()].requests;
+        let (sectors, pages) = (share(self.aligned_512, moved), share(self.aligned_4096, moved));
+        line("aligned", format!("{sectors} to 512 bytes, {pages} to 4096"));
+        let lengths = self.lengths.iter().enumerate().filter(|(_, count)| **count * 100 >= moved.max(1));
+        let lengths: Vec<String> =
+            lengths.map(|(power, count)| format!("{} {}", human_bytes(1 << power), share(*count, moved))).collect();
+        line("lengths from", lengths.join(", "));
+        match self.footprint() {
+            Some(bytes) => line("footprint", format!("{}, to a MiB", human_bytes(bytes))),
+            None => line("footprint", "too scattered to count".to_owned()),
+        }
+        if let Some((count, mean, median, p99, max)) = self.latencies() {
+            let [mean, median, p99, max] = [mean, median, p99, max].map(time_text);
+            line("recorded latency", format!("mean {mean}, p50 {median}, p99 {p99}, max {max} of {count}"));
+        }
+        for (device, numbers) in self.devices.iter().take(DEVICES_SHOWN) {
+            let (requests, bytes, end) = (numbers.requests, human_bytes(numbers.bytes), human_bytes(numbers.end));
+            line("device", format!("{}: {requests} requests, {bytes}, up to {end}", names.text(*device)));
+        }
+        if self.devices.len() > DEVICES_SHOWN {
+            line("", format!("and {} more devices", self.devices.len() - DEVICES_SHOWN));
+        }
+        let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+        lines.iter().map(|(name, value)| format!("{name:width$}  {value}\n")).collect()
+    }
+}

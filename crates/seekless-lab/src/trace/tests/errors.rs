@@ -1,0 +1,108 @@
+//! What goes wrong is said: nothing usable, devices that are not there, files that are not there or do not belong
+//! together.
+
+use std::path::PathBuf;
+
+use super::{as_format, trace};
+use crate::trace::{Event, Format, Names, Op, Options, Request, Trace, TraceWriter};
+use seekless::units::Nanos;
+
+fn failure(sample: &[u8], options: &Options) -> String {
+    let mut trace = trace(sample, options).unwrap_or_else(|error| panic!("{error}"));
+    let mut out = Vec::new();
+    loop {
+        match trace.next_batch(&mut out) {
+            Ok(true) => {}
+            Ok(false) => panic!("no error, but {out:?}"),
+            Err(error) => return error.to_string(),
+        }
+    }
+}
+
+/// A trace without a usable request is an error that lists why each line was not used.
+#[test]
+fn nothing_usable() {
+    let text = failure(b"0,1,0,R,1.0\nnothing\n", &as_format("spc"));
+    assert!(text.contains("no request in sample") && text.contains("2 lines, read as spc"), "{text}");
+    assert!(text.contains("1 x a length of zero, first line 1: 0,1,0,R,1.0"), "{text}");
+    assert!(text.contains("1 x the ASU is no number, first line 2: nothing"), "{text}");
+    let queued = b" a-1 [0] 1.0: block_bio_queue: 7,0 R 8 + 8 [a]\n";
+    let text = failure(queued, &Options { event: Some(Event::Issue), ..Options::default() });
+    assert!(text.contains("1 x queue event"), "{text}");
+    // Without being told, what there is is taken.
+    let mut trace = trace(queued, &Options::default()).expect("a trace");
+    assert!(trace.next_batch(&mut Vec::new()).expect("a request"));
+    assert!(trace.import().notes.iter().any(|note| note.contains("queued")));
+}
+
+/// Devices that are not in the trace: the error says which are.
+#[test]
+fn other_devices() {
+    let sample = b"0,1,512,R,1.0\n3,1,512,R,1.0\n";
+    let only =
+        |devices: &[&str]| Options { devices: devices.iter().map(|d| d.to_string()).collect(), ..as_format("spc") };
+    let text = failure(sample, &only(&["7"]));
+    assert!(text.contains("asked for the devices 7; in the trace there are: 0 3"), "{text}");
+    let requests: Vec<_> = trace(sample, &only(&["3"])).expect("a trace").collect::<Result<_, _>>().expect("requests");
+    assert_eq!(requests.len(), 1);
+}
+
+/// Files: missing, empty, of two formats, of several devices in one directory; per-processor files by their base.
+#[test]
+fn files() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = |name: &str| folder.path().join(name);
+    let write = |name: &str, bytes: &[u8]| std::fs::write(path(name), bytes).expect("a file");
+    let open = |paths: &[PathBuf]| Trace::open(paths, &Options::default());
+    let problem = |paths: &[PathBuf]| match open(paths) {
+        Ok(trace) => panic!("opened as {}", trace.format()),
+        Err(error) => error.to_string(),
+    };
+    assert!(problem(&[path("gone")]).contains("no file"));
+    assert!(problem(&[folder.path().to_owned()]).contains("no files NAME.blktrace.0"));
+    write("empty", b"");
+    assert!(problem(&[path("empty")]).contains("nothing in it"));
+    write("spc", b"0,1,512,R,1.0\n");
+    write("msr", b"128166372003061629,hm,0,Read,383496192,32768,113736\n");
+    assert!(problem(&[path("spc"), path("msr")]).contains("not one trace"));
+    write("cut.gz", &[0x1f, 0x8b, 8, 0, 0, 0, 0, 0]);
+    assert!(problem(&[path("cut.gz")]).contains("cannot read"));
+
+    let request = |time, sector: u64| Request {
+        device: crate::trace::DeviceId::Block(1),
+        ..Request::new(Nanos(time), Op::Read, sector * 512, 512)
+    };
+    let processor = |requests: &[Request]| super::written("blktrace", requests, &Names::default());
+    write("sda.blktrace.0", &processor(&[request(1, 1), request(5, 2)]));
+    write("sda.blktrace.1", &processor(&[request(3, 3), request(4, 4)]));
+    write("sda.blktrace.10", b"");
+    for name in ["", "sda", "sda.blktrace"] {
+        let requests: Vec<_> = open(&[path(name)]).expect("a trace").collect::<Result<_, _>>().expect("requests");
+        assert_eq!(requests.iter().map(|request| request.sector().0).collect::<Vec<_>>(), [1, 3, 4, 2], "{name}");
+    }
+    let alone = open(&[path("sda.blktrace.0")]).expect("a trace");
+    assert!(alone.import().notes.iter().any(|note| note.contains("2 files of other processors")));
+    write("sdb.blktrace.0", &processor(&[request(1, 1)]));
+    assert!(problem(&[folder.path().to_owned()]).contains("several devices"));
+}
+
+/// A writer leaves out and counts what its format cannot hold, and says when times were cut.
+#[test]
+fn writers_bend_nothing() {
+    let names = Names::default();
+    let mut writer = TraceWriter::new(&Format::parse("disksim").expect("a format"), Vec::new()).expect("a writer");
+    for request in [
+        Request::new(Nanos(1), Op::Read, 512, 512),
+        Request::new(Nanos(1), Op::Read, 100, 512),
+        Request::new(Nanos(1), Op::Discard, 512, 512),
+        Request::new(Nanos(1), Op::Flush, 0, 0),
+    ] {
+        writer.write(&request, &names).expect("memory takes everything");
+    }
+    let (written, bytes) = writer.finish().expect("memory takes everything");
+    assert_eq!(bytes, b"0.000001 0 1 1 1\n");
+    assert_eq!((written.requests, written.dropped.len(), written.times_cut), (1, 3, 0));
+    let mut writer = TraceWriter::new(&Format::Alibaba, Vec::new()).expect("a writer");
+    writer.write(&Request::new(Nanos(1_500), Op::Read, 512, 512), &names).expect("memory takes everything");
+    assert_eq!(writer.finish().expect("memory takes everything").0.times_cut, 1);
+}

@@ -1,0 +1,518 @@
+//! Each format on a small sample: what its numbers mean, in which units, and what is no request.
+
+use super::{as_format, line, lines, trace};
+use crate::trace::{Event, Options};
+
+/// Reasons with their counts.
+type Reasons = Vec<(String, u64)>;
+
+/// Reads `sample` as `format` and, if `found`, without being told; both give `expected`. Returns skipped and rejected
+/// reasons with their counts.
+fn check(format: &str, found: bool, sample: &[u8], expected: &[&str]) -> (Reasons, Reasons) {
+    let (told, trace) = lines(sample, &as_format(format));
+    assert_eq!(told, expected, "as {format}");
+    if found {
+        let (untold, trace) = lines(sample, &Options::default());
+        assert_eq!(untold, expected, "found out");
+        assert_eq!(trace.format().to_string(), format);
+    }
+    let import = trace.import();
+    let pairs = |tallies: &[crate::trace::Tally]| -> Reasons {
+        tallies.iter().map(|tally| (tally.reason.to_owned(), tally.count)).collect()
+    };
+    let requests = import.units - tallied(&import.skipped) - tallied(&import.rejected);
+    assert!(import.requests >= requests, "T1: every line is accounted for");
+    (pairs(&import.skipped), pairs(&import.rejected))
+}
+
+fn tallied(tallies: &[crate::trace::Tally]) -> u64 {
+    tallies.iter().map(|tally| tally.count).sum()
+}
+
+#[test]
+fn seekless() {
+    check(
+        "seekless",
+        true,
+        b"time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu\n\
+          5,0,read,512,4096,,,,\n6,259:1,write,0,512,FS,77,12,3\n7,\"a b\",flush,0,0,,,,\n8,3,discard,1,2,M,,,\n",
+        &[
+            "5 0 read 512+4096 - -/-/-",
+            "6 259,1 write 0+512 FS 77/12/3",
+            "7 a b flush 0+0 - -/-/-",
+            "8 3 discard 1+2 M -/-/-",
+        ],
+    );
+}
+
+/// Windows file time, bytes, response times in the same ticks. The first time is that of the collection's first record.
+#[test]
+fn msr() {
+    let (_, rejected) = check(
+        "msr",
+        true,
+        b"128166372003061629,hm,0,Read,383496192,32768,113736\r\n\
+          128166372016382155,hm,1,Write,2822144,4096,1270\r\n\
+          128166372026382245,hm,0,Read,3221266432,4096,0\r\n",
+        &[
+            "1172163600306162900 hm_0 read 383496192+32768 - 11373600/-/-",
+            "1172163601638215500 hm_1 write 2822144+4096 - 127000/-/-",
+            "1172163602638224500 hm_0 read 3221266432+4096 - 0/-/-",
+        ],
+    );
+    assert_eq!(rejected, []);
+}
+
+/// Blocks of 512 bytes, sizes in bytes, seconds; either case, blanks, and further fields.
+#[test]
+fn spc() {
+    let sample = b"0,20941264,8192,W,0.551706\n0,20939840,8192,w,0.554041\n 3, 10, 1, r, 1.5, more, fields\n";
+    check(
+        "spc",
+        true,
+        sample,
+        &[
+            "551706000 0 write 10721927168+8192 - -/-/-",
+            "554041000 0 write 10721198080+8192 - -/-/-",
+            "1500000000 3 read 5120+1 - -/-/-",
+        ],
+    );
+    let (requests, trace) = lines(sample, &as_format("spc:4096"));
+    assert_eq!(requests[2], "1500000000 3 read 40960+1 - -/-/-");
+    assert!(trace.import().notes.iter().any(|note| note.contains("4096 bytes")));
+}
+
+/// Bytes and microseconds.
+#[test]
+fn alibaba() {
+    check(
+        "alibaba",
+        true,
+        b"0,R,126703644672,4096,1577808000000626\n7,W,8192,512,1577808000001000\n",
+        &["1577808000000626000 0 read 126703644672+4096 - -/-/-", "1577808000001000000 7 write 8192+512 - -/-/-"],
+    );
+}
+
+/// Sectors; whole seconds, over which requests are spread in order; 1 is a write.
+#[test]
+fn tencent() {
+    check(
+        "tencent",
+        true,
+        b"1538323199,105352008,584,1,1576\n1538323199,8,8,0,1576\n1538323199,16,8,0,2\n1538323199,24,8,0,2\n\
+          1538323200,0,8,1,2\n",
+        &[
+            "1538323199000000000 1576 write 53940228096+299008 - -/-/-",
+            "1538323199250000000 1576 read 4096+4096 - -/-/-",
+            "1538323199500000000 2 read 8192+4096 - -/-/-",
+            "1538323199750000000 2 read 12288+4096 - -/-/-",
+            "1538323200000000000 2 write 0+4096 - -/-/-",
+        ],
+    );
+}
+
+/// Nanoseconds, sectors, and a process whose name has a blank.
+#[test]
+fn fiu() {
+    let (_, rejected) = check(
+        "fiu",
+        true,
+        b"89968195792462 20782 gzip 283193184 8 R 6 0 56f11b71961c2d1d39eef5e6e3ac1a3a\n\
+          89968195811373 20782 a b 283193192 8 W 6 0 00f11b71961c2d1d39eef5e6e3ac1a3a\n",
+        &[
+            "89968195792462 6,0 read 144994910208+4096 - -/20782/-",
+            "89968195811373 6,0 write 144994914304+4096 - -/20782/-",
+        ],
+    );
+    assert_eq!(rejected, []);
+}
+
+/// Seconds that keep their digits, a header, a line without an operation.
+#[test]
+fn systor17() {
+    let (skipped, rejected) = check(
+        "systor17",
+        true,
+        b"Timestamp,Response,IOType,LUN,Offset,Size\n\
+          1456095145.133076000,0.000806000,R,0,899056122368,131072\n\
+          1456095145.133077000,0.000100000,,0,899056122368,131072\n\
+          1456095145.140000000,,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n\
+          1456095145.150000000,0.000000001,W,4,512,1024\n",
+        &[
+            "1456095145133076000 0 read 899056122368+131072 - 806000/-/-",
+            "1456095145140000000 4 write 512+1024 - -/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+            "1456095145150000000 4 write 512+1024 - 1/-/-",
+        ],
+    );
+    assert_eq!(skipped, [("header".to_owned(), 1)]);
+    assert_eq!(rejected, [("no operation".to_owned(), 1)]);
+}
+
+/// Version 3 has a stamp in microseconds; a sync carries the last offset and no length.
+#[test]
+fn iolog3() {
+    let (skipped, _) = check(
+        "iolog3",
+        true,
+        b"fio version 3 iolog\n23 /mnt/f add\n157 /mnt/f open\n162 /mnt/f read 12288 4096\n\
+          373 /mnt/f write 192512 512\n380 /mnt/f sync 192512 0\n390 /mnt/f trim 0 4096\n400 /mnt/f close\n",
+        &[
+            "162000 /mnt/f read 12288+4096 - -/-/-",
+            "373000 /mnt/f write 192512+512 - -/-/-",
+            "380000 /mnt/f flush 0+0 - -/-/-",
+            "390000 /mnt/f discard 0+4096 - -/-/-",
+        ],
+    );
+    assert_eq!(skipped, [("a file is added, opened or closed".to_owned(), 3), ("header".to_owned(), 1)]);
+}
+
+/// Version 2 has waits, each relative to the one before.
+#[test]
+fn iolog2() {
+    check(
+        "iolog2",
+        true,
+        b"fio version 2 iolog\nf add\nf open\nf read 0 4096\nf wait 150 0\nf write 4096 4096\nf wait 1000 0\n\
+          f datasync 0 0\nf close\n",
+        &["0 f read 0+4096 - -/-/-", "150000 f write 4096+4096 - -/-/-", "1150000 f flush 0+0 - -/-/-"],
+    );
+}
+
+/// Milliseconds, sectors, flags in base 16 whose lowest bit says read.
+#[test]
+fn disksim() {
+    check(
+        "disksim",
+        true,
+        b"13.191135 30 0 5 1\n14.5 2 100\t8 0\n15.000001 2 100 8 1F\n",
+        &[
+            "13191135 30 read 0+2560 - -/-/-",
+            "14500000 2 write 51200+4096 - -/-/-",
+            "15000001 2 read 51200+4096 - -/-/-",
+        ],
+    );
+}
+
+/// As DiskSim's in shape, but whole nanoseconds, which is said; the last line has no end.
+#[test]
+fn mqsim() {
+    check(
+        "mqsim",
+        true,
+        b"4851300 0 7504 8 0\n4851500 15 1204256 16 1",
+        &["4851300 0 write 3842048+4096 - -/-/-", "4851500 15 read 616579072+8192 - -/-/-"],
+    );
+    let (_, trace) = lines(b"4851300 0 7504 8 0\n", &Options::default());
+    assert!(trace.import().why.contains("--format disksim"), "{}", trace.import().why);
+}
+
+/// Microseconds: the service that was measured, then the pause before the next arrival.
+#[test]
+fn validation() {
+    check(
+        "validation",
+        true,
+        b"R Hit    8437604   4  10232.00000  40169.00000\nW Trip   25805  43  28803.5  20296.786638\nR Miss 1 1 1 1\n",
+        &[
+            "0 0 read 4320053248+2048 - 10232000/-/-",
+            "50401000 0 write 13212160+22016 - 28803500/-/-",
+            "99501287 0 read 512+512 - 1000/-/-",
+        ],
+    );
+}
+
+/// Little-endian records; lengths in bytes though the data set's description says sectors.
+#[test]
+fn vscsi() {
+    let record = |sn: u32, length: u32, command: u16, sector: u64, time: u64| {
+        let mut one = Vec::new();
+        for word in [sn, length, 1] {
+            one.extend_from_slice(&word.to_le_bytes());
+        }
+        one.extend_from_slice(&command.to_le_bytes());
+        one.extend_from_slice(&0x100u16.to_le_bytes());
+        one.extend_from_slice(&sector.to_le_bytes());
+        one.extend_from_slice(&time.to_le_bytes());
+        assert_eq!(one.len(), 32);
+        one
+    };
+    let sample = [
+        record(1, 512, 0x2a, 42932745, 5633898611441),
+        record(2, 4096, 0x28, 100, 5633898611500),
+        record(3, 0, 0x35, 0, 5633898611501),
+        record(4, 0, 0x12, 0, 5633898611502),
+    ]
+    .concat();
+    let (skipped, _) = check(
+        "vscsi1",
+        true,
+        &sample,
+        &[
+            "5633898611441000 0 write 21981565440+512 - -/-/-",
+            "5633898611500000 0 read 51200+4096 - -/-/-",
+            "5633898611501000 0 flush 0+0 - -/-/-",
+        ],
+    );
+    assert_eq!(skipped, [("another SCSI command".to_owned(), 1)]);
+
+    let mut second = Vec::new();
+    second.extend_from_slice(&0x88u16.to_le_bytes());
+    second.extend_from_slice(&0x200u16.to_le_bytes());
+    for word in [9u32, 1024, 1] {
+        second.extend_from_slice(&word.to_le_bytes());
+    }
+    for word in [3u64, 7, 99] {
+        second.extend_from_slice(&word.to_le_bytes());
+    }
+    check("vscsi2", true, &second, &["7000 0 read 1536+1024 - -/-/-"]);
+}
+
+const BLKPARSE: &[u8] = b"  7,0    1        1     0.000000000 13086  Q  RM 15944 + 2 [fio]
+  7,0    1        2     0.000001500 13086  G  RM 15944 + 2 [fio]
+  7,0    1        3     0.000002000 13086  P   N [a b]
+  7,0    1        4     0.000003000 13086  D  RM 15944 + 2 [a ] b]
+259,12   0        1     0.000004000    14  D FWFS 800 + 8 [jbd2/x-8]
+  7,0    0        2     0.005727000    14  C  RM 15944 + 2 [0]
+  7,0    0        3     0.005728000    14  D  FN [kworker/0:1H]
+  7,0    0        4     0.005730000    14  A   W 100 + 8 <- (8,1) 36
+  7,0    0        5     0.005800000    14  C  FN 0 [0]
+  7,0    0        6     0.006000000    14  D   R 96 (12 00 00 00 60 00 ..) [hald]
+  7,0    0        7     0.006000001    14  D   D 4096 + 16 [fstrim]
+  7,0    0        0     0.006100000     0  m   N cfq workload slice
+CPU0 (7,0):
+ Reads Queued:           1,        1KiB\t Writes Queued:           0,        0KiB
+
+Total (7,0):
+Throughput (R/W): 170KiB/s / 0KiB/s
+Events (7,0): 12 entries
+Skips: 0 forward (0 -   0.0%)
+";
+
+/// Issues of blkparse's text. The flush before a write is a request of its own; a discard is a D before the operation's
+/// letters, an issue a D as the action.
+#[test]
+fn blkparse() {
+    let expected = [
+        "3000 7,0 read 8163328+1024 M -/13086/1",
+        "4000 259,12 flush 0+0 - -/14/0",
+        "4000 259,12 write 409600+4096 FS -/14/0",
+        "5728000 7,0 flush 0+0 - -/14/0",
+        "6000001 7,0 discard 2097152+8192 - -/14/0",
+    ];
+    let (skipped, rejected) = check("blkparse", true, BLKPARSE, &expected);
+    assert_eq!(rejected, []);
+    assert!(skipped.contains(&("queue event".to_owned(), 1)) && skipped.contains(&("statistics".to_owned(), 6)));
+    let latency = Options { latency: true, ..Options::default() };
+    let (requests, trace) = lines(BLKPARSE, &latency);
+    assert_eq!(requests[0], "3000 7,0 read 8163328+1024 M 5724000/13086/1");
+    assert_eq!(requests[3], "5728000 7,0 flush 0+0 - 72000/14/0");
+    assert!(trace.import().notes.iter().any(|note| note.starts_with("3 requests have no completion")));
+    let queued = Options { event: Some(Event::Queue), ..Options::default() };
+    assert_eq!(lines(BLKPARSE, &queued).0, ["0 7,0 read 8163328+1024 M -/13086/1"]);
+}
+
+/// Lines after a format of the user's: fields in any order, widths, other separators.
+#[test]
+fn blkparse_formats() {
+    let told = |format: &str, sample: &[u8]| lines(sample, &as_format(&format!("blkparse:{format}"))).0;
+    let expected = ["1000000002 0 write 4096+4096 S -/-/-"];
+    assert_eq!(told(r"%T.%t %a %d %S %n\n", b"1.000000002 D WS 8 8\n0.000000001 Q WS 8 8\n"), expected);
+    assert_eq!(told("%5T.%9t,%-2a,%d,%S,%n", b"    1.000000002,D ,WS,8,8\n"), expected);
+    let expected = ["1000000002 8,16 discard 4096+512 - -/33/2"];
+    assert_eq!(told("%M:%m %c [%p] %S %N %d %T.%t", b"8:16 2 [33] 8 512 D 1.000000002\n"), expected);
+}
+
+const TRACEFS: &[u8] = b"# tracer: nop
+#
+#           TASK-PID     CPU#  |||||  TIMESTAMP  FUNCTION
+             fio-13086   [001] .....  1061.894219: block_bio_queue: 7,0 RM 15944 + 2 [fio]
+ jbd2/loop0-8-13080   [001] .....  1061.894225: block_rq_issue: 7,0 RM 1024 () 15944 + 2 be,0,4 [jbd2/loop0-8]
+ kworker/1:1H-54      [001] .....  1062.241090: block_rq_issue: 7,0 FF 0 () 0 + 0 none,0,0 [kworker/1:1H]
+     ksoftirqd/0-14      [000] ..s..  1061.899946: block_rq_complete: 7,0 RM () 15944 + 2 be,0,4 [0]
+     ksoftirqd/1-22      [001] ..s..  1062.242029: block_rq_complete: 7,0 FF () 18446744073709551615 + 0 none,0,0 [0]
+CPU:1 [LOST 12 EVENTS]
+";
+
+/// New and old kernels, trace-cmd and perf: the priority field may be missing, the flags too.
+#[test]
+fn tracefs() {
+    let expected = ["1061894225000 7,0 read 8163328+1024 M -/13080/1", "1062241090000 7,0 flush 0+0 - -/54/1"];
+    let (skipped, rejected) = check("tracefs", true, TRACEFS, &expected);
+    assert_eq!(rejected, []);
+    assert!(skipped.contains(&("events were lost".to_owned(), 1)) && skipped.contains(&("comment".to_owned(), 3)));
+    let latency = Options { latency: true, ..Options::default() };
+    let (requests, _) = lines(TRACEFS, &latency);
+    assert_eq!(requests[0], "1061894225000 7,0 read 8163328+1024 M 5721000/13080/1");
+    assert_eq!(requests[1], "1062241090000 7,0 flush 0+0 - 939000/54/1");
+
+    let old = b" my app-2-77  (     77) [003] d..2 5.000001: block_rq_issue: 8,0 WS 4096 () 800 + 8 [my app-2]\n";
+    check("tracefs", true, old, &["5000001000 8,0 write 409600+4096 S -/77/3"]);
+    let perf = b"fio 13086 [001]  1061.894225: block:block_rq_issue: 7,0 RM 1024 () 15944 + 2 be,0,4 [fio]\n";
+    check("tracefs", true, perf, &["1061894225000 7,0 read 8163328+1024 M -/13086/1"]);
+    let command = b"fio-1 [001]  2.5: block_rq_issue: 7,0 N 36 (12 00 00 00 24 00) 0 + 0 [x]\n\
+                    fio-1 [001]  2.5: block_rq_issue: 7,0 R 512 () 0 + 1 [x]\n";
+    check("tracefs", true, command, &["2500000000 7,0 read 0+512 - -/1/1"]);
+}
+
+/// Columns by number and by name, units, own words for operations, other separators; a column that is not needed.
+#[test]
+fn columns() {
+    let told = |format: &str, sample: &[u8]| lines(sample, &as_format(format)).0;
+    let sample = b"x,1.5,w,10,2,sda\ny,2,0,11,1,sdb\n";
+    assert_eq!(
+        told("csv:time=2:ms,op=3,offset=4:sectors,length=5:4096,device=6,read=0", sample),
+        ["1500000 sda write 5120+8192 - -/-/-", "2000000 sdb read 5632+4096 - -/-/-"]
+    );
+    let sample = b"when; what ;\"lba\";n;took\n2;read;1;1;0.5\n3;trim;1;1;\n";
+    assert_eq!(
+        told("csv:time=when:s,op=what,offset=lba:KiB,length=n:B,latency=took:us,separator=;", sample),
+        ["2000000000 0 read 1024+1 - 500/-/-", "3000000000 0 discard 1024+1 - -/-/-"]
+    );
+    assert_eq!(
+        told("csv:time=1:100ns,op=2,offset=3:B,length=4:B,process=5,cpu=6,separator=space", b"  7  r   0  1 5\t2\n"),
+        ["700 0 read 0+1 - -/5/2"]
+    );
+    let pattern = r"regex:t=(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+)\+(?<length_B>\d+)(?: on (?<device>\w+))?";
+    assert_eq!(
+        told(pattern, b"t=1 read 2+3 on sda\nt=2 sync 0+0\n"),
+        ["1000 sda read 1024+3 - -/-/-", "2000 0 flush 0+0 - -/-/-"]
+    );
+}
+
+/// blktrace's records, byte for byte from the kernel's header: version 7 in both byte orders, version 8, a control
+/// group's number, what follows a header, notes, and an end that is cut off.
+#[test]
+fn blktrace() {
+    const READ: u32 = 1;
+    const WRITE: u32 = 2;
+    const FLUSH: u32 = 4;
+    const SYNC: u32 = 8;
+    const NOTIFY: u32 = 0x400;
+    const DISCARD: u32 = 0x2000;
+    const FUA: u32 = 0x8000;
+    let v7 = |big: bool, time: u64, sector: u64, bytes: u32, action: u32, pdu: &[u8]| {
+        let mut one = Vec::new();
+        let mut words: Vec<(u64, usize)> = vec![(0x6561_7407, 4), (1, 4), (time, 8), (sector, 8), (bytes.into(), 4)];
+        words.extend([(action.into(), 4), (4242, 4), (259 << 20 | 1, 4), (3, 4), (0, 2), (pdu.len() as u64, 2)]);
+        for (word, size) in words {
+            let bytes = if big { word.to_be_bytes()[8 - size..].to_vec() } else { word.to_le_bytes()[..size].to_vec() };
+            one.extend(bytes);
+        }
+        assert_eq!(one.len(), 48);
+        one.extend_from_slice(pdu);
+        one
+    };
+    for big in [false, true] {
+        let mut sample = [
+            v7(big, 1, 0, 0, NOTIFY << 16, b"fio\0\0\0\0\0\0\0\0\0\0\0\0\0"),
+            v7(big, 10, 8, 4096, READ << 16 | 7, b""),
+            v7(big, 11, 8, 4096, READ << 16 | 1, b""),
+            v7(big, 12, 16, 512, (WRITE | SYNC | FUA) << 16 | 7 | 0x100, b"cgroupid"),
+            v7(big, 13, 0, 0, FLUSH << 16 | 7, b""),
+            v7(big, 14, 24, 512, (WRITE | FLUSH) << 16 | 7, b""),
+            v7(big, 15, 32, 512, (WRITE | DISCARD) << 16 | 7, b""),
+            v7(big, 20, 8, 4096, READ << 16 | 8, b""),
+        ]
+        .concat();
+        sample.extend_from_slice(&v7(big, 99, 8, 4096, READ << 16 | 7, b"")[..40]);
+        let expected = [
+            "10 259,1 read 4096+4096 - -/4242/3",
+            "12 259,1 write 8192+512 FS -/4242/3",
+            "13 259,1 flush 0+0 - -/4242/3",
+            "14 259,1 flush 0+0 - -/4242/3",
+            "14 259,1 write 12288+512 - -/4242/3",
+            "15 259,1 discard 16384+512 - -/4242/3",
+        ];
+        let (skipped, rejected) = check("blktrace", true, &sample, &expected);
+        assert_eq!(rejected, [("a record cut off at the end".to_owned(), 1)]);
+        let skip = |reason: &str| (reason.to_owned(), 1);
+        assert_eq!(skipped, [skip("completion"), skip("note of the tracer"), skip("queue event")]);
+        let latency = Options { latency: true, ..Options::default() };
+        assert_eq!(lines(&sample, &latency).0[0], "10 259,1 read 4096+4096 - 10/4242/3");
+    }
+
+    let v8 = |time: u64, sector: u64, bytes: u32, action: u64, pdu: &[u8]| {
+        let mut one = Vec::new();
+        one.extend(0x6561_7408u32.to_le_bytes());
+        one.extend(1u32.to_le_bytes());
+        one.extend(time.to_le_bytes());
+        one.extend(sector.to_le_bytes());
+        one.extend(bytes.to_le_bytes());
+        one.extend(4242u32.to_le_bytes());
+        one.extend(action.to_le_bytes());
+        one.extend((259u32 << 20 | 1).to_le_bytes());
+        one.extend(3u32.to_le_bytes());
+        one.extend(0u16.to_le_bytes());
+        one.extend((pdu.len() as u16).to_le_bytes());
+        one.extend([0; 12]);
+        assert_eq!(one.len(), 64);
+        one.extend_from_slice(pdu);
+        one
+    };
+    let sample = [
+        v8(10, 8, 4096, u64::from(READ << 16 | 7), b"12345678"),
+        v8(11, 8, 4096, 1 << 40 | 17, b""),
+        v8(12, 8, 512, u64::from(WRITE << 16 | 7), b""),
+    ]
+    .concat();
+    check("blktrace", true, &sample, &["10 259,1 read 4096+4096 - -/4242/3", "12 259,1 write 4096+512 - -/4242/3"]);
+}
+
+/// Bytes that are no record in the middle of blktrace's are passed over, and the next record is found.
+#[test]
+fn blktrace_finds_its_way_back() {
+    let requests: Vec<crate::trace::Request> = (0..3)
+        .map(|n| crate::trace::Request {
+            device: crate::trace::DeviceId::Block(1),
+            ..crate::trace::Request::new(seekless::units::Nanos(n), crate::trace::Op::Read, n * 512, 512)
+        })
+        .collect();
+    let mut bytes = super::written("blktrace", &requests, &crate::trace::Names::default());
+    bytes.splice(48..48, b"garbage that is no record".iter().copied());
+    let (read, trace) = lines(&bytes, &Options::default());
+    assert_eq!(read.len(), 3);
+    assert_eq!(trace.import().rejected[0].reason, "bytes that are no record");
+    assert_eq!(trace.import().rejected[0].first_at, 48);
+}
+
+/// Compressed samples are read as they are.
+#[test]
+fn compression_is_transparent() {
+    use std::io::Write;
+    let plain: Vec<u8> = (0..5000).flat_map(|n| format!("{n}.5 0 {n} 8 1\n").into_bytes()).collect();
+    let mut gzip = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+    gzip.write_all(&plain).expect("memory takes everything");
+    let gzip = gzip.finish().expect("memory takes everything");
+    let zstd = zstd::encode_all(&plain[..], 1).expect("memory takes everything");
+    // Two members one after another, as `cat a.gz b.gz` makes them.
+    let twice = [gzip.clone(), gzip.clone()].concat();
+    let (expected, _) = lines(&plain, &Options::default());
+    for (compressed, times) in [(gzip, 1), (zstd, 1), (twice, 2)] {
+        let (read, _) = lines(&compressed, &Options { sort_window: 0, ..Options::default() });
+        assert_eq!(read.len(), expected.len() * times);
+        assert_eq!(read[..expected.len()], expected);
+    }
+}
+
+/// The iterator gives what the batches give.
+#[test]
+fn a_trace_is_an_iterator() {
+    let mut read = trace(TRACEFS, &Options::default()).expect("a trace");
+    let requests: Vec<_> = read.by_ref().collect::<Result<_, _>>().expect("a trace");
+    assert_eq!(
+        requests.iter().map(|request| line(request, &read)).collect::<Vec<_>>(),
+        lines(TRACEFS, &Options::default()).0
+    );
+}

@@ -1,0 +1,420 @@
+//! What all text formats share: lines, fields and numbers.
+//!
+//! Numbers are read digit by digit into integers. Going through floating point would lose nanoseconds: a time of
+//! day in seconds needs more digits than a double has.
+
+use memchr::memchr;
+use seekless::units::Nanos;
+
+use super::TraceError;
+use super::input::Input;
+use super::request::Request;
+use super::tally::{Aside, Tallies};
+
+/// Longest line that is read as one.
+const LINE_BYTES_MAX: usize = 64 << 10;
+
+/// Requests that a reader delivers at a time.
+pub(super) const BATCH: usize = 1024;
+
+/// Makes requests of lines.
+pub(super) trait LineParser {
+    /// Reads `line`, which has no line end, and appends what it says to `out`.
+    ///
+    /// # Errors
+    /// Why the line is no request.
+    fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside>;
+
+    /// Appends what was held back until the end.
+    fn finish(&mut self, out: &mut Vec<Request>) {
+        let _ = out;
+    }
+}
+
+/// Delivers the requests of one input in batches.
+pub(super) trait Reader {
+    /// Appends some requests to `out`; false at the end. May append none and not be at the end.
+    fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool, TraceError>;
+
+    fn tallies(&self) -> Tallies;
+}
+
+/// Reads lines with a parser.
+pub(super) struct TextReader {
+    input: Input,
+    parser: Box<dyn LineParser>,
+    tallies: Tallies,
+    lines: u64,
+    finished: bool,
+}
+
+impl TextReader {
+    pub(super) fn new(input: Input, parser: Box<dyn LineParser>) -> TextReader {
+        TextReader { input, parser, tallies: Tallies::of_lines(), lines: 0, finished: false }
+    }
+
+    /// Passes over a line that is too long, which begins at the window.
+    fn pass_over(&mut self) -> Result<(), TraceError> {
+        let example = self.input.window()[..80].to_vec();
+        self.lines += 1;
+        self.tallies.add(Aside::Rejected("the line is longer than 64 KiB"), self.lines, &example);
+        loop {
+            let window = self.input.window();
+            if let Some(end) = memchr(b'\n', window) {
+                self.input.consume(end + 1);
+                return Ok(());
+            }
+            let whole = window.len();
+            self.input.consume(whole);
+            if !self.input.extend()? {
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Reader for TextReader {
+    fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool, TraceError> {
+        let full = out.len() + BATCH;
+        loop {
+            let window = self.input.window();
+            let mut at = 0;
+            let (mut lines, tallies, parser) = (self.lines, &mut self.tallies, &mut *self.parser);
+            while out.len() < full {
+                let Some(length) = memchr(b'\n', &window[at..]) else { break };
+                lines += 1;
+                take_line(&window[at..at + length], lines, parser, tallies, out);
+                at += length + 1;
+            }
+            self.lines = lines;
+            self.input.consume(at);
+            if out.len() >= full {
+                return Ok(true);
+            }
+            if self.input.window().len() > LINE_BYTES_MAX && memchr(b'\n', self.input.window()).is_none() {
+                self.pass_over()?;
+                continue;
+            }
+            if self.input.extend()? {
+                continue;
+            }
+            // The last line may lack its end.
+            let last = self.input.window().len();
+            if last > 0 {
+                self.lines += 1;
+                take_line(self.input.window(), self.lines, &mut *self.parser, &mut self.tallies, out);
+                self.input.consume(last);
+            }
+            if !self.finished {
+                self.finished = true;
+                self.parser.finish(out);
+            }
+            return Ok(false);
+        }
+    }
+
+    fn tallies(&self) -> Tallies {
+        let mut tallies = self.tallies.clone();
+        tallies.units = self.lines;
+        tallies
+    }
+}
+
+#[inline]
+fn take_line(line: &[u8], number: u64, parser: &mut dyn LineParser, tallies: &mut Tallies, out: &mut Vec<Request>) {
+    let before = out.len();
+    if let Err(aside) = read_line(line, parser, out) {
+        out.truncate(before);
+        // A blank line is no news.
+        if !line.trim_ascii().is_empty() {
+            tallies.add(aside, number, line);
+        }
+    }
+}
+
+/// Reads a line that may end in a carriage return or be a comment.
+#[inline]
+pub(super) fn read_line(line: &[u8], parser: &mut dyn LineParser, out: &mut Vec<Request>) -> Result<(), Aside> {
+    match line.strip_suffix(b"\r").unwrap_or(line) {
+        [b'#', ..] => Err(Aside::Skipped("comment")),
+        line => parser.parse(line, out),
+    }
+}
+
+/// A decimal number without sign.
+#[inline]
+pub(super) fn number(text: &[u8]) -> Option<u64> {
+    // 19 digits always fit.
+    if text.is_empty() || text.len() > 19 {
+        return (text.len() == 20).then(|| std::str::from_utf8(text).ok()?.parse().ok())?;
+    }
+    let (mut value, mut rest) = (0u64, text);
+    while let Some((eight, behind)) = rest.split_first_chunk::<8>() {
+        value = value * 100_000_000 + eight_digits(u64::from_le_bytes(*eight))?;
+        rest = behind;
+    }
+    for &byte in rest {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    Some(value)
+}
+
+/// The value of eight digits, the first in the lowest byte: all at once, by adding neighbours, then pairs, then fours.
+#[inline]
+fn eight_digits(bytes: u64) -> Option<u64> {
+    const ZEROES: u64 = 0x3030_3030_3030_3030;
+    const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
+    // A byte is a digit when its upper half is 3 and stays so with six added.
+    if bytes & HIGH != ZEROES || bytes.wrapping_add(0x0606_0606_0606_0606) & HIGH != ZEROES {
+        return None;
+    }
+    const PAIRS: u64 = 0x0000_00ff_0000_00ff;
+    let digits = bytes - ZEROES;
+    let pairs = digits * 10 + (digits >> 8);
+    let upper = (pairs & PAIRS).wrapping_mul(100 + (1_000_000 << 32));
+    let lower = ((pairs >> 16) & PAIRS).wrapping_mul(1 + (10_000 << 32));
+    Some(upper.wrapping_add(lower) >> 32)
+}
+
+/// Where `byte` is first, eight bytes at a time.
+#[inline]
+pub(super) fn find(byte: u8, text: &[u8]) -> Option<usize> {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let pattern = ONES * u64::from(byte);
+    let mut at = 0;
+    while let Some(eight) = text[at..].first_chunk::<8>() {
+        let difference = u64::from_le_bytes(*eight) ^ pattern;
+        // The lowest bit that is set marks the first byte without difference.
+        let equal = difference.wrapping_sub(ONES) & !difference & (ONES << 7);
+        if equal != 0 {
+            return Some(at + equal.trailing_zeros() as usize / 8);
+        }
+        at += 8;
+    }
+    text[at..].iter().position(|&other| other == byte).map(|place| at + place)
+}
+
+/// A number in base 16, with or without `0x`.
+pub(super) fn hex(text: &[u8]) -> Option<u64> {
+    let text = text.strip_prefix(b"0x").unwrap_or(text);
+    if !text.iter().all(u8::is_ascii_hexdigit) {
+        return None; // from_str_radix would take a sign.
+    }
+    u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
+}
+
+/// `text`, a decimal number with or without a fraction, in units of `unit` nanoseconds. Parts of a nanosecond are cut
+/// off.
+#[inline]
+pub(super) fn time(text: &[u8], unit: u64) -> Option<Nanos> {
+    let Some(point) = find(b'.', text) else {
+        return number(text)?.checked_mul(unit).map(Nanos);
+    };
+    let whole = if point == 0 { 0 } else { number(&text[..point])? };
+    let fraction = &text[point + 1..];
+    if point == 0 && fraction.is_empty() {
+        return None;
+    }
+    // Nine digits of the coarsest unit, seconds, are a nanosecond.
+    let digits = fraction.len().min(9);
+    let value = if digits == 0 { 0 } else { number(&fraction[..digits])? };
+    if !fraction[digits..].iter().all(u8::is_ascii_digit) {
+        return None;
+    }
+    let part = value * unit / POWERS[digits];
+    whole.checked_mul(unit)?.checked_add(part).map(Nanos)
+}
+
+const POWERS: [u64; 10] = [1, 10, 100, 1_000, 10_000, 100_000, 1_000_000, 10_000_000, 100_000_000, 1_000_000_000];
+
+/// Nanoseconds in units that traces use.
+pub(super) const SECOND: u64 = 1_000_000_000;
+pub(super) const MILLISECOND: u64 = 1_000_000;
+pub(super) const MICROSECOND: u64 = 1_000;
+
+/// Fields between separators, without the blanks around them.
+pub(super) struct Fields<'a> {
+    rest: Option<&'a [u8]>,
+    separator: u8,
+}
+
+impl<'a> Fields<'a> {
+    pub(super) fn new(line: &'a [u8], separator: u8) -> Fields<'a> {
+        Fields { rest: Some(line), separator }
+    }
+
+    /// The next field.
+    #[inline]
+    pub(super) fn field(&mut self) -> Result<&'a [u8], Aside> {
+        let rest = self.rest.ok_or(Aside::Rejected("too few fields"))?;
+        match find(self.separator, rest) {
+            Some(end) => {
+                self.rest = Some(&rest[end + 1..]);
+                Ok(trim(&rest[..end]))
+            }
+            None => {
+                self.rest = None;
+                Ok(trim(rest))
+            }
+        }
+    }
+
+    /// The next field, a number.
+    #[inline]
+    pub(super) fn number(&mut self, or: &'static str) -> Result<u64, Aside> {
+        number(self.field()?).ok_or(Aside::Rejected(or))
+    }
+
+    /// The bytes of everything that has not been read.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest.unwrap_or_default()
+    }
+
+    /// Says that there are no more.
+    pub(super) fn end(&self) -> Result<(), Aside> {
+        if self.rest.is_some() { Err(Aside::Rejected("too many fields")) } else { Ok(()) }
+    }
+}
+
+/// Without blanks at the ends.
+#[inline]
+pub(super) fn trim(text: &[u8]) -> &[u8] {
+    match text {
+        [b' ' | b'\t', ..] | [.., b' ' | b'\t'] => text.trim_ascii(),
+        _ => text,
+    }
+}
+
+/// Fields between blanks.
+pub(super) struct Words<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Words<'a> {
+    pub(super) fn new(line: &'a [u8]) -> Words<'a> {
+        Words { rest: line }
+    }
+
+    #[inline]
+    pub(super) fn word(&mut self) -> Result<&'a [u8], Aside> {
+        self.next().ok_or(Aside::Rejected("too few fields"))
+    }
+
+    #[inline]
+    pub(super) fn number(&mut self, or: &'static str) -> Result<u64, Aside> {
+        number(self.word()?).ok_or(Aside::Rejected(or))
+    }
+
+    pub(super) fn end(&mut self) -> Result<(), Aside> {
+        if self.next().is_some() { Err(Aside::Rejected("too many fields")) } else { Ok(()) }
+    }
+
+    /// What has not been read, from the next word on.
+    pub(super) fn rest(&self) -> &'a [u8] {
+        self.rest.trim_ascii_start()
+    }
+}
+
+impl<'a> Iterator for Words<'a> {
+    type Item = &'a [u8];
+
+    #[inline]
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let blank = |byte: &u8| matches!(byte, b' ' | b'\t');
+        let start = self.rest.iter().position(|byte| !blank(byte))?;
+        let rest = &self.rest[start..];
+        let end = rest.iter().position(blank).unwrap_or(rest.len());
+        self.rest = &rest[end..];
+        Some(&rest[..end])
+    }
+}
+
+/// `count` times `unit` bytes.
+#[inline]
+pub(super) fn times(count: u64, unit: u64) -> Result<u64, Aside> {
+    count.checked_mul(unit).ok_or(Aside::Rejected("the address is beyond 2^64 bytes"))
+}
+
+/// Checks what holds for every request: it has bytes unless it is a flush, and its end has an address.
+#[inline]
+pub(super) fn plausible(request: Request) -> Result<Request, Aside> {
+    use super::request::Op;
+    if request.op == Op::Flush {
+        return Ok(Request { offset: 0, bytes: 0, ..request });
+    }
+    if request.bytes == 0 {
+        return Err(Aside::Rejected("a length of zero"));
+    }
+    if request.offset.checked_add(request.bytes).is_none() {
+        return Err(Aside::Rejected("the address is beyond 2^64 bytes"));
+    }
+    Ok(request)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times keep every nanosecond, in every unit, and nothing that is no plain number is read as one.
+    #[test]
+    fn numbers_are_exact() {
+        let read = |text: &str, unit| time(text.as_bytes(), unit).map(|time| time.0);
+        assert_eq!(read("1456095145.133076000", SECOND), Some(1_456_095_145_133_076_000));
+        assert_eq!(read("13.191135", MILLISECOND), Some(13_191_135));
+        assert_eq!(read("15362.00000", MICROSECOND), Some(15_362_000));
+        assert_eq!(read(".5", MICROSECOND), Some(500));
+        assert_eq!(read("5.", SECOND), Some(5_000_000_000));
+        assert_eq!(read("0.0000000019999", SECOND), Some(1));
+        for bad in ["", ".", "-1", "1e3", "1.2.3", "1.0000000000x", " 1", "nan", "99999999999999999999"] {
+            assert_eq!(read(bad, SECOND), None, "{bad}");
+        }
+        assert_eq!(number(b"18446744073709551615"), Some(u64::MAX));
+        assert_eq!(number(b"18446744073709551616"), None);
+        assert_eq!(number(b"9999999999999999999"), Some(9_999_999_999_999_999_999));
+        assert_eq!(number(b"12345678"), Some(12_345_678));
+        assert_eq!(number(b"0987654321098765"), Some(987_654_321_098_765));
+        for place in 0..8 {
+            for byte in 0..=255u8 {
+                let mut text = *b"90817263";
+                text[place] = byte;
+                let expected = std::str::from_utf8(&text).ok().filter(|text| text.bytes().all(|b| b.is_ascii_digit()));
+                assert_eq!(number(&text), expected.and_then(|text| text.parse().ok()), "{text:?}");
+            }
+        }
+        assert_eq!(hex(b"0x1f"), Some(31));
+        assert_eq!(hex(b"+1"), None);
+    }
+
+    /// A byte is found where it is first, wherever that is, and not where it is not.
+    #[test]
+    fn bytes_are_found() {
+        for length in 0..40 {
+            for place in 0..length {
+                let mut text = vec![b'a'; length];
+                text[place..].fill(b',');
+                assert_eq!(find(b',', &text), Some(place));
+                text.fill(0xac);
+                text[place] = 0x2c;
+                assert_eq!(find(0x2c, &text), Some(place));
+                assert_eq!(find(0x2d, &text), None);
+            }
+        }
+    }
+
+    /// Fields lose the blanks around them, and say when there are too few or too many.
+    #[test]
+    fn fields() {
+        let mut fields = Fields::new(b"1, two ,", b',');
+        assert!(matches!(fields.number("no number"), Ok(1)));
+        assert!(matches!(fields.field(), Ok(b"two")));
+        assert!(fields.end().is_err());
+        assert!(matches!(fields.field(), Ok(b"")));
+        assert!(fields.end().is_ok() && fields.field().is_err());
+        let words: Vec<&[u8]> = Words::new(b"  a\tb  c ").collect();
+        assert_eq!(words, [b"a", b"b", b"c"]);
+    }
+}

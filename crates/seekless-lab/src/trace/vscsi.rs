@@ -1,0 +1,186 @@
+//! VMware's vscsi traces, as CloudPhysics published them: records of 32 bytes (version 1) or 40 (version 2).
+//!
+//! | version 1 | version 2 | field, little-endian |
+//! |---|---|---|
+//! | 0 | 4 | sequence, u32 |
+//! | 4 | 8 | length in bytes, u32 |
+//! | 8 | 12 | scatter-gather elements, u32 |
+//! | 12 | 0 | SCSI command, u16 |
+//! | 14 | 2 | version: 0x100, 0x200, u16 |
+//! | 16 | 16 | sector, u64 |
+//! | 24 | 24 | time in microseconds, u64 |
+//! | - | 32 | response time, in a unit that is nowhere written down: not used |
+//!
+//! The description of the data set says that lengths are sectors; the traces themselves show bytes (512 where the next
+//! request is one sector on).
+
+use seekless::units::{Nanos, SECTOR_BYTES};
+
+use super::TraceError;
+use super::input::Input;
+use super::request::{Flags, Names, Op, Request};
+use super::tally::{Aside, Tallies};
+use super::text::{BATCH, MICROSECOND, Reader, plausible, times};
+use super::write::{Dropped, LineWriter};
+
+/// Layout of a version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Layout {
+    record: usize,
+    length: usize,
+    command: usize,
+    version: usize,
+    number: u16,
+}
+
+const LAYOUTS: [Layout; 2] = [
+    Layout { record: 32, length: 4, command: 12, version: 14, number: 0x100 },
+    Layout { record: 40, length: 8, command: 0, version: 2, number: 0x200 },
+];
+
+const SECTOR_AT: usize = 16;
+const TIME_AT: usize = 24;
+
+fn u16_at(record: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([record[at], record[at + 1]])
+}
+
+fn u32_at(record: &[u8], at: usize) -> u32 {
+    let mut bytes = [0; 4];
+    bytes.copy_from_slice(&record[at..at + 4]);
+    u32::from_le_bytes(bytes)
+}
+
+fn u64_at(record: &[u8], at: usize) -> u64 {
+    let mut bytes = [0; 8];
+    bytes.copy_from_slice(&record[at..at + 8]);
+    u64::from_le_bytes(bytes)
+}
+
+/// The version of which `sample` holds nothing but records.
+pub(super) fn version(sample: &[u8]) -> Option<u8> {
+    let all = |layout: &Layout| {
+        let mut records = sample.chunks_exact(layout.record).peekable();
+        records.peek().is_some() && records.all(|record| u16_at(record, layout.version) == layout.number)
+    };
+    LAYOUTS.iter().position(all).map(|index| index as u8 + 1)
+}
+
+/// What a SCSI command asks for: commands of 6, 10, 12 and 16 bytes.
+fn op(command: u16) -> Result<(Op, Flags), Aside> {
+    let op = match command {
+        0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,
+        0x0a | 0x2a | 0xaa | 0x8a | 0x2e | 0x8e => Op::Write,
+        0x41 | 0x93 => return Err(Aside::Skipped("WRITE SAME, which may or may not be a discard")),
+        0x42 => Op::Discard,
+        0x35 | 0x91 => Op::Flush,
+        _ => return Err(Aside::Skipped("another SCSI command")),
+    };
+    Ok((op, Flags::NONE))
+}
+
+pub(super) struct Vscsi {
+    input: Input,
+    layout: Layout,
+    tallies: Tallies,
+}
+
+impl Vscsi {
+    pub(super) fn new(input: Input, version: u8) -> Vscsi {
+        Vscsi { input, layout: LAYOUTS[usize::from(version == 2)], tallies: Tallies::default() }
+    }
+
+    fn request(&self, record: &[u8]) -> Result<Request, Aside> {
+        if u16_at(record, self.layout.version) != self.layout.number {
+            return Err(Aside::Rejected("a record of another version"));
+        }
+        let (op, flags) = op(u16_at(record, self.layout.command))?;
+        let time = u64_at(record, TIME_AT).checked_mul(MICROSECOND).ok_or(Aside::Rejected("the time is too late"))?;
+        let bytes = u64::from(u32_at(record, self.layout.length));
+        let offset = times(u64_at(record, SECTOR_AT), SECTOR_BYTES)?;
+        plausible(Request { flags, ..Request::new(Nanos(time), op, offset, bytes) })
+    }
+}
+
+impl Reader for Vscsi {
+    fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool, TraceError> {
+        let full = out.len() + BATCH;
+        loop {
+            let mut used = 0;
+            let mut asides = Vec::new();
+            let window = self.input.window();
+            for record in window.chunks_exact(self.layout.record) {
+                if out.len() >= full {
+                    break;
+                }
+                match self.request(record) {
+                    Ok(request) => out.push(request),
+                    Err(aside) => asides.push((aside, used)),
+                }
+                used += record.len();
+            }
+            let start = self.input.position();
+            for (aside, at) in asides {
+                self.tallies.add(aside, start + at as u64, b"");
+            }
+            self.tallies.units += (used / self.layout.record) as u64;
+            self.input.consume(used);
+            if out.len() >= full {
+                return Ok(true);
+            }
+            if !self.input.extend()? {
+                let rest = self.input.window().len();
+                if rest > 0 {
+                    self.tallies.add(Aside::Rejected("a record cut off at the end"), self.input.position(), b"");
+                    self.input.consume(rest);
+                }
+                return Ok(false);
+            }
+        }
+    }
+
+    fn tallies(&self) -> Tallies {
+        self.tallies.clone()
+    }
+}
+
+pub(super) struct VscsiWriter {
+    layout: Layout,
+    sequence: u32,
+}
+
+impl VscsiWriter {
+    pub(super) fn new(version: u8) -> VscsiWriter {
+        VscsiWriter { layout: LAYOUTS[usize::from(version == 2)], sequence: 0 }
+    }
+}
+
+impl LineWriter for VscsiWriter {
+    fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
+        let Ok(length) = u32::try_from(request.bytes) else {
+            return Err(Dropped::Reason("is longer than 4 GiB"));
+        };
+        if !request.offset.is_multiple_of(SECTOR_BYTES) {
+            return Err(Dropped::Reason("does not begin at a sector"));
+        }
+        let command: u16 = match request.op {
+            Op::Read => 0x28,
+            Op::Write => 0x2a,
+            Op::Discard => 0x42,
+            Op::Flush => 0x35,
+        };
+        let layout = self.layout;
+        let start = out.len();
+        out.resize(start + layout.record, 0);
+        let record = &mut out[start..];
+        let sequence = if layout.record == 32 { 0 } else { 4 };
+        record[sequence..sequence + 4].copy_from_slice(&self.sequence.to_le_bytes());
+        record[layout.length..layout.length + 4].copy_from_slice(&length.to_le_bytes());
+        record[layout.command..layout.command + 2].copy_from_slice(&command.to_le_bytes());
+        record[layout.version..layout.version + 2].copy_from_slice(&layout.number.to_le_bytes());
+        record[SECTOR_AT..SECTOR_AT + 8].copy_from_slice(&(request.offset / SECTOR_BYTES).to_le_bytes());
+        record[TIME_AT..TIME_AT + 8].copy_from_slice(&(request.time.0 / MICROSECOND).to_le_bytes());
+        self.sequence = self.sequence.wrapping_add(1);
+        Ok(())
+    }
+}
