@@ -5,8 +5,8 @@
 //! thread takes on the user's file-system uid and gid for the one call that creates, and keeps its capabilities:
 //! permission has been checked above, with the user's supplementary groups, which are not known here.
 //!
-//! The uid and gid are those of the thread alone (setfsuid(2)), and nothing is awaited in between. A side effect of
-//! the kernel: a process that does this is not dumped when it crashes.
+//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, and nothing is awaited in between. A
+//! side effect of the kernel: a process that does this is not dumped when it crashes.
 
 use std::marker::PhantomData;
 
@@ -52,7 +52,12 @@ fn present() -> (u32, u32) {
 }
 
 impl Owner {
+    /// To be called on the thread that will act.
     pub(super) fn find_out() -> Owner {
+        // Threads of a process share the umask, and a file that another one creates while this one acts would be
+        // open to everybody. Where it is not allowed (some containers), that is as it is.
+        // SAFETY: the call gives the thread its own umask, working directory and root, equal to what they were.
+        let _ = unsafe { libc::unshare(libc::CLONE_FS) };
         let (uid, gid) = present();
         // Somebody else's id, tried and given back.
         let other = uid ^ 1;
