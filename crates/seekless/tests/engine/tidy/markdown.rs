@@ -163,6 +163,10 @@ fn file_in(code: &str) -> Option<&str> {
         return None;
     }
     let first = code.split('/').next().unwrap_or_default();
+    // What building makes is nowhere in a fresh checkout.
+    if first == "target" {
+        return None;
+    }
     let in_project = code.contains('/') && root().join(first).is_dir();
     (in_project || ENDINGS.iter().any(|ending| code.ends_with(ending))).then_some(code)
 }
