@@ -57,7 +57,8 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, fork, fault, memory, file, disk",
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, raid0, raid1, raid5, \
+             remap, permute, volume, fork, fault, memory, file, disk",
         ),
         (
             "wrap/memfs",
@@ -251,7 +252,7 @@ fn random_stack(rng: &mut Rng) -> Stack {
             params.insert(0, argument);
         }
         let setting = |param: &'static Param| Setting { param, value: random_value(&param.kind, rng), span: 0..0 };
-        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0 });
+        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0, instance: 0 });
         match spec.role().stands_on() {
             Some(interface) => needed = Some(interface),
             None => return Stack { words, line: String::new() },

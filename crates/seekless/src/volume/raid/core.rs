@@ -18,6 +18,7 @@ use super::journal::Journal;
 use super::rows::{RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::write::{Redo, Ticket};
+use super::{ArrayOptions, Doubt};
 use crate::device::{Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, Sector};
@@ -119,6 +120,9 @@ pub(super) struct Core {
     pub(super) balance: Vec<Cell<(u64, u64)>>,
     /// Serve what cannot be known for certain, see [`super::Doubt`].
     pub(super) accept_doubt: bool,
+    /// See [`super::ArrayOptions`].
+    pub(super) batch: u64,
+    pub(super) progress: u64,
     pub(super) request_sectors_max: u64,
     under_way: Cell<u64>,
     paused: Cell<bool>,
@@ -151,6 +155,7 @@ fn stopped(at: Sector, bytes: u64) -> DeviceError {
 }
 
 impl Core {
+    #[allow(clippy::too_many_arguments)]
     pub(super) fn new(
         rt: Rt,
         shape: Shape,
@@ -159,7 +164,7 @@ impl Core {
         state: State,
         bitmap: Bitmap,
         journal: Journal,
-        accept_doubt: bool,
+        options: &ArrayOptions,
         request_sectors_max: u64,
     ) -> Rc<Core> {
         Rc::new(Core {
@@ -173,7 +178,9 @@ impl Core {
             bitmap,
             journal,
             counts: Counts::default(),
-            accept_doubt,
+            accept_doubt: options.doubt == Doubt::Accept,
+            batch: options.batch,
+            progress: options.progress,
             request_sectors_max,
             under_way: Cell::new(0),
             paused: Cell::new(false),
@@ -306,8 +313,8 @@ impl Core {
             self.flush_members().await?;
             self.clear_bitmap_after_calm().await?;
             let known = self.state.borrow().now.clone();
-            self.journal.forget_all();
             self.write_superblocks(|state| {
+                self.journal.forget_all();
                 state.recorded = state.now.clone();
                 state.cursor_recorded = state.cursor;
             })
@@ -342,11 +349,13 @@ impl Core {
         let Some(layout) = &self.layout else { return Ok(()) };
         let _gate = self.superblocks.enter().await;
         let members = self.in_use();
+        let before;
         let blocks: Vec<_> = {
             let mut state = self.state.borrow_mut();
             if state.stopped {
                 return Err(stopped(Sector::ZERO, 0)); // A3
             }
+            before = (state.recorded.clone(), state.cursor_recorded, self.journal.tail());
             change(&mut state);
             state.generation += 1;
             members.iter().map(|&member| self.superblock(layout, &state, member)).collect()
@@ -359,15 +368,27 @@ impl Core {
             async move { device.write(at, block, WriteFlags::FUA).await }
         });
         let results = join_all(written).await;
-        for (&member, result) in members.iter().zip(results) {
-            if let Err(error) = result
-                && !self.fail(member)
-            {
-                let bytes = crate::volume::format::BLOCK_BYTES;
-                return Err(crate::volume::members::relocate(error, member, Sector::ZERO, bytes));
+        let written = self.judge(members.iter().copied().zip(results));
+        if written.is_err() {
+            // Some know, some do not: it has to be said again.
+            let mut state = self.state.borrow_mut();
+            let (recorded, cursor, tail) = before;
+            (state.recorded, state.cursor_recorded) = (recorded, cursor);
+            self.journal.set_tail(tail); // J3
+        }
+        written
+    }
+
+    /// Gives up the members that could not be written; lack of space is no failure, and is told to the caller.
+    fn judge(&self, results: impl Iterator<Item = (usize, Result<(), DeviceError>)>) -> Result<(), DeviceError> {
+        let mut answer = Ok(());
+        for (member, result) in results {
+            let Err(error) = result else { continue };
+            if matches!(error, DeviceError::NoSpace { .. }) || !self.fail(member) {
+                answer = Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
             }
         }
-        Ok(())
+        answer
     }
 
     fn superblock(&self, layout: &Layout, state: &State, slot: usize) -> Superblock {
@@ -415,14 +436,7 @@ impl Core {
             async move { device.write(at, data, WriteFlags::FUA).await }
         }))
         .await;
-        for ((member, (_, data)), result) in each.iter().zip(results) {
-            if let Err(error) = result
-                && !self.fail(*member)
-            {
-                return Err(crate::volume::members::relocate(error, *member, Sector::ZERO, data.len() as u64));
-            }
-        }
-        Ok(())
+        self.judge(each.iter().map(|(member, _)| *member).zip(results))
     }
 }
 

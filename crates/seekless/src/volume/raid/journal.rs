@@ -96,6 +96,11 @@ impl Journal {
         self.state.borrow().tail
     }
 
+    /// Reading begins there, as the superblocks say.
+    pub(super) fn set_tail(&self, tail: Place) {
+        self.state.borrow_mut().tail = tail;
+    }
+
     /// Nothing is under way and everything is durable: no record is needed any more. Those that are kept stay.
     pub(super) fn forget_all(&self) {
         let mut state = self.state.borrow_mut();
@@ -230,7 +235,7 @@ impl Core {
             if oldest.0 > tail.0 {
                 // Everything before the oldest open record has been written, and now becomes durable.
                 self.flush_members().await?;
-                self.write_superblocks(|_| self.journal.state.borrow_mut().tail = oldest).await?;
+                self.write_superblocks(|_| self.journal.set_tail(oldest)).await?;
                 continue;
             }
             if is_kept {

@@ -42,7 +42,7 @@ use crate::device::{
     BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags,
 };
 use crate::rt::Rt;
-use crate::units::{KIB, SECTOR_BYTES, Sector, human_bytes};
+use crate::units::{KIB, MIB, SECTOR_BYTES, Sector, human_bytes};
 use crate::volume::members::{ShapeError, block_bytes, joined, request_sectors_max};
 
 /// When writes go through the journal first. Mirrors have none, and need none.
@@ -87,6 +87,10 @@ pub struct ArrayOptions {
     pub doubt: Doubt,
     /// Change nothing on the members: what has to be recovered is recovered in memory.
     pub read_only: bool,
+    /// Bytes of one member that are settled or rebuilt at once.
+    pub batch: u64,
+    /// A rebuild records how far it has come after so many bytes of the member.
+    pub progress: u64,
 }
 
 impl ArrayOptions {
@@ -101,6 +105,8 @@ impl ArrayOptions {
             degraded: false,
             doubt: Doubt::Refuse,
             read_only: false,
+            batch: MIB,
+            progress: 256 * MIB,
         }
     }
 
@@ -127,8 +133,8 @@ pub enum ArrayError {
     Nothing { why: String },
     #[error("two of the members say that they are member {slot}: one is a copy of the other")]
     Twice { slot: usize },
-    #[error("member {slot} belongs to another array")]
-    Foreign { slot: usize },
+    #[error("member {member} belongs to another array")]
+    Foreign { member: usize },
     #[error("members {one} and {two} have each gone on without the other; open one of them alone, and put the other in as new")]
     Conflict { one: usize, two: usize },
     #[error("{what}: {said} is asked for, and the array has {found}")]
@@ -289,6 +295,15 @@ impl Array {
         Ok(())
     }
 
+    /// When writes go through the journal.
+    pub fn journal(&self) -> JournalUse {
+        match self.core.layout {
+            Some(layout) if layout.journal_always => JournalUse::Always,
+            _ => JournalUse::Degraded,
+        }
+    }
+
+    /// How the array is doing.
     pub fn status(&self) -> Status {
         let doubtful = self.core.doubtful_rows();
         let state = self.core.state.borrow();

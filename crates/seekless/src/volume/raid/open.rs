@@ -13,7 +13,7 @@ use super::journal::{Journal, read_records};
 use super::rows::RowSet;
 use super::shape::{Level, Shape};
 use super::write::MemberWrite;
-use super::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse};
+use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
 use crate::device::fork::ForkDevice;
 use crate::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
 use crate::rt::Rt;
@@ -87,7 +87,7 @@ pub(super) fn bare(rt: &Rt, level: Level, members: Vec<Device>, unit: u64) -> Re
     }
     check_size(&shape)?;
     let state = new_state(members.len(), RowSet::default());
-    Ok(build(rt, shape, None, members.into_iter().map(Some).collect(), state, Bitmap::default(), Journal::default(), false))
+    Ok(build(rt, shape, None, members.into_iter().map(Some).collect(), state, Bitmap::default(), Journal::default(), &ArrayOptions::new(level)))
 }
 
 fn check_size(shape: &Shape) -> Result<(), ArrayError> {
@@ -107,7 +107,7 @@ fn build(
     state: State,
     bitmap: Bitmap,
     journal: Journal,
-    accept_doubt: bool,
+    options: &ArrayOptions,
 ) -> Rc<Array> {
     let present: Vec<Device> = members.iter().flatten().cloned().collect();
     let request_bytes_max = match shape.level {
@@ -122,7 +122,7 @@ fn build(
         state,
         bitmap,
         journal,
-        accept_doubt,
+        options,
         request_sectors_max(&present),
     );
     Rc::new(Array::around(core, &present, request_bytes_max))
@@ -199,9 +199,8 @@ pub(super) async fn create(
     }
     let state = new_state(members.len(), unsettled);
     let members = members.into_iter().map(Some).collect();
-    let accept_doubt = options.doubt == Doubt::Accept;
     let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new((1, 0)), accept_doubt);
+        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new((1, 0)), options);
     let core = array.core();
     core.write_whole_bitmap().await.map_err(of_member(0))?;
     core.record(true).await.map_err(of_member(0))?;
@@ -247,7 +246,7 @@ pub(super) async fn open(
         true => given.into_iter().map(|device| device.map(|device| ForkDevice::new(device) as Device)).collect(),
         false => given,
     };
-    let mut slots: BTreeMap<usize, Found> = BTreeMap::new();
+    let mut found: Vec<(usize, Found)> = Vec::new();
     let mut unknown: Vec<(usize, String)> = Vec::new();
     for (index, device) in given.iter().enumerate() {
         let Some(device) = device else {
@@ -255,13 +254,7 @@ pub(super) async fn open(
             continue;
         };
         match look(device).await {
-            Ok(Ok(superblock)) => {
-                let slot = superblock.slot as usize;
-                let found = Found { device: device.clone(), superblock };
-                if slots.insert(slot, found).is_some() {
-                    return Err(ArrayError::Twice { slot });
-                }
-            }
+            Ok(Ok(superblock)) => found.push((index, Found { device: device.clone(), superblock })),
             Ok(Err(why)) => {
                 let why = why.map_or("it holds no array".to_string(), |why| format!("it holds an array, but {why}"));
                 unknown.push((index, why));
@@ -269,6 +262,7 @@ pub(super) async fn open(
             Err(error) => unknown.push((index, error.to_string())),
         }
     }
+    let slots = by_slot(found)?;
     let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
         let why = unknown.into_iter().map(|(member, why)| format!("member {member}: {why}")).collect::<Vec<_>>();
         return Err(ArrayError::Nothing { why: why.join("; ") });
@@ -352,9 +346,8 @@ pub(super) async fn open(
     };
     // One number is left out: half of a record with the next one may be somewhere.
     let next = if changed { (next.0 + 1, next.1) } else { next };
-    let accept_doubt = options.doubt == Doubt::Accept;
     let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new(next), accept_doubt);
+        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new(next), options);
     let core = array.core();
     replay(&core, records).await?;
     if changed {
@@ -366,6 +359,26 @@ pub(super) async fn open(
     Ok(array)
 }
 
+/// The members of the array to which most of them belong.
+fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayError> {
+    let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
+    for (_, found) in &found {
+        *votes.entry(found.superblock.uuid).or_insert(0) += 1;
+    }
+    let uuid = votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(uuid, _)| uuid);
+    let mut slots = BTreeMap::new();
+    for (member, found) in found {
+        if Some(found.superblock.uuid) != uuid {
+            return Err(ArrayError::Foreign { member });
+        }
+        let slot = found.superblock.slot as usize;
+        if slots.insert(slot, found).is_some() {
+            return Err(ArrayError::Twice { slot });
+        }
+    }
+    Ok(slots)
+}
+
 /// What the superblocks say must fit each other, what was asked for, and what is there.
 fn check_truth(
     truth: &Superblock,
@@ -374,14 +387,15 @@ fn check_truth(
     options: &ArrayOptions,
 ) -> Result<(), ArrayError> {
     for (&slot, found) in slots {
-        if found.superblock.uuid != truth.uuid {
-            return Err(ArrayError::Foreign { slot });
+        if slot >= truth.member_count as usize {
+            return Err(ArrayError::Twice { slot }); // F1: they do not describe the same array.
         }
         let (of_truth, of_slot) = (truth.states[slot], found.superblock.states[truth.slot as usize]);
         let failed = Standing::Failed.to_byte();
         // Each has gone on without the other.
         if of_truth == failed && of_slot == failed && found.superblock.states[slot] != failed {
-            return Err(ArrayError::Conflict { one: truth.slot as usize, two: slot });
+            let (one, two) = (slot.min(truth.slot as usize), slot.max(truth.slot as usize));
+            return Err(ArrayError::Conflict { one, two });
         }
     }
     let contradiction = |what, said: String, found: String| Err(ArrayError::Contradiction { what, said, found });

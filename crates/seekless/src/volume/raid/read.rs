@@ -93,9 +93,13 @@ impl Core {
     /// Writes what `good` has to `bad`, where it could not be read.
     async fn repair_mirror(&self, bad: usize, good: usize, at: Sector, sectors: u64) {
         let _rows = self.locks.hold_all(self.shape.rows_of(at, sectors)).await;
-        let place = Sector(self.shape.data_start + at.0);
-        let Ok(read) = self.device(good).read(place, Buf::dirty(bytes(0, sectors).len())).await else { return };
-        match self.device(bad).write(place, read.freeze(), WriteFlags::NONE).await {
+        self.repair_held(bad, good, self.shape.data_start + at.0, sectors).await;
+    }
+
+    /// The same for sector `at` of the members, on rows that are held.
+    pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) {
+        let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
+        match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
             Ok(()) => count(&self.counts.repaired),
             Err(DeviceError::NoSpace { .. }) => {}
             Err(_) => {

@@ -13,16 +13,10 @@ use futures_util::future::join_all;
 use super::core::{Core, Standing};
 use super::plan::xor;
 use super::shape::Level;
-use super::write::MemberWrite;
+use super::write::{Lost, MemberWrite};
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
-
-/// Bytes of one member that are settled or rebuilt at once.
-const BATCH_BYTES: u64 = 1 << 20;
-
-/// A rebuild records how far it has come this often: after so many bytes of the member.
-const PROGRESS_BYTES: u64 = 256 << 20;
 
 impl Core {
     /// True when a row cannot be used as it is.
@@ -152,7 +146,7 @@ impl Core {
 
     /// Rows that are settled or rebuilt at once.
     fn batch_rows(&self) -> u64 {
-        (BATCH_BYTES / (self.shape.unit * SECTOR_BYTES)).max(1)
+        (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
     }
 
     /// Settles the first rows from `from` on that are not; where the next ones begin, or `None` at the end.
@@ -298,24 +292,49 @@ impl Core {
         for row in 0..self.shape.rows {
             let _token = self.begin().await;
             let _row = self.locks.hold(row).await;
+            bad += u64::from(!self.is_consistent(row).await?);
+        }
+        Ok(bad)
+    }
+
+    /// True when the row, which is held, is consistent, or cannot be. A unit that cannot be read is put right.
+    async fn is_consistent(&self, row: u64) -> Result<bool, DeviceError> {
+        let (at, start) = (self.shape.at(row, 0), Sector(row * self.shape.row_sectors()));
+        let mut repaired: BTreeSet<usize> = BTreeSet::new();
+        loop {
             let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
             let is_whole = self.shape.level == Level::Mirror || holders.len() == self.shape.members;
             if !is_whole || self.state.borrow().unsettled.contains(row) {
+                return Ok(true);
+            }
+            let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
+            let bad = holders.iter().zip(&results).find_map(|(&member, result)| Some((member, result.as_ref().err()?.clone())));
+            if let Some((member, error)) = bad {
+                let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
+                let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
+                match (self.shape.level, good) {
+                    _ if is_hopeless && self.fail(member) => continue,
+                    _ if is_hopeless => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
+                    (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
+                    // Reading it puts it right.
+                    (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
+                        Ok(_) | Err(Lost::Member) => {}
+                        Err(Lost::Data(member, error)) => return Err(relocate(error, member, start, 0)),
+                    },
+                    _ => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
+                }
                 continue;
             }
-            let at = self.shape.at(row, 0);
-            let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
-            let read = results.into_iter().collect::<Result<Vec<Buf>, DeviceError>>()?;
-            bad += u64::from(match self.shape.level {
-                Level::Mirror => read.iter().any(|copy| copy[..] != read[0][..]),
+            let read: Vec<Buf> = results.into_iter().flatten().collect();
+            return Ok(match self.shape.level {
+                Level::Mirror => read.iter().all(|copy| copy[..] == read[0][..]),
                 Level::Parity => {
                     let mut sum = Buf::zeroed(bytes(0, self.shape.unit).len());
                     read.iter().for_each(|unit| xor(&mut sum, unit));
-                    sum.iter().any(|byte| *byte != 0)
+                    sum.iter().all(|byte| *byte == 0)
                 }
             });
         }
-        Ok(bad)
     }
 
     /// Makes room for `sectors` from `at`, with their parity, on every member in use.
@@ -370,7 +389,7 @@ pub(super) async fn work(core: Weak<Core>) {
         match rebuilt.and_then(|more| acknowledged.map(|()| more)) {
             Ok(true) => {
                 let now = core.state.borrow().cursor;
-                if (now - last) * core.shape.unit * SECTOR_BYTES >= PROGRESS_BYTES {
+                if (now - last) * core.shape.unit * SECTOR_BYTES >= core.progress {
                     recorded = Some(now);
                     if let Err(error) = core.record(true).await {
                         return note(error);
