@@ -27,7 +27,7 @@ const GRAIN: Kind = Kind::Bytes { min: SECTOR_BYTES, max: GIB };
 
 const MEMBERS: Param =
     Param::new("n", Kind::Integer { min: 1, max: MEMBERS_MAX }, "number of members, each an instance of what is below")
-        .required();
+        .default("2");
 const STRIPE: Param = Param::new("stripe", GRAIN, "stripe unit: so much on one member, then the next").default("64KiB");
 const SEED: Param = Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of the order").default("1");
 const CHUNK: Param = Param::new("chunk", GRAIN, "what stays together").default("1MiB");
@@ -163,7 +163,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
     help: "striping with parity, left-symmetric: any one of n members may fail",
     argument: None,
     options: &[
-        MEMBERS,
+        MEMBERS.default("3"),
         STRIPE.fixed(),
         Param::new(
             "journal",

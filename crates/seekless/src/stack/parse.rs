@@ -112,12 +112,6 @@ impl<'a> Parser<'a> {
             let problem = format!("`{name}` needs {}", argument.help);
             return Err(self.error(name_span, problem).hint(format!("write: {}", spec.usage())));
         }
-        let given = |param: &Param| settings.iter().any(|setting: &Setting| setting.param.name == param.name);
-        if let Some(missing) = spec.options.iter().find(|option| option.required && !given(option)) {
-            let problem = format!("`{name}` needs `{}`: {}", missing.name, missing.help);
-            let example = format!("{name}:{}={}", missing.name, missing.kind.placeholder());
-            return Err(self.error(name_span, problem).hint(format!("write: {example}")));
-        }
         Ok(Word { spec, settings, name_span, instance: 0 })
     }
 

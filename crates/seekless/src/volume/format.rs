@@ -22,8 +22,13 @@ pub const BLOCK_SECTORS: u64 = BLOCK_BYTES / SECTOR_BYTES;
 /// Sectors of the two superblock slots.
 pub const SUPERBLOCKS: [u64; 2] = [0, BLOCK_SECTORS];
 
-/// First sector of the bitmap.
+/// First sector of the two copies of the bitmap.
 pub const BITMAP_START: u64 = 2 * BLOCK_SECTORS;
+
+/// First sector of copy 0 or 1 of a bitmap of `sectors`; of 2, the first behind them.
+pub fn bitmap_start(copy: u64, sectors: u64) -> u64 {
+    BITMAP_START + copy * sectors
+}
 
 pub const MAGIC: [u8; 8] = *b"SeekRAID";
 pub const RECORD_MAGIC: [u8; 8] = *b"SeekRJnl";
@@ -49,6 +54,7 @@ record! {
         pub data_start: u64,
         pub journal_sequence: u64,
         pub journal_position: u64,
+        pub bitmap_epoch: u64,
         pub rebuilt_rows: u64,
         pub states: [u8; 64],
     }
@@ -65,14 +71,15 @@ record! {
         pub crc: u32,
         pub index: u32,
         pub uuid_start: u64,
-        pub bits: [u64; 62],
+        pub epoch: u64,
+        pub bits: [u64; 61],
     }
 }
 
 const _: () = assert!(BitmapSector::BYTES == SECTOR_BYTES as usize);
 
 /// Regions of which one sector of the bitmap knows.
-pub const REGIONS_PER_SECTOR: u64 = 62 * 64;
+pub const REGIONS_PER_SECTOR: u64 = 61 * 64;
 
 record! {
     /// The head of a record of the journal.
@@ -153,11 +160,11 @@ impl Superblock {
             return bad("unit, row count or region");
         }
         let regions = self.row_count.div_ceil(self.region_rows);
-        if self.bitmap_sectors > self.journal_start || regions > self.bitmap_sectors.saturating_mul(REGIONS_PER_SECTOR) {
+        if self.bitmap_sectors > self.journal_start / 2 || regions > self.bitmap_sectors.saturating_mul(REGIONS_PER_SECTOR) {
             return bad("bitmap size");
         }
         let ends = [
-            BITMAP_START.checked_add(self.bitmap_sectors).is_some_and(|end| end <= self.journal_start),
+            bitmap_start(2, self.bitmap_sectors) <= self.journal_start,
             self.journal_start.checked_add(self.journal_sectors).is_some_and(|end| end <= self.data_start),
             self.journal_position <= self.journal_sectors,
             self.rebuilt_rows <= self.row_count,
@@ -183,11 +190,13 @@ impl BitmapSector {
         bytes
     }
 
-    /// The sector with this index of the array whose UUID begins so, or `None` when it is damaged or another's.
-    pub fn from_bytes(bytes: &[u8], index: u64, uuid_start: u64) -> Option<BitmapSector> {
+    /// The sector with this index and epoch of the array whose UUID begins so, or `None` when it is damaged or
+    /// another.
+    pub fn from_bytes(bytes: &[u8], index: u64, epoch: u64, uuid_start: u64) -> Option<BitmapSector> {
         let sector = BitmapSector::decode(bytes)?;
         let is_good = sector.crc == crc32c(bytes.get(4..SECTOR_BYTES as usize)?)
             && u64::from(sector.index) == index
+            && sector.epoch == epoch
             && sector.uuid_start == uuid_start;
         is_good.then_some(sector)
     }

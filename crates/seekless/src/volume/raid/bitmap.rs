@@ -5,6 +5,9 @@
 //!   B2  A bit is cleared only when no write to its region is under way, and everything written there is durable, on a
 //!       consistent row.
 //!   B3  A bit that is being cleared counts as clear from the moment at which the clearing begins.
+//!   B4  When a member has failed, the bits of rows that are consistent without it are cleared in the same write that
+//!       records the failure: earlier, the member would be believed without being settled; later, its units would be
+//!       in doubt. So there are two copies of the bitmap, and the superblock says which counts.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,7 +19,7 @@ use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::rt::Gate;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 use crate::volume::format::{
-    BITMAP_START, BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, REGIONS_PER_SECTOR, SUPERBLOCKS, uuid_start,
+    BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, REGIONS_PER_SECTOR, SUPERBLOCKS, bitmap_start, uuid_start,
 };
 
 /// Bits are cleared this often at most, so that a stream of fsyncs does not pay for it each time.
@@ -30,6 +33,8 @@ pub(super) struct Bitmap {
 
 #[derive(Default)]
 struct BitmapState {
+    /// Which copy counts, and which sectors in it (B4).
+    epoch: u64,
     /// Regions whose bit is set on the members (B3).
     set: BTreeSet<u64>,
     /// Writes under way in each region.
@@ -63,8 +68,12 @@ impl Drop for Mark<'_> {
 }
 
 impl Bitmap {
-    pub(super) fn new(set: BTreeSet<u64>) -> Bitmap {
-        Bitmap { state: RefCell::new(BitmapState { set, ..BitmapState::default() }), gate: Gate::new() }
+    pub(super) fn new(epoch: u64, set: BTreeSet<u64>) -> Bitmap {
+        Bitmap { state: RefCell::new(BitmapState { epoch, set, ..BitmapState::default() }), gate: Gate::new() }
+    }
+
+    pub(super) fn epoch(&self) -> u64 {
+        self.state.borrow().epoch
     }
 
     pub(super) fn is_clean(&self) -> bool {
@@ -104,48 +113,72 @@ impl Core {
     async fn write_bitmap(&self, set: &BTreeSet<u64>, changed: &[u64]) -> Result<(), DeviceError> {
         let regions_per_block = REGIONS_PER_SECTOR * BLOCK_SECTORS;
         let blocks: BTreeSet<u64> = changed.iter().map(|region| region / regions_per_block).collect();
-        let writes: Vec<(u64, Data)> = blocks.into_iter().map(|block| self.bitmap_block(set, block)).collect();
+        let epoch = self.bitmap.epoch();
+        let writes: Vec<(u64, Data)> = blocks.into_iter().map(|block| self.bitmap_block(set, epoch, block)).collect();
         count(&self.counts.bitmap_writes);
         self.write_everywhere(&writes).await
     }
 
-    fn bitmap_block(&self, set: &BTreeSet<u64>, block: u64) -> (u64, Data) {
-        let uuid = self.layout.map_or([0; 16], |layout| layout.uuid);
+    fn bitmap_block(&self, set: &BTreeSet<u64>, epoch: u64, block: u64) -> (u64, Data) {
+        let (uuid, all) = self.layout.map_or(([0; 16], 0), |layout| (layout.uuid, layout.bitmap_sectors));
         let sectors = (0..BLOCK_SECTORS).flat_map(|sector| {
             let index = block * BLOCK_SECTORS + sector;
-            let mut bits = [0u64; 62];
+            let mut bits = [0u64; 61];
             let first = index * REGIONS_PER_SECTOR;
             for region in set.range(first..first + REGIONS_PER_SECTOR) {
                 let bit = region - first;
                 bits[(bit / 64) as usize] |= 1 << (bit % 64);
             }
-            BitmapSector { crc: 0, index: index as u32, uuid_start: uuid_start(&uuid), bits }.to_bytes()
+            BitmapSector { crc: 0, index: index as u32, uuid_start: uuid_start(&uuid), epoch, bits }.to_bytes()
         });
         let bytes: Vec<u8> = sectors.collect();
-        (BITMAP_START + block * BLOCK_SECTORS, Data::from_slice(&bytes))
+        (bitmap_start(epoch % 2, all) + block * BLOCK_SECTORS, Data::from_slice(&bytes))
     }
 
-    /// The whole bitmap as it is now.
-    fn bitmap_blocks(&self, bitmap_sectors: u64) -> Vec<(u64, Data)> {
-        let set = self.bitmap.state.borrow().set.clone();
-        (0..bitmap_sectors / BLOCK_SECTORS).map(|block| self.bitmap_block(&set, block)).collect()
+    /// The whole bitmap, with these bits.
+    fn bitmap_blocks(&self, set: &BTreeSet<u64>, epoch: u64) -> Vec<(u64, Data)> {
+        let sectors = self.layout.map_or(0, |layout| layout.bitmap_sectors);
+        (0..sectors / BLOCK_SECTORS).map(|block| self.bitmap_block(set, epoch, block)).collect()
     }
 
-    /// Writes the whole bitmap to all members.
-    pub(super) async fn write_whole_bitmap(&self) -> Result<(), DeviceError> {
-        let Some(layout) = &self.layout else { return Ok(()) };
-        self.write_everywhere(&self.bitmap_blocks(layout.bitmap_sectors)).await
+    /// While nothing is under way and everything is durable: writes the other copy of the bitmap, in which only regions
+    /// with inconsistent rows have their bits (B4). It counts from [`Core::use_bitmap`] on.
+    pub(super) async fn write_next_bitmap(&self) -> Result<BTreeSet<u64>, DeviceError> {
+        let _gate = self.bitmap.gate.enter().await;
+        let set: BTreeSet<u64> = {
+            let bitmap = self.bitmap.state.borrow();
+            bitmap.set.iter().copied().filter(|&region| !self.is_region_consistent(region)).collect()
+        };
+        let blocks = self.bitmap_blocks(&set, self.bitmap.epoch() + 1);
+        self.write_everywhere(&blocks).await?;
+        Ok(set)
+    }
+
+    /// The superblocks that are being written name the copy that [`Core::write_next_bitmap`] has written.
+    pub(super) fn use_bitmap(&self, set: BTreeSet<u64>) {
+        let mut bitmap = self.bitmap.state.borrow_mut();
+        bitmap.epoch += 1;
+        bitmap.set = set;
+        bitmap.ended.clear();
+    }
+
+    fn is_region_consistent(&self, region: u64) -> bool {
+        let Some(layout) = &self.layout else { return true };
+        let rows = region * layout.region_rows..(region + 1) * layout.region_rows;
+        let state = self.state.borrow();
+        !state.unsettled.contains_any(rows.clone()) && state.redo.range(rows).next().is_none()
     }
 
     /// Puts `device` into `slot`, to be filled. It gets the bitmap first; no bit changes in between.
     pub(super) async fn admit(&self, slot: usize, device: Device) -> Result<(), DeviceError> {
         let _gate = self.bitmap.gate.enter().await;
-        if let Some(layout) = &self.layout {
+        if self.layout.is_some() {
             for at in SUPERBLOCKS {
                 // Whatever array it was in before.
                 device.write(Sector(at), Data::zeroes(BLOCK_BYTES as usize), WriteFlags::FUA).await?;
             }
-            for (at, block) in self.bitmap_blocks(layout.bitmap_sectors) {
+            let (set, epoch) = (self.bitmap.state.borrow().set.clone(), self.bitmap.epoch());
+            for (at, block) in self.bitmap_blocks(&set, epoch) {
                 device.write(Sector(at), block, WriteFlags::FUA).await?;
             }
         }
@@ -201,24 +234,15 @@ impl Core {
         });
     }
 
-    /// While nothing is under way and everything is durable: only regions that are not settled keep their bits.
-    pub(super) async fn clear_bitmap_after_calm(&self) -> Result<(), DeviceError> {
-        self.clear_bits(u64::MAX).await
-    }
-
     /// Clears the bits of all regions that flush number `flush` covers and in which every row is consistent (B2).
     async fn clear_bits(&self, flush: u64) -> Result<(), DeviceError> {
-        let Some(layout) = &self.layout else { return Ok(()) };
         let _gate = self.bitmap.gate.enter().await;
         let (left, cleared) = {
-            let state = self.state.borrow();
             let mut bitmap = self.bitmap.state.borrow_mut();
             let is_needed = |region: &u64| {
-                let rows = region * layout.region_rows..(region + 1) * layout.region_rows;
                 bitmap.under_way.contains_key(region)
                     || bitmap.ended.get(region).is_some_and(|ended| *ended >= flush)
-                    || state.unsettled.contains_any(rows.clone())
-                    || state.redo.range(rows).next().is_some()
+                    || !self.is_region_consistent(*region)
             };
             let (left, cleared): (BTreeSet<u64>, BTreeSet<u64>) = bitmap.set.iter().partition(|region| is_needed(region));
             bitmap.set = left.clone(); // B3
@@ -228,7 +252,11 @@ impl Core {
         if cleared.is_empty() {
             return Ok(());
         }
-        self.write_bitmap(&left, &cleared).await
+        match self.write_bitmap(&left, &cleared).await {
+            // A bit too many does no harm.
+            Err(DeviceError::NoSpace { .. }) => Ok(()),
+            other => other,
+        }
     }
 }
 

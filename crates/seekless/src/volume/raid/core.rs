@@ -311,12 +311,18 @@ impl Core {
         }
         loop {
             self.flush_members().await?;
-            self.clear_bitmap_after_calm().await?;
+            let bits = self.write_next_bitmap().await?;
             let known = self.state.borrow().now.clone();
             self.write_superblocks(|state| {
                 self.journal.forget_all();
+                self.use_bitmap(bits);
                 state.recorded = state.now.clone();
-                state.cursor_recorded = state.cursor;
+                // The bit of a region is about rows that all are on this member, or none.
+                let region_rows = self.layout.map_or(1, |layout| layout.region_rows);
+                state.cursor_recorded = match state.cursor == self.shape.rows {
+                    true => state.cursor,
+                    false => state.cursor / region_rows * region_rows,
+                };
             })
             .await?;
             // Members may have failed while they were told.
@@ -349,13 +355,11 @@ impl Core {
         let Some(layout) = &self.layout else { return Ok(()) };
         let _gate = self.superblocks.enter().await;
         let members = self.in_use();
-        let before;
         let blocks: Vec<_> = {
             let mut state = self.state.borrow_mut();
             if state.stopped {
                 return Err(stopped(Sector::ZERO, 0)); // A3
             }
-            before = (state.recorded.clone(), state.cursor_recorded, self.journal.tail());
             change(&mut state);
             state.generation += 1;
             members.iter().map(|&member| self.superblock(layout, &state, member)).collect()
@@ -368,23 +372,21 @@ impl Core {
             async move { device.write(at, block, WriteFlags::FUA).await }
         });
         let results = join_all(written).await;
-        let written = self.judge(members.iter().copied().zip(results));
-        if written.is_err() {
-            // Some know, some do not: it has to be said again.
-            let mut state = self.state.borrow_mut();
-            let (recorded, cursor, tail) = before;
-            (state.recorded, state.cursor_recorded) = (recorded, cursor);
-            self.journal.set_tail(tail); // J3
-        }
-        written
+        self.judge(members.iter().copied().zip(results), true)
     }
 
-    /// Gives up the members that could not be written; lack of space is no failure, and is told to the caller.
-    fn judge(&self, results: impl Iterator<Item = (usize, Result<(), DeviceError>)>) -> Result<(), DeviceError> {
+    /// Gives up the members that could not be written. Lack of space is told to the caller; but a member that has no
+    /// space for its superblock, which has been written in the same place since the array was made, is given up too.
+    fn judge(
+        &self,
+        results: impl Iterator<Item = (usize, Result<(), DeviceError>)>,
+        is_strict: bool,
+    ) -> Result<(), DeviceError> {
         let mut answer = Ok(());
         for (member, result) in results {
             let Err(error) = result else { continue };
-            if matches!(error, DeviceError::NoSpace { .. }) || !self.fail(member) {
+            let has_no_space = matches!(error, DeviceError::NoSpace { .. });
+            if has_no_space && !is_strict || !self.fail(member) {
                 answer = Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
             }
         }
@@ -418,6 +420,7 @@ impl Core {
             data_start,
             journal_sequence,
             journal_position,
+            bitmap_epoch: self.bitmap.epoch(),
             rebuilt_rows: state.cursor_recorded,
             states,
         }
@@ -436,7 +439,7 @@ impl Core {
             async move { device.write(at, data, WriteFlags::FUA).await }
         }))
         .await;
-        self.judge(each.iter().map(|(member, _)| *member).zip(results))
+        self.judge(each.iter().map(|(member, _)| *member).zip(results), false)
     }
 }
 

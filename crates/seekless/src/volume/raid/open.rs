@@ -20,7 +20,7 @@ use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector};
 use crate::volume::format::{
     BITMAP_START, BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, FLAG_JOURNAL_ALWAYS, MEMBERS_MAX, REGIONS_PER_SECTOR,
-    SUPERBLOCKS, Superblock, uuid_start,
+    SUPERBLOCKS, Superblock, bitmap_start, uuid_start,
 };
 use crate::volume::members::{ShapeError, block_bytes, bytes, check_grain, request_bytes_max, request_sectors_max};
 
@@ -145,7 +145,7 @@ fn plan(members: &[Device], options: &ArrayOptions, uuid: [u8; 16]) -> Result<(S
     let rows_at_most = sectors / unit;
     let bitmap_sectors =
         rows_at_most.div_ceil(region_rows).div_ceil(REGIONS_PER_SECTOR).next_multiple_of(BLOCK_SECTORS);
-    let journal_start = BITMAP_START + bitmap_sectors;
+    let journal_start = bitmap_start(2, bitmap_sectors);
     let journal_sectors = match level {
         Level::Mirror => 0,
         Level::Parity => {
@@ -200,9 +200,8 @@ pub(super) async fn create(
     let state = new_state(members.len(), unsettled);
     let members = members.into_iter().map(Some).collect();
     let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new((1, 0)), options);
+        build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
     let core = array.core();
-    core.write_whole_bitmap().await.map_err(of_member(0))?;
     core.record(true).await.map_err(of_member(0))?;
     if core.in_use().len() < shape.members {
         return Err(ArrayError::Made);
@@ -320,7 +319,7 @@ pub(super) async fn open(
         .filter(|&slot| now[slot] == Standing::Active)
         .filter_map(|slot| Some((slot, members[slot].clone()?)))
         .collect();
-    let dirty = read_bitmap(&in_use, &layout, &shape).await;
+    let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
     let mut unsettled = RowSet::default();
     for &region in &dirty {
         let rows = region * layout.region_rows..((region + 1) * layout.region_rows).min(shape.rows);
@@ -347,7 +346,7 @@ pub(super) async fn open(
     // One number is left out: half of a record with the next one may be somewhere.
     let next = if changed { (next.0 + 1, next.1) } else { next };
     let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(dirty), Journal::new(next), options);
+        build(rt, shape, Some(layout), members, state, Bitmap::new(truth.bitmap_epoch, dirty), Journal::new(next), options);
     let core = array.core();
     replay(&core, records).await?;
     if changed {
@@ -414,17 +413,19 @@ fn check_truth(
 }
 
 /// Regions whose bit is set on any of `members`. A sector that is damaged on all of them counts as set.
-async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape) -> BTreeSet<u64> {
+async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape, epoch: u64) -> BTreeSet<u64> {
+    let start = bitmap_start(epoch % 2, layout.bitmap_sectors);
     let regions = shape.rows.div_ceil(layout.region_rows);
     let mut set = BTreeSet::new();
     let mut known = BTreeSet::new();
     for (_, member) in members {
         for block in (0..layout.bitmap_sectors).step_by(BLOCK_SECTORS as usize) {
-            let read = member.read(Sector(BITMAP_START + block), Buf::dirty(BLOCK_BYTES as usize)).await;
+            let read = member.read(Sector(start + block), Buf::dirty(BLOCK_BYTES as usize)).await;
             // A member that cannot be read here says nothing.
             let Ok(read) = read else { continue };
             for sector in 0..BLOCK_SECTORS {
-                let found = BitmapSector::from_bytes(&read[bytes(sector, 1)], block + sector, uuid_start(&layout.uuid));
+                let (bytes, index) = (&read[bytes(sector, 1)], block + sector);
+                let found = BitmapSector::from_bytes(bytes, index, epoch, uuid_start(&layout.uuid));
                 if let Some(found) = found {
                     collect(&found, &mut set);
                     known.insert(block + sector);

@@ -44,11 +44,14 @@ async fn attempt(rt: &Rt, level: Level, count: usize, options: &ArrayOptions, vi
     }
     exercise.compare().await?;
     array.flush().await.map_err(|error| format!("flush: {error}"))?;
+    rt.sleep(Nanos::from_secs(3)).await; // Bits are cleared: losing another member is another story from here on.
     let has_fired = members.faults[victim].failed() > 0;
-    let standing = array.status().members[victim];
-    if array.scrub().await != Ok(0) {
-        return Err("a scrub finds rows that are not consistent".into());
+    match array.scrub().await {
+        Ok(0) => {}
+        other => return Err(format!("a scrub answers {other:?}")),
     }
+    array.flush().await.map_err(|error| format!("flush: {error}"))?;
+    let standing = array.status().members[victim];
     drop((array, exercise.device));
     // All members are back, the one that failed as it was at that moment.
     let bytes = exercise.bytes;
