@@ -1,26 +1,30 @@
 #!/bin/bash
-# Runs the tests that draw from a seed with one new seed after another: scripts/soak.sh MINUTES [FIRST-SEED].
+# Runs the tests that draw from a seed with ever new seeds: scripts/soak.sh MINUTES [FIRST-SEED]. See docs/testing.md.
 #
-# Which tests those are is found out, not listed: every test that prints `SEEKLESS_SEED=` when it fails reads it, too.
 # The first failure ends the run; its report names the command that repeats it.
 set -eu -o pipefail
 cd "$(dirname "$0")/.."
 
 minutes=${1:-60}
-# A day has a seed of its own, so that runs on several days do not repeat each other.
-seed=${2:-$(date +%Y%m%d)0000}
+# A day has seeds of its own, so that runs on several days do not repeat each other.
+seed=${2:-$(date +%Y%m%d)00000}
+# Tests that take their seeds from `Replay::seeds`, and seeds of each for one round.
+tests=(tests::crash tests::model seeded_noise)
+round=20
 end=$((SECONDS + minutes * 60))
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
 
-cargo test --release --workspace --locked --no-run
-rounds=0
+cargo test --release -p seekless --lib --test engine --locked --no-run
+first=$seed
 while [ $SECONDS -lt $end ]; do
-    if ! SEEKLESS_SEED=$seed cargo test --release --workspace --locked -q -- seeded >soak.log 2>&1; then
-        cat soak.log
-        echo "soak: failed with SEEKLESS_SEED=$seed after $rounds rounds"
+    echo "soak: seeds from $seed on"
+    if ! SEEKLESS_SEED=$seed SEEKLESS_SOAK=$round \
+        cargo test --release -p seekless --lib --test engine --locked -q -- "${tests[@]}" >"$log" 2>&1; then
+        cat "$log"
+        echo "soak: failed after seeds $first to $seed; the report above says what to run"
         exit 1
     fi
-    rounds=$((rounds + 1))
-    seed=$((seed + 1))
+    seed=$((seed + round))
 done
-rm -f soak.log
-echo "soak: $rounds rounds without failure, up to SEEKLESS_SEED=$((seed - 1))"
+echo "soak: no failure with seeds $first to $((seed - 1))"

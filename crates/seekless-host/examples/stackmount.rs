@@ -4,7 +4,7 @@
 //! cargo run --release --example stackmount -- 'wrap / hostdir:/srv/data' /mnt [allow_other] [transport=devfuse|uring]
 //! ```
 
-use seekless::stack::{Identity, Stack};
+use seekless::stack::{Identity, Stack, Usage};
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
 use seekless_host::leaves::HostLeaves;
 use seekless_host::reactor::{Reactor, ReactorOptions, Signals};
@@ -37,7 +37,8 @@ fn run() -> Result<(), Box<dyn std::error::Error>> {
     let rt = executor.rt().clone();
     executor.block_on(async {
         let leaves = HostLeaves::new(&reactor);
-        let mounted = stack.mount(&rt, &leaves, &Identity::new([1, 2, 3, 4])).await?;
+        let usage = Usage { read_only: false, data_cached_above: true };
+        let mounted = stack.mount(&rt, &leaves, &Identity::new([1, 2, 3, 4]), usage).await?;
         if !mounted.fs.traits().exclusive {
             // What is reached another way as well is kept by somebody else, who writes it back by himself.
             options.commit_interval = None;

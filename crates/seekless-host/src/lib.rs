@@ -3,7 +3,7 @@
 //! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the
 //! [`reactor`], for everything that can happen outside: device completions, FUSE requests, signals, timers and
 //! wakes from worker threads. [`leaves`] are the devices and file systems that touch the real world; [`fuse`]
-//! serves any `FileSystem` to the kernel.
+//! serves any `FileSystem` to the kernel; [`cli`] is the program.
 //!
 //! Nothing in here knows how a file system or a device works inside.
 //!
@@ -11,6 +11,7 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+pub mod cli;
 pub mod fuse;
 pub mod leaves;
 pub mod reactor;

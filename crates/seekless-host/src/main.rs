@@ -1,3 +1,5 @@
 //! The `seekless` program.
 
-fn main() {}
+fn main() -> std::process::ExitCode {
+    seekless_host::cli::main()
+}

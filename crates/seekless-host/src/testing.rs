@@ -6,6 +6,11 @@
 use std::fmt;
 use std::io::Write;
 
+/// What the fuzzer calls: requests as no kernel sends them. Panics when something that always holds does not.
+pub fn fuse_request(input: &[u8]) {
+    crate::fuse::fuzz::requests(input);
+}
+
 /// Something that a machine may not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {

@@ -1,1 +1,15 @@
 //! Workloads, experiments and reports over the Seekless engine.
+//!
+//! A [`workload`] is a program that uses files. It runs on a [`target`]: a stack of the engine, in virtual time on
+//! modelled disks or in real time in this process, or any directory of the host, with the same calls at the same
+//! points. [`run`] puts the two together and [`report`] says what came out, next to what was published.
+//!
+//! Nothing in here knows FUSE.
+
+mod error;
+pub mod report;
+pub mod run;
+pub mod target;
+pub mod workload;
+
+pub use error::LabError;

@@ -1,18 +1,20 @@
-//! For other processes: unmounting from outside, so that the caller knows when everything is durable.
+//! For other processes: unmounting and syncing from outside, so that the caller knows when everything is durable.
 //!
 //! `umount` of a plain FUSE mount returns before the daemon has written what it holds. So the daemon says in an
 //! extended attribute of the root who it is, and whoever unmounts waits until that process has ended.
 
+use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::mount::{SUBTYPE, find_mount, unmount};
-use super::session::DAEMON_ATTRIBUTE;
+use super::mount::{find_mount, unmount};
+use super::session::{DAEMON_ATTRIBUTE, DROP_CACHES_ATTRIBUTE, SYNC_ATTRIBUTE};
 
 /// Why unmounting failed, or may have lost something.
 #[derive(Debug, thiserror::Error)]
@@ -51,7 +53,7 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountE
     let Some(found) = find_mount(&absolute) else {
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     };
-    if found.kind.split_once('.').is_none_or(|(kind, subtype)| !kind.starts_with("fuse") || subtype != SUBTYPE) {
+    if !found.is_ours() {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
     let daemon = if lazy { None } else { Daemon::of(&absolute) };
@@ -64,6 +66,68 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountE
         Some(daemon) => daemon.wait(patience),
         None => Ok(()),
     }
+}
+
+/// Why a mount could not be synced.
+#[derive(Debug, thiserror::Error)]
+pub enum SyncError {
+    #[error("{}: {cause}", path.display())]
+    Path { path: PathBuf, cause: io::Error },
+    #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
+        path.display(), path.display())]
+    Dead { path: PathBuf },
+    #[error("what was written to {} may not be durable: {cause}", path.display())]
+    Failed { path: PathBuf, cause: Errno },
+}
+
+/// Makes everything durable in the mount that holds `path`. `sync(1)` and `syncfs(2)` do not reach a file system that
+/// is mounted as plain `fuse`.
+///
+/// # Errors
+/// `NotOurs` on other file systems, `Failed` with what the daemon answered.
+pub fn sync(path: &Path) -> Result<(), SyncError> {
+    tell(path, SYNC_ATTRIBUTE)
+}
+
+/// Drops what the file system of the mount that holds `path` has cached itself. What the kernel caches of it is not
+/// touched.
+///
+/// # Errors
+/// As [`sync`].
+pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
+    tell(path, DROP_CACHES_ATTRIBUTE)
+}
+
+/// Syncs what the kernel holds and sets an attribute of the root, to which the daemon listens.
+fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
+    let failed = |cause| match cause {
+        Errno::NOTCONN | Errno::CONNABORTED => SyncError::Dead { path: path.to_owned() },
+        cause => SyncError::Failed { path: path.to_owned(), cause },
+    };
+    let absolute = std::fs::canonicalize(path).map_err(|cause| match cause.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
+        _ => SyncError::Path { path: path.to_owned(), cause },
+    })?;
+    let Some(mount_point) = mount_point_of(&absolute) else {
+        return Err(SyncError::NotOurs { path: path.to_owned() });
+    };
+    let directory = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
+    let directory = directory.map_err(failed)?;
+    // First what the kernel holds, such as pages that programs have changed through mmap.
+    rustix::fs::syncfs(&directory).map_err(failed)?;
+    let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
+    match rustix::fs::fsetxattr(&directory, &*name, b"1", XattrFlags::empty()) {
+        Ok(()) | Err(Errno::ROFS) => Ok(()), // There is nothing to sync where nothing can change.
+        Err(cause) => Err(failed(cause)),
+    }
+}
+
+/// The mount point above `path`, or `path` itself, if the mount is ours.
+fn mount_point_of(path: &Path) -> Option<PathBuf> {
+    let (mount_point, found) = path.ancestors().find_map(|above| Some((above, find_mount(above)?)))?;
+    found.is_ours().then(|| mount_point.to_owned())
 }
 
 /// The path as the mount table has it. Only the directory above is asked: a dead mount answers nothing, and one

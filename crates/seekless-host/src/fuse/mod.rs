@@ -8,7 +8,7 @@
 //!
 //! Rooms, each using only those above it: `abi errno`, `request reply`, `session` (a request in, a reply out),
 //! `transport` (how they travel), `mount` (the kernel's mount table), `serve` (the life of a mount), `control`
-//! (for other processes).
+//! (for other processes), `fuzz`.
 //!
 //! Invariants
 //!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
@@ -19,6 +19,7 @@
 pub mod abi;
 mod control;
 mod errno;
+pub(crate) mod fuzz;
 mod mount;
 mod reply;
 mod request;
@@ -26,7 +27,7 @@ mod serve;
 mod session;
 mod transport;
 
-pub use control::{UmountError, umount};
+pub use control::{SyncError, UmountError, drop_caches, sync, umount};
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};
 pub use reply::CacheTimes;

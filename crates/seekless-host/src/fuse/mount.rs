@@ -79,6 +79,15 @@ impl MountOptions {
             commit_interval: Some(Nanos::from_secs(5)),
         }
     }
+
+    /// Looks at the mount point without touching it, so that what is wrong with it can be said before anything else
+    /// is done.
+    ///
+    /// # Errors
+    /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
+    pub fn check_mount_point(&self) -> Result<(), MountError> {
+        check_mount_point(&self.mount_point, self.over_content).map(drop)
+    }
 }
 
 /// What a worker thread needs to mount.
@@ -114,12 +123,16 @@ impl Call {
 /// Why mounting failed.
 #[derive(Debug, thiserror::Error)]
 pub enum MountError {
+    #[error("there is no directory {}; make it first: mkdir {}", path.display(), path.display())]
+    NoMountPoint { path: PathBuf },
     #[error("mount point {}: {cause}", path.display())]
     MountPoint { path: PathBuf, cause: io::Error },
     #[error("mount point {} is not a directory", path.display())]
     NotADirectory { path: PathBuf },
     #[error("mount point {} is not empty; choose an empty directory", path.display())]
     NotEmpty { path: PathBuf },
+    #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), path.display())]
+    Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
         path.display(), path.display())]
     Dead { path: PathBuf },
@@ -171,7 +184,7 @@ impl DeviceNumber {
 /// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
 /// the mount point waits until INIT has been answered (U1).
 pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
-    let path = check_mount_point(options)?;
+    let path = check_mount_point(&options.mount_point, options.over_content)?;
     let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
         match mount_as_root(&path, options) {
             // Root without the right to mount, as in a container: the helper may have it.
@@ -191,20 +204,26 @@ pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
     Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
 }
 
-fn check_mount_point(options: &Call) -> Result<PathBuf, MountError> {
-    let path = &options.mount_point;
+fn check_mount_point(path: &Path, over_content: bool) -> Result<PathBuf, MountError> {
     let error = |cause: io::Error| match cause.raw_os_error() {
-        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.clone() },
-        _ => MountError::MountPoint { path: path.clone(), cause },
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.to_owned() },
+        Some(libc::ENOENT) => MountError::NoMountPoint { path: path.to_owned() },
+        _ => MountError::MountPoint { path: path.to_owned(), cause },
     };
     let metadata = fs::metadata(path).map_err(error)?;
     if !metadata.is_dir() {
-        return Err(MountError::NotADirectory { path: path.clone() });
+        return Err(MountError::NotADirectory { path: path.to_owned() });
     }
-    if !options.over_content && fs::read_dir(path).map_err(error)?.next().is_some() {
-        return Err(MountError::NotEmpty { path: path.clone() });
+    let absolute = fs::canonicalize(path).map_err(error)?;
+    if !over_content {
+        if find_mount(&absolute).is_some_and(|found| found.is_ours()) {
+            return Err(MountError::Mounted { path: path.to_owned() });
+        }
+        if fs::read_dir(path).map_err(error)?.next().is_some() {
+            return Err(MountError::NotEmpty { path: path.to_owned() });
+        }
     }
-    fs::canonicalize(path).map_err(error)
+    Ok(absolute)
 }
 
 fn open_device() -> Result<OwnedFd, MountError> {
@@ -319,6 +338,13 @@ pub(super) struct MountInfo {
     pub mount_point: PathBuf,
     /// For example `fuse.seekless`.
     pub kind: String,
+}
+
+impl MountInfo {
+    /// Served by a daemon of this program.
+    pub(super) fn is_ours(&self) -> bool {
+        self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
+    }
 }
 
 /// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
@@ -510,10 +536,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let check =
-            |path: &Path| check_mount_point(&Call::new(&MountOptions::new(path, "x"), false)).unwrap_err().to_string();
+        let check = |path: &Path| check_mount_point(path, false).unwrap_err().to_string();
         assert!(check(&file).contains("is not a directory"));
         assert!(check(directory.path()).contains("is not empty"));
-        assert!(check(Path::new("/nowhere/at/all")).contains("No such file"));
+        assert!(check(Path::new("/nowhere/at/all")).contains("make it first"));
     }
 }

@@ -92,9 +92,17 @@ impl CacheTimes {
         (time.0 / 1_000_000_000, (time.0 % 1_000_000_000) as u32)
     }
 
+    /// A file with privileges to lose is asked about every time: after a write or an allocation that takes them away
+    /// the kernel knows that size and times have changed, and goes on believing the mode, with which it then runs
+    /// the file.
+    fn attributes_of(&self, from: &fs::Attr) -> Nanos {
+        let loses_privileges = fs::without_privileges(from.permissions) != from.permissions;
+        if from.kind == fs::FileKind::Regular && loses_privileges { Nanos::ZERO } else { self.attributes }
+    }
+
     pub(super) fn entry(&self, entry: &Entry) -> abi::EntryOut {
         let (entry_valid, entry_valid_nsec) = Self::split(self.names);
-        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes);
+        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes_of(&entry.attr));
         abi::EntryOut {
             nodeid: entry.attr.ino.0,
             generation: entry.generation,
@@ -113,12 +121,12 @@ impl CacheTimes {
     }
 
     pub(super) fn attr(&self, from: &fs::Attr) -> abi::AttrOut {
-        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes);
+        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes_of(from));
         abi::AttrOut { attr_valid, attr_valid_nsec, dummy: 0, attr: attr(from) }
     }
 
     pub(super) fn statx(&self, from: &fs::Attr) -> abi::StatxOut {
-        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes);
+        let (attr_valid, attr_valid_nsec) = Self::split(self.attributes_of(from));
         let time = |time: WallTime| abi::StatxTime { tv_sec: time.seconds, tv_nsec: time.nanos, reserved: 0 };
         let stat = abi::Statx {
             mask: libc::STATX_BASIC_STATS | libc::STATX_BTIME,
@@ -284,6 +292,23 @@ mod tests {
         assert_eq!(plus.bytes.len(), 160 + 160);
         assert_eq!(plus.undo.lookups, [Ino(4)]);
         assert!(plus.bytes[..128].iter().all(|&byte| byte == 0));
+    }
+
+    /// The mode of a file is believed for as long as attributes are, unless a write may change it.
+    #[test]
+    fn privileges_are_not_believed() {
+        let times = CacheTimes::EXCLUSIVE;
+        let valid = |kind, permissions| times.attr(&fs::Attr { kind, permissions, ..an_attr() }).attr_valid;
+        assert_eq!(valid(FileKind::Regular, 0o4755), 0);
+        assert_eq!(valid(FileKind::Regular, 0o2755), 0);
+        // Set-group-id without group-execute is no privilege.
+        assert_eq!(valid(FileKind::Regular, 0o2745), 86_400);
+        assert_eq!(valid(FileKind::Regular, 0o755), 86_400);
+        assert_eq!(valid(FileKind::Directory, 0o2755), 86_400);
+        let attr = fs::Attr { kind: FileKind::Regular, permissions: 0o6755, ..an_attr() };
+        assert_eq!((times.statx(&attr).attr_valid, times.statx(&attr).attr_valid_nsec), (0, 0));
+        let entry = times.entry(&Entry { attr, generation: 1 });
+        assert_eq!((entry.attr_valid, entry.attr_valid_nsec, entry.entry_valid), (0, 0, 86_400));
     }
 
     /// Device numbers and times before 1970 arrive.

@@ -92,6 +92,8 @@ pub(super) enum Operation<'a> {
         handle: Option<Handle>,
         range: FileRange,
         mode: AllocateMode,
+        /// As in `SetAttr`.
+        kill_privileges: bool,
     },
     Lseek {
         handle: Option<Handle>,
@@ -300,7 +302,7 @@ fn decode_operation<'a>(
             let mode = WriteMode { kill_privileges: write.write_flags & abi::WRITE_KILL_SUIDGID != 0 };
             Operation::Write { handle: decode_handle(write.fh), offset: write.offset, data, mode }
         }
-        abi::FALLOCATE => decode_fallocate(&body.take()?)?,
+        abi::FALLOCATE => decode_fallocate(header, &body.take()?)?,
         abi::LSEEK => {
             let lseek: abi::LseekIn = body.take()?;
             let seek = match lseek.whence as i32 {
@@ -411,7 +413,7 @@ fn wall_time(seconds: u64, nanos: u32) -> Result<WallTime, Errno> {
     Ok(WallTime { seconds: seconds as i64, nanos })
 }
 
-fn decode_fallocate<'a>(fallocate: &abi::FallocateIn) -> Result<Operation<'a>, Errno> {
+fn decode_fallocate<'a>(header: &abi::InHeader, fallocate: &abi::FallocateIn) -> Result<Operation<'a>, Errno> {
     const KEEP_SIZE: u32 = libc::FALLOC_FL_KEEP_SIZE as u32;
     const PUNCH_HOLE: u32 = libc::FALLOC_FL_PUNCH_HOLE as u32;
     const ZERO_RANGE: u32 = libc::FALLOC_FL_ZERO_RANGE as u32;
@@ -426,7 +428,9 @@ fn decode_fallocate<'a>(fallocate: &abi::FallocateIn) -> Result<Operation<'a>, E
         return Err(libc::EINVAL);
     }
     let range = file_range(fallocate.offset, fallocate.length)?;
-    Ok(Operation::Fallocate { handle: decode_handle(fallocate.fh), range, mode })
+    // Other requests say whether privileges must go. Here the user has to do, whose capabilities are not known.
+    let kill_privileges = header.uid != 0;
+    Ok(Operation::Fallocate { handle: decode_handle(fallocate.fh), range, mode, kill_privileges })
 }
 
 /// A part of a file. Offsets end where the kernel's `loff_t` does.
@@ -504,6 +508,11 @@ mod tests {
         let mode = WriteMode { kill_privileges: true };
         let expected = Operation::Write { handle: None, offset: 8, data: Data::from_slice(b"abc"), mode };
         assert_eq!(decode(abi::WRITE, &[write.as_bytes(), b"abc"].concat()), Ok(expected));
+
+        let fallocate = abi::FallocateIn { length: 4, mode: libc::FALLOC_FL_KEEP_SIZE as u32, ..Default::default() };
+        let (range, mode) = (FileRange { offset: 0, bytes: 4 }, AllocateMode::Allocate { keep_size: true });
+        let expected = Operation::Fallocate { handle: None, range, mode, kill_privileges: true };
+        assert_eq!(decode(abi::FALLOCATE, fallocate.as_bytes()), Ok(expected));
 
         let batch = abi::BatchForgetIn { count: 2, dummy: 0 };
         let ones = [abi::ForgetOne { nodeid: 4, nlookup: 1 }, abi::ForgetOne { nodeid: 5, nlookup: 2 }];

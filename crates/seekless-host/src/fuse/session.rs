@@ -4,7 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use seekless::device::{Buf, Data};
-use seekless::fs::{Entry, FileKind, Fs, FsError, FsResult, FsTraits, NewNode, OpenFlags, OpenProtocol, Opened, Place};
+use seekless::fs::{
+    Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place, SetAttr,
+    without_privileges,
+};
 use seekless::rt::Event;
 use seekless::units::Ino;
 
@@ -15,6 +18,13 @@ use super::request::{Init, Operation, Request, encode_handle};
 
 /// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
+
+/// Setting this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does
+/// not reach.
+pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
+
+/// Setting this extended attribute of the root drops what the file system has cached, for benchmarks that read cold.
+pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -316,7 +326,12 @@ impl Session {
                 fs.write(ino, handle, offset, data, mode).await?;
                 Reply::of(&abi::WriteOut { size, padding: 0 })
             }
-            Operation::Fallocate { handle, range, mode } => done(fs.fallocate(ino, handle, range, mode).await?),
+            Operation::Fallocate { handle, range, mode, kill_privileges } => {
+                if kill_privileges {
+                    self.kill_privileges(ino, handle).await?;
+                }
+                done(fs.fallocate(ino, handle, range, mode).await?)
+            }
             Operation::Lseek { handle, offset, seek } => {
                 Reply::of(&abi::LseekOut { offset: fs.lseek(ino, handle, offset, seek).await? })
             }
@@ -326,7 +341,11 @@ impl Session {
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
             Operation::Setxattr { name, value, mode } => {
                 refuse_acl(name)?;
-                done(fs.setxattr(ino, name, value, mode).await?)
+                match (ino, name) {
+                    (Ino::ROOT, SYNC_ATTRIBUTE) => done(fs.syncfs().await?),
+                    (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => done(fs.drop_caches().await?),
+                    _ => done(fs.setxattr(ino, name, value, mode).await?),
+                }
             }
             Operation::Getxattr { name, bytes } => {
                 refuse_acl(name)?;
@@ -376,6 +395,17 @@ impl Session {
     fn entry(&self, entry: Entry) -> Reply {
         let undo = Undo { lookups: vec![entry.attr.ino], opened: None };
         Reply { undo, ..Reply::of(&self.agreed.times.entry(&entry)) }
+    }
+
+    /// Takes the privileges of a file away that an allocation changes; a write brings the wish along.
+    async fn kill_privileges(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()> {
+        let before = self.fs.getattr(ino, handle).await?.permissions;
+        let after = without_privileges(before);
+        if after != before {
+            let changes = SetAttr { permissions: Some(after), ..SetAttr::default() };
+            self.fs.setattr(ino, handle, changes).await?;
+        }
+        Ok(())
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, cache: u32) -> FsResult<Reply> {

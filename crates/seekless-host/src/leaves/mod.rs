@@ -1,7 +1,9 @@
-//! The devices and file systems that touch the real world.
+//! The devices and file systems that touch the real world, and what the stack needs to open them.
 
 mod file;
 mod hostdir;
+mod occupied;
+pub mod signature;
 mod stack;
 
 pub use file::{FileDevice, FileError, FileOptions};

@@ -1,7 +1,9 @@
-//! Opens the leaves that a stack line names: `file`, `hostdir`, `memfs`.
+//! Opens the leaves of a stack that lie in the real world.
 
 use std::cell::RefCell;
-use std::path::Path;
+use std::fs::{File, OpenOptions};
+use std::io::{self, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -9,64 +11,149 @@ use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
 use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
-use seekless::stack::{Leaves, Purpose, Trouble, Value, Word};
+use seekless::stack::{Leaves, Purpose, Trouble, Word};
 use seekless::testing::{MemFs, MemFsOptions};
-use seekless::units::human_bytes;
+use seekless::units::{SECTOR_BYTES, human_bytes};
 
-use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions};
+use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, occupied, signature};
 use crate::reactor::Reactor;
 
-/// The real world, for [`seekless::stack::Stack::mount`].
+/// The real world, for [`Stack::open`](seekless::stack::Stack::open).
+///
+/// Opening to format protects what is there: a store that holds anything is refused unless
+/// [`HostLeaves::overwriting`], and one that is in use always is.
 pub struct HostLeaves {
     reactor: Reactor,
+    overwrite: bool,
     files: RefCell<Vec<Rc<FileDevice>>>,
+    /// An image file that this has made.
+    created: RefCell<Option<PathBuf>>,
 }
 
 impl HostLeaves {
     pub fn new(reactor: &Reactor) -> HostLeaves {
-        HostLeaves { reactor: reactor.clone(), files: RefCell::default() }
+        HostLeaves {
+            reactor: reactor.clone(),
+            overwrite: false,
+            files: RefCell::default(),
+            created: RefCell::default(),
+        }
     }
 
-    /// The files and block devices opened so far, for a mount that wants to be one of the device's (`fuseblk`).
+    /// Lets [`Purpose::Format`] destroy what is on a store.
+    pub fn overwriting(self, overwrite: bool) -> HostLeaves {
+        HostLeaves { overwrite, ..self }
+    }
+
+    /// The files and block devices that were opened.
     pub fn files(&self) -> Vec<Rc<FileDevice>> {
         self.files.borrow().clone()
     }
 
-    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Trouble> {
-        let path = Path::new(word.text("path").unwrap_or_default());
-        let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
-        let size = match word.given("size") {
-            Some(Value::Bytes(bytes)) => Some(*bytes),
-            _ => None,
-        };
-        match (FileDevice::open(rt, &self.reactor, path, options), purpose) {
-            (Err(FileError::Os { cause: Errno::NOENT, .. }), Purpose::Format) => {
-                let Some(bytes) = size else {
-                    let problem = format!("{} does not exist", path.display());
-                    return Err(Trouble::other(problem).hint("say how large it is to be made, for example size=1GiB"));
-                };
-                FileDevice::create(rt, &self.reactor, path, bytes, options)
-            }
-            (Err(error @ FileError::Os { cause: Errno::NOENT, .. }), _) => {
-                return Err(Trouble::other(error.to_string()).hint("make it with mkfs"));
-            }
-            (Ok(device), Purpose::Format) => {
-                let found = device.geometry().bytes();
-                match size {
-                    Some(wanted) if wanted != found => {
-                        let problem = format!(
-                            "{} exists and has {}; leave size out to use it as it is",
-                            path.display(),
-                            human_bytes(found)
-                        );
-                        return Err(Trouble::Option { key: "size", problem });
-                    }
-                    _ => Ok(device),
-                }
-            }
-            (result, _) => result,
+    /// Removes an image file that was made for a file system that could not be made.
+    pub fn remove_created(&self) {
+        if let Some(path) = self.created.borrow_mut().take() {
+            // Half a file system helps nobody; the first error is the one to report.
+            let _ = std::fs::remove_file(path);
         }
-        .map_err(|error| Trouble::other(error.to_string()))
+    }
+
+    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Trouble> {
+        let Some(path) = word.text("path").map(PathBuf::from) else {
+            return Err(Trouble::other("the path is missing")); // The table of words says that it is required.
+        };
+        let size = word.given("size").map(|_| word.bytes("size"));
+        let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
+        let is_there = match std::fs::metadata(&path) {
+            Ok(_) => true,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => false,
+            Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display()))),
+        };
+        if !is_there {
+            return self.create(rt, &path, size, options, purpose);
+        }
+        if purpose != Purpose::Inspect
+            && let Some(user) = occupied::user_of(&path)
+        {
+            return Err(Trouble::other(format!("{} is {user}", path.display())).hint("unmount or detach it first"));
+        }
+        let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(explain)?;
+        check_size(&device, size)?;
+        if purpose == Purpose::Format {
+            // Behind the lock, so that nobody changes it any more.
+            self.protect(&path)?;
+        }
+        Ok(device)
+    }
+
+    fn create(
+        &self,
+        rt: &Rt,
+        path: &Path,
+        size: Option<u64>,
+        options: FileOptions,
+        purpose: Purpose,
+    ) -> Result<FileDevice, Trouble> {
+        let missing = Trouble::other(format!("there is no file {}", path.display()));
+        match (purpose, size) {
+            (Purpose::Format, Some(size)) => {
+                let device = FileDevice::create(rt, &self.reactor, path, size, options).map_err(explain)?;
+                *self.created.borrow_mut() = Some(path.to_owned());
+                Ok(device)
+            }
+            (Purpose::Format, None) => {
+                Err(missing.hint(format!("to make it, say how large: file:{},size=1GiB", path.display())))
+            }
+            _ => Err(missing.hint(format!("make it with: seekless mkfs 'lfs / file:{},size=1GiB'", path.display()))),
+        }
+    }
+
+    /// Refuses a store that holds something, or wipes what tells what it held.
+    fn protect(&self, path: &Path) -> Result<(), Trouble> {
+        let failed = |error: io::Error| Trouble::other(format!("cannot look into {}: {error}", path.display()));
+        let mut file = File::open(path).map_err(failed)?;
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        if self.overwrite {
+            let found = signature::signatures(&file, size).map_err(failed)?;
+            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
+            return signature::wipe(&file, &found).map_err(failed);
+        }
+        match signature::content(&file, size).map_err(failed)? {
+            None => Ok(()),
+            Some(content) => Err(Trouble::other(format!("{} holds {content}, which would be lost", path.display()))
+                .hint("if that is what you want, say --force")),
+        }
+    }
+}
+
+/// A size that the line gives must be that of what is there.
+fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), Trouble> {
+    let found = device.geometry().bytes();
+    match size {
+        Some(size) if size / SECTOR_BYTES * SECTOR_BYTES != found => {
+            let path = device.path().display();
+            let found = human_bytes(found);
+            let problem = format!("{path} is there already and has {found}; leave size out to use it as it is");
+            Err(Trouble::Option { key: "size", problem })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn explain(error: FileError) -> Trouble {
+    let hint = match &error {
+        FileError::Os { cause: Errno::ACCESS | Errno::PERM, .. } => Some("check who owns it and may write it"),
+        FileError::Os { cause: Errno::ROFS, .. } => Some("it lies on a read-only file system; mount it with -o ro"),
+        FileError::Os { cause: Errno::INVAL, .. } => {
+            Some("the host's file system may not have direct I/O; leave out `direct`")
+        }
+        FileError::Os { cause: Errno::NOSPC | Errno::FBIG, .. } => Some("choose a smaller size or another file system"),
+        _ => None,
+    };
+    let trouble = Trouble::other(error.to_string());
+    match hint {
+        Some(hint) => trouble.hint(hint),
+        None => trouble,
     }
 }
 
@@ -79,16 +166,16 @@ impl Leaves for HostLeaves {
                 self.files.borrow_mut().push(device.clone());
                 Ok(device)
             }
-            other => Err(Trouble::other(format!("this program cannot open `{other}`"))),
+            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
         }
     }
 
-    async fn file_system(&self, rt: &Rt, word: &Word, _purpose: Purpose) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
         match word.name() {
             "hostdir" => {
+                let path = word.text("path").unwrap_or_default();
                 let options = HostDirOptions { submounts: word.switch("submounts"), ..HostDirOptions::default() };
-                let path = Path::new(word.text("path").unwrap_or_default());
-                match HostDir::open(rt, &self.reactor, path, options) {
+                match HostDir::open(rt, &self.reactor, Path::new(path), options) {
                     Ok(directory) => Ok(Rc::new(directory)),
                     Err(error @ HostDirError::NotADirectory { .. }) => {
                         Err(Trouble::other(error.to_string())
@@ -101,7 +188,7 @@ impl Leaves for HostLeaves {
                 let options = MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, ..MemFsOptions::default() };
                 Ok(MemFs::with_options(rt, options))
             }
-            other => Err(Trouble::other(format!("this program cannot open `{other}`"))),
+            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
         }
     }
 }
@@ -109,7 +196,7 @@ impl Leaves for HostLeaves {
 #[cfg(test)]
 mod tests {
     use seekless::fs::client::Client;
-    use seekless::stack::{Identity, Stack};
+    use seekless::stack::{Identity, Stack, Usage};
 
     use super::*;
     use crate::reactor::ReactorOptions;
@@ -130,7 +217,7 @@ mod tests {
             let error = async |line: &str, purpose: Purpose| {
                 let stack = Stack::parse(&at(line)).unwrap();
                 let error = match stack.open(&rt, &leaves, purpose).await {
-                    Ok(opened) => opened.mount().await.err().unwrap(),
+                    Ok(opened) => opened.mount(Usage::default()).await.err().unwrap(),
                     Err(error) => error,
                 };
                 let hint = error.hint.clone().unwrap_or_default();
@@ -147,17 +234,17 @@ mod tests {
                 (
                     "lfs / file:T/missing",
                     Purpose::Use,
-                    "cannot open T/missing: No such file or directory (os error 2) | make it with mkfs",
+                    "there is no file T/missing | make it with: seekless mkfs 'lfs / file:T/missing,size=1GiB'",
                 ),
                 (
                     "lfs / file:T/missing",
                     Purpose::Format,
-                    "T/missing does not exist | say how large it is to be made, for example size=1GiB",
+                    "there is no file T/missing | to make it, say how large: file:T/missing,size=1GiB",
                 ),
                 (
                     "lfs / file:T/small,size=64MiB",
                     Purpose::Format,
-                    "`size` of `file`: T/small exists and has 97.5 KiB; leave size out to use it as it is | ",
+                    "`size` of `file`: T/small is there already and has 97.5 KiB; leave size out to use it as it is | ",
                 ),
             ] {
                 assert_eq!(error(line, purpose).await, text);
@@ -169,16 +256,17 @@ mod tests {
             stack.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity).await.unwrap();
             drop(leaves);
             let leaves = HostLeaves::new(&reactor);
-            let mounted = stack.mount(&rt, &leaves, &identity).await.unwrap();
+            let mounted = stack.mount(&rt, &leaves, &identity, Usage::default()).await.unwrap();
             assert_eq!(leaves.files().len(), 1);
             let client = Client::new(mounted.fs.clone());
             client.write_file(b"f", b"hello").await.unwrap();
-            let busy = stack.mount(&rt, &HostLeaves::new(&reactor), &identity).await.err().unwrap();
+            let busy = stack.mount(&rt, &HostLeaves::new(&reactor), &identity, Usage::default()).await.err().unwrap();
             assert!(busy.problem.contains("is in use by another mount or process"), "{busy}");
             mounted.fs.close().await.unwrap();
 
             for line in ["wrap / hostdir:T", "memfs"] {
-                let mounted = Stack::parse(&at(line)).unwrap().mount(&rt, &leaves, &identity).await.unwrap();
+                let mounted =
+                    Stack::parse(&at(line)).unwrap().mount(&rt, &leaves, &identity, Usage::default()).await.unwrap();
                 let client = Client::new(mounted.fs.clone());
                 client.write_file(b"g", b"hello").await.unwrap();
                 mounted.fs.close().await.unwrap();

@@ -146,13 +146,19 @@ fn commits_and_idle_time() {
 }
 
 /// A loop device for the time of a test.
-struct LoopDevice(PathBuf);
+pub(crate) struct LoopDevice(pub(crate) PathBuf);
 
 impl LoopDevice {
     fn attach(directory: &Path) -> Option<LoopDevice> {
         let file = directory.join("image");
         File::create(&file).unwrap().set_len(1 << 20).unwrap();
-        let output = match Command::new("losetup").args(["--find", "--show"]).arg(&file).output() {
+        LoopDevice::attach_file(&file, 512)
+    }
+
+    pub(crate) fn attach_file(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
+        let sector_bytes = sector_bytes.to_string();
+        let options = ["--find", "--show", "--sector-size", &sector_bytes];
+        let output = match Command::new("losetup").args(options).arg(file).output() {
             Ok(output) => output,
             Err(error) => {
                 skip(Need::Loop, format_args!("cannot run losetup: {error}"));

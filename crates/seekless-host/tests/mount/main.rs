@@ -8,4 +8,5 @@ mod daemon;
 mod files;
 mod lifetime;
 mod names;
+mod storage;
 mod troubled;

@@ -9,7 +9,7 @@ use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, PermissionsExt,
 use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
 use rustix::io::Errno;
 
-use crate::daemon::on_every_mount;
+use crate::daemon::{Daemon, Wish, on_every_mount};
 
 /// Every kind of file can be made and is what it was made as; the umask is obeyed.
 #[test]
@@ -156,8 +156,8 @@ fn large_directories_are_listed() {
 #[test]
 fn permissions_are_checked() {
     const NOBODY: u32 = 65534;
-    let wish = crate::daemon::Wish { allow_other: true, ..Default::default() };
-    let Some(daemon) = crate::daemon::Daemon::start(&wish) else { return };
+    let wish = Wish { allow_other: true, ..Default::default() };
+    let Some(daemon) = Daemon::start(&wish) else { return };
     let path = daemon.path("secret");
     fs::write(&path, "secret").unwrap();
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
@@ -179,4 +179,33 @@ fn permissions_are_checked() {
     fs::set_permissions(daemon.root(), fs::Permissions::from_mode(0o1777)).unwrap();
     assert!(as_nobody("echo > \"$(dirname \"$0\")/new\""));
     assert_eq!(fs::metadata(daemon.path("new")).unwrap().uid(), NOBODY);
+}
+
+/// Whoever changes the data of somebody else's file takes its set-user-id and set-group-id away, in a way that shows
+/// at once and to all: also to programs that ask for the mode alone, as the kernel does when it runs the file.
+#[test]
+fn changes_take_privileges_away() {
+    use rustix::fs::{AtFlags, CWD, StatxFlags, statx};
+    use std::os::unix::process::CommandExt;
+    const NOBODY: u32 = 65534;
+    for wish in Wish::every_way() {
+        let Some(daemon) = Daemon::start(&Wish { allow_other: true, ..wish.clone() }) else { return };
+        let path = daemon.path("privileged");
+        fs::write(&path, "#!/bin/true").unwrap();
+        let parent = daemon.root().parent().unwrap().to_owned();
+        fs::set_permissions(parent, fs::Permissions::from_mode(0o755)).unwrap();
+        let mode = || {
+            let stat = statx(CWD, &path, AtFlags::empty(), StatxFlags::MODE).unwrap();
+            stat.stx_mode & 0o7777
+        };
+        let changes =
+            ["printf x >>\"$0\"", "printf x 1<>\"$0\"", "fallocate -l 9000 \"$0\"", "truncate -s 3 \"$0\"", ":>\"$0\""];
+        for change in changes {
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
+            let mut command = std::process::Command::new("/bin/sh");
+            let status = command.arg("-c").arg(change).arg(&path).uid(NOBODY).gid(NOBODY).status().unwrap();
+            assert!(status.success(), "{wish:?}: {change}");
+            assert_eq!(mode(), 0o777, "{wish:?}: {change}");
+        }
+    }
 }

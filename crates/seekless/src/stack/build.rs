@@ -7,8 +7,14 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
+<<<<<<< HEAD
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed};
 use super::order::{Interface, Role};
+=======
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
+use super::order::Role;
+use super::value::Value;
+>>>>>>> main
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
 use crate::fs::{Fs, FsError};
@@ -241,12 +247,25 @@ impl Stack {
     ///
     /// # Errors
     /// What the part answered that could not be made, pointing at its word.
-    pub async fn mount(&self, rt: &Rt, leaves: &dyn Leaves, identity: &Identity) -> Result<Mounted, StackError> {
-        let opened = self.open(rt, leaves, Purpose::Use).await?;
+    pub async fn mount(
+        &self,
+        rt: &Rt,
+        leaves: &dyn Leaves,
+        identity: &Identity,
+        usage: Usage,
+    ) -> Result<Mounted, StackError> {
+        let usage = Usage { read_only: usage.read_only || self.says_read_only(), ..usage };
+        let purpose = if usage.read_only { Purpose::Inspect } else { Purpose::Use };
+        let opened = self.open(rt, leaves, purpose).await?;
         if self.is_volatile() && self.file_system().is_some() {
             opened.mkfs(identity).await?;
         }
-        opened.mount().await
+        opened.mount(usage).await
+    }
+
+    /// True when a word says `ro`.
+    pub fn says_read_only(&self) -> bool {
+        self.words.iter().any(|word| matches!(word.given("ro"), Some(Value::Switch(true))))
     }
 
     /// True when everything in the stack is made empty each time and gone at the end.
@@ -257,6 +276,14 @@ impl Stack {
     /// The word of the file system that lives on a device, if the stack has one.
     pub fn file_system(&self) -> Option<&Word> {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
+    }
+
+    /// Says whether there is a file system on a device, before anything is opened or made.
+    ///
+    /// # Errors
+    /// When there is none, with what it was needed for: to `make`, `check` ...
+    pub fn needs_file_system(&self, what_for: &str) -> Result<(), StackError> {
+        self.kind(what_for).map(drop)
     }
 
     fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {
@@ -369,20 +396,23 @@ impl Opened<'_> {
         made.map_err(|trouble| self.stack.blame(word, "make", trouble))
     }
 
-    /// Mounts the file system and puts the layers on it.
+    /// Mounts the file system and puts the layers on it. What was opened to look at is mounted read-only.
     ///
     /// # Errors
     /// When the stack is of devices alone, and what the parts answer.
+<<<<<<< HEAD
     pub async fn mount(self) -> Result<Mounted, StackError> {
         let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
+=======
+    pub async fn mount(self, usage: Usage) -> Result<Mounted, StackError> {
+        let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
+        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::Device).collect();
+>>>>>>> main
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {
                 (Maker::Layer(make), Some(lower)) => make(self.rt, lower, word).await,
-                (Maker::FileSystem(kind), _) => {
-                    let read_only = self.purpose == Purpose::Inspect;
-                    kind.mount(self.rt, self.device_below(word)?, word, read_only).await
-                }
+                (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
                 // S2: `order` has checked what stands on what.
                 _ => unreachable!("`{}` in its place", word.name()),
@@ -398,7 +428,7 @@ impl Opened<'_> {
         }
     }
 
-    /// Checks the file system on the device.
+    /// Checks the file system on the device, and repairs it if told to.
     ///
     /// # Errors
     /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
@@ -409,7 +439,8 @@ impl Opened<'_> {
         checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
-    /// What is on the device, for people: in outline, or the part that `what` names.
+    /// What is on the device, for people: in outline, or the part that `what` names, in a form of
+    /// [`FileSystemKind::dumps`].
     ///
     /// # Errors
     /// As [`Opened::fsck`], and when there is no such part.

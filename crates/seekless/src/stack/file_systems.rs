@@ -1,6 +1,7 @@
 //! File systems that live on a device, as the stack sees them: make, mount, check, dump, recognise.
 //!
-//! One type per file system, which turns a word's options into the file system's own and calls it.
+//! One type per file system, each in a file of its own, which turns a word's options into the file system's own
+//! and calls it.
 
 use async_trait::async_trait;
 use uuid::Uuid;
@@ -10,6 +11,7 @@ use super::build::Trouble;
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::rt::Rt;
+use crate::units::WallTime;
 
 /// What can be done with one kind of file system on a device.
 ///
@@ -20,18 +22,21 @@ pub trait FileSystemKind: Sync {
     /// Puts an empty file system on `device`.
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble>;
 
-    /// Recovers what is on `device` and mounts it; with `read_only`, nothing is written, ever.
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, read_only: bool) -> Result<Fs, Trouble>;
+    /// Recovers what is on `device` and mounts it. For a read-only mount nothing is written, ever.
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble>;
 
-    /// Checks everything.
+    /// Checks everything that `options` ask for.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
 
-    /// What is on the device, as text: the whole in outline, or the part that `what` names. What parts there are
-    /// is the file system's to say, in the error for one that is not there.
+    /// What is on the device, as text: the whole in outline, or the part that `what` names, in a form of
+    /// [`FileSystemKind::dumps`].
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
+
+    /// What [`FileSystemKind::dump`] can show: how it is written, and what it is.
+    fn dumps(&self) -> &'static [(&'static str, &'static str)];
 
     /// Recognises a file system of this kind; `None` when it is not one.
     ///
@@ -40,12 +45,33 @@ pub trait FileSystemKind: Sync {
     async fn probe(&self, rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble>;
 }
 
-/// What a new file system gets from whoever makes it. The engine draws no randomness of its own.
+/// How a stack is used once it is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Nothing is changed.
+    pub read_only: bool,
+    /// Whoever uses the file system keeps the file data that it has read, as a kernel does above a mount, so that
+    /// there is no point in keeping it here too.
+    pub data_cached_above: bool,
+}
+
+/// How deep a check goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CheckOptions {
+    /// Mend what can be mended.
+    pub repair: bool,
+    /// Read all file data, too, and compare it with its checksums, where there are any.
+    pub data: bool,
+}
+
+/// What tells one file system from another of its kind. The engine draws no randomness of its own, so the caller
+/// brings it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    pub uuid: Uuid,
-    /// For keys that nobody should be able to guess.
-    pub secret: [u64; 2],
+    /// Nobody should be able to guess it.
+    pub random: [u64; 4],
+    /// Takes precedence over the word's `uuid`; without either, one is made of [`Identity::random`].
+    pub uuid: Option<Uuid>,
     /// Takes precedence over the word's `label`.
     pub label: Option<String>,
     /// Owner and group of the root directory.
@@ -54,21 +80,10 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A file system without label, of root's, with a UUID and a secret from `random`.
+    /// A file system without a name, whose root directory belongs to root.
     pub fn new(random: [u64; 4]) -> Identity {
-        let bytes = (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes();
-        let uuid = uuid::Builder::from_random_bytes(bytes).into_uuid();
-        Identity { uuid, secret: [random[2], random[3]], label: None, uid: 0, gid: 0 }
+        Identity { random, uuid: None, label: None, uid: 0, gid: 0 }
     }
-}
-
-/// How thoroughly to check.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct CheckOptions {
-    /// Read all file data, too.
-    pub data: bool,
-    /// Mend what can be mended.
-    pub repair: bool,
 }
 
 /// What a superblock says about its file system.
@@ -76,8 +91,18 @@ pub struct CheckOptions {
 pub struct Probed {
     pub uuid: Uuid,
     pub label: Option<String>,
-    /// Further facts for people, each with its name, in order.
-    pub facts: Vec<(&'static str, String)>,
+    /// Further facts, each with its name, in order.
+    pub facts: Vec<(&'static str, Fact)>,
+}
+
+/// Something that is known about a file system.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fact {
+    Bytes(u64),
+    Count(u64),
+    Time(WallTime),
+    Flag(bool),
+    Text(String),
 }
 
 /// What a check found.
@@ -93,7 +118,7 @@ pub struct Checked {
 /// One piece of damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which structure, where, what was found and what was expected.
+    /// Which structure, where it is, what was found and what was expected, in one line.
     pub text: String,
     pub repaired: bool,
 }

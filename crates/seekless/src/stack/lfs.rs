@@ -4,14 +4,14 @@ use async_trait::async_trait;
 
 use super::Word;
 use super::build::{Maker, Trouble};
-use super::file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed};
+use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
 use super::value::{Kind, Percent, Value};
 use super::words::{Param, WordSpec};
 use crate::device::{Buf, Device};
 use crate::fs::Fs;
-use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, format, layout};
+use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, layout};
 use crate::rt::Rt;
-use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, human_bytes};
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, WallTime};
 
 /// Longest label of a volume.
 const LABEL_BYTES_MAX: usize = 63;
@@ -36,16 +36,17 @@ pub(super) const LFS: WordSpec = WordSpec {
             .default("5%")
             .fixed(),
         Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
+        Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed(),
         Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
             .default("cost-benefit"),
         Param::new(
             "checkpoint",
             Kind::Duration { min: Nanos::from_millis(1), max: DAY },
-            "longest time between checkpoints",
+            "longest time between checkpoints [ro92 §4.1]",
         )
         .default("30s"),
         Param::new(
-            "writeback",
+            "write-back",
             Kind::Duration { min: Nanos::from_millis(1), max: DAY },
             "longest time that a change waits in memory",
         )
@@ -61,29 +62,46 @@ pub(super) const LFS: WordSpec = WordSpec {
             "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
         )
         .default("checkpoint"),
+        Param::new("ro", Kind::Switch, "change nothing").default("off"),
     ],
     maker: Maker::FileSystem(&Lfs),
 };
 
 struct Lfs;
 
-/// Part of the volume in per mille, as the superblock counts it.
+const DUMPS: &[(&str, &str)] = &[
+    ("volume", "superblock and checkpoints; shown when nothing is said"),
+    ("log", "one line for each segment that holds a part of the log"),
+    ("segment:NUMBER", "what is in one segment"),
+    ("inode:ADDRESS", "one inode, at an address as the inode map has it"),
+];
+
+/// The word's `reserve` in the unit of the format.
 fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
-    match word.percent("reserve").hundredths {
-        hundredths if hundredths % 10 == 0 => Ok(hundredths / 10),
-        _ => Err(Trouble::Option { key: "reserve", problem: "it goes in steps of 0.1%".into() }),
+    let hundredths = word.percent("reserve").hundredths;
+    match hundredths % 10 {
+        0 => Ok(hundredths / 10),
+        _ => {
+            Err(Trouble::Option { key: "reserve", problem: "it is kept in tenths of a percent; give one digit".into() })
+        }
     }
 }
 
-/// Compares what the line says with what the volume says.
-fn check_fixed(word: &Word, volume: &VolumeInfo) -> Result<(), Trouble> {
-    word.check_fixed(&[("segment", Value::Bytes(volume.segment_bytes)), ("label", Value::Text(volume.label.clone()))])?;
+/// Options at mkfs that the line may repeat at mount, and what the superblock says.
+fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
+    word.check_fixed(&[
+        ("segment", Value::Bytes(info.segment_bytes)),
+        ("label", Value::Text(info.label.clone())),
+        ("uuid", Value::Uuid(info.uuid)),
+    ])?;
     if word.given("reserve").is_some() {
-        let wanted = lfs::reserve_segments(volume.segment_count, reserve_permille(word)?);
-        if wanted != volume.reserve_segments {
+        let wanted = lfs::reserve_segments(info.segment_count, reserve_permille(word)?);
+        if wanted != info.reserve_segments {
             let problem = format!(
-                "the line asks for {wanted} segments, but the volume was made with {} of {}",
-                volume.reserve_segments, volume.segment_count
+                "the line says {} ({wanted} of {} segments), but the file system was made with {}",
+                word.percent("reserve"),
+                info.segment_count,
+                info.reserve_segments
             );
             return Err(Trouble::Option { key: "reserve", problem });
         }
@@ -91,47 +109,89 @@ fn check_fixed(word: &Word, volume: &VolumeInfo) -> Result<(), Trouble> {
     Ok(())
 }
 
+fn mount_options(word: &Word, usage: Usage) -> Options {
+    Options {
+        read_only: usage.read_only || word.switch("ro"),
+        cleaner: match word.choice("cleaner") {
+            "greedy" => CleanerPolicy::Greedy,
+            _ => CleanerPolicy::CostBenefit,
+        },
+        checkpoint_interval: word.duration("checkpoint"),
+        write_back_interval: word.duration("write-back"),
+        cache_bytes: word.bytes("cache"),
+        dirty_bytes_max: word.bytes("dirty"),
+        discard: word.switch("discard"),
+        indirect_in_log: word.choice("indirect") == "log",
+        cache_data: !usage.data_cached_above,
+    }
+}
+
+/// True when one of the superblock's places holds something of this format, intact or not.
+async fn has_magic(device: &Device) -> Result<bool, Trouble> {
+    let geometry = device.geometry();
+    let block_sectors = lfs::format::BLOCK_BYTES as u64 / SECTOR_BYTES;
+    let last = (geometry.sectors / block_sectors).checked_sub(1).map(|block| Sector(block * block_sectors));
+    for place in lfs::format::SUPERBLOCK_SECTORS.into_iter().chain(last) {
+        if place.0 + block_sectors > geometry.sectors {
+            continue;
+        }
+        let block = device.read(place, Buf::dirty(lfs::format::BLOCK_BYTES)).await?;
+        if crate::codec::get_at::<u64>(&block, 0) == Some(lfs::format::SUPERBLOCK_MAGIC) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+fn what_to_dump(what: Option<&str>) -> Result<Dump, Trouble> {
+    let Some(what) = what else { return Ok(Dump::default()) };
+    let number = |text: &str| match text.strip_prefix("0x") {
+        Some(digits) => u64::from_str_radix(digits, 16).ok(),
+        None => text.parse().ok(),
+    };
+    let found = match what.split_once(':') {
+        None if what == "volume" => Some(Dump::Volume),
+        None if what == "log" => Some(Dump::Log),
+        Some(("segment", text)) => number(text).map(Dump::Segment),
+        Some(("inode", text)) => number(text).map(Dump::InodeSlot),
+        _ => None,
+    };
+    found.ok_or_else(|| {
+        let forms: Vec<&str> = DUMPS.iter().map(|(form, _)| *form).collect();
+        Trouble::other(format!("lfs cannot dump `{what}`")).hint(format!("one of: {}", forms.join(", ")))
+    })
+}
+
 #[async_trait(?Send)]
 impl FileSystemKind for Lfs {
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
+        let drawn = MkfsOptions::new(identity.random);
+        let given = match word.given("uuid") {
+            Some(Value::Uuid(uuid)) => Some(*uuid),
+            _ => None,
+        };
         let options = MkfsOptions {
-            uuid: identity.uuid,
-            label: identity.label.clone().or(word.text("label").map(str::to_owned)).unwrap_or_default(),
+            uuid: identity.uuid.or(given).unwrap_or(drawn.uuid),
+            label: identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned(),
             segment_bytes: word.given("segment").map(|_| word.bytes("segment")),
             reserve_permille: reserve_permille(word)?,
             uid: identity.uid,
             gid: identity.gid,
-            ..MkfsOptions::new([0, 0, identity.secret[0], identity.secret[1]])
+            ..drawn
         };
         Ok(lfs::mkfs(rt, &device, &options).await?)
     }
 
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, read_only: bool) -> Result<Fs, Trouble> {
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        let cleaner = match word.choice("cleaner") {
-            "greedy" => CleanerPolicy::Greedy,
-            _ => CleanerPolicy::CostBenefit,
-        };
-        let options = Options {
-            read_only,
-            cleaner,
-            checkpoint_interval: word.duration("checkpoint"),
-            write_back_interval: word.duration("writeback"),
-            cache_bytes: word.bytes("cache"),
-            dirty_bytes_max: word.bytes("dirty"),
-            discard: word.switch("discard"),
-            indirect_in_log: word.choice("indirect") == "log",
-            // On a real clock there is a kernel above, which keeps file data already.
-            cache_data: rt.is_virtual(),
-        };
-        Ok(lfs::mount(rt.clone(), device, options).await?)
+        Ok(lfs::mount(rt.clone(), device, mount_options(word, usage)).await?)
     }
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
+        // There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
         let found = lfs::fsck(rt.clone(), device, FsckOptions { data: options.data }).await?;
         Ok(Checked {
-            // Mounting mends what a crash leaves behind. What is found here nobody can mend.
             findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
             notes: found.notes,
             counts: vec![
@@ -144,57 +204,38 @@ impl FileSystemKind for Lfs {
         })
     }
 
-    async fn dump(&self, _rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+    async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+        let what = what_to_dump(what)?;
         check_fixed(word, &lfs::info(&device).await?)?;
-        let number = |text: &str| text.parse().ok();
-        let part = match what.map(|what| what.split_once(':').unwrap_or((what, ""))) {
-            None | Some(("volume", "")) => Some(Dump::Volume),
-            Some(("log", "")) => Some(Dump::Log),
-            Some(("segment", segment)) => number(segment).map(Dump::Segment),
-            Some(("inode", address)) => number(address).map(Dump::InodeSlot),
-            Some(_) => None,
-        };
-        match part {
-            Some(part) => Ok(lfs::dump(&device, part).await?),
-            None => Err(Trouble::other(format!("lfs has no part `{}` to dump", what.unwrap_or_default()))
-                .hint("one of: volume, log, segment:NUMBER, inode:ADDRESS")),
-        }
+        Ok(lfs::dump(&device, what).await?)
     }
 
-    async fn probe(&self, _rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
-        if !has_superblock(&device).await? {
+    fn dumps(&self) -> &'static [(&'static str, &'static str)] {
+        DUMPS
+    }
+
+    async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
+        if !has_magic(&device).await? {
             return Ok(None);
         }
-        let volume = lfs::info(&device).await?;
+        let info = lfs::info(&device).await?;
         Ok(Some(Probed {
-            uuid: volume.uuid,
-            label: Some(volume.label).filter(|label| !label.is_empty()),
+            uuid: info.uuid,
+            label: Some(info.label).filter(|label| !label.is_empty()),
             facts: vec![
-                ("version", volume.version.to_string()),
-                ("volume", human_bytes(volume.volume_bytes)),
-                ("segment", human_bytes(volume.segment_bytes)),
-                ("segments", volume.segment_count.to_string()),
-                ("reserve", format!("{} segments", volume.reserve_segments)),
-                ("closed", if volume.clean { "cleanly" } else { "no; mounting rolls forward" }.to_string()),
-                ("inodes", volume.inodes.to_string()),
-                ("live", human_bytes(volume.live_bytes)),
-                ("capacity", human_bytes(volume.capacity_bytes)),
+                ("format", Fact::Text(format!("lfs version {}", info.version))),
+                ("created", Fact::Time(WallTime { seconds: info.created_seconds, nanos: 0 })),
+                ("size", Fact::Bytes(info.volume_bytes)),
+                ("capacity", Fact::Bytes(info.capacity_bytes)),
+                ("live", Fact::Bytes(info.live_bytes)),
+                ("inodes", Fact::Count(info.inodes)),
+                ("segment", Fact::Bytes(info.segment_bytes)),
+                ("segments", Fact::Count(info.segment_count)),
+                ("reserve_segments", Fact::Count(info.reserve_segments)),
+                ("clean", Fact::Flag(info.clean)),
+                ("checkpoint", Fact::Count(info.checkpoint_serial)),
+                ("checkpoint_time", Fact::Time(info.checkpoint_time)),
             ],
         }))
     }
-}
-
-/// True when a superblock of this kind begins in one of its places, intact or not.
-async fn has_superblock(device: &Device) -> Result<bool, Trouble> {
-    let sectors = device.geometry().sectors;
-    for place in format::SUPERBLOCK_SECTORS {
-        if place.0 + format::BLOCK_SECTORS > sectors {
-            continue;
-        }
-        let block = device.read(place, Buf::zeroed(format::BLOCK_BYTES)).await?;
-        if block.starts_with(&format::SUPERBLOCK_MAGIC.to_le_bytes()) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }

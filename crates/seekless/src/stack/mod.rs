@@ -55,7 +55,7 @@ pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread,
 pub use complete::{Completions, complete};
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
-pub use file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed, Verdict};
+pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use order::{Interface, Role};
 pub use value::{Kind, Percent, Value};

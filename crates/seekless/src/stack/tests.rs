@@ -84,7 +84,8 @@ fn errors_point_at_the_mistake() {
         (
             "lfs:segmnt=1MiB / memory:1MiB",
             "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
-             ^^^^^^\noptions of `lfs`: segment, reserve, label, cleaner, checkpoint, writeback, cache, dirty, discard, indirect",
+             ^^^^^^\noptions of `lfs`: segment, reserve, label, uuid, cleaner, checkpoint, write-back, cache, dirty, \
+             discard, indirect, ro",
         ),
         (
             "lfs:segment=512 KiBi / memory:1MiB",
@@ -321,8 +322,8 @@ fn the_table_of_words_is_sound() {
                     param.name
                 );
             }
-            let shown = spec.usage().contains(&param.kind.placeholder()) || matches!(param.kind, Kind::Name(_));
-            assert!(shown, "{}", spec.usage());
+            let shown = [param.kind.placeholder(), param.name.to_uppercase()];
+            assert!(shown.iter().any(|it| spec.usage().contains(it)), "{}", spec.usage());
         }
         for option in spec.options {
             assert!(!option.required, "an option can be left out: {}:{}", spec.name, option.name);
@@ -346,6 +347,7 @@ fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
             Value::Choice(words[rng.below(words.len() as u64) as usize])
         }
         Kind::Text { .. } => Value::Text(random_text(rng)),
+        Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
         Kind::Path => Value::Path(random_text(rng) + "x{}"),
     }
 }
@@ -595,7 +597,7 @@ fn stacks_are_built() {
     let rt = executor.rt();
     let mount_error = |line: &str, leaves: &dyn Leaves| {
         let stack = parse(line);
-        let mounted = executor.block_on(stack.mount(rt, leaves, &identity())).unwrap();
+        let mounted = executor.block_on(stack.mount(rt, leaves, &identity(), Usage::default())).unwrap();
         mounted.err().map(|error| error.to_string()).unwrap_or_default()
     };
     assert_eq!(
@@ -661,9 +663,17 @@ fn a_volume_is_made_and_used() {
             let opened = stack.open(&rt, &leaves, Purpose::Format).await.unwrap();
             assert_eq!(opened.probe().await.unwrap(), None);
             assert!(opened.fsck(CheckOptions::default()).await.is_err());
-            opened.mkfs(&Identity { label: Some("mine".into()), uid: 7, ..identity() }).await.unwrap();
+            opened
+                .mkfs(&Identity {
+                    label: Some("mine".into()),
+                    uuid: Some(uuid::Uuid::from_u128(7)),
+                    uid: 7,
+                    ..identity()
+                })
+                .await
+                .unwrap();
         }
-        let mounted = stack.mount(&rt, &leaves, &identity()).await.unwrap();
+        let mounted = stack.mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         assert_eq!(mounted.parts.iter().map(Part::describe).collect::<Vec<_>>().len(), 4);
         let client = crate::fs::client::Client::new(mounted.fs.clone());
         assert_eq!(client.stat(b"").await.unwrap().uid, 7);
@@ -674,8 +684,8 @@ fn a_volume_is_made_and_used() {
         let plain = parse("lfs / file:a");
         let opened = plain.open(&rt, &leaves, Purpose::Inspect).await.unwrap();
         let probed = opened.probe().await.unwrap().unwrap();
-        assert_eq!((probed.label.as_deref(), probed.uuid), (Some("mine"), identity().uuid));
-        assert!(probed.facts.contains(&("segment", "256 KiB".into())), "{probed:?}");
+        assert_eq!((probed.label.as_deref(), probed.uuid), (Some("mine"), uuid::Uuid::from_u128(7)));
+        assert!(probed.facts.contains(&("segment", Fact::Bytes(256 * KIB))), "{probed:?}");
         let checked = opened.fsck(CheckOptions { data: true, repair: false }).await.unwrap();
         assert_eq!((checked.verdict(), checked.counts[0]), (Verdict::Clean, ("files", 1)), "{checked:?}");
         assert!(opened.dump(None).await.unwrap().contains("superblock"));
@@ -685,27 +695,34 @@ fn a_volume_is_made_and_used() {
             ("lfs:segment=512KiB / file:a", "segment=512KiB"),
             ("lfs:reserve=10% / file:a", "reserve=10%"),
             ("lfs:label=yours / file:a", "label=yours"),
+            ("lfs:uuid=67e55044-10b1-426f-9247-bb680e5fe0c8 / file:a", "uuid=67e55044-10b1-426f-9247-bb680e5fe0c8"),
         ] {
-            let error = parse(line).mount(&rt, &leaves, &identity()).await.err().unwrap();
+            let error = parse(line).mount(&rt, &leaves, &identity(), Usage::default()).await.err().unwrap();
             assert_eq!(&line[error.span.clone()], place, "{error}");
         }
         let same = parse("lfs:segment=256KiB,reserve=20%,label=mine / file:a");
-        let mounted = same.mount(&rt, &leaves, &identity()).await.unwrap();
+        let mounted = same.mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         let client = crate::fs::client::Client::new(mounted.fs.clone());
         assert_eq!(client.read_file(b"f").await.unwrap(), b"hello");
         mounted.fs.close().await.unwrap();
 
+        // `ro` on the line is as good as being told.
+        let mounted = parse("lfs:ro / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
+        assert!(mounted.fs.traits().read_only);
+        mounted.fs.close().await.unwrap();
+
         // A stack on a fork leaves what is below as it is.
-        let forked = parse("lfs / fork / file:a").mount(&rt, &leaves, &identity()).await.unwrap();
+        let forked = parse("lfs / fork / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         let client = crate::fs::client::Client::new(forked.fs.clone());
         client.unlink(b"f").await.unwrap();
         forked.fs.close().await.unwrap();
-        let mounted = plain.mount(&rt, &leaves, &identity()).await.unwrap();
+        let mounted = plain.mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         assert!(crate::fs::client::Client::new(mounted.fs.clone()).stat(b"f").await.is_ok());
         mounted.fs.close().await.unwrap();
 
         // And one that fails says so.
-        let faulty = parse("lfs / fault:read-errors=100% / file:a").mount(&rt, &leaves, &identity()).await;
+        let faulty =
+            parse("lfs / fault:read-errors=100% / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await;
         assert!(matches!(faulty.err().unwrap().cause, Some(Cause::FileSystem(FsError::Device(_)))));
     };
     executor.block_on(run).unwrap();
@@ -720,7 +737,7 @@ fn a_volume_on_a_modelled_disk_takes_time() {
         let stack = parse(&format!("lfs / {disk}"));
         assert!(stack.is_volatile());
         let run = async {
-            let mounted = stack.mount(&rt, &NoLeaves, &identity()).await.unwrap();
+            let mounted = stack.mount(&rt, &NoLeaves, &identity(), Usage::default()).await.unwrap();
             let before = rt.now();
             let client = crate::fs::client::Client::new(mounted.fs.clone());
             client.write_file(b"f", &[1; 100_000]).await.unwrap();

@@ -4,6 +4,8 @@
 
 use std::fmt;
 
+use uuid::Uuid;
+
 use crate::units::{GIB, KIB, MIB, Nanos};
 
 /// Type of an option, with the limits that hold wherever it is used. What only one file system can judge
@@ -26,6 +28,8 @@ pub enum Kind {
     Name(fn() -> Vec<&'static str>),
     /// Any text of at most this many bytes.
     Text { bytes_max: usize },
+    /// A UUID, as RFC 9562 writes it.
+    Uuid,
     /// The name of something outside: a file, a directory.
     Path,
 }
@@ -41,6 +45,7 @@ pub enum Value {
     /// One of the words of a [`Kind::Choice`] or [`Kind::Name`].
     Choice(&'static str),
     Text(String),
+    Uuid(Uuid),
     Path(String),
 }
 
@@ -148,6 +153,13 @@ impl Kind {
                 hint: None,
             }),
             Kind::Text { .. } => Ok(Value::Text(text.to_owned())),
+            Kind::Uuid => match Uuid::try_parse(text) {
+                Ok(uuid) => Ok(Value::Uuid(uuid)),
+                Err(_) => Err(BadValue::new(
+                    format!("`{text}` is not a UUID"),
+                    "expected a UUID such as 67e55044-10b1-426f-9247-bb680e5fe0c8",
+                )),
+            },
             Kind::Path if text.contains('\0') => {
                 Err(BadValue { problem: "a path has no NUL in it".into(), hint: None })
             }
@@ -167,6 +179,7 @@ impl Kind {
             Kind::Choice(words) => words.join("|"),
             Kind::Name(_) => "NAME".into(),
             Kind::Text { .. } => "TEXT".into(),
+            Kind::Uuid => "UUID".into(),
             Kind::Path => "PATH".into(),
         }
     }
@@ -315,6 +328,7 @@ impl fmt::Display for Value {
             Value::Integer(number) => number.fmt(f),
             Value::Switch(on) => f.write_str(if *on { "on" } else { "off" }),
             Value::Choice(word) => f.write_str(word),
+            Value::Uuid(uuid) => uuid.fmt(f),
             Value::Text(text) | Value::Path(text) => write_text(f, text),
         }
     }

@@ -6,6 +6,7 @@ mod contents;
 pub mod crash;
 pub mod damage;
 pub mod faults;
+pub mod fuzz;
 pub mod generate;
 pub mod history;
 pub mod memfs;

@@ -1,6 +1,7 @@
 //! What a failing test prints so that anybody can see it fail again, and how such a line is read back.
 
 use std::fmt;
+use std::ops::Range;
 
 use super::ops::{Op, parse};
 
@@ -30,6 +31,8 @@ pub struct Replay {
     pub case: Option<String>,
     /// `SEEKLESS_OPS`: run these instead of what the test would run.
     pub ops: Option<Vec<Op>>,
+    /// `SEEKLESS_SOAK`: how many times as many random runs as usual. 0 is 1.
+    pub soak: u64,
 }
 
 impl Replay {
@@ -54,7 +57,20 @@ impl Replay {
         if let Some(text) = lookup("SEEKLESS_OPS") {
             replay.ops = Some(parse(&text).map_err(|error| format!("SEEKLESS_OPS: {error}"))?);
         }
+        if let Some(text) = lookup("SEEKLESS_SOAK") {
+            replay.soak = text.parse().map_err(|_| format!("SEEKLESS_SOAK={text:?} is not a number"))?;
+        }
         Ok(replay)
+    }
+
+    /// Seeds of the random runs of a test: `usual`, and more when soaking; with a seed given, that one, or as many from
+    /// it on as `soak` says.
+    pub fn seeds(&self, usual: Range<u64>) -> Range<u64> {
+        let soak = self.soak.max(1);
+        match self.seed {
+            Some(seed) => seed..seed.saturating_add(soak),
+            None => usual.start..usual.start + (usual.end - usual.start) * soak,
+        }
     }
 
     /// The command that runs one case again.
@@ -159,6 +175,14 @@ mod tests {
         assert_eq!((replay.seed, replay.cut, replay.ops), (Some(7), Some(cut), Some(ops)));
         assert_eq!(replay.case.as_deref(), Some("flip:1"));
         assert!(Replay::read("p", "t", |_| Some("x".to_string())).is_err());
+    }
+
+    /// Aim: a soak goes on where the last one ended, and a replay runs one seed. Method: what a test would run.
+    #[test]
+    fn seeds_go_on() {
+        let seeds = |seed, soak| Replay { seed, soak, ..Replay::default() }.seeds(100..104);
+        assert_eq!((seeds(None, 0), seeds(None, 3)), (100..104, 100..112));
+        assert_eq!((seeds(Some(7), 0), seeds(Some(7), 5)), (7..8, 7..12));
     }
 
     /// Two items that fail only together are found among many, and few runs give some progress.

@@ -357,6 +357,11 @@ impl BlockDevice for Mapped {
         self.for_runs(at, sectors, async |member, at, sectors| member.provision(at, sectors).await).await
     }
 
+    async fn release(&self) -> Result<(), DeviceError> {
+        let results = join_all(self.members.iter().map(|member| member.release())).await;
+        results.into_iter().collect()
+    }
+
     fn counters(&self) -> Vec<Counter> {
         vec![
             ("requests", self.requests.get()),

@@ -1,4 +1,5 @@
 //! The engine from outside: the house is tidy, old volumes open, and no bytes whatever do harm.
 
+mod fuzz;
 mod golden;
 mod tidy;

@@ -169,7 +169,7 @@ mod tests {
     #[test]
     fn device_numbers_are_coded_as_the_kernel_does() {
         for (major, minor, encoded) in
-            [(1, 3, 0x103), (8, 17, 0x811), (259, 0x12345, 0x123_103_45), (0xfff, 0xfffff, !0)]
+            [(1, 3, 0x103), (8, 17, 0x811), (259, 0x12345, 0x1231_0345), (0xfff, 0xfffff, !0)]
         {
             assert_eq!(encode_device(major, minor), encoded);
             let device = decode_device(encoded);

@@ -386,6 +386,8 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         let checkpoint = checkpoint_record(state, scope, state.log.chain, end_sequence);
         transaction.checkpoint = Some((serial, checkpoint.to_block()));
         state.segments.dirty_blocks.clear();
+        // By the next checkpoint the log may have left this one, and it may have been empty all the time.
+        state.segments.touch(state.log.segment);
         state.orphans.dirty_blocks.clear();
         state.log_bytes_since_checkpoint = 0;
     }

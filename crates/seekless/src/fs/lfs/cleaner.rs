@@ -110,7 +110,9 @@ impl Lfs {
                 let gain = best.is_some_and(|segment| {
                     state.segments.get(segment).live_bytes * 4 <= state.layout.segment_bytes() * 3
                 });
-                if enough || !gain || state.stopped.is_some() {
+                // Empty ones become clean, and go back to the storage below, by the checkpoints of a pass.
+                let empty = state.segments.any_empty(&[state.log.segment, state.log.next_segment]);
+                if (enough || !gain) && !empty || state.stopped.is_some() {
                     return Ok(false);
                 }
             }

@@ -80,7 +80,7 @@ fn kind_code(kind: FileKind) -> u8 {
 /// What is wrong with it.
 pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<Found>, &'static str> {
     let header = Leaf::decode(block).filter(|leaf| leaf.magic == LEAF_MAGIC).ok_or("no directory leaf")?;
-    if header.depth != depth || header.prefix != prefix {
+    if header.depth != depth || header.prefix != prefix || depth > DEPTH_MAX {
         return Err("a directory leaf of another place");
     }
     let end = usize::from(header.used_bytes);

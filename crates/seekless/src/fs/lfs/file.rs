@@ -4,6 +4,7 @@ use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
+use super::xattr::drop_capabilities;
 use crate::device::Data;
 use crate::fs::{
     AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
@@ -129,6 +130,7 @@ pub(super) fn write(state: &mut State, ino: Ino, offset: u64, data: &Data, mode:
         return Ok(());
     }
     wait_for_reclaim(&change, ino, end)?;
+    drop_capabilities(&mut change, ino)?;
     for index in offset / BLOCK..=(end - 1) / BLOCK {
         let block_start = index * BLOCK;
         let (from, to) = (offset.max(block_start), end.min(block_start + BLOCK));
@@ -173,6 +175,9 @@ fn wait_for_reclaim(change: &Change<'_>, ino: Ino, end: u64) -> Step<()> {
 pub(super) fn setattr(state: &mut State, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
     let mut change = Change::new(state);
     change.inode(ino)?;
+    if changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() {
+        drop_capabilities(&mut change, ino)?;
+    }
     let mut reclaim = false;
     let mut privilege = Privilege::Ordinary;
     if let Some(size) = changes.size {
@@ -340,6 +345,7 @@ pub(super) fn fallocate_step(state: &mut State, ino: Ino, range: FileRange, mode
             return fail(FsError::NoSpace);
         }
     }
+    drop_capabilities(&mut change, ino)?;
     let first = range.offset / BLOCK;
     let last = (end - 1) / BLOCK;
     let stop = last.min(first + BLOCKS_PER_STEP - 1);

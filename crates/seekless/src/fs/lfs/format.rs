@@ -3,6 +3,7 @@
 //! Everything that mkfs, mount, fsck and dump read or write goes through this file. Decoders take any bytes and
 //! answer with `None` or an error; they check what a single structure can know about itself, and nothing more.
 
+use super::layout::FILE_BYTES_MAX;
 use crate::codec::{self, crc32c, crc32c_append};
 use crate::fs::FileKind;
 use crate::record;
@@ -531,9 +532,9 @@ impl Inode {
         seal(&mut bytes[..Inode::BYTES], Self::FIELDS);
     }
 
-    /// `None` when `bytes` do not start with an intact inode.
+    /// `None` when `bytes` do not start with an intact inode, of a size that a file can have.
     pub fn unseal(bytes: &[u8]) -> Option<Inode> {
-        let inode = Inode::decode(bytes)?;
+        let inode = Inode::decode(bytes).filter(|inode| inode.size <= FILE_BYTES_MAX)?;
         (inode.magic == INODE_MAGIC && is_sealed(&bytes[..Inode::BYTES], Self::FIELDS)).then_some(inode)
     }
 

@@ -231,7 +231,8 @@ impl Check {
             }
             let ino = Ino(block * IMAP_ENTRIES_PER_BLOCK + within as u64);
             let bytes = Inode::BYTES as u64;
-            self.claim(slot.0 * bytes, bytes, format_args!("inode {ino}"));
+            // A number past all addresses is outside the log, as the largest address is.
+            self.claim(slot.0.saturating_mul(bytes), bytes, format_args!("inode {ino}"));
             let lfs = self.lfs.clone();
             let inode = lfs.run(|state| Ok(state.inode(ino)?.inode)).await;
             if let Err(FsError::Stale) = inode {

@@ -467,7 +467,7 @@ impl Lfs {
                 let keep = !discards || (state.segments.ready.len() as u64) < ready_target(&state);
                 (state.layout.segment_start(segment), state.layout.segment_sectors(), keep)
             };
-            if keep || self.host_full_at.get().is_some() {
+            if keep {
                 self.state.borrow_mut().segments.ready.insert(segment);
                 continue;
             }
@@ -515,7 +515,6 @@ impl Lfs {
                 break;
             }
         }
-        self.host_full_at.set(full.then(|| self.rt.now()));
         self.space_changed.notify();
         if won == 0 && full { self.clean_for_room().await } else { Ok(()) }
     }
@@ -552,6 +551,8 @@ impl Lfs {
         }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
+        // Everything is durable: whether the device below has put away its own things as well changes nothing here.
+        let _ = self.device.release().await;
         Ok(())
     }
 }
@@ -628,7 +629,8 @@ async fn timer_task(lfs: Weak<Lfs>) {
             let age = rt.now().saturating_sub(last_checkpoint);
             let long = state.log_bytes_since_checkpoint > LOG_BYTES_PER_CHECKPOINT;
             let dirty = state.dirty_bytes() > 0 || !state.records.is_empty();
-            let changed = dirty || state.log_bytes_since_checkpoint > 0;
+            // Empty segments wait for two checkpoints before they are clean.
+            let changed = dirty || state.log_bytes_since_checkpoint > 0 || !state.segments.empty.is_empty();
             (changed && (age >= state.options.checkpoint_interval || long), dirty)
         };
         // As above: an error that matters stops the volume.

@@ -154,8 +154,6 @@ pub struct Lfs {
     checkpoint_gate: Gate,
     provision_gate: Gate,
     cleaner_gate: Gate,
-    /// Storage below was full at this time.
-    host_full_at: Cell<Option<Nanos>>,
     closed: Cell<bool>,
     last_operation: Cell<Nanos>,
 }
@@ -197,7 +195,6 @@ impl Lfs {
             checkpoint_gate: Gate::new(),
             provision_gate: Gate::new(),
             cleaner_gate: Gate::new(),
-            host_full_at: Cell::new(None),
             closed: Cell::new(false),
         });
         lfs.recover(found.checkpoint.serial, found.checkpoint.live_bytes).await?;

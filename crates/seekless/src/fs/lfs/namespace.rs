@@ -124,6 +124,8 @@ pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: Re
         change.check_no_loop(source.ino, to.parent)?;
     }
     let replaced = match (mode, target) {
+        // Two names of one file, or one name twice: POSIX wants nothing done.
+        (_, Some(target)) if target.ino == source.ino => return Ok(None),
         (RenameMode::Exchange, Some(target)) => {
             if target.kind == FileKind::Directory {
                 change.check_no_loop(target.ino, from.parent)?;
@@ -131,8 +133,6 @@ pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: Re
             change.exchange(from, &source, to, &target)?;
             None
         }
-        // Two names of one file: POSIX wants nothing done.
-        (_, Some(target)) if target.ino == source.ino => return Ok(None),
         (_, target) => change.move_name(from, &source, to, target.as_ref())?,
     };
     // A rename over something frees space; one that adds a name may need some.

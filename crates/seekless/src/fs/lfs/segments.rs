@@ -108,7 +108,8 @@ impl Segments {
         }
     }
 
-    fn touch(&mut self, segment: SegmentNo) {
+    /// Has the entry of `segment` looked at and written with the next checkpoint.
+    pub(super) fn touch(&mut self, segment: SegmentNo) {
         self.dirty_blocks.insert(segment / USAGES_PER_BLOCK);
     }
 
@@ -149,6 +150,15 @@ impl Segments {
     pub(super) fn next_ready(&self, after: SegmentNo, taken: &[SegmentNo]) -> Option<SegmentNo> {
         let following = self.ready.range(after + 1..).chain(self.ready.range(..=after));
         following.copied().find(|segment| !taken.contains(segment))
+    }
+
+    /// True when a checkpoint, or two, would make a segment clean. `kept` are those that the log goes on in.
+    pub(super) fn any_empty(&self, kept: &[SegmentNo]) -> bool {
+        let is_free = |segment: &SegmentNo| self.clean.contains(segment) || self.ready.contains(segment);
+        let is_empty = |(number, segment): (SegmentNo, &Segment)| {
+            segment.live_bytes == 0 && !is_free(&number) && !kept.contains(&number)
+        };
+        self.iter().any(is_empty)
     }
 
     /// Records, for the checkpoint `serial` that is being put together, which segments are empty now. `kept`

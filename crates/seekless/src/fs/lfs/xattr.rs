@@ -6,7 +6,7 @@ use super::change::{Change, Privilege};
 use super::state::*;
 use crate::codec;
 use crate::device::Data;
-use crate::fs::{FsError, XATTR_BYTES_MAX, XattrMode};
+use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
 use crate::units::{Ino, SECTOR_BYTES};
 
 /// Names and values of one file, encoded, fill at most this much: the largest value and room for others.
@@ -104,6 +104,21 @@ pub(super) fn remove(state: &mut State, ino: Ino, name: &[u8]) -> Step<()> {
         Err(_) => return fail(FsError::NoAttribute),
     };
     store(change, ino, &all)
+}
+
+/// Takes away the capabilities that a program has, because its data, size or owner change with `change`.
+pub(super) fn drop_capabilities(change: &mut Change<'_>, ino: Ino) -> Step<()> {
+    if change.inode(ino)?.kind() == Some(FileKind::Directory) {
+        return Ok(());
+    }
+    let mut all = attributes(change, ino)?;
+    match all.binary_search_by(|(known, _)| known.as_slice().cmp(XATTR_CAPABILITY)) {
+        Ok(index) => {
+            all.remove(index);
+            change.set_xattr(ino, encode(&all))
+        }
+        Err(_) => Ok(()),
+    }
 }
 
 fn store(mut change: Change<'_>, ino: Ino, all: &[Attribute]) -> Step<()> {

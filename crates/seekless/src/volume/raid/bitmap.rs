@@ -235,7 +235,10 @@ impl Core {
     }
 
     /// Clears the bits of all regions that flush number `flush` covers and in which every row is consistent (B2).
-    async fn clear_bits(&self, flush: u64) -> Result<(), DeviceError> {
+    pub(super) async fn clear_bits(&self, flush: u64) -> Result<(), DeviceError> {
+        if self.layout.is_none() {
+            return Ok(());
+        }
         let _gate = self.bitmap.gate.enter().await;
         let (left, cleared) = {
             let mut bitmap = self.bitmap.state.borrow_mut();

@@ -342,6 +342,18 @@ impl Core {
     }
 }
 
+impl Core {
+    async fn release(self: &Rc<Self>) -> Result<(), DeviceError> {
+        let flush = self.flush_begins();
+        self.flush_members().await?;
+        self.clear_bits(flush).await?;
+        self.acknowledge().await?;
+        let members: Vec<Device> = self.in_use().into_iter().map(|member| self.device(member)).collect();
+        let results = futures_util::future::join_all(members.iter().map(|member| member.release())).await;
+        results.into_iter().collect()
+    }
+}
+
 #[async_trait(?Send)]
 impl BlockDevice for Array {
     fn geometry(&self) -> Geometry {
@@ -387,6 +399,12 @@ impl BlockDevice for Array {
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)?;
         self.core.provision(at, sectors).await
+    }
+
+    /// Clears the bits of all regions that are consistent: an array that was released has nothing to settle.
+    async fn release(&self) -> Result<(), DeviceError> {
+        let core = self.core();
+        self.core.rt.spawn(async move { core.release().await }).await
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -93,7 +93,7 @@ fn cold_reads_are_handed_over() {
         rustix::fs::fadvise(&host, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert_eq!(bench.client.read_file(b"f").await.unwrap(), vec![7; BYTES]);
         // A host whose files are memory has nothing to wait for.
-        let memory = rustix::fs::fstatfs(&host).unwrap().f_type == libc::TMPFS_MAGIC as _;
+        let memory = rustix::fs::fstatfs(&host).unwrap().f_type == libc::TMPFS_MAGIC as rustix::fs::FsWord;
         assert!(memory || count("reads_handed_over") > 0, "{:?}", bench.dir.counters());
     });
 }

@@ -38,12 +38,6 @@ impl Subject for Small {
 
 const BYTES: u64 = 9 * MIB;
 
-/// More of everything, for soak runs: `SEEKLESS_SOAK` multiplies the number of random runs.
-fn soak() -> u64 {
-    #[allow(clippy::disallowed_methods)]
-    std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
-}
-
 fn devices() -> [CrashOptions; 4] {
     [
         CrashOptions::volatile(BYTES),
@@ -83,7 +77,8 @@ fn short_sequences() {
     let mut total = CrashReport::default();
     let sequences = bounded(2);
     let prologue = crate::testing::generate::Bounded::prologue().len();
-    for ops in sequences.sample(60 * soak(), 7) {
+    let replay = here("short_sequences");
+    for ops in sequences.sample(60 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
         let (setup, body) = ops.split_at(prologue);
         let subject = Small::default();
         let device = CrashOptions::volatile(BYTES);
@@ -97,7 +92,7 @@ fn short_sequences() {
 #[test]
 fn random_runs() {
     let mut total = CrashReport::default();
-    for seed in 0..4 * soak() {
+    for seed in here("random_runs").seeds(0..4) {
         let device = devices()[seed as usize % 4].clone();
         let options = Options {
             checkpoint_interval: Nanos::from_millis(5),
@@ -119,7 +114,7 @@ fn random_runs() {
 #[test]
 fn several_clients() {
     let mut total = CrashReport::default();
-    for seed in 0..soak() {
+    for seed in here("several_clients").seeds(0..1) {
         let bodies: Vec<Vec<Op>> = (0..3)
             .map(|client| {
                 let root = crate::testing::ops::Path::from(&*format!("/c{client}"));

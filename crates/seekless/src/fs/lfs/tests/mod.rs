@@ -141,3 +141,65 @@ fn same_seed_same_bytes_and_time() {
     };
     assert_eq!(run(1), run(1));
 }
+
+/// Aim: a program that was given capabilities loses them with every change of data, size or owner, and keeps them, and
+/// all other attributes, otherwise. Method: each kind of change, with and without another attribute.
+#[test]
+fn changes_take_capabilities_away() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        session(&rt, &device, async |client| {
+            let range = FileRange { offset: 0, bytes: 4096 };
+            for (change, keeps) in [(0, false), (1, false), (2, false), (3, false), (4, true), (5, true)] {
+                client.write_file(b"/program", &[1; 5000]).await.unwrap();
+                client.set_xattr(b"/program", XATTR_CAPABILITY, b"all").await.unwrap();
+                if change % 2 == 0 {
+                    client.set_xattr(b"/program", b"user.other", b"value").await.unwrap();
+                }
+                client.fs().drop_caches().await.unwrap();
+                match change {
+                    0 => {
+                        let file = client.open(b"/program", OpenFlags::READ_WRITE).await.unwrap();
+                        client.write(file, 10_000, b"x").await.unwrap();
+                        client.close(file).await.unwrap();
+                    }
+                    1 => client.truncate(b"/program", 100).await.unwrap(),
+                    2 => client.fallocate(b"/program", range, AllocateMode::PunchHole).await.unwrap(),
+                    3 => {
+                        let owner = SetAttr { uid: Some(7), ..SetAttr::default() };
+                        client.setattr(b"/program", owner).await.unwrap();
+                    }
+                    4 => client.rename(b"/program", b"/program2", RenameMode::Replace).await.unwrap(),
+                    _ => client.link(b"/program", b"/program2").await.unwrap(),
+                }
+                let name: &[u8] = if change < 4 { b"/program" } else { b"/program2" };
+                let found = client.get_xattr(name, XATTR_CAPABILITY).await;
+                assert_eq!(
+                    found,
+                    if keeps { Ok(b"all".to_vec()) } else { Err(FsError::NoAttribute) },
+                    "change {change}"
+                );
+                assert_eq!(client.get_xattr(name, b"user.other").await.is_ok(), change % 2 == 0, "change {change}");
+                client.unlink(name).await.unwrap();
+                let _ = client.unlink(b"/program").await;
+            }
+        })
+        .await;
+    });
+}
+
+/// Exchanging a name with itself changes nothing, not even times.
+#[test]
+fn a_name_exchanged_with_itself() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        session(&rt, &device, async |client| {
+            client.write_file(b"/a", b"x").await.unwrap();
+            let (root, file) = (client.stat(b"/").await.unwrap(), client.stat(b"/a").await.unwrap());
+            rt.sleep(Nanos::from_secs(1)).await;
+            client.rename(b"/a", b"/a", RenameMode::Exchange).await.unwrap();
+            assert_eq!((client.stat(b"/").await.unwrap(), client.stat(b"/a").await.unwrap()), (root, file));
+        })
+        .await;
+    });
+}

@@ -3,9 +3,15 @@
 //! is compared.
 
 use super::*;
-use crate::testing::{Generator, MemFs, Runner, Space, Tree, Weights};
+use crate::testing::tests::replay;
+use crate::testing::{Generator, MemFs, Replay, Runner, Space, Tree, Weights};
 
-fn check_against_model(seed: u64, bytes: u64, ops: u32, space: &Space, options: Options) {
+fn here(test: &str) -> Replay {
+    replay(&format!("fs::lfs::tests::model::{test}"))
+}
+
+fn check_against_model(replay: &Replay, seed: u64, bytes: u64, ops: u32, space: &Space, options: Options) {
+    let again = replay.command(seed, None, None, None);
     simulate(seed, async |rt| {
         let (_, device) = fresh(&rt, bytes).await;
         let mut model = Runner::new(&rt, MemFs::new(&rt));
@@ -16,7 +22,7 @@ fn check_against_model(seed: u64, bytes: u64, ops: u32, space: &Space, options: 
         for number in 0..ops {
             let op = generator.next().expect("generators do not end");
             let (expected, found) = (model.apply(&op).await, subject.apply(&op).await);
-            assert!(expected.agrees(&found), "seed {seed}, operation {number} {op}: model {expected}, lfs {found}");
+            assert!(expected.agrees(&found), "operation {number} {op}: model {expected}, lfs {found}\n{again}");
             if number % 400 == 399 {
                 model.close().await.expect("close");
                 subject.close().await.expect("close");
@@ -26,7 +32,7 @@ fn check_against_model(seed: u64, bytes: u64, ops: u32, space: &Space, options: 
                 subject = Runner::new(&rt, lfs.clone());
                 let (one, two) = (Tree::of(model.client().fs().clone()).await, Tree::of(lfs.clone()).await);
                 let differences = one.expect("model").differences(&two.expect("lfs"));
-                assert_eq!(differences, Vec::<String>::new(), "seed {seed}, after operation {number}");
+                assert_eq!(differences, Vec::<String>::new(), "after operation {number}\n{again}");
             }
         }
     });
@@ -34,24 +40,27 @@ fn check_against_model(seed: u64, bytes: u64, ops: u32, space: &Space, options: 
 
 #[test]
 fn small_files_and_few_names() {
-    for seed in 0..12 {
-        check_against_model(seed, 32 * MIB, 1600, &Space::small(), Options::default());
+    let replay = here("small_files_and_few_names");
+    for seed in replay.seeds(0..12) {
+        check_against_model(&replay, seed, 32 * MIB, 1600, &Space::small(), Options::default());
     }
 }
 
 #[test]
 fn large_files_and_many_names() {
-    for seed in 0..4 {
+    let replay = here("large_files_and_many_names");
+    for seed in replay.seeds(0..4) {
         let options = Options { indirect_in_log: seed % 2 == 1, ..Options::default() };
-        check_against_model(seed, 512 * MIB, 1200, &Space::large(), options);
+        check_against_model(&replay, seed, 512 * MIB, 1200, &Space::large(), options);
     }
 }
 
 /// A cache too small for anything makes every step load and start again.
 #[test]
 fn a_tiny_cache() {
-    for seed in 100..104 {
+    let replay = here("a_tiny_cache");
+    for seed in replay.seeds(100..104) {
         let options = Options { cache_bytes: 1, ..Options::default() };
-        check_against_model(seed, 64 * MIB, 800, &Space::small(), options);
+        check_against_model(&replay, seed, 64 * MIB, 800, &Space::small(), options);
     }
 }

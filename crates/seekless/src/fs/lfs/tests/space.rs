@@ -105,7 +105,9 @@ fn no_room_below() {
         let (_, memory) = fresh(&rt, 64 * MIB).await;
         let fault = FaultDevice::new(&rt, memory.clone(), 1);
         let device: Device = fault.clone();
-        let lfs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        // What is given back below would be lost to this device for good.
+        let options = Options { discard: false, ..Options::default() };
+        let lfs = mount(rt.clone(), device.clone(), options).await.unwrap();
         let client = Client::new(lfs.clone());
         fault.add(Rule::new(Kinds::PROVISION, When::From(100), Effect::NoSpace));
         let count = fill(&client, 100 * KIB as usize).await;

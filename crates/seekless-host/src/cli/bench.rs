@@ -1,0 +1,184 @@
+//! `seekless bench`
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+
+use seekless::rt::HostProfile;
+use seekless::stack::{Stack, Target, Usage};
+use seekless_lab::report::Report;
+use seekless_lab::run::{Run, can_be_simulated, run_here, run_in_directory, simulate};
+use seekless_lab::target::Host;
+use seekless_lab::workload::smallfile::{Phase, SmallFile};
+
+use super::world::{World, explain, identity};
+use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+use crate::fuse::SyncError;
+
+/// Run a benchmark on stacks and directories
+#[derive(clap::Subcommand)]
+pub(super) enum Bench {
+    Smallfile(SmallfileArgs),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
+enum Clock {
+    /// Virtual where everything is modelled, real otherwise
+    Auto,
+    /// Virtual time: nothing but the models takes time, and every run is the same
+    Virtual,
+    /// Real time, in this process
+    Real,
+}
+
+/// Create, read and delete many small files [ro92 Fig. 8] [se95 §3]
+///
+/// Each file is created, written and closed; then everything is made durable and caches are dropped; each file is
+/// opened, read and closed, in the order of creation; each is deleted; everything is made durable. Making durable
+/// counts into the phase before it. What is read is compared with what was written.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2
+  seekless bench smallfile --on 'lfs / file:a.img' --on /mnt --on /tmp --files 2000
+  seekless bench smallfile --on 'lfs / disk:cheetah9lp' --json > result.json
+
+Exit codes: 0 measured, 1 failed, 2 wrong usage")]
+pub(super) struct SmallfileArgs {
+    /// What to measure: a stack, or a directory that begins with / or ./ ; can be given again
+    #[arg(long, required = true, value_name = "STACK|DIR")]
+    on: Vec<String>,
+
+    /// Number of files
+    #[arg(long, default_value_t = SmallFile::default().files)]
+    files: u64,
+
+    /// Size of each file in bytes
+    #[arg(long, default_value_t = SmallFile::default().bytes)]
+    bytes: u64,
+
+    /// Most files in a directory
+    #[arg(long, default_value_t = SmallFile::default().files_per_directory, value_name = "COUNT")]
+    files_per_directory: u64,
+
+    /// Processor of the machine in virtual time; see `seekless list profiles`
+    #[arg(long, default_value = "none", value_parser = profile_names())]
+    profile: String,
+
+    /// Which clock stacks run on
+    #[arg(long, value_enum, default_value_t = Clock::Auto)]
+    clock: Clock,
+
+    /// Decides what is in the files and, in virtual time, every choice that a run has
+    #[arg(long, default_value_t = SmallFile::default().seed)]
+    seed: u64,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+fn profile_names() -> clap::builder::PossibleValuesParser {
+    HostProfile::ALL.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
+}
+
+/// What to measure, read before anything is done.
+enum Contestant {
+    Directory(String),
+    Stack(Box<Stack>),
+}
+
+pub(super) fn smallfile(args: &SmallfileArgs) -> Done {
+    let spec = SmallFile {
+        files: args.files,
+        bytes: args.bytes,
+        files_per_directory: args.files_per_directory,
+        seed: args.seed,
+    };
+    spec.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    let Some(profile) = HostProfile::named(&args.profile) else {
+        return Err(Failure::new(format!("there is no processor profile `{}`", args.profile)).code(WRONG_USAGE));
+    };
+    let contestants: Vec<Contestant> =
+        args.on.iter().map(|argument| contestant(argument)).collect::<Result<_, Failure>>()?;
+    let mut runs = Vec::new();
+    for (number, contestant) in contestants.iter().enumerate() {
+        let bar = output::progress(spec.files);
+        let shown = std::cell::Cell::new(None);
+        let progress = |phase: Phase, done: u64| {
+            if shown.replace(Some(phase)) != Some(phase) {
+                bar.reset();
+                bar.set_message(format!("[{}/{}] {}", number + 1, contestants.len(), phase.name()));
+            }
+            bar.set_position(done);
+        };
+        let run = match contestant {
+            Contestant::Directory(directory) => {
+                run_in_directory(directory, host(), &spec, &progress).map_err(Failure::new)
+            }
+            Contestant::Stack(stack) => run_stack(stack, args.clock, profile, &spec, &progress),
+        };
+        bar.finish_and_clear();
+        runs.push(run?);
+    }
+    let report = Report { spec, runs };
+    match args.json {
+        true => output::print_json(&report.to_json())?,
+        false => output::print(&report.to_text())?,
+    }
+    Ok(0)
+}
+
+fn contestant(argument: &str) -> Result<Contestant, Failure> {
+    match Target::of(argument) {
+        Target::Directory(directory) if Path::new(directory).is_dir() => {
+            Ok(Contestant::Directory(directory.to_owned()))
+        }
+        Target::Directory(directory) => {
+            let missing = Failure::new(format!("there is no directory {directory}")).code(WRONG_USAGE);
+            Err(missing.hint("a stack does not begin with / or ./"))
+        }
+        Target::StackFile(_) | Target::Line(_) => read_stack(argument).map(|stack| Contestant::Stack(Box::new(stack))),
+    }
+}
+
+fn run_stack(
+    stack: &Stack,
+    clock: Clock,
+    profile: HostProfile,
+    spec: &SmallFile,
+    progress: &dyn Fn(Phase, u64),
+) -> Result<Run, Failure> {
+    let in_virtual_time = match clock {
+        Clock::Auto => can_be_simulated(stack),
+        Clock::Virtual => true,
+        Clock::Real => false,
+    };
+    if in_virtual_time {
+        return Ok(simulate(stack, profile, spec, progress)?);
+    }
+    let world = World::new()?;
+    let leaves = world.leaves();
+    world.run(async {
+        // There is no kernel above, so the file system itself keeps what was read.
+        let usage = Usage { read_only: false, data_cached_above: false };
+        let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
+        let mounted = mounted.map_err(|error| explain(stack, error))?;
+        let files = leaves.files().iter().map(|file| file.path().to_owned()).collect();
+        Ok(run_here(&world.rt, stack, mounted, files, spec, progress).await?)
+    })
+}
+
+/// How directories are synced and read cold: our own mounts need more than the kernel can do.
+fn host() -> Host {
+    Host {
+        sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
+            Ok(()) => Ok(()),
+            Err(SyncError::NotOurs { .. }) => Ok(rustix::fs::syncfs(directory)?),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        },
+        drop_caches: |path: &Path| match crate::fuse::drop_caches(path) {
+            Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
+            Err(error) => Err(io::Error::other(error.to_string())),
+        },
+    }
+}

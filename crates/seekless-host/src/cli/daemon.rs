@@ -1,0 +1,107 @@
+//! Going into the background: the parent returns when the child says that it works, or why it does not.
+
+use std::fs::OpenOptions;
+use std::io::{PipeReader, PipeWriter, Read, Write};
+
+use rustix::process::{Pid, WaitOptions, WaitStatus};
+
+use super::mount::FAILED;
+use super::{Done, Failure, logging};
+
+/// Which process this is, after [`split`].
+pub(super) enum Side {
+    /// The one that the user started.
+    Parent(Waiting),
+    /// The one that becomes the daemon.
+    Child(Report),
+}
+
+/// The parent's end.
+pub(super) struct Waiting {
+    child: Pid,
+    pipe: PipeReader,
+}
+
+/// The child's end. What goes through the pipe is an exit code in one byte, and a text.
+pub(super) struct Report {
+    pipe: PipeWriter,
+}
+
+/// Divides the process. There must be no threads yet: the child would have one of them, and locks of the others.
+///
+/// # Errors
+/// When the system has no more processes or files.
+pub(super) fn split() -> Result<Side, Failure> {
+    let (reader, writer) = std::io::pipe().map_err(|error| Failure::new(error).code(FAILED))?;
+    // SAFETY: the process has one thread, so that the child may do everything that the parent may.
+    match unsafe { libc::fork() } {
+        -1 => Err(Failure::new(format!("cannot start a process: {}", std::io::Error::last_os_error())).code(FAILED)),
+        0 => {
+            drop(reader);
+            // A session of its own: the terminal's signals are not for it. It fails for session leaders, and a child
+            // is none.
+            let _ = rustix::process::setsid();
+            Ok(Side::Child(Report { pipe: writer }))
+        }
+        child => {
+            drop(writer);
+            match Pid::from_raw(child) {
+                Some(child) => Ok(Side::Parent(Waiting { child, pipe: reader })),
+                None => unreachable!("fork returns the child's number to the parent"),
+            }
+        }
+    }
+}
+
+impl Waiting {
+    /// Waits for the child's report, which becomes this process's own.
+    pub(super) fn outcome(mut self) -> Done {
+        let mut report = Vec::new();
+        let _ = self.pipe.read_to_end(&mut report);
+        match report.split_first() {
+            Some((0, _)) => Ok(0),
+            Some((&code, text)) => Err(Failure::new(String::from_utf8_lossy(text)).code(code)),
+            None => {
+                Err(Failure::new(format!("the daemon has ended without a word{}", self.how_it_ended())).code(FAILED))
+            }
+        }
+    }
+
+    fn how_it_ended(&self) -> String {
+        match rustix::process::waitpid(Some(self.child), WaitOptions::empty()) {
+            Ok(Some((_, status))) => describe(status),
+            _ => String::new(),
+        }
+    }
+}
+
+fn describe(status: WaitStatus) -> String {
+    match (status.terminating_signal(), status.exit_status()) {
+        (Some(signal), _) => format!(" (signal {signal})"),
+        (None, Some(code)) => format!(" (exit code {code})"),
+        (None, None) => String::new(),
+    }
+}
+
+impl Report {
+    /// Says that the daemon works, and lets go of directory and terminal.
+    pub(super) fn ready(mut self) {
+        // No directory is kept busy by us; every path that is still needed is absolute or open.
+        let _ = rustix::process::chdir("/");
+        logging::leave_terminal();
+        if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
+            let _ = rustix::stdio::dup2_stdin(&null);
+            let _ = rustix::stdio::dup2_stdout(&null);
+            let _ = rustix::stdio::dup2_stderr(&null);
+        }
+        // A parent that is gone does not want to know.
+        let _ = self.pipe.write_all(&[0]);
+    }
+
+    /// Says why there is no daemon.
+    pub(super) fn failed(mut self, failure: &Failure) {
+        let mut report = vec![failure.code.max(1)];
+        report.extend_from_slice(failure.text.as_bytes());
+        let _ = self.pipe.write_all(&report);
+    }
+}

@@ -1,0 +1,39 @@
+//! `seekless dump`
+
+use seekless::stack::Purpose;
+
+use super::world::World;
+use super::{Done, info, output, read_volume};
+
+/// Show the structures of a file system on its device, for people who want to see inside
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless dump 'lfs / file:a.img'                superblock and checkpoints
+  seekless dump 'lfs / file:a.img' log            where the log is
+  seekless dump 'lfs / file:a.img' segment:3      what is in one segment
+  seekless dump 'lfs / file:a.img' inode:123456   one inode, at its address in the log
+
+Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
+pub(super) struct Args {
+    /// For example 'lfs / file:a.img'; see `seekless list`
+    stack: String,
+
+    /// What to show; a wrong one gets a list of what there is
+    what: Option<String>,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let stack = read_volume(&args.stack, "dump")?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    let text = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        if opened.probe().await?.is_none() {
+            return Err(info::something_else(&stack));
+        }
+
+        Ok(opened.dump(args.what.as_deref()).await?)
+    })?;
+    output::print(&text)?;
+    Ok(0)
+}

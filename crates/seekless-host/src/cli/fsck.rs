@@ -1,0 +1,133 @@
+//! `seekless fsck`
+
+use seekless::fs::FsError;
+use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict};
+use serde_json::{Value, json};
+
+use super::world::{World, content_of};
+use super::{Done, Failure, info, output, read_volume};
+
+/// Exit codes of fsck(8), which are bits.
+const CORRECTED: u8 = 1;
+const UNCORRECTED: u8 = 4;
+const OPERATIONAL: u8 = 8;
+pub(super) const WRONG_USAGE: u8 = 16;
+
+/// Check a file system that is not mounted
+///
+/// Every structure that can be reached is read and compared with what is counted. Nothing is ever written: what a
+/// crash leaves behind is mended by mounting, so what this finds is damage.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless fsck 'lfs / file:a.img'
+  seekless fsck --data 'lfs / file:a.img'     read all file data, too, and compare its checksums
+
+Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done, 16 \
+                      wrong usage")]
+pub(super) struct Args {
+    /// For example 'lfs / file:a.img'; see `seekless list`
+    stack: String,
+
+    /// Change nothing; there is nothing yet that would be changed without it
+    #[arg(short = 'n', long)]
+    no_changes: bool,
+
+    /// Read all file data and compare it with its checksums
+    #[arg(long)]
+    data: bool,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    // What the stack line has wrong is the user's mistake; all else that fails here is the check's.
+    let stack = read_volume(&args.stack, "check").map_err(|failure| failure.code(WRONG_USAGE))?;
+    check(args, &stack)
+}
+
+fn check(args: &Args, stack: &Stack) -> Done {
+    let world = World::new().map_err(|failure| failure.code(OPERATIONAL))?;
+    let leaves = world.leaves();
+    let options = CheckOptions { repair: !args.no_changes, data: args.data };
+    let checked = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
+        match opened.probe().await {
+            Ok(None) => return Err(info::something_else(stack).code(OPERATIONAL)),
+            Ok(Some(_)) => opened.fsck(options).await.or_else(beyond_checking),
+            Err(error) => beyond_checking(error),
+        }
+        .map_err(failure)
+    })?;
+    match args.json {
+        true => output::print_json(&to_json(stack, &checked))?,
+        false => output::print(&to_text(stack, &checked))?,
+    }
+    Ok(match checked.verdict() {
+        Verdict::Clean => 0,
+        Verdict::Repaired => CORRECTED,
+        Verdict::Damaged => UNCORRECTED,
+    })
+}
+
+fn failure(error: StackError) -> Failure {
+    Failure::new(error).code(OPERATIONAL)
+}
+
+/// A file system that is too damaged to be checked is damaged; everything else has kept us from checking.
+fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
+    match &error.cause {
+        Some(Cause::FileSystem(cause @ FsError::Corrupt { .. })) => {
+            let finding = Finding { text: cause.to_string(), repaired: false };
+            Ok(Checked { findings: vec![finding], ..Checked::default() })
+        }
+        _ => Err(error),
+    }
+}
+
+fn verdict_text(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Clean => "clean",
+        Verdict::Repaired => "repaired",
+        Verdict::Damaged => "damaged",
+    }
+}
+
+fn to_text(stack: &Stack, checked: &Checked) -> String {
+    let mut text = String::new();
+    for finding in &checked.findings {
+        text += &format!("{}{}\n", finding.text, if finding.repaired { " (repaired)" } else { "" });
+    }
+    for note in &checked.notes {
+        text += &format!("note: {note}\n");
+    }
+    let counts: Vec<String> =
+        checked.counts.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
+    let place = content_of(stack).map_or_else(|| stack.to_string(), |(path, _)| path);
+    text += &format!("{place}: {}", verdict_text(checked.verdict()));
+    if !counts.is_empty() {
+        text += &format!(" ({})", counts.join(", "));
+    }
+    if checked.verdict() == Verdict::Damaged {
+        text += &format!("\n{} errors; save what can be read: mount it with -o ro and copy it", checked.findings.len());
+    }
+    text
+}
+
+fn to_json(stack: &Stack, checked: &Checked) -> Value {
+    let findings: Vec<Value> = checked
+        .findings
+        .iter()
+        .map(|finding| json!({ "problem": finding.text, "repaired": finding.repaired }))
+        .collect();
+    let counts: serde_json::Map<String, Value> =
+        checked.counts.iter().map(|(name, count)| ((*name).to_owned(), json!(count))).collect();
+    json!({
+        "stack": stack.to_string(),
+        "verdict": verdict_text(checked.verdict()),
+        "findings": findings,
+        "notes": checked.notes,
+        "counts": counts,
+    })
+}

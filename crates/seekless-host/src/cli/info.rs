@@ -1,0 +1,110 @@
+//! `seekless info`
+
+use jiff::Timestamp;
+use seekless::stack::{Fact, Probed, Purpose, Stack};
+use seekless::units::{WallTime, human_bytes};
+use serde_json::{Map, Value, json};
+
+use super::world::{World, content_of};
+use super::{Done, Failure, output, read_volume};
+
+/// Show what a file system's superblock says, without mounting it
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless info 'lfs / file:a.img'
+  seekless info 'lfs / file:a.img' --json | jq -r .uuid
+
+Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
+pub(super) struct Args {
+    /// For example 'lfs / file:a.img'; see `seekless list`
+    stack: String,
+
+    /// Print JSON: sizes in bytes, times as RFC 3339
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let stack = read_volume(&args.stack, "look at")?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    let probed = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        Ok(opened.probe().await?)
+    })?;
+    let Some(probed) = probed else { return Err(something_else(&stack)) };
+    match args.json {
+        true => output::print_json(&to_json(&stack, &probed))?,
+        false => output::print(&to_text(&stack, &probed))?,
+    }
+    Ok(0)
+}
+
+/// The failure for a store that does not hold the stack's file system.
+pub(super) fn something_else(stack: &Stack) -> Failure {
+    let name = stack.file_system().map_or("file system", |word| word.name());
+    match content_of(stack) {
+        Some((path, content)) => Failure::new(format!("there is no {name} on {path}: it holds {content}")),
+        None => Failure::new(format!("there is no {name} here")),
+    }
+    .hint(format!("make one with: seekless mkfs '{stack}'"))
+}
+
+/// The stack as it is written to mount it: without what only mkfs needs.
+pub(super) fn mount_line(stack: &Stack) -> String {
+    let word = |word: &seekless::stack::Word| match (word.name(), word.text("path")) {
+        ("file", Some(path)) => match Stack::parse(&format!("file:{path}")) {
+            Ok(_) => format!("file:{path}"),
+            Err(_) => word.to_string(),
+        },
+        _ => word.name().to_owned(),
+    };
+    stack.words().iter().map(word).collect::<Vec<_>>().join(" / ")
+}
+
+pub(super) fn to_text(stack: &Stack, probed: &Probed) -> String {
+    let mut lines = vec![
+        ("stack".to_owned(), stack.to_string()),
+        ("label".to_owned(), probed.label.clone().unwrap_or_else(|| "-".to_owned())),
+        ("uuid".to_owned(), probed.uuid.to_string()),
+    ];
+    for (name, fact) in &probed.facts {
+        let text = match fact {
+            Fact::Bytes(bytes) => human_bytes(*bytes),
+            Fact::Count(count) => count.to_string(),
+            Fact::Time(time) => time_text(*time),
+            Fact::Flag(flag) => if *flag { "yes" } else { "no" }.to_owned(),
+            Fact::Text(text) => text.clone(),
+        };
+        lines.push((name.replace('_', " "), text));
+    }
+    let width = lines.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
+    lines.iter().map(|(name, text)| format!("{name:width$}  {text}\n")).collect()
+}
+
+pub(super) fn to_json(stack: &Stack, probed: &Probed) -> Value {
+    let mut object = Map::new();
+    object.insert("stack".into(), stack.to_string().into());
+    object.insert("label".into(), json!(probed.label));
+    object.insert("uuid".into(), probed.uuid.to_string().into());
+    for (name, fact) in &probed.facts {
+        let value = match fact {
+            Fact::Bytes(number) | Fact::Count(number) => json!(number),
+            Fact::Time(time) => json!(time_text(*time)),
+            Fact::Flag(flag) => json!(flag),
+            Fact::Text(text) => json!(text),
+        };
+        // A program should not have to guess the unit.
+        let unit = if matches!(fact, Fact::Bytes(_)) { "_bytes" } else { "" };
+        object.insert(format!("{name}{unit}"), value);
+    }
+    Value::Object(object)
+}
+
+/// RFC 3339; a time that no calendar has is shown as its seconds since 1970.
+fn time_text(time: WallTime) -> String {
+    match Timestamp::new(time.seconds, 0) {
+        Ok(timestamp) => timestamp.to_string(),
+        Err(_) => format!("{} s since 1970", time.seconds),
+    }
+}

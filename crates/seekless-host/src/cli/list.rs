@@ -1,0 +1,153 @@
+//! `seekless list`
+
+use comfy_table::{Table, presets};
+use seekless::disk::{Drive, Evidence};
+use seekless::rt::HostProfile;
+use seekless::stack::{self, Kind, WORDS};
+use seekless::units::{SECTOR_BYTES, human_bytes};
+use serde_json::{Value, json};
+
+use super::{Done, output};
+
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum What {
+    /// The words of a stack, with their options
+    Words,
+    /// The drives of the disk model, for disk:DRIVE
+    Drives,
+    /// The processor profiles, for bench --profile
+    Profiles,
+}
+
+/// Show what a stack line can say: words, options, drives, processor profiles
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless list
+  seekless list drives
+  seekless list words --json
+
+Exit codes: 0 shown, 2 wrong usage")]
+pub(super) struct Args {
+    /// What to show
+    #[arg(value_enum, default_value_t = What::Words)]
+    what: What,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+
+    /// Print Markdown, for the documentation
+    #[arg(long, conflicts_with = "json")]
+    markdown: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    if args.json {
+        let value = match args.what {
+            What::Words => words_json(),
+            What::Drives => drives_json(),
+            What::Profiles => profiles_json(),
+        };
+        output::print_json(&value)?;
+        return Ok(0);
+    }
+    output::print(&match args.what {
+        What::Words if args.markdown => stack::markdown(),
+        What::Words => stack::help(),
+        What::Drives => drives().to_string(),
+        What::Profiles => profiles().to_string(),
+    })?;
+    Ok(0)
+}
+
+fn table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header.to_vec());
+    table
+}
+
+fn evidence(drive: &Drive) -> &'static str {
+    match drive.evidence {
+        Evidence::Validated => "measured on the drive, validated",
+        Evidence::Extracted => "measured on the drive",
+        Evidence::DataSheet => "data sheet",
+    }
+}
+
+fn drives() -> Table {
+    let mut table = table(&["drive", "product", "capacity", "rpm", "known from"]);
+    for drive in Drive::all() {
+        table.add_row([
+            drive.name.to_string(),
+            drive.product.to_string(),
+            human_bytes(drive.sectors * SECTOR_BYTES),
+            drive.rpm.to_string(),
+            evidence(drive).to_owned(),
+        ]);
+    }
+    table
+}
+
+fn drives_json() -> Value {
+    let drive = |drive: &Drive| {
+        json!({
+            "name": drive.name,
+            "product": drive.product,
+            "bytes": drive.sectors * SECTOR_BYTES,
+            "rpm": drive.rpm,
+            "heads": drive.heads,
+            "cylinders": drive.cylinders,
+            "evidence": evidence(drive),
+            "source": drive.source,
+        })
+    };
+    Drive::all().iter().map(drive).collect()
+}
+
+fn profiles() -> Table {
+    let mut table = table(&["profile", "name-space call", "other call", "copying 1 KiB", "device request"]);
+    for profile in HostProfile::ALL {
+        let costs = [profile.namespace_call, profile.call, profile.copy_per_kib, profile.device_request];
+        let texts = costs.iter().map(|cost| format!("{} us", cost.0 as f64 / 1e3));
+        table.add_row([profile.name.to_owned()].into_iter().chain(texts).collect::<Vec<_>>());
+    }
+    table
+}
+
+fn profiles_json() -> Value {
+    let profile = |profile: &HostProfile| {
+        json!({
+            "name": profile.name,
+            "namespace_call_ns": profile.namespace_call.0,
+            "call_ns": profile.call.0,
+            "copy_per_kib_ns": profile.copy_per_kib.0,
+            "device_request_ns": profile.device_request.0,
+        })
+    };
+    HostProfile::ALL.iter().map(profile).collect()
+}
+
+fn words_json() -> Value {
+    let kind = |kind: Kind| kind.placeholder();
+    let param = |param: &stack::Param| {
+        json!({
+            "name": param.name,
+            "type": kind(param.kind),
+            "values": param.kind.words(),
+            "default": param.default,
+            "required": param.required,
+            "fixed_at_mkfs": param.fixed,
+            "help": param.help,
+        })
+    };
+    let word = |word: &&stack::WordSpec| {
+        json!({
+            "name": word.name,
+            "is": word.role().described(),
+            "help": word.help,
+            "argument": word.argument.map(param),
+            "options": word.options.iter().map(param).collect::<Vec<_>>(),
+        })
+    };
+    WORDS.iter().map(word).collect()
+}

@@ -1,0 +1,79 @@
+//! `seekless mkfs`
+
+use seekless::stack::Purpose;
+use uuid::Uuid;
+
+use super::world::{World, identity};
+use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
+
+/// Make an empty file system on an image file or a block device
+///
+/// What is there already is protected: a target that holds a known file system, partition table, archive and so on, or
+/// anything but zeroes in its first and last MiB, is refused unless --force is given. A target that is mounted or in
+/// use is always refused.
+///
+/// Options that the stack line gives here (segment, reserve, label, uuid) are kept in the file system; they need not
+/// be repeated later.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless mkfs 'lfs / file:a.img,size=1GiB'          makes the image file, too; it is sparse
+  seekless mkfs 'lfs:segment=1MiB,reserve=10% / file:/dev/sdb1' --label data
+
+Exit codes: 0 made, 1 not made (nothing was changed, or the error says so), 2 wrong usage")]
+pub(super) struct Args {
+    /// What to make, for example 'lfs / file:a.img,size=1GiB'; see `seekless list`
+    stack: String,
+
+    /// Destroy what is on the target
+    #[arg(short, long)]
+    force: bool,
+
+    /// Name of the file system, for people
+    #[arg(short = 'L', long)]
+    label: Option<String>,
+
+    /// Name of the file system, for programs; otherwise random
+    #[arg(short = 'U', long)]
+    uuid: Option<Uuid>,
+
+    /// Say nothing unless it fails
+    #[arg(short, long, conflicts_with = "json")]
+    quiet: bool,
+
+    /// Print what was made as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let stack = read_volume(&args.stack, "make")?;
+    if stack.is_volatile() {
+        let problem = "this would be gone at once: a file system in memory is made when it is mounted";
+        return Err(Failure::new(problem).code(WRONG_USAGE));
+    }
+    let identity = identity()?;
+    let uuid = args.uuid.or(identity.uuid);
+    let label = args.label.clone();
+    let identity = seekless::stack::Identity { uuid, label, ..identity };
+    let world = World::new()?;
+    let leaves = world.leaves().overwriting(args.force);
+    let made = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Format).await?;
+        opened.mkfs(&identity).await?;
+        Ok(opened.probe().await?)
+    });
+    let probed = match made {
+        Ok(probed) => probed.ok_or_else(|| Failure::new("what was made is not recognised; this is a bug"))?,
+        Err(failure) => {
+            leaves.remove_created();
+            return Err(failure);
+        }
+    };
+    if args.json {
+        output::print_json(&info::to_json(&stack, &probed))?;
+    } else if !args.quiet {
+        output::print(&info::to_text(&stack, &probed))?;
+        output::print(&format!("\nmount it with: seekless mount '{}' DIR", info::mount_line(&stack)))?;
+    }
+    Ok(0)
+}

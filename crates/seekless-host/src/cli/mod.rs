@@ -1,0 +1,203 @@
+//! The command line: what a user types, and what comes back.
+//!
+//! Every command is a file with its arguments and one `run`. What went wrong is one [`Failure`]: a text that says
+//! what, where and what next, and the exit code. Results go to standard output, everything else to standard error.
+
+mod bench;
+mod daemon;
+mod dump;
+mod fsck;
+mod info;
+mod list;
+mod logging;
+mod manual;
+mod mkfs;
+mod mount;
+mod mount_helper;
+mod mount_options;
+mod output;
+mod sync;
+mod umount;
+mod world;
+
+use std::ffi::OsString;
+use std::fmt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser, Subcommand};
+use seekless::stack::{Stack, Target};
+
+/// File systems to mount and to put on a test bench.
+#[derive(Parser)]
+#[command(name = "seekless", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(long_about = "File systems to mount and to put on a test bench.
+
+A stack says on one line what stands on what, top first: wrap / lfs:cleaner=greedy / file:a.img. The same line works on \
+                        every command. `seekless list` shows every word, option and drive; @FILE takes the line from a \
+                        file (stack = \"...\" in TOML).")]
+#[command(after_help = "Examples:
+  seekless mkfs 'lfs / file:a.img,size=1GiB'
+  seekless mount 'lfs / file:a.img' /mnt
+  seekless umount /mnt
+  seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2 --on /tmp
+
+Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    Mkfs(mkfs::Args),
+    Info(info::Args),
+    Mount(mount::Args),
+    Umount(umount::Args),
+    Sync(sync::Args),
+    Fsck(fsck::Args),
+    Dump(dump::Args),
+    #[command(subcommand)]
+    Bench(bench::Bench),
+    List(list::Args),
+    Completions(manual::CompletionsArgs),
+    Man(manual::ManArgs),
+}
+
+/// What went wrong, and the exit code that says so.
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    code: u8,
+}
+
+/// Exit codes of everything but mount, umount and fsck.
+const FAILED: u8 = 1;
+const WRONG_USAGE: u8 = 2;
+
+impl Failure {
+    fn new(text: impl fmt::Display) -> Failure {
+        Failure { text: text.to_string(), code: FAILED }
+    }
+
+    fn code(self, code: u8) -> Failure {
+        Failure { code, ..self }
+    }
+
+    /// Adds what to do about it, on a line of its own.
+    fn hint(self, hint: impl fmt::Display) -> Failure {
+        Failure { text: format!("{}\n{hint}", self.text), ..self }
+    }
+}
+
+impl<E: std::error::Error> From<E> for Failure {
+    fn from(error: E) -> Failure {
+        Failure::new(error)
+    }
+}
+
+/// How a command that did not fail ended.
+type Done = Result<u8, Failure>;
+
+/// Runs the program on its own arguments.
+pub fn main() -> ExitCode {
+    let arguments = mount_helper::translate(std::env::args_os().collect());
+    match run(arguments) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            output::complain(&failure.text);
+            ExitCode::from(failure.code)
+        }
+    }
+}
+
+fn run(arguments: Vec<OsString>) -> Done {
+    let command = match Cli::try_parse_from(&arguments) {
+        Ok(cli) => cli.command,
+        Err(error) => return wrong_usage(&error, arguments.get(1)),
+    };
+    match command {
+        Command::Mkfs(args) => mkfs::run(&args),
+        Command::Info(args) => info::run(&args),
+        Command::Mount(args) => mount::run(&args),
+        Command::Umount(args) => umount::run(&args),
+        Command::Sync(args) => sync::run(&args),
+        Command::Fsck(args) => fsck::run(&args),
+        Command::Dump(args) => dump::run(&args),
+        Command::Bench(bench::Bench::Smallfile(args)) => bench::smallfile(&args),
+        Command::List(args) => list::run(&args),
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Man(args) => manual::pages(&args, Cli::command()),
+    }
+}
+
+/// Shows clap's text. Help that was asked for is a success.
+fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
+    // A closed pipe leaves nobody to tell.
+    let _ = error.print();
+    if !error.use_stderr() {
+        return Ok(0);
+    }
+    Ok(match command.and_then(|command| command.to_str()) {
+        Some("mount" | "umount") => mount::WRONG_USAGE,
+        Some("fsck") => fsck::WRONG_USAGE,
+        _ => WRONG_USAGE,
+    })
+}
+
+/// Reads an argument that is to be a stack with a file system on a device, for a command that wants to `make` it,
+/// `check` it ...
+fn read_volume(argument: &str, what_for: &str) -> Result<Stack, Failure> {
+    let stack = read_stack(argument)?;
+    stack.needs_file_system(what_for).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    Ok(stack)
+}
+
+/// Reads an argument that is to be a stack. What is wrong with it is wrong usage.
+fn read_stack(argument: &str) -> Result<Stack, Failure> {
+    find_stack(argument).map_err(|failure| failure.code(WRONG_USAGE))
+}
+
+fn find_stack(argument: &str) -> Result<Stack, Failure> {
+    let failure = match Target::of(argument) {
+        Target::StackFile(path) => {
+            let text = std::fs::read_to_string(path)
+                .map_err(|error| Failure::new(format!("cannot read the stack file {path}: {error}")))?;
+            return Stack::parse_file(&text).map_err(|error| Failure::new(format!("in {path}: {error}")));
+        }
+        Target::Directory(line) | Target::Line(line) => match Stack::parse(line) {
+            Ok(stack) => return Ok(stack),
+            Err(error) => Failure::new(error),
+        },
+    };
+    // Whoever names an image or a directory means the obvious stack on it.
+    let path = Path::new(argument);
+    Err(match path.symlink_metadata() {
+        Ok(_) if path.is_dir() => failure.hint(format!("for this directory write: 'hostdir:{argument}'")),
+        Ok(_) => failure.hint(format!("for this file write: 'lfs / file:{argument}'")),
+        Err(_) => failure,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The description of the command line contradicts itself nowhere (clap's own check).
+    #[test]
+    fn the_command_line_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    /// Each command has an example in its help, and says which exit codes it has.
+    #[test]
+    fn every_command_is_documented() {
+        for command in Cli::command().get_subcommands() {
+            let help = command.clone().render_long_help().to_string();
+            let name = command.get_name();
+            let has_subcommands = command.get_subcommands().next().is_some();
+            assert!(has_subcommands || help.contains("Example"), "{name} has no example");
+            assert!(has_subcommands || help.contains("Exit codes"), "{name} says no exit codes");
+        }
+    }
+}

@@ -1,0 +1,243 @@
+//! `seekless mount`
+
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+
+use clap::ValueEnum;
+use seekless::stack::{Mounted, Part, Stack, Usage};
+
+use super::daemon::{Report, Side};
+use super::mount_options::{self, MountWords};
+use super::world::{World, explain, identity};
+use super::{Done, Failure, daemon, logging, output, read_stack};
+use crate::fuse::{Mount, MountOptions, TransportChoice};
+use crate::leaves::{FileDevice, HostLeaves};
+use crate::reactor::Signals;
+
+/// Exit codes of mount(8).
+pub(super) const WRONG_USAGE: u8 = 1;
+pub(super) const FAILED: u8 = 32;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Transport {
+    /// The best that there is
+    Auto,
+    /// Reads and writes of /dev/fuse
+    Devfuse,
+    /// io_uring, where the kernel offers it
+    Uring,
+}
+
+/// Mount a stack on a directory, over FUSE
+///
+/// Returns when the mount works; a daemon serves it until it is unmounted, or gets SIGTERM or SIGINT, which unmounts it
+/// cleanly. SIGUSR1 has it log what it has counted.
+///
+/// What is durable: what fsync has acknowledged, at once; all else after a few seconds (-o commit=SECONDS), and when
+/// `seekless umount` or `seekless sync` returns.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless mount 'lfs / file:a.img' /mnt
+  seekless mount 'lfs:cleaner=greedy / file:/dev/sdb1' /mnt -o noatime,allow_other
+  seekless mount 'wrap / hostdir:/srv/data' /mnt -o ro --foreground
+  mount -t fuse.seekless @/etc/seekless/data.toml /mnt       and so in fstab(5)
+
+Exit codes, as of mount(8): 0 mounted, 1 wrong usage, 32 failed")]
+pub(super) struct Args {
+    /// What to mount, for example 'lfs / file:a.img'; see `seekless list`
+    stack: String,
+
+    /// Where: an empty directory
+    directory: PathBuf,
+
+    /// Stay in the foreground until it is unmounted; control-C unmounts it
+    #[arg(short, long)]
+    foreground: bool,
+
+    /// As for mount(8): ro, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, noatime ...
+    #[arg(short, value_name = "OPTION,...")]
+    options: Vec<String>,
+
+    /// How requests come from the kernel
+    #[arg(long, value_enum)]
+    transport: Option<Transport>,
+
+    /// Append messages of the daemon to this file; otherwise they go to syslog, in the foreground to standard error
+    #[arg(long, value_name = "FILE")]
+    log_file: Option<PathBuf>,
+
+    /// Write the number of the daemon's process into this file while it is mounted
+    #[arg(long, value_name = "FILE")]
+    pid_file: Option<PathBuf>,
+
+    /// Log more; twice, still more
+    #[arg(short, long, action = clap::ArgAction::Count)]
+    verbose: u8,
+
+    /// Pass over mount options that are not known
+    #[arg(long, hide = true)]
+    sloppy: bool,
+
+    /// Do everything but mount
+    #[arg(long, hide = true)]
+    fake: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
+    let words = mount_options::parse(&args.options, args.sloppy)?;
+    let options = mount_options(args, &stack, &words);
+    options.check_mount_point().map_err(|error| Failure::new(error).code(FAILED))?;
+    if args.fake {
+        return Ok(0);
+    }
+    logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
+    let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file };
+    if args.foreground {
+        return serve(wish, None);
+    }
+    match daemon::split()? {
+        Side::Parent(waiting) => waiting.outcome(),
+        Side::Child(report) => serve_in_background(wish, report),
+    }
+}
+
+/// What is to be mounted, and how.
+struct Wish {
+    stack: Stack,
+    options: MountOptions,
+    /// The user has said how often everything is made durable.
+    commit_is_given: bool,
+    pid_file: Option<PidFile>,
+}
+
+fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions {
+    let source = words.source.clone().unwrap_or_else(|| stack.to_string());
+    let mut options = MountOptions::new(&args.directory, source);
+    options.read_only = words.read_only || stack.says_read_only();
+    options.allow_other = words.allow_other;
+    options.over_content = words.over_content;
+    options.writeback_cache = words.writeback_cache;
+    options.flags = words.flags;
+    if words.commit.is_some() {
+        options.commit_interval = words.commit;
+    }
+    options.transport = match args.transport {
+        Some(Transport::Auto) => TransportChoice::Auto,
+        Some(Transport::Devfuse) => TransportChoice::DevFuse,
+        Some(Transport::Uring) => TransportChoice::Uring,
+        None => words.transport.unwrap_or_default(),
+    };
+    options
+}
+
+/// The daemon: failures before it works go to the parent, later ones to the log.
+fn serve_in_background(wish: Wish, report: Report) -> Done {
+    let mut report = Some(report);
+    match serve(wish, Some(&mut report)) {
+        Ok(code) => Ok(code),
+        Err(failure) => {
+            match report.take() {
+                Some(report) => report.failed(&failure),
+                None => log::error!("{}", failure.text),
+            }
+            Ok(failure.code)
+        }
+    }
+}
+
+/// Where the number of the daemon's process is kept while it serves.
+struct PidFile(PathBuf);
+
+impl PidFile {
+    /// The path is made absolute, because the daemon leaves its directory.
+    fn new(path: &Path) -> Result<PidFile, Failure> {
+        let absolute = std::path::absolute(path);
+        Ok(PidFile(absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())).code(FAILED))?))
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let text = format!("{}\n", std::process::id());
+        let written = std::fs::write(&self.0, text);
+        written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.0.display())))
+    }
+}
+
+/// Mounts, says so, and serves until the end.
+fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
+    let Wish { stack, mut options, commit_is_given, pid_file } = wish;
+    // Before there are threads, which would otherwise take the signals.
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
+        .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
+    let world = World::new().map_err(|failure| failure.code(FAILED))?;
+    let served = world.run(async {
+        let leaves = world.leaves();
+        let usage = Usage { read_only: options.read_only, data_cached_above: true };
+        let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
+        let mounted = mounted.map_err(|error| explain(&stack, error))?;
+        let place = options.mount_point.display().to_string();
+        if !commit_is_given && !mounted.fs.traits().exclusive {
+            // What is reached another way as well is kept by somebody else, who writes it back by himself.
+            options.commit_interval = None;
+        }
+        options.store = store(&leaves, &stack);
+        let mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
+            Ok(mount) => mount,
+            Err(error) => {
+                // The first error is the one to report.
+                let _ = mounted.fs.close().await;
+                return Err(error.into());
+            }
+        };
+        if let Some(pid_file) = &pid_file {
+            pid_file.write()?;
+        }
+        log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
+        log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
+        match report {
+            Some(report) => {
+                if let Some(report) = report.take() {
+                    report.ready();
+                }
+            }
+            None => output::note(&format!("mounted on {place}; control-C unmounts it")),
+        }
+        let stop = async {
+            while signals.next(&world.reactor).await == libc::SIGUSR1 {
+                log_counters(&mounted, |_, _| true);
+            }
+        };
+        mount.serve(stop).await?;
+        log::info!("unmounted from {place}; everything is durable");
+        Ok(0)
+    });
+    if let Some(pid_file) = &pid_file {
+        // Whoever reads it later finds that there is no such process.
+        let _ = std::fs::remove_file(&pid_file.0);
+    }
+    served.map_err(|failure| failure.code(FAILED))
+}
+
+/// The store that holds the whole file system, if one does.
+fn store(leaves: &HostLeaves, stack: &Stack) -> Option<Rc<FileDevice>> {
+    let [file] = &leaves.files()[..] else { return None };
+    let file_system =
+        stack.words().iter().position(|word| Some(word.name()) == stack.file_system().map(|it| it.name()));
+    // The file system stands on the leaf itself.
+    let direct = file_system.is_some_and(|position| position + 2 == stack.words().len());
+    direct.then(|| file.clone())
+}
+
+/// Logs those counters of every part that `wanted` picks.
+fn log_counters(mounted: &Mounted, wanted: impl Fn(&str, u64) -> bool) {
+    for part in &mounted.parts {
+        let (name, counters) = match part {
+            Part::FileSystem(fs) => (fs.describe(), fs.counters()),
+            Part::Device(device) => (device.describe(), device.counters()),
+        };
+        for (counter, count) in counters.into_iter().filter(|(counter, count)| wanted(counter, *count)) {
+            log::info!("{name}: {counter} {count}");
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The words of `mount -o`, in the vocabulary of mount(8).
+
+use rustix::mount::MountFlags;
+use seekless::units::Nanos;
+
+use super::Failure;
+use super::mount::WRONG_USAGE;
+use crate::fuse::TransportChoice;
+
+/// What the options ask for.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct MountWords {
+    pub(super) read_only: bool,
+    pub(super) allow_other: bool,
+    pub(super) over_content: bool,
+    pub(super) writeback_cache: bool,
+    pub(super) flags: MountFlags,
+    /// How often changes are made durable; `None` leaves it to the default.
+    pub(super) commit: Option<Nanos>,
+    /// What `mount` and `df` show as the source.
+    pub(super) source: Option<String>,
+    pub(super) transport: Option<TransportChoice>,
+}
+
+impl Default for MountWords {
+    fn default() -> MountWords {
+        MountWords {
+            read_only: false,
+            allow_other: false,
+            over_content: false,
+            writeback_cache: false,
+            flags: MountFlags::empty(),
+            commit: None,
+            source: None,
+            transport: None,
+        }
+    }
+}
+
+/// Words that are set and cleared in pairs.
+const FLAGS: &[(&str, &str, MountFlags)] = &[
+    ("nosuid", "suid", MountFlags::NOSUID),
+    ("nodev", "dev", MountFlags::NODEV),
+    ("noexec", "exec", MountFlags::NOEXEC),
+    ("noatime", "atime", MountFlags::NOATIME),
+    ("nodiratime", "diratime", MountFlags::NODIRATIME),
+    ("relatime", "norelatime", MountFlags::RELATIME),
+    ("strictatime", "nostrictatime", MountFlags::STRICTATIME),
+    ("sync", "async", MountFlags::SYNCHRONOUS),
+];
+
+/// Words for mount(8) itself, for systemd and for libfuse, that mean nothing here or are always so.
+const IGNORED: &[&str] = &[
+    "defaults",
+    "auto",
+    "noauto",
+    "nofail",
+    "_netdev",
+    "user",
+    "nouser",
+    "users",
+    "owner",
+    "group",
+    "default_permissions",
+    "rw",
+];
+
+/// Words that take effect here, for the error message.
+const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, \
+                     transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync";
+
+/// Reads option lists as they follow `-o`. With `sloppy`, unknown words are passed over, as `mount -s` wants it.
+///
+/// # Errors
+/// The first word that is not known, or whose value makes no sense.
+pub(super) fn parse(lists: &[String], sloppy: bool) -> Result<MountWords, Failure> {
+    let mut words = MountWords::default();
+    for word in lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
+        apply(&mut words, word, sloppy)?;
+    }
+    Ok(words)
+}
+
+fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure> {
+    let wrong = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+    let (name, value) = word.split_once('=').map_or((word, None), |(name, value)| (name, Some(value)));
+    if let Some((set, _, flag)) = FLAGS.iter().find(|(set, clear, _)| word == *set || word == *clear) {
+        words.flags.set(*flag, word == *set);
+        return Ok(());
+    }
+    match (name, value) {
+        ("ro", None) => words.read_only = true,
+        ("rw", None) => words.read_only = false,
+        ("allow_other", None) => words.allow_other = true,
+        ("nonempty", None) => words.over_content = true,
+        ("writeback", None) => words.writeback_cache = true,
+        ("commit", Some(value)) => {
+            let seconds = value.parse::<u32>().ok().filter(|&seconds| seconds > 0);
+            let seconds = seconds
+                .ok_or_else(|| wrong(format!("mount option commit={value}: a number of seconds, at least 1")))?;
+            words.commit = Some(Nanos::from_secs(seconds.into()));
+        }
+        ("fsname", Some(value)) => words.source = Some(value.to_owned()),
+        ("transport", Some(value)) => {
+            let choice = transport(value);
+            words.transport =
+                Some(choice.ok_or_else(|| wrong(format!("mount option transport={value}: auto, devfuse or uring")))?);
+        }
+        ("comment", Some(_)) => {}
+        _ if IGNORED.contains(&word) || name.starts_with("x-") || name.starts_with("X-") => {}
+        _ if sloppy => {}
+        _ => return Err(wrong(format!("there is no mount option `{word}`")).hint(format!("options: {KNOWN}"))),
+    }
+    Ok(())
+}
+
+fn transport(word: &str) -> Option<TransportChoice> {
+    match word {
+        "auto" => Some(TransportChoice::Auto),
+        "devfuse" => Some(TransportChoice::DevFuse),
+        "uring" => Some(TransportChoice::Uring),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(list: &str) -> MountWords {
+        parse(&[list.to_owned()], false).unwrap_or_else(|failure| panic!("{}", failure.text))
+    }
+
+    /// Options mean what mount(8) says; of two that contradict each other the later holds.
+    #[test]
+    fn options_are_understood() {
+        let words = parsed("defaults,ro,allow_other,noatime,nosuid,suid,commit=30,x-systemd.automount,fsname=a b");
+        assert!(words.read_only && words.allow_other && !words.over_content);
+        assert_eq!(words.flags, MountFlags::NOATIME);
+        assert_eq!((words.commit, words.source.as_deref()), (Some(Nanos::from_secs(30)), Some("a b")));
+        assert!(!parsed("ro,rw").read_only);
+        assert_eq!(parsed("transport=uring").transport, Some(TransportChoice::Uring));
+        assert_eq!(parsed(""), MountWords::default());
+    }
+
+    /// What is not known is an error that names it, unless one asks for tolerance.
+    #[test]
+    fn unknown_options_are_refused() {
+        for list in ["compress=zstd", "commit=0", "commit=soon", "ro=1", "transport=pigeon"] {
+            let failure = parse(&["noatime".into(), list.into()], false).unwrap_err();
+            assert!(failure.text.contains(list) && failure.code == WRONG_USAGE, "{}", failure.text);
+        }
+        assert!(parse(&["compress=zstd".into()], true).is_ok());
+    }
+}

@@ -1,0 +1,58 @@
+//! Standard output and standard error.
+
+use std::io::{self, IsTerminal, Write};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+use super::Failure;
+
+/// Writes `text` to standard output. Somebody who has stopped reading, as `head` does, is no error.
+pub(super) fn print(text: &str) -> Result<(), Failure> {
+    let mut out = io::stdout().lock();
+    let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
+        true => out.flush(),
+        false => out.write_all(b"\n").and_then(|()| out.flush()),
+    });
+    match written {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.map_err(|error| Failure::new(format!("cannot write the result: {error}"))),
+    }
+}
+
+/// Writes a JSON value, for programs.
+pub(super) fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
+    print(&format!("{value:#}"))
+}
+
+/// Writes what went wrong to standard error.
+pub(super) fn complain(text: &str) {
+    // Where standard error is gone, too, the exit code has to do.
+    let _ = writeln!(io::stderr().lock(), "seekless: {text}");
+}
+
+/// Writes a note to standard error.
+pub(super) fn note(text: &str) {
+    let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// A progress bar of `total` steps, which shows on a terminal only.
+pub(super) fn progress(total: u64) -> ProgressBar {
+    let target = match io::stderr().is_terminal() {
+        true => ProgressDrawTarget::stderr_with_hz(10),
+        false => ProgressDrawTarget::hidden(),
+    };
+    let bar = ProgressBar::with_draw_target(Some(total), target);
+    match ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}") {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // The template is ours and tested; the default does as well.
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    /// The bar's template is understood.
+    #[test]
+    fn the_progress_template_is_sound() {
+        assert!(super::ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}").is_ok());
+    }
+}

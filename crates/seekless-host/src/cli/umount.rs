@@ -1,0 +1,36 @@
+//! `seekless umount`
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::mount::{FAILED, WRONG_USAGE};
+use super::{Done, Failure};
+use crate::fuse::{self, UmountError};
+
+/// Unmount, and return when everything is durable
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless umount /mnt
+  seekless umount --lazy /mnt    take it out of sight although it is in use; returns before everything is durable
+
+Exit codes, as of mount(8): 0 unmounted and durable, 1 wrong usage, 32 failed")]
+pub(super) struct Args {
+    /// Where it is mounted
+    directory: PathBuf,
+
+    /// Do not wait for users of the mount to go, nor for what they have written to be durable
+    #[arg(short, long)]
+    lazy: bool,
+
+    /// How long to wait for the daemon to write what it holds, in seconds
+    #[arg(long, default_value_t = 600)]
+    timeout: u64,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let done = fuse::umount(&args.directory, args.lazy, Duration::from_secs(args.timeout));
+    done.map(|()| 0).map_err(|error| {
+        let code = if matches!(error, UmountError::NotAMountPoint { .. }) { WRONG_USAGE } else { FAILED };
+        Failure::new(error).code(code)
+    })
+}

@@ -1,0 +1,258 @@
+//! Whatever is wrong with what a user asks for, the answer says what, where and what next, and the exit code is the
+//! documented one. Nothing is changed.
+
+use crate::{Scratch, can_mount};
+
+/// Arguments, exit code, and all of standard error. `T` is the directory in which the program runs.
+type Case<'a> = (&'a [&'a str], i32, &'a str);
+
+fn check(scratch: &Scratch, cases: &[Case<'_>]) {
+    for (arguments, code, text) in cases {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.err.trim_end(), *text, "{arguments:?}");
+        assert_eq!((ended.code, &*ended.out), (*code, ""), "{arguments:?}");
+    }
+}
+
+const WORDS: &str = "words: wrap, lfs, hostdir, memfs, fork, fault, memory, file, disk";
+
+/// A stack line that makes no sense is shown with the place of the mistake, by every command that takes one, with the
+/// exit code that the command has for wrong usage.
+#[test]
+fn bad_stack_lines_are_pointed_at() {
+    let scratch = Scratch::new();
+    let unknown = format!("seekless: there is no word `zzz`\n  zzz / file:a.img\n  ^^^\n{WORDS}");
+    for (command, code) in [("mkfs", 2), ("info", 2), ("dump", 2), ("fsck", 16), ("mount", 1)] {
+        let mut arguments = vec![command, "zzz / file:a.img"];
+        arguments.extend((command == "mount").then_some("mnt"));
+        check(&scratch, &[(&arguments, code, &unknown)]);
+    }
+    check(
+        &scratch,
+        &[
+            (
+                &["mkfs", "lsf / file:a.img"],
+                2,
+                "seekless: there is no word `lsf`; did you mean `lfs`?\n  lsf / file:a.img\n  ^^^",
+            ),
+            (
+                &["mkfs", "lfs / file:a.img,size=1GX"],
+                2,
+                "seekless: `size` of `file`: there is no unit `GX`; one of: B, KiB, MiB, GiB, TiB\n  lfs / \
+                 file:a.img,size=1GX\n                        ^^^\nexpected a size such as 512KiB",
+            ),
+            (
+                &["mkfs", "lfs:cleaner=greddy / file:a.img"],
+                2,
+                "seekless: `cleaner` of `lfs`: there is no `greddy`; did you mean `greedy`?\n  lfs:cleaner=greddy / \
+                 file:a.img\n              ^^^^^^\none of: greedy, cost-benefit",
+            ),
+            (
+                &["mkfs", "wrap / hostdir:/tmp"],
+                2,
+                "seekless: there is no file system on a device here to make\n  wrap / hostdir:/tmp\n         \
+                 ^^^^^^^\nfor example: lfs / file:a.img",
+            ),
+            (
+                &["mkfs", "lfs / memory:64MiB"],
+                2,
+                "seekless: this would be gone at once: a file system in memory is made when it is mounted",
+            ),
+            (
+                &["info", "@missing.toml"],
+                2,
+                "seekless: cannot read the stack file missing.toml: No such file or directory (os error 2)",
+            ),
+            (
+                &["bench", "smallfile", "--on", "/nowhere/at/all"],
+                2,
+                "seekless: there is no directory /nowhere/at/all\na stack does not begin with / or ./",
+            ),
+            (&["bench", "smallfile", "--on", "memfs", "--files", "0"], 2, "seekless: there must be at least one file"),
+        ],
+    );
+    assert_eq!(std::fs::read_dir(scratch.path("")).unwrap().count(), 0, "nothing was made");
+}
+
+/// Whoever names an image or a directory where a stack belongs is told the stack.
+#[test]
+fn a_path_gets_the_obvious_stack() {
+    let scratch = Scratch::new();
+    scratch.write("a.img", "");
+    scratch.make_directory("d");
+    for (name, hint) in
+        [("a.img", "for this file write: 'lfs / file:a.img'"), ("d", "for this directory write: 'hostdir:d'")]
+    {
+        let ended = scratch.run(&["info", name]);
+        assert_eq!((ended.code, ended.err.lines().last().unwrap()), (2, hint), "{}", ended.err);
+    }
+}
+
+/// Files that are missing, of another kind, or no files at all.
+#[test]
+fn stores_that_will_not_do_are_named() {
+    let scratch = Scratch::new();
+    scratch.write("zip", [b"PK\x03\x04".as_slice(), &[7; 5000]].concat());
+    scratch.write("tiny", "?");
+    scratch.write("noise", [7; 5000]);
+    scratch.make_directory("d");
+    scratch.make_directory("mnt");
+    let missing = "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nmake it with: seekless mkfs \
+                   'lfs / file:a.img,size=1GiB'";
+    let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nmake one with: seekless mkfs 'lfs / file:zip'";
+    check(
+        &scratch,
+        &[
+            (&["info", "lfs / file:a.img"], 1, missing),
+            (&["dump", "lfs / file:a.img"], 1, missing),
+            (&["fsck", "lfs / file:a.img"], 8, missing),
+            (&["info", "lfs / file:zip"], 1, zip),
+            (&["dump", "lfs / file:zip"], 1, zip),
+            (&["fsck", "lfs / file:zip"], 8, zip),
+            (
+                &["info", "lfs / file:noise"],
+                1,
+                "seekless: there is no lfs on noise: it holds data (at byte 0 of 4.9 KiB)\nmake one with: seekless mkfs \
+                 'lfs / file:noise'",
+            ),
+            (
+                &["info", "lfs / file:tiny"],
+                1,
+                "seekless: tiny has 1 bytes, less than one block of 512\n  lfs / file:tiny\n        ^^^^^^^^^",
+            ),
+            (
+                &["info", "lfs / file:d"],
+                1,
+                "seekless: d is a directory; a store is a regular file or a block device; for a directory use \
+                 hostdir:PATH\n  lfs / file:d\n        ^^^^^^",
+            ),
+            (
+                &["info", "lfs / file:/dev/null"],
+                1,
+                "seekless: /dev/null is a character device; a store is a regular file or a block device\n  lfs / \
+                 file:/dev/null\n        ^^^^^^^^^^^^^^",
+            ),
+            (
+                &["mkfs", "lfs / file:a.img"],
+                1,
+                "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nto make it, say how large: \
+                 file:a.img,size=1GiB",
+            ),
+            (
+                &["mkfs", "lfs / file:zip"],
+                1,
+                "seekless: zip holds a ZIP archive, which would be lost\n  lfs / file:zip\n        ^^^^^^^^\nif that is \
+                 what you want, say --force",
+            ),
+            (
+                &["mkfs", "lfs / file:noise"],
+                1,
+                "seekless: noise holds data (at byte 0 of 4.9 KiB), which would be lost\n  lfs / file:noise\n        \
+                 ^^^^^^^^^^\nif that is what you want, say --force",
+            ),
+        ],
+    );
+    if can_mount() {
+        check(
+            &scratch,
+            &[(&["mount", "lfs / file:a.img", "mnt"], 32, missing), (&["mount", "lfs / file:zip", "mnt"], 32, zip)],
+        );
+    }
+}
+
+/// mkfs destroys nothing unasked: not a file system of ours, not data at the very end. What it has begun and cannot
+/// finish, it takes back.
+#[test]
+fn mkfs_protects_what_is_there() {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB", "--label", "first"]);
+    let ended = scratch.run(&["mkfs", "lfs / file:a.img"]);
+    assert_eq!(ended.code, 1);
+    assert!(ended.err.contains("a.img holds a Seekless LFS file system, which would be lost"), "{}", ended.err);
+    assert!(scratch.good(&["info", "lfs / file:a.img"]).contains("first"), "it is as it was");
+    assert!(scratch.good(&["mkfs", "--force", "lfs / file:a.img", "-L", "second"]).contains("second"));
+
+    let mut bytes = vec![0; 16 << 20];
+    *bytes.last_mut().unwrap() = 1;
+    scratch.write("end", bytes);
+    let ended = scratch.run(&["mkfs", "lfs / file:end"]);
+    assert!(ended.code == 1 && ended.err.contains("data (at byte 16777215 of 16 MiB)"), "{}", ended.err);
+
+    let ended = scratch.run(&["mkfs", "lfs / file:small,size=1MiB"]);
+    assert!(ended.code == 1 && ended.err.contains("the volume is too small"), "{}", ended.err);
+    assert!(!scratch.path("small").exists());
+    let ended = scratch.run(&["mkfs", "lfs / file:a.img,size=1GiB", "--force"]);
+    assert!(ended.code == 1 && ended.err.contains("is there already and has 64 MiB"), "{}", ended.err);
+}
+
+/// What was fixed by mkfs cannot be said otherwise later; both values are named.
+#[test]
+fn a_line_may_not_contradict_the_superblock() {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "lfs:segment=256KiB / file:a.img,size=64MiB"]);
+    let ended = scratch.run(&["fsck", "lfs:segment=1MiB / file:a.img"]);
+    assert_eq!(
+        (ended.code, ended.err.trim_end()),
+        (
+            8,
+            "seekless: `segment` of `lfs`: the line says 1MiB, but the file system was made with 256KiB\n  \
+             lfs:segment=1MiB / file:a.img\n      ^^^^^^^^^^^^"
+        )
+    );
+}
+
+/// Mount points and mount options that will not do are refused before anything is opened.
+#[test]
+fn bad_mounts_are_refused() {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
+    scratch.write("file", "");
+    scratch.make_directory("full");
+    scratch.write("full/x", "");
+    scratch.make_directory("mnt");
+    let line = "lfs / file:a.img";
+    check(
+        &scratch,
+        &[
+            (&["mount", line, "missing"], 32, "seekless: there is no directory missing; make it first: mkdir missing"),
+            (&["mount", line, "file"], 32, "seekless: mount point file is not a directory"),
+            (&["mount", line, "full"], 32, "seekless: mount point full is not empty; choose an empty directory"),
+            (&["umount", "mnt"], 1, "seekless: mnt is not a mount point"),
+            (&["sync", "mnt"], 1, "seekless: mnt is not inside one of our mounts; use sync(1)"),
+        ],
+    );
+    let ended = scratch.run(&["mount", line, "mnt", "-o", "ro,compress"]);
+    assert!(ended.code == 1 && ended.err.starts_with("seekless: there is no mount option `compress`\noptions: ro, "));
+    let ended = scratch.run(&["umount", "/"]);
+    assert!(ended.code == 32 && ended.err.contains("not one of ours; use umount(8)"), "{}", ended.err);
+    // clap's own complaints have the command's code for wrong usage.
+    for (arguments, code) in [(&["mount"][..], 1), (&["fsck"], 16), (&["mkfs"], 2), (&["frobnicate"], 2), (&[], 2)] {
+        let ended = scratch.run(arguments);
+        assert!(ended.code == code && ended.err.contains("Usage: seekless"), "{arguments:?} {}", ended.err);
+    }
+}
+
+/// A damaged volume is damage for fsck, and an error that says so for everything else.
+#[test]
+fn damage_is_told_from_other_failures() {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
+    let image = std::fs::read(scratch.path("a.img")).unwrap();
+    // All that is in the superblocks but their magic numbers.
+    let mut damaged = image.clone();
+    for place in seekless::fs::lfs::format::SUPERBLOCK_SECTORS {
+        let at = (place.0 * 512) as usize;
+        damaged[at + 16..at + 4096].fill(0xff);
+    }
+    let last = damaged.len() - 4096;
+    damaged[last + 16..].fill(0xff);
+    scratch.write("a.img", damaged);
+    let ended = scratch.run(&["fsck", "lfs / file:a.img"]);
+    assert_eq!(ended.code, 4, "{}{}", ended.out, ended.err);
+    assert!(ended.out.contains("a.img: damaged"), "{}", ended.out);
+    let ended = scratch.run(&["fsck", "--json", "lfs / file:a.img"]);
+    let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+    assert_eq!((ended.code, &report["verdict"]), (4, &"damaged".into()), "{}", ended.out);
+    let ended = scratch.run(&["info", "lfs / file:a.img"]);
+    assert!(ended.code == 1 && ended.err.contains("damaged"), "{}", ended.err);
+}

@@ -1,0 +1,100 @@
+//! The program as a user meets it: what it prints, what it answers to bad input, and how it ends.
+//!
+//! Tests that mount need root and `/dev/fuse`; without, they say so and pass.
+
+mod bad_input;
+mod mounts;
+mod output;
+
+use std::ffi::OsStr;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+use seekless_host::testing::{Need, skip};
+
+/// A directory of a test's own, in which the program runs. Whatever is left mounted in it is unmounted at the end.
+struct Scratch(tempfile::TempDir);
+
+/// How the program ended.
+struct Ended {
+    code: i32,
+    out: String,
+    err: String,
+}
+
+impl Scratch {
+    fn new() -> Scratch {
+        Scratch(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    fn write(&self, name: &str, bytes: impl AsRef<[u8]>) {
+        std::fs::write(self.path(name), bytes).unwrap();
+    }
+
+    fn make_directory(&self, name: &str) {
+        std::fs::create_dir(self.path(name)).unwrap();
+    }
+
+    /// The program, to be run here.
+    fn command(&self) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_seekless"));
+        command.current_dir(self.0.path());
+        command
+    }
+
+    fn run<A: AsRef<OsStr>>(&self, arguments: &[A]) -> Ended {
+        self.ended(&self.command().args(arguments).output().unwrap())
+    }
+
+    /// Runs the program under another name, as a link to it would.
+    fn run_as<A: AsRef<OsStr>>(&self, name: &str, arguments: &[A]) -> Ended {
+        self.ended(&self.command().arg0(name).args(arguments).output().unwrap())
+    }
+
+    /// Runs the program, which must succeed, and returns what it printed.
+    fn good<A: AsRef<OsStr>>(&self, arguments: &[A]) -> String {
+        let ended = self.run(arguments);
+        assert_eq!((ended.code, &*ended.err), (0, ""));
+        ended.out
+    }
+
+    /// With `T` for the name of the directory, which is another one each time.
+    fn ended(&self, output: &Output) -> Ended {
+        let text = |bytes: &[u8]| {
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            text.replace(self.0.path().to_str().unwrap(), "T")
+        };
+        Ended { code: output.status.code().unwrap_or(-1), out: text(&output.stdout), err: text(&output.stderr) }
+    }
+
+    fn is_mounted(&self, name: &str) -> bool {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap();
+        let place = format!(" {} ", self.path(name).display());
+        table.lines().any(|line| line.contains(&place))
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let places = table.lines().filter_map(|line| line.split(' ').nth(1));
+        for place in places.filter(|place| Path::new(place).starts_with(self.0.path())) {
+            // A test that has failed has said so already.
+            let _ = self.command().args(["umount", "--lazy", place]).output();
+        }
+    }
+}
+
+/// True where this process can mount. Otherwise says why nothing is tested.
+fn can_mount() -> bool {
+    let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
+    if !can {
+        skip(Need::Fuse, "mounting needs root and /dev/fuse");
+    }
+    can
+}

@@ -1,0 +1,175 @@
+//! Mounting from the command line: the daemon comes, serves, dies and comes again.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Scratch, can_mount};
+
+const LINE: &str = "lfs / file:a.img";
+
+/// A directory with an image of an empty file system and a mount point.
+fn prepared() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    scratch.make_directory("mnt");
+    scratch
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no sign of {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+fn daemon(scratch: &Scratch) -> Pid {
+    let text = std::fs::read_to_string(scratch.path("pid")).unwrap();
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+/// What is written is there after an unmount and a new mount, without a sync in between. `umount` returns when
+/// the image is free again.
+#[test]
+fn files_survive_unmounting() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", LINE, "mnt"]);
+    scratch.write("mnt/f", "hello");
+    scratch.good(&["umount", "mnt"]);
+    assert!(!scratch.is_mounted("mnt"));
+    assert!(scratch.good(&["fsck", "--data", LINE]).contains("clean"));
+    scratch.good(&["mount", LINE, "mnt", "-o", "ro,noatime"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"hello");
+    assert_eq!(std::fs::write(scratch.path("mnt/g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// Kill -9: the mount is dead, both mount and sync say what to do, umount takes it away, and the next mount has
+/// everything that was synced.
+#[test]
+fn a_killed_daemon_loses_nothing_that_was_synced() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid", "--log-file", "log"]);
+    for number in 0..200 {
+        scratch.write(&format!("mnt/f{number}"), format!("{number}").repeat(100));
+    }
+    scratch.good(&["sync", "mnt"]);
+    scratch.write("mnt/later", "this may be lost");
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+    let dead = "mnt belongs to a mount whose daemon is gone; unmount it first: seekless umount mnt\n";
+    let ended = scratch.run(&["mount", LINE, "mnt"]);
+    assert_eq!((ended.code, ended.err), (32, format!("seekless: mount point {dead}")));
+    let ended = scratch.run(&["sync", "mnt"]);
+    assert_eq!((ended.code, ended.err), (1, format!("seekless: {dead}")));
+    scratch.good(&["umount", "mnt"]);
+    scratch.good(&["mount", LINE, "mnt", "--log-file", "log"]);
+    for number in 0..200 {
+        let bytes = std::fs::read(scratch.path(&format!("mnt/f{number}"))).unwrap();
+        assert_eq!(bytes, format!("{number}").repeat(100).as_bytes());
+    }
+    scratch.good(&["umount", "mnt"]);
+    assert!(scratch.good(&["fsck", "--data", LINE]).contains("clean"));
+    let log = std::fs::read_to_string(scratch.path("log")).unwrap();
+    assert!(log.contains("replayed_transactions") && log.contains("everything is durable"), "{log}");
+}
+
+/// One image, one mount: another mount of it, mkfs, fsck and info say that it is in use; so does umount while
+/// somebody is inside.
+#[test]
+fn what_is_in_use_is_left_alone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("other");
+    scratch.good(&["mount", LINE, "mnt"]);
+    let commands: [(&[&str], i32); 5] = [
+        (&["mount", LINE, "other"], 32),
+        (&["mkfs", "--force", LINE], 1),
+        (&["fsck", LINE], 8),
+        (&["info", LINE], 1),
+        (&["bench", "smallfile", "--on", LINE], 1),
+    ];
+    for (arguments, code) in commands {
+        let ended = scratch.run(arguments);
+        let text = "seekless: a.img is in use by another mount or process; unmount it or end that process first\n  lfs / \
+                    file:a.img\n        ^^^^^^^^^^\n";
+        assert_eq!((ended.code, &*ended.err), (code, text), "{arguments:?}");
+    }
+    let ended = scratch.run(&["mount", LINE, "mnt"]);
+    let text = "seekless: mnt is a mount of ours already; unmount it first: seekless umount mnt\n";
+    assert_eq!((ended.code, &*ended.err), (32, text));
+    let inside = std::fs::File::create(scratch.path("mnt/open")).unwrap();
+    let ended = scratch.run(&["umount", "mnt"]);
+    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is in use; find the users with: fuser -vm mnt\n"));
+    drop(inside);
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// In the foreground it serves until a signal comes, and then unmounts cleanly; both signals will do.
+#[test]
+fn signals_unmount_cleanly() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut command = scratch.command();
+        command.args(["mount", LINE, "mnt", "--foreground", "--pid-file", "pid"]);
+        let mut child: Child = command.stderr(Stdio::piped()).spawn().unwrap();
+        wait_for("the mount", || scratch.path("pid").exists());
+        assert_eq!(daemon(&scratch), Pid::from_child(&child));
+        scratch.write("mnt/f", format!("{signal:?}"));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert!(child.wait().unwrap().success());
+        assert!(!scratch.is_mounted("mnt") && !scratch.path("pid").exists());
+        assert!(scratch.good(&["info", "--json", LINE]).contains("\"clean\": true"));
+    }
+}
+
+/// mount(8) calls its helpers in its own way, and fstab(5) has room for a stack file only.
+#[test]
+fn mount_helpers_are_understood() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.write("s.toml", format!("stack = \"wrap / {LINE}\"\n"));
+    for (name, source) in [("mount.fuse.seekless", "@s.toml"), ("/sbin/mount.seekless", LINE), ("seekless", "@s.toml")]
+    {
+        let ended = scratch.run_as(name, &[source, "mnt", "-o", "rw,noatime,_netdev,x-systemd.automount"]);
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{name}");
+        assert!(scratch.is_mounted("mnt"), "{name}");
+        scratch.good(&["umount", "mnt"]);
+    }
+    let ended = scratch.run_as("fsck.seekless", &[LINE]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+}
+
+/// Every kind of file system mounts; a benchmark of a mount is read cold, through the daemon.
+#[test]
+fn every_file_system_mounts() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.make_directory("host");
+    for line in ["wrap / hostdir:host", "memfs", "lfs / memory:64MiB", "lfs / fork / file:a.img"] {
+        scratch.good(&["mount", line, "mnt"]);
+        scratch.write("mnt/f", line);
+        assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), line.as_bytes(), "{line}");
+        let table = scratch.good(&["bench", "smallfile", "--files", "20", "--on", "./mnt"]);
+        assert!(table.contains("fuse.seekless on"), "{table}");
+        scratch.good(&["umount", "mnt"]);
+    }
+    assert_eq!(std::fs::read(scratch.path("host/f")).unwrap(), b"wrap / hostdir:host");
+}

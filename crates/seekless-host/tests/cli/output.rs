@@ -1,0 +1,95 @@
+//! What programs read from the program.
+
+use serde_json::Value;
+
+use crate::Scratch;
+
+fn json(text: &str) -> Value {
+    serde_json::from_str(text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+/// mkfs, info and fsck say the same of a file system, with its units in the names.
+#[test]
+fn facts_are_for_programs_too() {
+    let scratch = Scratch::new();
+    let uuid = "67e55044-10b1-426f-9247-bb680e5fe0c8";
+    let made = json(&scratch.good(&["mkfs", "lfs:segment=256KiB / file:a.img,size=64MiB", "--json", "-U", uuid]));
+    let info = json(&scratch.good(&["info", "--json", "lfs / file:a.img"]));
+    for (key, value) in [
+        ("uuid", Value::from(uuid)),
+        ("label", Value::Null),
+        ("size_bytes", (64 << 20).into()),
+        ("segment_bytes", (256 << 10).into()),
+        ("clean", true.into()),
+        ("inodes", 1.into()),
+    ] {
+        assert_eq!((&made[key], &info[key]), (&value, &value), "{key}");
+    }
+    assert!(made["created"].as_str().unwrap().ends_with('Z'), "RFC 3339: {made}");
+    assert_eq!(made["stack"], "lfs:segment=256KiB / file:a.img,size=64MiB");
+    let checked = json(&scratch.good(&["fsck", "--data", "--json", "lfs / file:a.img"]));
+    assert_eq!((&checked["verdict"], &checked["counts"]["directories"]), (&"clean".into(), &1.into()), "{checked}");
+    assert_eq!(checked["findings"], Value::Array(Vec::new()));
+    assert!(scratch.good(&["dump", "lfs / file:a.img"]).starts_with("superblock\n"));
+    assert_eq!(scratch.good(&["mkfs", "-f", "-q", "lfs / file:a.img"]), "");
+}
+
+/// A benchmark in virtual time is the same every time, and its JSON has what is needed to get it again. In real time it
+/// runs on images and on directories, and leaves nothing behind.
+#[test]
+fn the_benchmark_reports_what_it_did() {
+    let scratch = Scratch::new();
+    let arguments = ["bench", "smallfile", "--files", "300", "--json", "--profile", "sparcstation2", "--on"];
+    let simulated = || scratch.good(&[&arguments[..], &["lfs / disk:dec-rz26"]].concat());
+    let text = simulated();
+    assert_eq!(text, simulated());
+    let report = json(&text);
+    assert_eq!((&report["benchmark"], &report["spec"]["files"]), (&"smallfile".into(), &300.into()));
+    let run = &report["runs"][0];
+    assert_eq!((&run["clock"], &run["profile"]["name"]), (&"virtual".into(), &"sparcstation2".into()));
+    let phases: Vec<&str> = run["phases"].as_array().unwrap().iter().filter_map(|it| it["phase"].as_str()).collect();
+    assert_eq!(phases, ["create", "read", "delete"]);
+    assert!(run["phases"][0]["elapsed_ns"].as_u64().unwrap() > 0);
+
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    scratch.make_directory("d");
+    let table = scratch.good(&[
+        "bench",
+        "smallfile",
+        "--files",
+        "50",
+        "--on",
+        "wrap / lfs / file:a.img",
+        "--on",
+        "./d",
+        "--on",
+        "hostdir:d",
+        "--on",
+        "memfs",
+    ]);
+    assert!(table.contains("[1] wrap / lfs / file:a.img") && table.contains("[4] memfs"), "{table}");
+    assert_eq!(std::fs::read_dir(scratch.path("d")).unwrap().count(), 0);
+    let checked = json(&scratch.good(&["fsck", "--data", "--json", "lfs / file:a.img"]));
+    assert_eq!(checked["counts"]["files"], 0);
+}
+
+/// What can be written on a line, for people and for programs; manual and completions are made.
+#[test]
+fn the_program_describes_itself() {
+    let scratch = Scratch::new();
+    let words = json(&scratch.good(&["list", "--json"]));
+    let lfs = words.as_array().unwrap().iter().find(|word| word["name"] == "lfs").unwrap();
+    let cleaner = lfs["options"].as_array().unwrap().iter().find(|option| option["name"] == "cleaner").unwrap();
+    assert_eq!((&cleaner["default"], &cleaner["fixed_at_mkfs"]), (&"cost-benefit".into(), &false.into()));
+    let drives = json(&scratch.good(&["list", "drives", "--json"]));
+    assert!(drives.as_array().unwrap().iter().any(|drive| drive["name"] == "dec-rz26"));
+    assert!(scratch.good(&["list", "profiles"]).contains("sparcstation2"));
+    assert!(scratch.good(&["list"]).contains("cleaner=greedy|cost-benefit"));
+    for shell in ["bash", "zsh", "fish"] {
+        assert!(scratch.good(&["completions", shell]).contains("smallfile"), "{shell}");
+    }
+    scratch.make_directory("man");
+    scratch.good(&["man", "man"]);
+    assert!(std::fs::read_to_string(scratch.path("man/seekless-mount.1")).unwrap().contains("SIGTERM"));
+    assert!(scratch.good(&["--version"]).starts_with("seekless "));
+}

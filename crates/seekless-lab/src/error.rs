@@ -1,0 +1,27 @@
+//! What can go wrong in an experiment.
+
+use std::io;
+
+use seekless::fs::FsError;
+use seekless::rt::Stalled;
+use seekless::stack::StackError;
+
+/// Why an experiment has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum LabError {
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    /// A file system of the engine answered a call with an error.
+    #[error("cannot {action} {path}: {cause}")]
+    FileSystem { action: &'static str, path: String, cause: FsError },
+    /// The host did.
+    #[error("cannot {action} {path}: {cause}")]
+    Host { action: &'static str, path: String, cause: io::Error },
+    /// A file does not hold what was written into it.
+    #[error("{path} does not hold what was written into it: {detail}")]
+    Content { path: String, detail: String },
+    #[error("the run cannot go on: {0}")]
+    Stalled(#[from] Stalled),
+    #[error("{0}")]
+    Spec(String),
+}

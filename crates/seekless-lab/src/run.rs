@@ -1,0 +1,241 @@
+//! Workloads on stacks and directories, from the first open to the last close.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::pin::pin;
+use std::task::{Context, Poll, Waker};
+
+use async_trait::async_trait;
+use seekless::device::Device;
+use seekless::fs::{Fs, FsError};
+use seekless::rng::Rng;
+use seekless::rt::{Executor, HostProfile, Rt};
+use seekless::stack::{Identity, Leaves, Mounted, Part, Purpose, Stack, Trouble, Usage, Word};
+use seekless::testing::MemFs;
+use seekless::units::Nanos;
+
+use crate::LabError;
+use crate::target::{Coldness, Directory, Host, Target, Vfs};
+use crate::workload::smallfile::{Measured, Outcome, Phase, SmallFile};
+
+/// Which clock a run used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    Virtual,
+    Real,
+}
+
+/// A run and what it took.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Run {
+    /// As it was asked for.
+    pub contestant: String,
+    /// What it was made of, top first.
+    pub parts: Vec<String>,
+    pub clock: Clock,
+    /// Name of the processor profile, in virtual time.
+    pub profile: Option<&'static str>,
+    pub phases: Vec<Measured>,
+    pub coldness: Coldness,
+    /// What the parts counted over the whole run, by part.
+    pub counters: Vec<(String, Vec<(&'static str, u64)>)>,
+}
+
+/// Leaves of the simulated world: there is the model file system, and nothing else.
+struct SimulatedLeaves;
+
+#[async_trait(?Send)]
+impl Leaves for SimulatedLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+        Err(outside(word))
+    }
+
+    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+        match word.name() {
+            "memfs" => Ok(MemFs::new(rt) as Fs),
+            _ => Err(outside(word)),
+        }
+    }
+}
+
+fn outside(word: &Word) -> Trouble {
+    Trouble::other(format!("`{}` lies in the real world, where virtual time cannot go", word.name()))
+        .hint("run it in real time, or put a modelled disk in its place: disk:dec-rz26")
+}
+
+/// True when everything in the stack can be simulated, so that it can run in virtual time.
+pub fn can_be_simulated(stack: &Stack) -> bool {
+    stack.is_volatile() || stack.words().last().is_some_and(|leaf| leaf.name() == "memfs")
+}
+
+/// Runs `spec` on a stack in virtual time. The same arguments give the same nanoseconds.
+///
+/// # Errors
+/// What the stack answers.
+pub fn simulate(
+    stack: &Stack,
+    profile: HostProfile,
+    spec: &SmallFile,
+    progress: &dyn Fn(Phase, u64),
+) -> Result<Run, LabError> {
+    let mut rng = Rng::new(spec.seed);
+    let random = [(); 4].map(|()| rng.next_u64());
+    let executor = Executor::simulated(rng.next_u64(), profile);
+    let rt = executor.rt().clone();
+    executor.block_on(async {
+        let mounted = stack.mount(&rt, &SimulatedLeaves, &Identity::new(random), Usage::default()).await?;
+        let (parts, counted) = (described(&mounted), mounted.parts.clone());
+        let target = Vfs::new(rt.clone(), mounted);
+        let outcome = spec.run(&target, progress).await?;
+        close(target.fs()).await?;
+        Ok(run_of(stack, parts, &counted, Clock::Virtual, Some(profile.name), outcome))
+    })?
+}
+
+/// Runs `spec` on a mounted stack in real time, in this process. `image_files` are those that the host keeps
+/// copies of. Afterwards the stack is closed.
+///
+/// # Errors
+/// What the stack answers.
+pub async fn run_here(
+    rt: &Rt,
+    stack: &Stack,
+    mounted: Mounted,
+    image_files: Vec<PathBuf>,
+    spec: &SmallFile,
+    progress: &dyn Fn(Phase, u64),
+) -> Result<Run, LabError> {
+    /// The file system may be in use by others before and after.
+    const HOME: &str = "seekless-bench";
+    let (parts, counted) = (described(&mounted), mounted.parts.clone());
+    let drop_host_caches = move || crate::target::drop_caches_of(&image_files);
+    let outside = Vfs::new(rt.clone(), mounted).over_host(drop_host_caches);
+    outside.mkdir(HOME).await?;
+    let target = outside.at(HOME);
+    let outcome = spec.run(&target, progress).await;
+    let target = target.at("");
+    let removed = target.rmdir(HOME).await;
+    let closed = close(target.fs()).await;
+    let outcome = outcome?; // The first error says most.
+    removed?;
+    closed?;
+    Ok(run_of(stack, parts, &counted, Clock::Real, None, outcome))
+}
+
+/// Runs `spec` in a directory of the host.
+///
+/// # Errors
+/// What the host answers.
+pub fn run_in_directory(
+    argument: &str,
+    host: Host,
+    spec: &SmallFile,
+    progress: &dyn Fn(Phase, u64),
+) -> Result<Run, LabError> {
+    let target = Directory::new(Path::new(argument), host)?;
+    let outcome = at_once(spec.run(&target, progress))?;
+    Ok(Run {
+        contestant: argument.to_owned(),
+        parts: vec![target.describe()],
+        clock: Clock::Real,
+        profile: None,
+        phases: outcome.phases,
+        coldness: outcome.coldness,
+        counters: Vec::new(),
+    })
+}
+
+/// The result of a future that never waits, as those of a target whose calls block.
+fn at_once<T>(future: impl Future<Output = Result<T, LabError>>) -> Result<T, LabError> {
+    match pin!(future).as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(result) => result,
+        Poll::Pending => unreachable!("a call of the host blocks until it is done"),
+    }
+}
+
+async fn close(fs: &Fs) -> Result<(), LabError> {
+    let path = "the file system".to_owned();
+    fs.close().await.map_err(|cause: FsError| LabError::FileSystem { action: "close", path, cause })
+}
+
+fn described(mounted: &Mounted) -> Vec<String> {
+    let describe = |part: &Part| match part {
+        Part::FileSystem(fs) => fs.describe(),
+        Part::Device(device) => device.describe(),
+    };
+    mounted.parts.iter().map(describe).collect()
+}
+
+fn run_of(
+    stack: &Stack,
+    parts: Vec<String>,
+    counted: &[Part],
+    clock: Clock,
+    profile: Option<&'static str>,
+    outcome: Outcome,
+) -> Run {
+    let counters = counted.iter().zip(&parts).map(|(part, name)| match part {
+        Part::FileSystem(fs) => (name.clone(), fs.counters()),
+        Part::Device(device) => (name.clone(), device.counters()),
+    });
+    Run {
+        contestant: stack.to_string(),
+        counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),
+        parts,
+        clock,
+        profile,
+        phases: outcome.phases,
+        coldness: outcome.coldness,
+    }
+}
+
+impl Run {
+    pub fn phase(&self, phase: Phase) -> Option<&Measured> {
+        self.phases.iter().find(|measured| measured.phase == phase)
+    }
+}
+
+impl Measured {
+    /// Files in a second; `None` when it took no time, as on storage that costs none.
+    pub fn files_per_second(&self) -> Option<f64> {
+        (self.elapsed > Nanos::ZERO).then(|| self.files as f64 / self.elapsed.as_secs_f64())
+    }
+
+    /// Part of the time during which the processor was busy.
+    pub fn processor_busy(&self) -> Option<f64> {
+        self.share(self.usage.processor?)
+    }
+
+    /// Part of the time during which the disk was busy.
+    pub fn disk_busy(&self) -> Option<f64> {
+        self.share(self.usage.disk?)
+    }
+
+    fn share(&self, busy: Nanos) -> Option<f64> {
+        (self.elapsed > Nanos::ZERO).then(|| busy.as_secs_f64() / self.elapsed.as_secs_f64())
+    }
+
+    /// What the phase would have to have more of to go faster: the busier of processor and disk, if it was busy for
+    /// most of the time.
+    pub fn bound(&self) -> Bound {
+        const MOST: f64 = 0.5;
+        match (self.processor_busy(), self.disk_busy()) {
+            (Some(processor), Some(disk)) if processor.max(disk) < MOST => Bound::Neither,
+            (Some(processor), Some(disk)) if processor > disk => Bound::Processor,
+            (Some(_), Some(_)) => Bound::Disk,
+            _ => Bound::Unknown,
+        }
+    }
+}
+
+/// See [`Measured::bound`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Bound {
+    Processor,
+    Disk,
+    Neither,
+    /// Not both are known.
+    Unknown,
+}

@@ -1,0 +1,200 @@
+//! Any directory of the host, through the calls that every program makes.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use async_trait::async_trait;
+use rustix::fs::Advice;
+use rustix::time::ClockId;
+use seekless::units::Nanos;
+
+use super::{Coldness, Target, Usage};
+use crate::LabError;
+
+/// What the lab cannot do by itself, because it does not know who serves a directory.
+pub struct Host {
+    /// Makes everything in the file system of this directory durable.
+    pub sync: fn(&File, &Path) -> io::Result<()>,
+    /// Drops what whoever serves the directory has cached, beside the kernel.
+    pub drop_caches: fn(&Path) -> io::Result<()>,
+}
+
+impl Default for Host {
+    fn default() -> Host {
+        Host { sync: |directory, _| Ok(rustix::fs::syncfs(directory)?), drop_caches: |_| Ok(()) }
+    }
+}
+
+/// A directory of the host, made for one run and removed at its end.
+pub struct Directory {
+    home: PathBuf,
+    opened: File,
+    host: Host,
+    started: Instant,
+}
+
+impl Directory {
+    /// Makes a directory of our own inside `parent`.
+    ///
+    /// # Errors
+    /// `Host` when `parent` is no directory, or may not be written.
+    pub fn new(parent: &Path, host: Host) -> Result<Directory, LabError> {
+        let home = parent.join(format!("seekless-bench-{}", std::process::id()));
+        fs::create_dir(&home).map_err(failed("make the directory", &home))?;
+        let opened = File::open(&home).map_err(failed("open", &home))?;
+        Ok(Directory { home, opened, host, started: Instant::now() })
+    }
+
+    /// Kind and source of the file system, for example `ext4 on /dev/vda`.
+    pub fn describe(&self) -> String {
+        let found = self.opened.metadata().ok().and_then(|metadata| {
+            let device = metadata.dev();
+            let number = format!("{}:{}", rustix::fs::major(device), rustix::fs::minor(device));
+            let table = fs::read_to_string("/proc/self/mountinfo").ok()?;
+            // The line is: ID, parent, device number, ..., `-`, kind, source, options (proc(5)).
+            let line = table.lines().find(|line| line.split(' ').nth(2) == Some(&number))?;
+            let mut words = line.split(' ').skip_while(|word| *word != "-").skip(1);
+            Some(format!("{} on {}", words.next()?, words.next()?.replace("\\040", " ")))
+        });
+        found.unwrap_or_else(|| "a file system of the host".to_owned())
+    }
+
+    fn path(&self, relative: &str) -> PathBuf {
+        self.home.join(relative)
+    }
+
+    /// Advises the host to drop the data of every file below.
+    fn drop_file_data(&self) -> io::Result<()> {
+        let mut directories = vec![self.home.clone()];
+        while let Some(directory) = directories.pop() {
+            for entry in fs::read_dir(directory)? {
+                let entry = entry?;
+                match entry.file_type()?.is_dir() {
+                    true => directories.push(entry.path()),
+                    false => rustix::fs::fadvise(File::open(entry.path())?, 0, None, Advice::DontNeed)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // After a run that ended well it is empty; after another one its error has been reported.
+        let _ = fs::remove_dir_all(&self.home);
+    }
+}
+
+/// Drops what the kernel keeps of every file system. Only root may.
+///
+/// # Errors
+/// `PermissionDenied` for everybody else.
+fn drop_kernel_caches() -> io::Result<()> {
+    fs::write("/proc/sys/vm/drop_caches", "3")
+}
+
+/// Drops what the kernel keeps of `files`, and as root of everything else too. Returns what could not be dropped.
+pub fn drop_caches_of(files: &[PathBuf]) -> Option<String> {
+    if drop_kernel_caches().is_ok() {
+        return None;
+    }
+    let dropped = files.iter().try_for_each(|path| -> io::Result<()> {
+        let file = File::open(path)?;
+        file.sync_data()?; // Only what is on the medium can be dropped.
+        Ok(rustix::fs::fadvise(file, 0, None, Advice::DontNeed)?)
+    });
+    dropped.err().map(|error| format!("the host keeps what it has cached: {error}"))
+}
+
+/// Processor time of this process, in user and kernel mode.
+pub(super) fn process_time() -> Option<Nanos> {
+    let time = rustix::time::clock_gettime(ClockId::ProcessCPUTime);
+    Some(Nanos(u64::try_from(time.tv_sec).ok()? * 1_000_000_000 + u64::try_from(time.tv_nsec).ok()?))
+}
+
+/// Time during which the block device below `directory` had requests, and how many it has ended
+/// (`Documentation/block/stat.rst`).
+fn disk_usage(directory: &File) -> Option<(Nanos, u64)> {
+    let device = directory.metadata().ok()?.dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let text = fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/stat")).ok()?;
+    let fields: Vec<u64> = text.split_whitespace().map_while(|field| field.parse().ok()).collect();
+    let (reads, writes, busy_ms) = (fields.first()?, fields.get(4)?, fields.get(9)?);
+    Some((Nanos::from_millis(*busy_ms), reads + writes))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LabError {
+    move |cause| LabError::Host { action, path: path.display().to_string(), cause }
+}
+
+#[async_trait(?Send)]
+impl Target for Directory {
+    type File = (File, PathBuf);
+
+    async fn mkdir(&self, path: &str) -> Result<(), LabError> {
+        let path = self.path(path);
+        fs::create_dir(&path).map_err(failed("make the directory", &path))
+    }
+
+    async fn rmdir(&self, path: &str) -> Result<(), LabError> {
+        let path = self.path(path);
+        fs::remove_dir(&path).map_err(failed("remove the directory", &path))
+    }
+
+    async fn create(&self, path: &str) -> Result<Self::File, LabError> {
+        let path = self.path(path);
+        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed("create", &path))?;
+        Ok((file, path))
+    }
+
+    async fn open(&self, path: &str) -> Result<Self::File, LabError> {
+        let path = self.path(path);
+        let file = File::open(&path).map_err(failed("open", &path))?;
+        Ok((file, path))
+    }
+
+    async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
+        file.0.write_all_at(bytes, offset).map_err(failed("write", &file.1))
+    }
+
+    async fn read(&self, file: &mut Self::File, offset: u64, bytes: &mut [u8]) -> Result<usize, LabError> {
+        file.0.read_at(bytes, offset).map_err(failed("read", &file.1))
+    }
+
+    async fn close(&self, file: Self::File) -> Result<(), LabError> {
+        drop(file);
+        Ok(())
+    }
+
+    async fn unlink(&self, path: &str) -> Result<(), LabError> {
+        let path = self.path(path);
+        fs::remove_file(&path).map_err(failed("delete", &path))
+    }
+
+    async fn sync(&self) -> Result<(), LabError> {
+        (self.host.sync)(&self.opened, &self.home).map_err(failed("sync the file system of", &self.home))
+    }
+
+    async fn drop_caches(&self) -> Result<Coldness, LabError> {
+        (self.host.drop_caches)(&self.home).map_err(failed("drop the caches of", &self.home))?;
+        if drop_kernel_caches().is_ok() {
+            return Ok(Coldness::Cold);
+        }
+        self.drop_file_data().map_err(failed("drop the cached data below", &self.home))?;
+        Ok(Coldness::Partly("only root can drop names and attributes; file data was dropped".into()))
+    }
+
+    fn now(&self) -> Nanos {
+        Nanos(self.started.elapsed().as_nanos() as u64)
+    }
+
+    fn usage(&self) -> Usage {
+        let disk = disk_usage(&self.opened);
+        // What the program itself uses says little: the work is done in the kernel, or in a daemon.
+        Usage { processor: None, disk: disk.map(|(busy, _)| busy), disk_requests: disk.map(|(_, requests)| requests) }
+    }
+}

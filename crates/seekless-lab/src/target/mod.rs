@@ -1,0 +1,83 @@
+//! What a workload runs on: the system calls of a program, and what they cost.
+
+// The one part of the lab that measures the real world, with its files and its clock.
+#[allow(clippy::disallowed_types, clippy::disallowed_methods)]
+mod directory;
+mod vfs;
+
+use async_trait::async_trait;
+use seekless::units::Nanos;
+
+pub use directory::{Directory, Host, drop_caches_of};
+pub use vfs::Vfs;
+
+use crate::LabError;
+
+/// Files and directories as a program sees them. Paths are relative to a directory that is the workload's own, and
+/// separated by `/`.
+#[async_trait(?Send)]
+pub trait Target {
+    /// An open file.
+    type File;
+
+    async fn mkdir(&self, path: &str) -> Result<(), LabError>;
+
+    async fn rmdir(&self, path: &str) -> Result<(), LabError>;
+
+    /// Creates a file and opens it for writing: `open` with `O_CREAT | O_EXCL`.
+    async fn create(&self, path: &str) -> Result<Self::File, LabError>;
+
+    /// Opens a file for reading.
+    async fn open(&self, path: &str) -> Result<Self::File, LabError>;
+
+    /// Writes all of `bytes` at `offset`.
+    async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError>;
+
+    /// Reads from `offset` and returns how many bytes there were.
+    async fn read(&self, file: &mut Self::File, offset: u64, bytes: &mut [u8]) -> Result<usize, LabError>;
+
+    async fn close(&self, file: Self::File) -> Result<(), LabError>;
+
+    async fn unlink(&self, path: &str) -> Result<(), LabError>;
+
+    /// Makes everything durable: `syncfs`.
+    async fn sync(&self) -> Result<(), LabError>;
+
+    /// Makes the next reads come from the device, as far as that is possible.
+    async fn drop_caches(&self) -> Result<Coldness, LabError>;
+
+    fn now(&self) -> Nanos;
+
+    /// What has been used since some moment, which stays the same from call to call.
+    fn usage(&self) -> Usage;
+}
+
+/// How cold caches are after they were dropped.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Coldness {
+    Cold,
+    /// Not everything was dropped; the text says what is left.
+    Partly(String),
+}
+
+/// Use of processor and disk; `None` where it is not known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    pub processor: Option<Nanos>,
+    pub disk: Option<Nanos>,
+    pub disk_requests: Option<u64>,
+}
+
+impl Usage {
+    /// What was used since `earlier`.
+    pub fn since(self, earlier: Usage) -> Usage {
+        fn less<T>(now: Option<T>, then: Option<T>, minus: impl Fn(T, T) -> T) -> Option<T> {
+            now.zip(then).map(|(now, then)| minus(now, then))
+        }
+        Usage {
+            processor: less(self.processor, earlier.processor, Nanos::saturating_sub),
+            disk: less(self.disk, earlier.disk, Nanos::saturating_sub),
+            disk_requests: less(self.disk_requests, earlier.disk_requests, u64::saturating_sub),
+        }
+    }
+}

@@ -1,0 +1,245 @@
+//! The system-call layer of a kernel, over a file system of the engine.
+//!
+//! It does what a kernel does between a program and a file system: walks paths, remembers which name is which inode
+//! (the dentry cache) and holds a lookup count for each, opens and releases files as the file system's protocol
+//! asks, and charges the modelled processor for each call and for each byte that it copies. File data it does not
+//! keep: on the bench the file system does that.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use async_trait::async_trait;
+use seekless::device::Data;
+use seekless::fs::{Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, WriteMode};
+use seekless::rt::{Rt, Work};
+use seekless::stack::{Mounted, Part};
+use seekless::units::{Ino, Nanos};
+
+use super::{Coldness, Target, Usage};
+use crate::LabError;
+
+/// A program's view of a mounted stack.
+pub struct Vfs {
+    rt: Rt,
+    fs: Fs,
+    parts: Vec<Part>,
+    /// Directory of the root that holds the workload's files.
+    home: &'static str,
+    dentries: RefCell<BTreeMap<(Ino, Vec<u8>), Ino>>,
+    /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
+    drop_host_caches: Box<dyn Fn() -> Option<String>>,
+}
+
+/// An open file of a [`Vfs`].
+pub struct OpenFile {
+    path: String,
+    ino: Ino,
+    handle: Option<Handle>,
+}
+
+impl Vfs {
+    /// The root of `mounted`. On a modelled disk there is nothing of the host's to drop.
+    pub fn new(rt: Rt, mounted: Mounted) -> Vfs {
+        Vfs {
+            rt,
+            fs: mounted.fs,
+            parts: mounted.parts,
+            home: "",
+            dentries: RefCell::default(),
+            drop_host_caches: Box::new(|| None),
+        }
+    }
+
+    /// The same, in the directory `home` of the root.
+    pub fn at(self, home: &'static str) -> Vfs {
+        Vfs { home, ..self }
+    }
+
+    /// With leaves in the host's files, of which the host keeps copies.
+    pub fn over_host(self, drop_host_caches: impl Fn() -> Option<String> + 'static) -> Vfs {
+        Vfs { drop_host_caches: Box::new(drop_host_caches), ..self }
+    }
+
+    pub fn fs(&self) -> &Fs {
+        &self.fs
+    }
+
+    /// The inode of `name` in `parent`: known, or looked up.
+    async fn component(&self, parent: Ino, name: &[u8]) -> FsResult<Ino> {
+        let known = self.dentries.borrow().get(&(parent, name.to_vec())).copied();
+        match known {
+            Some(ino) => Ok(ino),
+            None => {
+                let ino = self.fs.lookup(parent, name).await?.attr.ino;
+                self.remember(parent, name, ino).await;
+                Ok(ino)
+            }
+        }
+    }
+
+    /// Keeps a name with the lookup that was counted for it. One that was known already gives its own back.
+    async fn remember(&self, parent: Ino, name: &[u8], ino: Ino) {
+        let before = self.dentries.borrow_mut().insert((parent, name.to_vec()), ino);
+        if let Some(before) = before {
+            self.fs.forget(before, 1).await;
+        }
+    }
+
+    async fn forget_name(&self, parent: Ino, name: &[u8]) {
+        let gone = self.dentries.borrow_mut().remove(&(parent, name.to_vec()));
+        if let Some(ino) = gone {
+            self.fs.forget(ino, 1).await;
+        }
+    }
+
+    /// The directory that holds the last part of `path`, and that part.
+    async fn parent<'a>(&self, path: &'a str) -> FsResult<(Ino, &'a [u8])> {
+        let (directory, name) = path.rsplit_once('/').unwrap_or(("", path));
+        let mut ino = Ino::ROOT;
+        for part in self.home.split('/').chain(directory.split('/')).filter(|part| !part.is_empty()) {
+            ino = self.component(ino, part.as_bytes()).await?;
+        }
+        Ok((ino, name.as_bytes()))
+    }
+
+    async fn open_node(&self, path: &str) -> FsResult<OpenFile> {
+        let (parent, name) = self.parent(path).await?;
+        let ino = self.component(parent, name).await?;
+        let handle = match self.fs.traits().open_protocol {
+            OpenProtocol::ZeroMessage => None,
+            OpenProtocol::Handles => self.fs.open(ino, OpenFlags::READ).await?.handle,
+        };
+        Ok(OpenFile { path: path.to_owned(), ino, handle })
+    }
+
+    async fn create_node(&self, path: &str) -> FsResult<OpenFile> {
+        let (parent, name) = self.parent(path).await?;
+        let (entry, opened) = self.fs.create(parent, name, new_node(0o644), OpenFlags::READ_WRITE).await?;
+        self.remember(parent, name, entry.attr.ino).await;
+        Ok(OpenFile { path: path.to_owned(), ino: entry.attr.ino, handle: opened.handle })
+    }
+
+    async fn make_directory(&self, path: &str) -> FsResult<()> {
+        let (parent, name) = self.parent(path).await?;
+        let entry = self.fs.mkdir(parent, name, new_node(0o755)).await?;
+        self.remember(parent, name, entry.attr.ino).await;
+        Ok(())
+    }
+
+    async fn remove(&self, path: &str, directory: bool) -> FsResult<()> {
+        let (parent, name) = self.parent(path).await?;
+        match directory {
+            true => self.fs.rmdir(parent, name).await?,
+            false => self.fs.unlink(parent, name).await?,
+        }
+        self.forget_name(parent, name).await;
+        Ok(())
+    }
+}
+
+/// Files belong to whoever owns the root directory of a fresh file system.
+fn new_node(permissions: u16) -> NewNode {
+    NewNode { permissions, uid: 0, gid: 0 }
+}
+
+fn failed(action: &'static str, path: &str) -> impl FnOnce(FsError) -> LabError {
+    move |cause| LabError::FileSystem { action, path: path.to_owned(), cause }
+}
+
+#[async_trait(?Send)]
+impl Target for Vfs {
+    type File = OpenFile;
+
+    async fn mkdir(&self, path: &str) -> Result<(), LabError> {
+        self.rt.charge(Work::NamespaceCall).await;
+        self.make_directory(path).await.map_err(failed("make the directory", path))
+    }
+
+    async fn rmdir(&self, path: &str) -> Result<(), LabError> {
+        self.rt.charge(Work::NamespaceCall).await;
+        self.remove(path, true).await.map_err(failed("remove the directory", path))
+    }
+
+    async fn create(&self, path: &str) -> Result<OpenFile, LabError> {
+        self.rt.charge(Work::NamespaceCall).await;
+        self.create_node(path).await.map_err(failed("create", path))
+    }
+
+    async fn open(&self, path: &str) -> Result<OpenFile, LabError> {
+        self.rt.charge(Work::Call).await;
+        self.open_node(path).await.map_err(failed("open", path))
+    }
+
+    async fn write(&self, file: &mut OpenFile, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
+        self.rt.charge(Work::Call).await;
+        self.rt.charge(Work::Copy { bytes: bytes.len() as u64 }).await;
+        let data = Data::from_slice(bytes);
+        let written = self.fs.write(file.ino, file.handle, offset, data, WriteMode::default()).await;
+        written.map_err(failed("write", &file.path))
+    }
+
+    async fn read(&self, file: &mut OpenFile, offset: u64, bytes: &mut [u8]) -> Result<usize, LabError> {
+        self.rt.charge(Work::Call).await;
+        let wanted = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let pieces = self.fs.read(file.ino, file.handle, offset, wanted).await.map_err(failed("read", &file.path))?;
+        let mut filled = 0;
+        for piece in pieces {
+            let take = piece.len().min(bytes.len() - filled);
+            bytes[filled..filled + take].copy_from_slice(&piece[..take]);
+            filled += take;
+        }
+        self.rt.charge(Work::Copy { bytes: filled as u64 }).await;
+        Ok(filled)
+    }
+
+    async fn close(&self, file: OpenFile) -> Result<(), LabError> {
+        self.rt.charge(Work::Call).await;
+        match file.handle {
+            Some(handle) => self.fs.release(file.ino, handle).await.map_err(failed("close", &file.path)),
+            None => Ok(()),
+        }
+    }
+
+    async fn unlink(&self, path: &str) -> Result<(), LabError> {
+        self.rt.charge(Work::NamespaceCall).await;
+        self.remove(path, false).await.map_err(failed("delete", path))
+    }
+
+    async fn sync(&self) -> Result<(), LabError> {
+        self.rt.charge(Work::Call).await;
+        self.fs.syncfs().await.map_err(failed("sync", "the file system"))
+    }
+
+    async fn drop_caches(&self) -> Result<Coldness, LabError> {
+        let dropped = std::mem::take(&mut *self.dentries.borrow_mut());
+        for ino in dropped.into_values() {
+            self.fs.forget(ino, 1).await;
+        }
+        self.fs.drop_caches().await.map_err(failed("drop the caches of", "the file system"))?;
+        Ok(match (self.drop_host_caches)() {
+            None => Coldness::Cold,
+            Some(left) => Coldness::Partly(left),
+        })
+    }
+
+    fn now(&self) -> Nanos {
+        self.rt.now()
+    }
+
+    fn usage(&self) -> Usage {
+        // Only models count their time and requests under these names.
+        let count = |wanted: &str| {
+            let devices = self.parts.iter().rev().filter_map(|part| match part {
+                Part::Device(device) => Some(device.counters()),
+                Part::FileSystem(_) => None,
+            });
+            devices.flatten().find(|(name, _)| *name == wanted).map(|(_, value)| value)
+        };
+        let disk = count("busy_ns").map(Nanos);
+        let processor = match self.rt.is_virtual() {
+            true => Some(self.rt.cpu_busy()),
+            false => super::directory::process_time(),
+        };
+        Usage { processor, disk, disk_requests: disk.and_then(|_| count("requests")) }
+    }
+}

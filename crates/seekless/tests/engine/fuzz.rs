@@ -1,0 +1,124 @@
+//! The targets of the fuzzer, on every compiler and in every run of the tests: the inputs in `fuzz/seeds`, and seeded
+//! noise.
+//!
+//! An input that once did harm is kept in `fuzz/seeds`, in the folder of its target, so that it cannot do so again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+
+use seekless::rng::Rng;
+use seekless::testing::{Replay, fuzz};
+
+/// A target: its name, what it does with an input, how many inputs of noise, and of how many bytes at most.
+struct Target {
+    name: &'static str,
+    body: fn(&[u8]),
+    inputs: u64,
+    bytes_max: u64,
+}
+
+/// The targets that are functions of the engine. `fuse_request` is tested where it lives.
+const TARGETS: &[Target] = &[
+    Target { name: "lfs_format", body: fuzz::lfs::decoders, inputs: 20_000, bytes_max: 6_000 },
+    Target { name: "lfs_mount", body: fuzz::lfs::mount, inputs: 60, bytes_max: 200 },
+    Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
+    Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
+];
+
+/// Words of a stack line and what stands between them, which bytes alone would hardly ever spell.
+const WORDS: &[&str] = &[
+    "lfs",
+    "memory",
+    "memfs",
+    "disk",
+    "file",
+    "wrap",
+    "hostdir",
+    "fault",
+    "fork",
+    "trace",
+    " / ",
+    "/",
+    ":",
+    ",",
+    "=",
+    "\"",
+    "\\",
+    " ",
+    "segment",
+    "cleaner",
+    "greedy",
+    "512KiB",
+    "1GiB",
+    "cheetah9lp",
+    "read-error",
+    "10ms",
+    "\n",
+    "[",
+    "]",
+    "#",
+    "ä",
+    "-1",
+];
+
+fn seeds(target: &str) -> Vec<PathBuf> {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds").join(target);
+    let entries = std::fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("an entry").path()).collect();
+    paths.sort();
+    paths
+}
+
+/// Aim: what once did harm does none. Method: every input that is kept, into its target.
+#[test]
+fn kept_inputs_do_no_harm() {
+    let mut problems = Vec::new();
+    for target in TARGETS {
+        let paths = seeds(target.name);
+        assert!(!paths.is_empty(), "fuzz/seeds/{} has no inputs", target.name);
+        for path in paths {
+            let input = std::fs::read(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+            if catch_unwind(AssertUnwindSafe(|| (target.body)(&input))).is_err() {
+                problems.push(path.display().to_string());
+            }
+        }
+    }
+    assert!(problems.is_empty(), "these inputs do harm:\n{}", problems.join("\n"));
+}
+
+/// An input of noise: bytes, or words where a target reads text.
+fn noise(target: &Target, rng: &mut Rng) -> Vec<u8> {
+    let length = rng.below(target.bytes_max + 1) as usize;
+    if target.name == "stack_line" {
+        let words = (0..length / 4).map(|_| WORDS[rng.below(WORDS.len() as u64) as usize]);
+        return words.collect::<String>().into_bytes();
+    }
+    let mut input = vec![0; length];
+    rng.fill(&mut input);
+    // Half of them small numbers mostly, which mean more.
+    if rng.chance(1, 2) {
+        input.iter_mut().for_each(|byte| *byte = if *byte < 0xd0 { *byte % 16 } else { *byte });
+    }
+    input
+}
+
+/// Aim: no bytes whatever do harm. Method: noise into every target; each input has a seed of its own, with which
+/// a failure prints the command that repeats it.
+#[test]
+fn seeded_noise_does_no_harm() {
+    #[allow(clippy::disallowed_methods)]
+    let lookup = |name: &str| std::env::var(name).ok();
+    let replay = Replay::read("seekless --test engine", "fuzz::seeded_noise_does_no_harm", lookup);
+    let replay = replay.unwrap_or_else(|error| panic!("{error}"));
+    let mut problems = Vec::new();
+    for target in TARGETS {
+        for seed in replay.seeds(1..1 + target.inputs) {
+            let input = noise(target, &mut Rng::new(seed));
+            if catch_unwind(AssertUnwindSafe(|| (target.body)(&input))).is_err() {
+                let again = replay.command(seed, None, None, None);
+                problems.push(format!("{} fails with {} bytes of noise: {again}", target.name, input.len()));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "noise does harm:\n{}", problems.join("\n"));
+}
