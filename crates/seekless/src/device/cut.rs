@@ -187,7 +187,8 @@ impl CrashLog {
                 (Some(completed), Request::Write { fua: true, .. }) => completed,
                 (Some(completed), _) if guarantees.durable_on_completion => completed,
                 (Some(completed), request) => {
-                    let after = flushes.iter().filter(|(issued, _, flush)| *issued > completed && flush.covers(request));
+                    let after =
+                        flushes.iter().filter(|(issued, _, flush)| *issued > completed && flush.covers(request));
                     match after.min_by_key(|(_, done, _)| *done) {
                         // Whatever the first flush says is final.
                         None | Some((_, _, Request::FailedFlush)) => usize::MAX,

@@ -188,7 +188,8 @@ pub(super) const RAID5: WordSpec = WordSpec {
         bears_missing: |word| word.switch("degraded"),
         make: |rt, members, word, surroundings| {
             Box::pin(async move {
-                let journal = if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
+                let journal =
+                    if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
                 let doubt = if word.choice("doubt") == "accept" { Doubt::Accept } else { Doubt::Refuse };
                 let unit_given = word.given("stripe").is_some();
                 let unit = sectors(word, "stripe")?;
@@ -225,11 +226,7 @@ async fn redundant(
         let contents = if surroundings.is_volatile { Contents::Zeroes } else { Contents::Unknown };
         return Ok(Array::create(rt, members, &options, uuid, contents).await?);
     }
-    let options = ArrayOptions {
-        degraded: word.switch("degraded"),
-        read_only: surroundings.is_read_only(),
-        ..options
-    };
+    let options = ArrayOptions { degraded: word.switch("degraded"), read_only: surroundings.is_read_only(), ..options };
     let array = open(rt, members, word, options).await?;
     if let Some(Value::Choice(said)) = word.given("journal")
         && (*said == "always") != (array.journal() == JournalUse::Always)
@@ -241,12 +238,7 @@ async fn redundant(
 }
 
 /// Opens the array; a member that is new, says the line, takes the place of one that has failed.
-async fn open(
-    rt: &Rt,
-    members: Vec<Option<Device>>,
-    word: &Word,
-    options: ArrayOptions,
-) -> Result<Rc<Array>, Trouble> {
+async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: ArrayOptions) -> Result<Rc<Array>, Trouble> {
     let Some(&Value::Integer(slot)) = word.given("replace") else {
         return Ok(Array::open(rt, members, &options).await?);
     };

@@ -7,14 +7,9 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
-<<<<<<< HEAD
-use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed};
-use super::order::{Interface, Role};
-=======
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
-use super::order::Role;
+use super::order::{Interface, Role};
 use super::value::Value;
->>>>>>> main
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
 use crate::fs::{Fs, FsError};
@@ -42,12 +37,8 @@ pub struct Spread {
     /// True when one that cannot be opened is left out.
     pub bears_missing: fn(&Word) -> bool,
     #[allow(clippy::type_complexity)]
-    pub make: for<'a> fn(
-        &'a Rt,
-        Vec<Option<Device>>,
-        &'a Word,
-        Surroundings,
-    ) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
+    pub make:
+        for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
 }
 
 /// What a device that keeps something on its members has to know about the stack.
@@ -400,14 +391,9 @@ impl Opened<'_> {
     ///
     /// # Errors
     /// When the stack is of devices alone, and what the parts answer.
-<<<<<<< HEAD
-    pub async fn mount(self) -> Result<Mounted, StackError> {
-        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
-=======
     pub async fn mount(self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
-        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::Device).collect();
->>>>>>> main
+        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {

@@ -80,7 +80,8 @@ fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
                 }
             }
             Maker::DeviceLeaf => {
-                let is_same = |setting: &&Setting| matches!(&setting.value, Value::Path(path) if !path.contains(NUMBER));
+                let is_same =
+                    |setting: &&Setting| matches!(&setting.value, Value::Path(path) if !path.contains(NUMBER));
                 if let (Some(above), Some(setting)) = (spread, word.settings.iter().find(is_same))
                     && instances > 1
                 {

@@ -228,9 +228,12 @@ fn members_are_instances() {
         let early = line("").open(&rt, &leaves, Purpose::Use).await.err().map(|it| error(line(""), it)).unwrap();
         assert!(early.contains("there is no array: member 0: it holds no array"), "{early}");
         line("").open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
-        let mounted = line("").mount(&rt, &leaves, &identity()).await.unwrap();
+        let mounted = line("").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         let described: Vec<String> = mounted.parts.iter().map(Part::describe).collect();
-        assert!(described[1].starts_with("raid5 of 4, 64 KiB each") && described[2] == "4 x memory:16 MiB", "{described:?}");
+        assert!(
+            described[1].starts_with("raid5 of 4, 64 KiB each") && described[2] == "4 x memory:16 MiB",
+            "{described:?}"
+        );
         assert!(mounted.parts[2].counters().iter().any(|(name, _)| *name == "allocated_bytes"));
         let write = async |mounted: Mounted, name: &[u8]| {
             let client = crate::fs::client::Client::new(mounted.fs.clone());
@@ -245,9 +248,9 @@ fn members_are_instances() {
             opened.err().map(|error| error.to_string()).unwrap_or_default()
         };
         assert!(problem("").await.starts_with("there is no file `a-2`"));
-        write(line(",degraded").mount(&rt, &leaves, &identity()).await.unwrap(), b"g").await;
+        write(line(",degraded").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap(), b"g").await;
         leaves.1.borrow_mut().insert("a-2".into(), Rc::new(crate::device::Memory::new(16 * MIB)));
-        let array = line(",replace=2").mount(&rt, &leaves, &identity()).await.unwrap();
+        let array = line(",replace=2").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         rt.sleep(Nanos::from_secs(1)).await;
         write(array, b"h").await;
         // The old one is out of date; without the first, the new one is needed.
@@ -255,7 +258,10 @@ fn members_are_instances() {
         assert!(problem("").await.contains("member 2 is missing: it is out of date"));
         leaves.1.borrow_mut().insert("a-2".into(), new.unwrap());
         leaves.1.borrow_mut().remove("a-0");
-        let mounted = line(",degraded,stripe=64KiB,journal=degraded").mount(&rt, &leaves, &identity()).await.unwrap();
+        let mounted = line(",degraded,stripe=64KiB,journal=degraded")
+            .mount(&rt, &leaves, &identity(), Usage::default())
+            .await
+            .unwrap();
         let client = crate::fs::client::Client::new(mounted.fs.clone());
         for name in [b"f", b"g", b"h"] {
             assert_eq!(client.read_file(name).await.unwrap(), b"hello");
@@ -280,7 +286,7 @@ fn arrays_of_modelled_disks_are_made() {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let rt = executor.rt().clone();
         let run = async {
-            let mounted = parse(line).mount(&rt, &NoLeaves, &identity()).await.unwrap();
+            let mounted = parse(line).mount(&rt, &NoLeaves, &identity(), Usage::default()).await.unwrap();
             let client = crate::fs::client::Client::new(mounted.fs.clone());
             client.write_file(b"f", &[1; 100_000]).await.unwrap();
             client.sync().await.unwrap();

@@ -160,7 +160,9 @@ impl Superblock {
             return bad("unit, row count or region");
         }
         let regions = self.row_count.div_ceil(self.region_rows);
-        if self.bitmap_sectors > self.journal_start / 2 || regions > self.bitmap_sectors.saturating_mul(REGIONS_PER_SECTOR) {
+        if self.bitmap_sectors > self.journal_start / 2
+            || regions > self.bitmap_sectors.saturating_mul(REGIONS_PER_SECTOR)
+        {
             return bad("bitmap size");
         }
         let ends = [

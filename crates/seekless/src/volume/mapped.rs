@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::members::{
-    Piece, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate,
-    request_bytes_max, request_sectors_max, runs, write_runs,
+    Piece, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate, request_bytes_max,
+    request_sectors_max, runs, write_runs,
 };
 use super::permutation::Permutation;
 use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, WriteFlags};
@@ -268,8 +268,7 @@ impl Mapped {
                 return None;
             }
             let place = self.map.place(at.0 + offset);
-            let piece =
-                Piece { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
+            let piece = Piece { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
             offset += piece.sectors;
             Some(piece)
         })

@@ -55,12 +55,7 @@ pub(super) fn runs(pieces: impl IntoIterator<Item = Piece>, sectors_max: u64) ->
                 Some((offset, length)) if *offset + *length == piece.offset => *length += take,
                 _ => run.parts.push((piece.offset, take)),
             }
-            piece = Piece {
-                at: piece.at + take,
-                sectors: piece.sectors - take,
-                offset: piece.offset + take,
-                ..piece
-            };
+            piece = Piece { at: piece.at + take, sectors: piece.sectors - take, offset: piece.offset + take, ..piece };
         }
     }
     runs
@@ -123,7 +118,9 @@ pub(super) fn relocate(error: DeviceError, member: usize, at: Sector, bytes: u64
 pub enum ShapeError {
     #[error("there is no member")]
     NoMember,
-    #[error("{what} is {bytes} bytes, which is no multiple of the {block_bytes} bytes that member {member} reads and writes at once")]
+    #[error(
+        "{what} is {bytes} bytes, which is no multiple of the {block_bytes} bytes that member {member} reads and writes at once"
+    )]
     Grain { what: &'static str, bytes: u64, block_bytes: u32, member: usize },
     #[error("{what} must be at least one sector")]
     Zero { what: &'static str },
@@ -263,7 +260,8 @@ mod tests {
     #[test]
     fn neighbours_are_merged() {
         let piece = |member, at, sectors, offset| Piece { member, at, sectors, offset };
-        let pieces = [piece(0, 8, 4, 0), piece(1, 8, 4, 4), piece(0, 12, 4, 8), piece(1, 20, 4, 12), piece(0, 16, 9, 16)];
+        let pieces =
+            [piece(0, 8, 4, 0), piece(1, 8, 4, 4), piece(0, 12, 4, 8), piece(1, 20, 4, 12), piece(0, 16, 9, 16)];
         let run = |member, at, sectors, parts: &[(u64, u64)]| Run { member, at, sectors, parts: parts.to_vec() };
         assert_eq!(
             runs(pieces, 12),

@@ -175,4 +175,3 @@ fn random_runs_on_arrays() {
     }
     println!("{total}");
 }
-

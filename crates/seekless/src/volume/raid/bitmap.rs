@@ -247,7 +247,8 @@ impl Core {
                     || bitmap.ended.get(region).is_some_and(|ended| *ended >= flush)
                     || !self.is_region_consistent(*region)
             };
-            let (left, cleared): (BTreeSet<u64>, BTreeSet<u64>) = bitmap.set.iter().partition(|region| is_needed(region));
+            let (left, cleared): (BTreeSet<u64>, BTreeSet<u64>) =
+                bitmap.set.iter().partition(|region| is_needed(region));
             bitmap.set = left.clone(); // B3
             bitmap.ended.retain(|region, _| !cleared.contains(region));
             (left, cleared.into_iter().collect::<Vec<u64>>())

@@ -427,10 +427,7 @@ impl Core {
     }
 
     /// Writes `data` at sector `at` of every member in use, with `fua`: for metadata.
-    pub(super) async fn write_everywhere(
-        &self,
-        writes: &[(u64, crate::device::Data)],
-    ) -> Result<(), DeviceError> {
+    pub(super) async fn write_everywhere(&self, writes: &[(u64, crate::device::Data)]) -> Result<(), DeviceError> {
         let members = self.in_use();
         let each = members.iter().flat_map(|&member| writes.iter().map(move |write| (member, write)));
         let each: Vec<(usize, &(u64, crate::device::Data))> = each.collect();

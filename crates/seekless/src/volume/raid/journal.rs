@@ -15,9 +15,9 @@
 //!   J4  As long as a record can be read again, so can every later one about the same rows; so doing all of them again
 //!       in order leaves the newest content.
 
+use futures_util::future::join_all;
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use futures_util::future::join_all;
 
 use super::core::{Core, count};
 use super::write::MemberWrite;
@@ -376,7 +376,10 @@ mod tests {
                 }
                 for (sequence, (position, sectors)) in places.range(state.tail.0..) {
                     let sector = &ring[*position as usize..(position + sectors) as usize];
-                    assert!(sector.iter().all(|owner| owner == sequence), "seed {seed}: record {sequence} is overwritten");
+                    assert!(
+                        sector.iter().all(|owner| owner == sequence),
+                        "seed {seed}: record {sequence} is overwritten"
+                    );
                 }
             }
             assert!(state.next.0 > 100, "the ring is stuck");

@@ -3,8 +3,7 @@
 //! What is promised: a write that has been acknowledged is on so many members that any one of them can fail at any
 //! moment. A member that has missed something is never believed later: that it failed is recorded on the others
 //! before anything it missed is acknowledged. After a power cut, rows that were being written are settled before they
-//! are used, so that what a reader saw stays. The format and the reasons are in
-//! [`FORMAT.md`](https://docs.rs/seekless) beside `volume/format.rs`.
+//! are used, so that what a reader saw stays. The format and the reasons are in `FORMAT.md` beside `volume/format.rs`.
 //!
 //! What is not promised, and what is done about it:
 //!
@@ -35,12 +34,10 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-pub use self::core::Standing;
 use self::core::Core;
+pub use self::core::Standing;
 pub use self::shape::Level;
-use crate::device::{
-    BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags,
-};
+use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector, human_bytes};
 use crate::volume::members::{ShapeError, block_bytes, joined, request_sectors_max};
@@ -135,7 +132,9 @@ pub enum ArrayError {
     Twice { slot: usize },
     #[error("member {member} belongs to another array")]
     Foreign { member: usize },
-    #[error("members {one} and {two} have each gone on without the other; open one of them alone, and put the other in as new")]
+    #[error(
+        "members {one} and {two} have each gone on without the other; open one of them alone, and put the other in as new"
+    )]
     Conflict { one: usize, two: usize },
     #[error("{what}: {said} is asked for, and the array has {found}")]
     Contradiction { what: &'static str, said: String, found: String },
@@ -286,7 +285,10 @@ impl Array {
             || (self.guarantees.durable_on_completion && !device.guarantees().durable_on_completion)
             || device.guarantees().atomic_write_bytes < self.guarantees.atomic_write_bytes
         {
-            return Err(ArrayError::Replace { slot, why: "cannot be replaced by a device that is smaller or promises less" });
+            return Err(ArrayError::Replace {
+                slot,
+                why: "cannot be replaced by a device that is smaller or promises less",
+            });
         }
         let bad = |error| ArrayError::Device { member: slot, error };
         core.admit(slot, device).await.map_err(bad)?;

@@ -87,7 +87,16 @@ pub(super) fn bare(rt: &Rt, level: Level, members: Vec<Device>, unit: u64) -> Re
     }
     check_size(&shape)?;
     let state = new_state(members.len(), RowSet::default());
-    Ok(build(rt, shape, None, members.into_iter().map(Some).collect(), state, Bitmap::default(), Journal::default(), &ArrayOptions::new(level)))
+    Ok(build(
+        rt,
+        shape,
+        None,
+        members.into_iter().map(Some).collect(),
+        state,
+        Bitmap::default(),
+        Journal::default(),
+        &ArrayOptions::new(level),
+    ))
 }
 
 fn check_size(shape: &Shape) -> Result<(), ArrayError> {
@@ -114,17 +123,8 @@ fn build(
         Level::Mirror => request_bytes_max(&present, 1),
         Level::Parity => parity_request_bytes_max(&present, layout.as_ref()),
     };
-    let core = Core::new(
-        rt.clone(),
-        shape,
-        layout,
-        members,
-        state,
-        bitmap,
-        journal,
-        options,
-        request_sectors_max(&present),
-    );
+    let core =
+        Core::new(rt.clone(), shape, layout, members, state, bitmap, journal, options, request_sectors_max(&present));
     Rc::new(Array::around(core, &present, request_bytes_max))
 }
 
@@ -199,8 +199,7 @@ pub(super) async fn create(
     }
     let state = new_state(members.len(), unsettled);
     let members = members.into_iter().map(Some).collect();
-    let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
+    let array = build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
     let core = array.core();
     core.record(true).await.map_err(of_member(0))?;
     if core.in_use().len() < shape.members {
@@ -235,11 +234,7 @@ async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, Dev
 }
 
 /// Puts an array together again.
-pub(super) async fn open(
-    rt: &Rt,
-    given: Vec<Option<Device>>,
-    options: &ArrayOptions,
-) -> Result<Rc<Array>, ArrayError> {
+pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
     let given: Vec<Option<Device>> = match options.read_only {
         // Recovery then happens in memory.
         true => given.into_iter().map(|device| device.map(|device| ForkDevice::new(device) as Device)).collect(),
@@ -288,9 +283,9 @@ pub(super) async fn open(
     let mut members: Vec<Option<Device>> = Vec::new();
     let mut missing = Vec::new();
     for slot in 0..shape.members {
-        let found = slots.get(&slot).filter(|found| {
-            found.superblock.generation + 1 >= truth.generation && recorded[slot] != Standing::Failed
-        });
+        let found = slots
+            .get(&slot)
+            .filter(|found| found.superblock.generation + 1 >= truth.generation && recorded[slot] != Standing::Failed);
         let fits = |found: &&Found| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
         let found = found.filter(fits);
         if found.is_none() && recorded[slot] == Standing::Active {
@@ -345,8 +340,16 @@ pub(super) async fn open(
     };
     // One number is left out: half of a record with the next one may be somewhere.
     let next = if changed { (next.0 + 1, next.1) } else { next };
-    let array =
-        build(rt, shape, Some(layout), members, state, Bitmap::new(truth.bitmap_epoch, dirty), Journal::new(next), options);
+    let array = build(
+        rt,
+        shape,
+        Some(layout),
+        members,
+        state,
+        Bitmap::new(truth.bitmap_epoch, dirty),
+        Journal::new(next),
+        options,
+    );
     let core = array.core();
     replay(&core, records).await?;
     if changed {

@@ -172,7 +172,8 @@ mod tests {
             (5, &[(0, 0, 4), (1, 4, 4)], Some(0), Method::Recover, &[1, 2, 3, 4]),
         ];
         for (members, fragments, absent, method, reads) in cases {
-            let fragments: Vec<_> = fragments.iter().map(|&(index, from, sectors)| fragment(index, from, sectors)).collect();
+            let fragments: Vec<_> =
+                fragments.iter().map(|&(index, from, sectors)| fragment(index, from, sectors)).collect();
             let plan = plan(&shape(*members), 0, &fragments, *absent);
             assert_eq!((plan.method, &plan.reads[..]), (*method, *reads), "{members} {absent:?}");
         }
@@ -213,7 +214,8 @@ mod tests {
                 continue;
             }
             let range = bytes(plan.from, plan.sectors());
-            let read: Vec<Buf> = plan.reads.iter().map(|&member| Buf::from_slice(&disks[member][range.clone()])).collect();
+            let read: Vec<Buf> =
+                plan.reads.iter().map(|&member| Buf::from_slice(&disks[member][range.clone()])).collect();
             let mut expected = vec![0; range.len()];
             units.iter().for_each(|unit| xor(&mut expected, &unit[range.clone()]));
             assert_eq!(plan.parity(&shape, &fragments, &read)[..], expected, "step {step}: {plan:?}");

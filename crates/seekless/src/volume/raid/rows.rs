@@ -35,7 +35,9 @@ pub(super) struct RowGuard<'a> {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
     /// Not yet: it waits, to share or to hold it alone.
-    No { alone: bool },
+    No {
+        alone: bool,
+    },
     Shared,
     Alone,
 }
@@ -189,11 +191,13 @@ mod tests {
                                 true => locks.hold_all(rows.clone()).await,
                                 false => locks.share_all(rows.clone()).await,
                             };
-                            let add = |by: i64| rows.clone().for_each(|row| {
-                                let cell = &inside[row as usize];
-                                cell.set(cell.get() + by);
-                                assert!(cell.get() == -1000 || cell.get() >= 0, "{}", cell.get());
-                            });
+                            let add = |by: i64| {
+                                rows.clone().for_each(|row| {
+                                    let cell = &inside[row as usize];
+                                    cell.set(cell.get() + by);
+                                    assert!(cell.get() == -1000 || cell.get() >= 0, "{}", cell.get());
+                                })
+                            };
                             add(change);
                             rt.sleep(Nanos(rng.below(5))).await;
                             add(-change);

@@ -30,7 +30,8 @@ impl Core {
             let holds = |member| super::core::holds(&state.now, state.cursor, member, *row);
             self.shape.level == Level::Mirror || (0..self.shape.members).all(holds)
         };
-        state.unsettled.contains_any(rows.clone()) && rows.filter(|&row| state.unsettled.contains(row)).any(|row| is_whole(&row))
+        state.unsettled.contains_any(rows.clone())
+            && rows.filter(|&row| state.unsettled.contains(row)).any(|row| is_whole(&row))
     }
 
     /// Makes rows usable that are not.
@@ -69,7 +70,8 @@ impl Core {
         }
         let count = rows.end - rows.start;
         let (at, sectors) = (self.shape.at(rows.start, 0), count * self.shape.unit);
-        let members: Vec<usize> = self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
+        let members: Vec<usize> =
+            self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
         let results = join_all(members.iter().map(|&member| self.read_long(member, at, sectors))).await;
         let start = Sector(rows.start * self.shape.row_sectors());
         let mut read: Vec<Option<Buf>> = Vec::new();
@@ -119,7 +121,8 @@ impl Core {
             }
         }
         let length = sectors * SECTOR_BYTES;
-        self.perform(super::write::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length).await?;
+        self.perform(super::write::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
+            .await?;
         self.counts.settled.set(self.counts.settled.get() + count);
         let mut state = self.state.borrow_mut();
         rows.for_each(|row| state.unsettled.remove(row));
@@ -157,8 +160,7 @@ impl Core {
         let _rows = self.locks.hold_all(first..end).await;
         self.check_running(Sector::ZERO, 0)?;
         // Only runs of unsettled rows; another may have settled some before we held them.
-        let unsettled: Vec<u64> =
-            (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
+        let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
         for run in unsettled.chunk_by(|one, two| one + 1 == *two) {
             for &row in run {
                 self.redo(row).await?;
@@ -308,7 +310,10 @@ impl Core {
                 return Ok(true);
             }
             let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
-            let bad = holders.iter().zip(&results).find_map(|(&member, result)| Some((member, result.as_ref().err()?.clone())));
+            let bad = holders
+                .iter()
+                .zip(&results)
+                .find_map(|(&member, result)| Some((member, result.as_ref().err()?.clone())));
             if let Some((member, error)) = bad {
                 let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
                 let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
@@ -398,7 +403,9 @@ pub(super) async fn work(core: Weak<Core>) {
             }
             Ok(false) => {
                 core.rebuild_done();
-                return if let Err(error) = core.acknowledge().await { note(error) };
+                return if let Err(error) = core.acknowledge().await {
+                    note(error)
+                };
             }
             Err(error) => return note(error),
         }

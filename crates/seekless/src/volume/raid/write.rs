@@ -224,11 +224,8 @@ impl Core {
         };
         let record = match is_journaled {
             true => {
-                let journaled: Vec<MemberWrite> = writes
-                    .iter()
-                    .filter(|write| self.needs_journal(self.row_of(write)))
-                    .cloned()
-                    .collect();
+                let journaled: Vec<MemberWrite> =
+                    writes.iter().filter(|write| self.needs_journal(self.row_of(write))).cloned().collect();
                 Some(self.append(&merge(journaled, u64::from(u32::MAX))).await?)
             }
             false => None,
@@ -307,7 +304,11 @@ impl Core {
             for fragment in fragments {
                 let member = self.shape.member(plan.row, fragment.index);
                 if self.holds(member, plan.row) {
-                    writes.push(MemberWrite::new(member, self.shape.at(plan.row, fragment.from), fragment.data.clone()));
+                    writes.push(MemberWrite::new(
+                        member,
+                        self.shape.at(plan.row, fragment.from),
+                        fragment.data.clone(),
+                    ));
                 }
             }
             let parity = self.shape.parity(plan.row);
@@ -438,7 +439,11 @@ impl Core {
             let is_whole = sector == row * row_sectors && next_row <= end;
             let _token = self.begin().await;
             if is_whole || self.shape.level == Level::Mirror {
-                let to = if is_whole { (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors } else { end.min(next_row) };
+                let to = if is_whole {
+                    (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors
+                } else {
+                    end.min(next_row)
+                };
                 self.discard_rows(Sector(sector), to - sector).await?;
                 sector = to;
             } else {

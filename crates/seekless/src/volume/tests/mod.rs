@@ -110,7 +110,9 @@ fn promises_are_those_of_the_members() {
     assert!(raid0(memories(&[128]), 16).unwrap().guarantees().ordered);
     assert!(!remap(memories(&[128]).remove(0), 16, 1).unwrap().guarantees().ordered);
     assert!(raid0(memories(&[128; 2]), 16).unwrap().head().is_none());
-    for bad in [raid0(host(2), 7), remap(host(1).remove(0), 4, 1), raid0(Vec::new(), 8), volume(memories(&[8]), 16, 8, 1)] {
+    for bad in
+        [raid0(host(2), 7), remap(host(1).remove(0), 4, 1), raid0(Vec::new(), 8), volume(memories(&[8]), 16, 8, 1)]
+    {
         assert!(bad.is_err());
     }
     assert_eq!(

@@ -33,7 +33,14 @@ impl Members {
 const ROUNDS: u32 = 14;
 
 /// Runs the requests with a rule on one member; says whether the rule fired.
-async fn attempt(rt: &Rt, level: Level, count: usize, options: &ArrayOptions, victim: usize, rule: Rule) -> Result<bool, String> {
+async fn attempt(
+    rt: &Rt,
+    level: Level,
+    count: usize,
+    options: &ArrayOptions,
+    victim: usize,
+    rule: Rule,
+) -> Result<bool, String> {
     let members = Members::new(rt, count, 3);
     let created = Array::create(rt, members.devices(), options, UUID, Contents::Zeroes).await;
     let array = created.map_err(|error| error.to_string())?;

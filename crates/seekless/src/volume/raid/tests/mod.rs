@@ -26,9 +26,13 @@ fn arrays_store_like_one_device() {
         let executor = Executor::simulated(seed, HostProfile::NONE);
         let rt = executor.rt().clone();
         let run = async {
-            for (level, members, unit) in
-                [(Level::Mirror, 2, 8), (Level::Mirror, 3, 5), (Level::Parity, 3, 8), (Level::Parity, 5, 3), (Level::Parity, 6, 16)]
-            {
+            for (level, members, unit) in [
+                (Level::Mirror, 2, 8),
+                (Level::Mirror, 3, 5),
+                (Level::Parity, 3, 8),
+                (Level::Parity, 5, 3),
+                (Level::Parity, 6, 16),
+            ] {
                 for journal in [None, Some(JournalUse::Degraded), Some(JournalUse::Always)] {
                     let devices = slow(&rt, &vec![1200; members], seed);
                     let array = match journal {

@@ -48,7 +48,10 @@ fn members_are_recognised() {
             members
         };
         assert_eq!(error(one_less(2), options).await, "member 2 is missing: it could not be opened");
-        assert_eq!(error(given(&parts), options.unit(16)).await, "the stripe unit: 8 KiB is asked for, and the array has 4 KiB");
+        assert_eq!(
+            error(given(&parts), options.unit(16)).await,
+            "the stripe unit: 8 KiB is asked for, and the array has 4 KiB"
+        );
         assert!(error(given(&parts), small(Level::Mirror)).await.starts_with("the kind of array: raid1"));
         assert!(error(given(&parts[..3]), options).await.starts_with("the number of members"));
         let copy = |slot: usize| {
