@@ -282,13 +282,13 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         truth.states[..shape.members].iter().map(|&state| Standing::from_byte(state)).collect();
     let mut members: Vec<Option<Device>> = Vec::new();
     let mut missing = Vec::new();
-    for slot in 0..shape.members {
+    for (slot, &standing) in recorded.iter().enumerate() {
         let found = slots
             .get(&slot)
-            .filter(|found| found.superblock.generation + 1 >= truth.generation && recorded[slot] != Standing::Failed);
+            .filter(|found| found.superblock.generation + 1 >= truth.generation && standing != Standing::Failed);
         let fits = |found: &&Found| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
         let found = found.filter(fits);
-        if found.is_none() && recorded[slot] == Standing::Active {
+        if found.is_none() && standing == Standing::Active {
             let why = match slots.get(&slot) {
                 Some(found) if found.superblock.generation + 1 < truth.generation => "it is out of date".to_string(),
                 Some(_) => "it is smaller than it was".to_string(),
@@ -296,7 +296,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             };
             missing.push((slot, why));
         }
-        now.push(if found.is_some() { recorded[slot] } else { Standing::Failed });
+        now.push(if found.is_some() { standing } else { Standing::Failed });
         members.push(found.map(|found| found.device.clone()));
     }
     let active = now.iter().filter(|standing| **standing == Standing::Active).count();

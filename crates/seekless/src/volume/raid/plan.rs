@@ -158,7 +158,8 @@ mod tests {
     /// The way that takes fewer reads is taken. Row 0: data units are on the members of their number, parity on the last.
     #[test]
     fn the_cheaper_way_is_taken() {
-        let cases: &[(usize, &[(usize, u64, u64)], Option<usize>, Method, &[usize])] = &[
+        type Case<'a> = (usize, &'a [(usize, u64, u64)], Option<usize>, Method, &'a [usize]);
+        let cases: &[Case<'_>] = &[
             (5, &[(0, 0, 8)], None, Method::ReadModifyWrite, &[0, 4]),
             (5, &[(0, 0, 8), (1, 0, 8)], None, Method::ReconstructWrite, &[2, 3]),
             (5, &[(0, 0, 8), (1, 0, 8), (2, 0, 8), (3, 0, 8)], None, Method::FullStripe, &[]),

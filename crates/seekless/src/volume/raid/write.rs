@@ -171,8 +171,8 @@ impl Core {
                 *ticket.result.borrow_mut() = Some(result.clone());
             }
         }
-        let results = tickets.values().map(|ticket| ticket.result.borrow().clone());
-        results.map(|result| result.unwrap_or(Ok(()))).collect()
+        let mut results = tickets.values().map(|ticket| ticket.result.borrow().clone());
+        results.try_for_each(|result| result.unwrap_or(Ok(())))
     }
 
     /// `own`, and the tickets that wait for the row and do not overlap with those taken before.

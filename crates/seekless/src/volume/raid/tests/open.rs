@@ -35,10 +35,10 @@ fn members_are_recognised() {
     run(async |rt| {
         let parts = disks(4);
         let options = small(Level::Parity);
-        put(&*Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 3).await;
+        put(&Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 3).await;
         let mut mixed = given(&parts);
         mixed.rotate_left(1);
-        assert_eq!(first(&*Array::open(&rt, mixed, &options).await.unwrap()).await, 3);
+        assert_eq!(first(&Array::open(&rt, mixed, &options).await.unwrap()).await, 3);
         let error = async |members: Vec<Option<Device>>, options: ArrayOptions| {
             Array::open(&rt, members, &options).await.err().map(|error| error.to_string()).unwrap_or_default()
         };
@@ -120,10 +120,10 @@ fn split_mirrors_are_noticed() {
     run(async |rt| {
         let parts = disks(2);
         let options = ArrayOptions { degraded: true, ..small(Level::Mirror) };
-        put(&*Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 1).await;
+        put(&Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 1).await;
         for alone in 0..2 {
             let members = (0..2).map(|slot| (slot == alone).then(|| parts[slot].clone() as Device)).collect();
-            put(&*Array::open(&rt, members, &options).await.unwrap(), 2 + alone as u8).await;
+            put(&Array::open(&rt, members, &options).await.unwrap(), 2 + alone as u8).await;
         }
         let error = Array::open(&rt, given(&parts), &options).await.err().unwrap();
         assert_eq!(error, ArrayError::Conflict { one: 0, two: 1 }, "{error}");
@@ -136,7 +136,7 @@ fn read_only_changes_nothing() {
     run(async |rt| {
         let parts = disks(3);
         let options = ArrayOptions { degraded: true, ..small(Level::Parity) };
-        put(&*Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 1).await;
+        put(&Array::create(&rt, all(&parts), &options, UUID, Contents::Unknown).await.unwrap(), 1).await;
         let mut members = given(&parts);
         let faulty = FaultDevice::new(&rt, parts[0].clone(), 1);
         faulty.add(Rule::new(Kinds::WRITE | Kinds::DISCARD, When::Always, Effect::ReadOnly));
