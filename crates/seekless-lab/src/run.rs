@@ -160,11 +160,7 @@ async fn close(fs: &Fs) -> Result<(), LabError> {
 }
 
 fn described(mounted: &Mounted) -> Vec<String> {
-    let describe = |part: &Part| match part {
-        Part::FileSystem(fs) => fs.describe(),
-        Part::Device(device) => device.describe(),
-    };
-    mounted.parts.iter().map(describe).collect()
+    mounted.parts.iter().map(Part::describe).collect()
 }
 
 fn run_of(
@@ -175,10 +171,7 @@ fn run_of(
     profile: Option<&'static str>,
     outcome: Outcome,
 ) -> Run {
-    let counters = counted.iter().zip(&parts).map(|(part, name)| match part {
-        Part::FileSystem(fs) => (name.clone(), fs.counters()),
-        Part::Device(device) => (name.clone(), device.counters()),
-    });
+    let counters = counted.iter().zip(&parts).map(|(part, name)| (name.clone(), part.counters()));
     Run {
         contestant: stack.to_string(),
         counters: counters.filter(|(_, counters)| !counters.is_empty()).collect(),

@@ -8,11 +8,12 @@
 use std::rc::Rc;
 
 use cpu_time::ProcessTime;
-use seekless::device::{BlockDevice, Buf};
+use seekless::device::{BlockDevice, Buf, Device};
 use seekless::disk::{Disk, Drive, Mechanism, Options, Request};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile};
 use seekless::units::{Nanos, Sector};
+use seekless::volume::{Mapped, Permutation, ShapeError, permute, raid0, volume};
 
 const REQUESTS: u64 = 1_000_000;
 const SECTORS: u32 = 8;
@@ -66,6 +67,49 @@ fn devices(what: &str, disks: usize, window: u64) {
     report(what, requests / window * window, start);
 }
 
+/// The same over 128 disks under one device.
+fn arrays(what: &str, make: impl Fn(Vec<Device>) -> Result<Rc<Mapped>, ShapeError>) {
+    const WINDOW: u64 = 200;
+    let drive = Drive::named("cheetah9lp").expect("a drive of the catalogue");
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let options = Options { keep_bytes: false, ..Options::default() };
+    let disk = || Rc::new(Disk::new(executor.rt().clone(), drive, options).expect("a valid drive")) as Device;
+    let array = make((0..128).map(|_| disk()).collect()).expect("a valid array");
+    let requests = REQUESTS / 4;
+    let start = ProcessTime::now();
+    for worker in 0..WINDOW {
+        let (array, mut rng) = (array.clone(), Rng::new(worker));
+        executor.rt().spawn(async move {
+            for _ in 0..requests / WINDOW {
+                let at = Sector(rng.below(array.geometry().sectors / 8) * 8);
+                array.read(at, Buf::dirty(4096)).await.expect("a request inside the array");
+            }
+        });
+    }
+    assert!(executor.block_on(std::future::pending::<()>()).is_err());
+    report(what, requests / WINDOW * WINDOW, start);
+}
+
+/// Looks up random places.
+fn look_up(what: &str, count: u64, forward: impl Fn(u64) -> u64) {
+    let mut rng = Rng::new(3);
+    let start = ProcessTime::now();
+    let sum = (0..10 * REQUESTS).fold(0, |sum: u64, _| sum.wrapping_add(forward(rng.below(count))));
+    std::hint::black_box(sum);
+    report(what, 10 * REQUESTS, start);
+}
+
+fn permutations(what: &str, count: u64) {
+    let permutation = Permutation::new(count, 1);
+    look_up(what, count, |index| permutation.forward(index));
+}
+
+fn tables(what: &str, count: u64) {
+    let mut table: Vec<u32> = (0..count as u32).collect();
+    Rng::new(1).shuffle(&mut table);
+    look_up(what, count, |index| u64::from(table[index as usize]));
+}
+
 fn main() {
     let mut rng = Rng::new(1);
     let mut random = |_, sectors: u64| Request::read(Sector(rng.below(sectors / 8) * 8), SECTORS);
@@ -87,4 +131,12 @@ fn main() {
     devices("cheetah9lp as a block device, one at a time", 1, 1);
     devices("cheetah9lp as a block device, 16 outstanding", 1, 16);
     devices("128 x cheetah9lp as block devices, 200 outstanding", 128, 200);
+    arrays("128 x cheetah9lp, raid0, 200 outstanding", |disks| raid0(disks, 64));
+    arrays("128 x cheetah9lp, volume, 200 outstanding", |disks| volume(disks, 128, 64, 1));
+    arrays("128 x cheetah9lp, permute over volume", |disks| permute(volume(disks, 128, 64, 1)?, 8, 1, None));
+    permutations("permutation of a 9 GB disk in 4 KiB, by network", 2_222_905);
+    permutations("permutation of 128 of them, by network", 128 * 2_222_905);
+    tables("permutation of a 9 GB disk in 4 KiB, by table", 2_222_905);
+    tables("permutation of 16,384 blocks, by table", 16_384);
+    permutations("permutation of 16,384 blocks, by network", 16_384);
 }

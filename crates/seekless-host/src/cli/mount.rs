@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use seekless::stack::{Mounted, Part, Stack, Usage};
+use seekless::stack::{Mounted, Stack, Usage};
 
 use super::daemon::{Report, Side};
 use super::mount_options::{self, MountWords};
@@ -232,10 +232,7 @@ fn store(leaves: &HostLeaves, stack: &Stack) -> Option<Rc<FileDevice>> {
 /// Logs those counters of every part that `wanted` picks.
 fn log_counters(mounted: &Mounted, wanted: impl Fn(&str, u64) -> bool) {
     for part in &mounted.parts {
-        let (name, counters) = match part {
-            Part::FileSystem(fs) => (fs.describe(), fs.counters()),
-            Part::Device(device) => (device.describe(), device.counters()),
-        };
+        let (name, counters) = (part.describe(), part.counters());
         for (counter, count) in counters.into_iter().filter(|(counter, count)| wanted(counter, *count)) {
             log::info!("{name}: {counter} {count}");
         }

@@ -230,7 +230,7 @@ impl Target for Vfs {
         // Only models count their time and requests under these names.
         let count = |wanted: &str| {
             let devices = self.parts.iter().rev().filter_map(|part| match part {
-                Part::Device(device) => Some(device.counters()),
+                Part::Device(_) | Part::Devices(_) => Some(part.counters()),
                 Part::FileSystem(_) => None,
             });
             devices.flatten().find(|(name, _)| *name == wanted).map(|(_, value)| value)

@@ -144,6 +144,16 @@ impl CrashDevice {
         self.0.violations.borrow().clone()
     }
 
+    /// A part of the device that is flushed by itself, as if it were one of several drives that lose their power
+    /// together.
+    ///
+    /// # Panics
+    /// When it passes the end of the device.
+    pub fn part(&self, at: Sector, sectors: u64) -> Rc<CrashPart> {
+        assert!(at.0 + sectors <= self.0.geometry.sectors, "a part of the device");
+        Rc::new(CrashPart { whole: CrashDevice(self.0.clone()), at, sectors })
+    }
+
     /// Flushes so far, also those that failed.
     pub fn flushes(&self) -> u64 {
         self.0.flushes.get()
@@ -274,6 +284,55 @@ impl BlockDevice for CrashDevice {
 
     fn describe(&self) -> String {
         format!("crash:{}", human_bytes(self.0.geometry.bytes()))
+    }
+}
+
+/// See [`CrashDevice::part`].
+pub struct CrashPart {
+    whole: CrashDevice,
+    at: Sector,
+    sectors: u64,
+}
+
+impl CrashPart {
+    fn check(&self, at: Sector, bytes: u64) -> Result<Sector, DeviceError> {
+        self.geometry().check(at, bytes)?;
+        Ok(self.at + at.0)
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for CrashPart {
+    fn geometry(&self) -> Geometry {
+        Geometry { sectors: self.sectors, ..self.whole.geometry() }
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.whole.guarantees()
+    }
+
+    async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        let at = self.check(at, buf.len() as u64)?;
+        self.whole.read(at, buf).await
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let at = self.check(at, data.len() as u64)?;
+        self.whole.write(at, data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        self.whole.perform(Request::FlushPart { at: self.at, sectors: self.sectors }).await;
+        Ok(())
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let at = self.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)?;
+        self.whole.discard(at, sectors).await
+    }
+
+    fn describe(&self) -> String {
+        format!("part:{} of {}", human_bytes(self.sectors * SECTOR_BYTES), self.whole.describe())
     }
 }
 

@@ -30,17 +30,35 @@ pub enum Request {
         sectors: u64,
     },
     Flush,
+    /// A flush of a part of the device alone, see [`CrashDevice::part`](super::crash::CrashDevice::part).
+    FlushPart {
+        at: Sector,
+        sectors: u64,
+    },
     /// A flush that returned an error.
     FailedFlush,
 }
 
 impl Request {
+    fn is_flush(&self) -> bool {
+        matches!(self, Request::Flush | Request::FlushPart { .. } | Request::FailedFlush)
+    }
+
+    /// True when this flush, if it succeeds, is about what `other` changes.
+    fn covers(&self, other: &Request) -> bool {
+        let (start, length) = other.span();
+        match self {
+            Request::FlushPart { at, sectors } => *at <= start && start + length <= *at + *sectors,
+            _ => true,
+        }
+    }
+
     /// First sector and number of sectors that the request changes.
     pub(super) fn span(&self) -> (Sector, u64) {
         match self {
             Request::Write { at, data, .. } => (*at, data.len() as u64 / SECTOR_BYTES),
             Request::Discard { at, sectors } => (*at, *sectors),
-            Request::Flush | Request::FailedFlush => (Sector::ZERO, 0),
+            Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => (Sector::ZERO, 0),
         }
     }
 }
@@ -53,6 +71,7 @@ impl std::fmt::Display for Request {
             Request::Write { fua: true, .. } => write!(f, "write {at}+{sectors} fua"),
             Request::Discard { .. } => write!(f, "discard {at}+{sectors}"),
             Request::Flush => f.write_str("flush"),
+            Request::FlushPart { at, sectors } => write!(f, "flush of {at}+{sectors}"),
             Request::FailedFlush => f.write_str("flush that fails"),
         }
     }
@@ -156,10 +175,10 @@ impl CrashLog {
     ) -> CrashLog {
         let mut by_completion: Vec<usize> = (0..log.len()).filter(|&id| log[id].completed.is_some()).collect();
         by_completion.sort_by_key(|&id| log[id].completed);
-        let flushes: Vec<(usize, usize, bool)> = log
+        let flushes: Vec<(usize, usize, &Request)> = log
             .iter()
-            .filter(|logged| matches!(logged.request, Request::Flush | Request::FailedFlush))
-            .filter_map(|flush| Some((flush.issued, flush.completed?, matches!(flush.request, Request::Flush))))
+            .filter(|logged| logged.request.is_flush())
+            .filter_map(|flush| Some((flush.issued, flush.completed?, &flush.request)))
             .collect();
         let mut durable: Vec<usize> = log
             .iter()
@@ -167,12 +186,13 @@ impl CrashLog {
                 (None, _) => usize::MAX,
                 (Some(completed), Request::Write { fua: true, .. }) => completed,
                 (Some(completed), _) if guarantees.durable_on_completion => completed,
-                (Some(completed), _) => {
-                    let after = flushes.iter().filter(|(issued, ..)| *issued > completed);
+                (Some(completed), request) => {
+                    let after =
+                        flushes.iter().filter(|(issued, _, flush)| *issued > completed && flush.covers(request));
                     match after.min_by_key(|(_, done, _)| *done) {
                         // Whatever the first flush says is final.
-                        Some((_, done, true)) => *done,
-                        Some((_, _, false)) | None => usize::MAX,
+                        None | Some((_, _, Request::FailedFlush)) => usize::MAX,
+                        Some((_, done, _)) => *done,
                     }
                 }
             })
@@ -236,7 +256,7 @@ impl CrashLog {
         // something completes. The moment before is the one with the most promises.
         let mut last_before = BTreeSet::from([self.events]);
         for (logged, &durable) in self.log.iter().zip(self.durable.iter()) {
-            if !matches!(logged.request, Request::Flush | Request::FailedFlush) {
+            if !logged.request.is_flush() {
                 last_before.insert(logged.issued - 1);
                 last_before.extend((durable != usize::MAX).then(|| durable - 1));
                 last_before.extend(logged.completed.filter(|_| self.guarantees.ordered).map(|completed| completed - 1));
@@ -254,7 +274,7 @@ impl CrashLog {
             (0..self.log.len()).filter(|&id| self.log[id].issued <= position && !self.completed_by(id, position));
         let order: Vec<usize> = completed[settled..].iter().copied().chain(under_way).collect();
         let open = |id: &usize| match self.log[*id].request {
-            Request::Flush | Request::FailedFlush => false,
+            Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => false,
             Request::Discard { .. } if self.guarantees.discard == Discard::Ignored => false,
             _ => self.durable[*id] > position,
         };
@@ -489,7 +509,7 @@ impl Request {
         match self {
             Request::Write { at, data, .. } => image.write(*at, data),
             Request::Discard { at, sectors } => discard_span(image, *at, *sectors, discard),
-            Request::Flush | Request::FailedFlush => {}
+            Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => {}
         }
     }
 
@@ -505,7 +525,7 @@ impl Request {
                     image.write(start, &data[offset..offset + (length * SECTOR_BYTES) as usize]);
                 }
                 Request::Discard { .. } => discard_span(image, start, length, discard),
-                Request::Flush | Request::FailedFlush => {}
+                Request::Flush | Request::FlushPart { .. } | Request::FailedFlush => {}
             }
         }
     }

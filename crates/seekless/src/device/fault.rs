@@ -262,6 +262,10 @@ impl BlockDevice for FaultDevice {
         self.inner.provision(at, sectors).await
     }
 
+    async fn release(&self) -> Result<(), DeviceError> {
+        self.inner.release().await
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let own = vec![("requests_failed", self.failed.get()), ("requests_delayed", self.delayed.get())];
         own.into_iter().chain(self.inner.counters()).collect()

@@ -180,6 +180,15 @@ pub trait BlockDevice {
         self.geometry().check(at, sectors * SECTOR_BYTES)
     }
 
+    /// Says that whoever used the device is done with it, after its last flush: what it keeps in case power fails while
+    /// it is in use can be put away. It can be used again.
+    ///
+    /// # Errors
+    /// When that could not be done. Nothing is lost then; the next start may take longer.
+    async fn release(&self) -> Result<(), DeviceError> {
+        Ok(())
+    }
+
     /// Counts of what has happened, in an order fit for printing.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

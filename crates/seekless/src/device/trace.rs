@@ -155,6 +155,10 @@ impl BlockDevice for TraceDevice {
         request.end(self.inner.provision(at, sectors).await)
     }
 
+    async fn release(&self) -> Result<(), DeviceError> {
+        self.inner.release().await
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let mut counters = vec![("requests_traced", self.recorded.get())];
         counters.extend(self.inner.counters());

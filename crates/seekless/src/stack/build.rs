@@ -8,7 +8,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::error::{Cause, StackError};
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
-use super::order::Role;
+use super::order::{Interface, Role};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
@@ -22,10 +22,43 @@ pub enum Maker {
     /// Opened by the caller.
     FileSystemLeaf,
     DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    /// A device over several instances of what is below it.
+    Spread(&'static Spread),
     /// Made empty each time, and gone with the stack.
     VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
     /// Opened by the caller.
     DeviceLeaf,
+}
+
+/// A device over several devices, see [`Maker::Spread`].
+pub struct Spread {
+    /// How many.
+    pub members: fn(&Word) -> u64,
+    /// True when one that cannot be opened is left out.
+    pub bears_missing: fn(&Word) -> bool,
+    #[allow(clippy::type_complexity)]
+    pub make:
+        for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
+}
+
+/// What a device that keeps something on its members has to know about the stack.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Surroundings {
+    pub purpose: Purpose,
+    /// See [`Stack::is_volatile`].
+    pub is_volatile: bool,
+}
+
+impl Surroundings {
+    /// There is nothing on the members that counts.
+    pub fn is_fresh(&self) -> bool {
+        self.is_volatile || self.purpose == Purpose::Format
+    }
+
+    /// Nothing on the members may change.
+    pub fn is_read_only(&self) -> bool {
+        self.purpose == Purpose::Inspect
+    }
 }
 
 impl Maker {
@@ -34,7 +67,7 @@ impl Maker {
             Maker::Layer(_) => Role::Layer,
             Maker::FileSystem(_) => Role::FileSystem,
             Maker::FileSystemLeaf => Role::FileSystemLeaf,
-            Maker::DeviceLayer(_) => Role::DeviceLayer,
+            Maker::DeviceLayer(_) | Maker::Spread(_) => Role::DeviceLayer,
             Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
         }
     }
@@ -128,20 +161,35 @@ fn outside(word: &Word) -> Trouble {
 pub enum Part {
     FileSystem(Fs),
     Device(Device),
+    /// The instances of one word, below a word that spreads.
+    Devices(Vec<Device>),
 }
 
 impl Part {
+    fn of(mut instances: Vec<Device>) -> Part {
+        match instances.pop() {
+            Some(only) if instances.is_empty() => Part::Device(only),
+            last => Part::Devices(instances.into_iter().chain(last).collect()),
+        }
+    }
+
     pub fn describe(&self) -> String {
         match self {
             Part::FileSystem(fs) => fs.describe(),
             Part::Device(device) => device.describe(),
+            Part::Devices(devices) => {
+                let first = devices.first().map(|device| device.describe()).unwrap_or_default();
+                format!("{} x {first}", devices.len())
+            }
         }
     }
 
+    /// Of several instances: sums, and the largest of maxima.
     pub fn counters(&self) -> Vec<Counter> {
         match self {
             Part::FileSystem(fs) => fs.counters(),
             Part::Device(device) => device.counters(),
+            Part::Devices(devices) => crate::volume::counters_of(devices),
         }
     }
 }
@@ -152,8 +200,8 @@ pub struct Opened<'a> {
     stack: &'a Stack,
     leaves: &'a dyn Leaves,
     purpose: Purpose,
-    /// The device parts, in the order of the words they belong to. Empty on a stack without a device.
-    devices: Vec<Device>,
+    /// The instances of each word that is a device, in the order of the words. Empty on a stack without a device.
+    devices: Vec<Vec<Device>>,
 }
 
 /// A running stack.
@@ -175,17 +223,13 @@ impl Stack {
         leaves: &'a dyn Leaves,
         purpose: Purpose,
     ) -> Result<Opened<'a>, StackError> {
-        let mut devices: Vec<Device> = Vec::new();
-        for word in self.words.iter().rev() {
-            let made = match (&word.spec.maker, devices.last()) {
-                (Maker::DeviceLeaf, _) => leaves.device(rt, word, purpose).await,
-                (Maker::VolatileDevice(make), _) => make(rt, word).await,
-                (Maker::DeviceLayer(make), Some(below)) => make(rt, below.clone(), word).await,
-                _ => break,
-            };
-            devices.push(made.map_err(|trouble| self.blame(word, "open", trouble))?);
+        let first = self.words.iter().position(|word| word.spec.role().is() == Interface::Device);
+        let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
+        if let Some(first) = first {
+            let surroundings = Surroundings { purpose, is_volatile: self.is_volatile() };
+            let mut opening = Opening { stack: self, rt, leaves, surroundings, first, devices: &mut devices };
+            opening.open(first, None).await?;
         }
-        devices.reverse();
         Ok(Opened { rt, stack: self, leaves, purpose, devices })
     }
 
@@ -266,10 +310,70 @@ impl Stack {
     }
 }
 
+/// Opening the devices of a stack.
+struct Opening<'a, 'b> {
+    stack: &'a Stack,
+    rt: &'a Rt,
+    leaves: &'a dyn Leaves,
+    surroundings: Surroundings,
+    /// The first word that is a device.
+    first: usize,
+    devices: &'b mut Vec<Vec<Device>>,
+}
+
+impl Opening<'_, '_> {
+    /// Opens the word at `index` and all below it. `instance` is its number, below a word that spreads.
+    fn open(&mut self, index: usize, instance: Option<usize>) -> LocalBoxFuture<'_, Result<Device, StackError>> {
+        Box::pin(async move {
+            let word = &self.stack.words[index];
+            let numbered;
+            let word = match instance {
+                Some(instance) => {
+                    numbered = word.numbered(instance);
+                    &numbered
+                }
+                None => word,
+            };
+            let made = match &word.spec.maker {
+                Maker::DeviceLeaf => self.leaves.device(self.rt, word, self.surroundings.purpose).await,
+                Maker::VolatileDevice(make) => make(self.rt, word).await,
+                Maker::DeviceLayer(make) => {
+                    let below = self.open(index + 1, instance).await?;
+                    make(self.rt, below, word).await
+                }
+                Maker::Spread(spread) => {
+                    let count = (spread.members)(word) as usize;
+                    let mut members = Vec::with_capacity(count);
+                    for member in 0..count {
+                        let number = instance.unwrap_or(0) * count + member;
+                        match self.open(index + 1, Some(number)).await {
+                            Ok(device) => members.push(Some(device)),
+                            Err(_) if (spread.bears_missing)(word) => members.push(None),
+                            Err(error) => return Err(error),
+                        }
+                    }
+                    (spread.make)(self.rt, members, word, self.surroundings).await
+                }
+                // S2: `order` has checked what stands on what.
+                _ => unreachable!("`{}` is a device", word.name()),
+            };
+            let device = made.map_err(|trouble| self.stack.blame(word, "open", trouble))?;
+            self.devices[index - self.first].push(device.clone());
+            Ok(device)
+        })
+    }
+}
+
 impl Opened<'_> {
     /// The device on which the file system of the stack stands; the top of a stack of devices alone.
     pub fn device(&self) -> Option<&Device> {
-        self.devices.first()
+        self.devices.first()?.first()
+    }
+
+    /// The instances of each word that is a device, top first: one of each, but below a word that spreads over several
+    /// as many as it and those above it ask for, in the order of their numbers. For the counters of single disks.
+    pub fn instances(&self) -> &[Vec<Device>] {
+        &self.devices
     }
 
     /// Puts an empty file system on the device. Whatever was there is lost: whether that is allowed, the caller
@@ -289,7 +393,7 @@ impl Opened<'_> {
     /// When the stack is of devices alone, and what the parts answer.
     pub async fn mount(self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
-        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::Device).collect();
+        let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {
@@ -343,7 +447,7 @@ impl Opened<'_> {
     }
 
     fn device_below(&self, word: &Word) -> Result<Device, StackError> {
-        match self.devices.first() {
+        match self.device() {
             Some(device) => Ok(device.clone()),
             // S2 again.
             None => unreachable!("`{}` stands on a device", word.name()),

@@ -144,7 +144,7 @@ pub(super) const FAULT: WordSpec = WordSpec {
 };
 
 fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {
-    let device = FaultDevice::new(rt, below, word.integer("seed"));
+    let device = FaultDevice::new(rt, below, word.integer("seed").wrapping_add(word.instance() as u64));
     for (key, kinds, effect) in FAULTS {
         let hundredths = word.percent(key).hundredths;
         if hundredths > 0 {

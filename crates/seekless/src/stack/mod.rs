@@ -20,6 +20,9 @@
 //! `file:"a, b.img",direct`. In a word that begins with a path, the first item is always the path, also when it
 //! has an equals sign. Relative paths count from where the program runs, also in a stack file.
 //!
+//! A word that spreads over several, such as `raid0:n=4`, stands on as many instances of all that is below it. Paths
+//! below it have `{}` where the number of the instance goes: `raid0:n=4 / file:a-{}.img`.
+//!
 //! A stack file is TOML with one key: `stack = "wrap / memfs"`; `@stack.toml` on a command line names one.
 //!
 //! What there is to write is in one table, [`WORDS`], and errors point at the word they are about.
@@ -29,6 +32,7 @@
 //!   S2  Every word stands on what it needs, and the last word is a leaf.
 //!   S3  Reading what a stack's `Display` wrote gives the same stack.
 
+mod arrays;
 mod build;
 mod complete;
 mod devices;
@@ -47,7 +51,7 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
-pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Trouble};
+pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, Surroundings, Trouble};
 pub use complete::{Completions, complete};
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
@@ -72,7 +76,12 @@ pub struct Word {
     spec: &'static WordSpec,
     settings: Vec<Setting>,
     name_span: Range<usize>,
+    /// Its number, below a word that spreads over several.
+    instance: usize,
 }
+
+/// Where the number of an instance goes in a path.
+const NUMBER: &str = "{}";
 
 /// What one item of a word sets.
 #[derive(Clone)]
@@ -137,6 +146,22 @@ impl Word {
 
     pub fn spec(&self) -> &'static WordSpec {
         self.spec
+    }
+
+    /// Which of several this is, from 0 on; 0 where there is one.
+    pub fn instance(&self) -> usize {
+        self.instance
+    }
+
+    /// The same word as instance `instance`: its number stands in paths where they have `{}`.
+    fn numbered(&self, instance: usize) -> Word {
+        let mut word = Word { instance, ..self.clone() };
+        for setting in &mut word.settings {
+            if let Value::Path(path) = &mut setting.value {
+                *path = path.replace(NUMBER, &instance.to_string());
+            }
+        }
+        word
     }
 
     fn setting(&self, key: &str) -> Option<&Setting> {

@@ -1,7 +1,9 @@
 //! Which word can stand on which.
 
-use super::Word;
+use super::build::Maker;
 use super::error::StackError;
+use super::value::Value;
+use super::{NUMBER, Setting, Word};
 
 /// What kind of thing a word stands for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,7 +59,50 @@ pub(super) fn check(line: &str, words: &[Word]) -> Result<(), StackError> {
             (Some(_), Some(_)) => {}
         }
     }
+    check_instances(line, words)
+}
+
+/// Devices of one stack, at most.
+const INSTANCES_MAX: u64 = 4096;
+
+/// Checks that the words below one that spreads can be there several times.
+fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
+    let mut instances: u64 = 1;
+    let mut spread: Option<&Word> = None;
+    for word in words {
+        match &word.spec.maker {
+            Maker::Spread(spec) => {
+                instances = instances.saturating_mul((spec.members)(word));
+                spread = Some(word);
+                if instances > INSTANCES_MAX {
+                    let problem = format!("the stack would have {instances} devices; the most is {INSTANCES_MAX}");
+                    return Err(StackError::new(line, word.span(), problem));
+                }
+            }
+            Maker::DeviceLeaf => {
+                let is_same =
+                    |setting: &&Setting| matches!(&setting.value, Value::Path(path) if !path.contains(NUMBER));
+                if let (Some(above), Some(setting)) = (spread, word.settings.iter().find(is_same))
+                    && instances > 1
+                {
+                    let problem = format!("all {instances} members of `{}` would be the same", above.name());
+                    let example = format!("{}:{}", word.name(), numbered_path(&setting.value.to_string()));
+                    return Err(StackError::new(line, setting.span.clone(), problem)
+                        .hint(format!("write {NUMBER} where the number of each goes, for example {example}")));
+                }
+            }
+            _ => {}
+        }
+    }
     Ok(())
+}
+
+/// `path` with the place of a number before its ending.
+fn numbered_path(path: &str) -> String {
+    match path.rsplit_once('.') {
+        Some((stem, ending)) if !stem.is_empty() && !ending.contains('/') => format!("{stem}-{NUMBER}.{ending}"),
+        _ => format!("{path}-{NUMBER}"),
+    }
 }
 
 impl Interface {

@@ -57,7 +57,8 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, fork, fault, memory, file, disk",
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, raid0, raid1, raid5, \
+             remap, permute, volume, fork, fault, memory, file, disk",
         ),
         (
             "wrap/memfs",
@@ -170,6 +171,132 @@ fn errors_point_at_the_mistake() {
     }
 }
 
+/// Words that spread are checked while they are read: paths need the place of a number, and there is a limit.
+#[test]
+fn instances_are_told_apart() {
+    let text = |line: &str| Stack::parse(line).err().map(|error| error.to_string()).unwrap_or_default();
+    assert_eq!(
+        text("lfs / raid0:n=4 / file:a.img,direct"),
+        "all 4 members of `raid0` would be the same\n  lfs / raid0:n=4 / file:a.img,direct\n                         ^^^^^\n\
+         write {} where the number of each goes, for example file:a-{}.img"
+    );
+    assert!(text("raid1:n=2 / raid0:n=3 / file:/srv.d/a").starts_with("all 6 members of `raid0` would be the same"));
+    assert!(text("raid1:n=2 / raid0:n=3 / file:/srv.d/a").ends_with("for example file:/srv.d/a-{}"));
+    assert!(text("raid0:n=1000 / raid0:n=1000 / memory:1MiB").starts_with("the stack would have 1000000 devices"));
+    for line in ["raid0:n=4 / file:a-{}.img", "raid0:n=1 / file:a", "raid1 / remap / fork / memory:1MiB", "file:{}"] {
+        assert_eq!(text(line), "", "{line}");
+    }
+}
+
+/// Every member is an instance of its own, with its number in its path and in its seed; parts that are there several
+/// times say how often. Method: leaves that remember which they were.
+#[test]
+fn members_are_instances() {
+    type Files = std::collections::BTreeMap<String, Device>;
+    struct Numbered(std::cell::RefCell<Vec<String>>, std::cell::RefCell<Files>);
+
+    #[async_trait::async_trait(?Send)]
+    impl Leaves for Numbered {
+        async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+            let path = word.text("path").unwrap_or_default().to_string();
+            self.0.borrow_mut().push(path.clone());
+            self.1.borrow().get(&path).cloned().ok_or_else(|| Trouble::other(format!("there is no file `{path}`")))
+        }
+
+        async fn file_system(&self, _: &Rt, _: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+            Err(FsError::NotDirectory.into())
+        }
+    }
+
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let disk = |name: &str| (name.to_string(), Rc::new(crate::device::Memory::new(16 * MIB)) as Device);
+    let disks = ["a-0", "a-1", "a-2", "a-3"].map(disk);
+    let run = async {
+        let leaves = Numbered(Default::default(), std::cell::RefCell::new(disks.into()));
+        let nested = parse("raid0:n=2 / remap / raid0:n=2,stripe=4KiB / file:a-{}");
+        let opened = nested.open(&rt, &leaves, Purpose::Use).await.unwrap();
+        assert_eq!(leaves.0.take(), ["a-0", "a-1", "a-2", "a-3"]);
+        assert_eq!(opened.instances().iter().map(Vec::len).collect::<Vec<_>>(), [1, 2, 2, 4]);
+        let seeds: Vec<String> = opened.instances()[1].iter().map(|device| device.describe()).collect();
+        assert!(seeds[0].contains("seed 1") && seeds[1].contains("seed 2"), "{seeds:?}");
+        drop(opened);
+
+        // A file system on an array that loses a member, goes on without it, and gets a new one.
+        let line = |options: &str| parse(&format!("lfs / raid5:n=4{options} / file:a-{{}}"));
+        let error = |stack: Stack, error: StackError| format!("{stack}: {}", error.problem);
+        let early = line("").open(&rt, &leaves, Purpose::Use).await.err().map(|it| error(line(""), it)).unwrap();
+        assert!(early.contains("there is no array: member 0: it holds no array"), "{early}");
+        line("").open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+        let mounted = line("").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
+        let described: Vec<String> = mounted.parts.iter().map(Part::describe).collect();
+        assert!(
+            described[1].starts_with("raid5 of 4, 64 KiB each") && described[2] == "4 x memory:16 MiB",
+            "{described:?}"
+        );
+        assert!(mounted.parts[2].counters().iter().any(|(name, _)| *name == "allocated_bytes"));
+        let write = async |mounted: Mounted, name: &[u8]| {
+            let client = crate::fs::client::Client::new(mounted.fs.clone());
+            client.write_file(name, b"hello").await.unwrap();
+            mounted.fs.close().await.unwrap();
+        };
+        write(mounted, b"f").await;
+        let lost = leaves.1.borrow_mut().remove("a-2");
+        let problem = async |options: &str| {
+            let stack = line(options);
+            let opened = stack.open(&rt, &leaves, Purpose::Use).await;
+            opened.err().map(|error| error.to_string()).unwrap_or_default()
+        };
+        assert!(problem("").await.starts_with("there is no file `a-2`"));
+        write(line(",degraded").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap(), b"g").await;
+        leaves.1.borrow_mut().insert("a-2".into(), Rc::new(crate::device::Memory::new(16 * MIB)));
+        let array = line(",replace=2").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
+        rt.sleep(Nanos::from_secs(1)).await;
+        write(array, b"h").await;
+        // The old one is out of date; without the first, the new one is needed.
+        let new = leaves.1.borrow_mut().insert("a-2".into(), lost.unwrap());
+        assert!(problem("").await.contains("member 2 is missing: it is out of date"));
+        leaves.1.borrow_mut().insert("a-2".into(), new.unwrap());
+        leaves.1.borrow_mut().remove("a-0");
+        let mounted = line(",degraded,stripe=64KiB,journal=degraded")
+            .mount(&rt, &leaves, &identity(), Usage::default())
+            .await
+            .unwrap();
+        let client = crate::fs::client::Client::new(mounted.fs.clone());
+        for name in [b"f", b"g", b"h"] {
+            assert_eq!(client.read_file(name).await.unwrap(), b"hello");
+        }
+        mounted.fs.close().await.unwrap();
+        assert!(problem(",degraded,journal=always").await.contains("`journal` of `raid5`"));
+        assert!(problem(",degraded,stripe=4KiB").await.contains("the stripe unit: 4 KiB is asked for"));
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// Arrays of volatile devices are made when they are mounted, and timing alone needs neither metadata nor bytes.
+#[test]
+fn arrays_of_modelled_disks_are_made() {
+    for line in [
+        "lfs / volume:n=3,chunk=64KiB,stripe=16KiB / disk:dec-rz26",
+        "lfs / raid1:n=2 / disk:dec-rz26",
+        "lfs / raid5:n=3,stripe=16KiB / disk:dec-rz26",
+        "lfs / permute:block=64KiB / raid0:n=2 / memory:32MiB",
+        "lfs / raid5:n=3,metadata=off / memory:32MiB",
+    ] {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let mounted = parse(line).mount(&rt, &NoLeaves, &identity(), Usage::default()).await.unwrap();
+            let client = crate::fs::client::Client::new(mounted.fs.clone());
+            client.write_file(b"f", &[1; 100_000]).await.unwrap();
+            client.sync().await.unwrap();
+            assert_eq!(client.read_file(b"f").await.unwrap(), [1; 100_000]);
+            mounted.fs.close().await.unwrap();
+        };
+        executor.block_on(run).unwrap();
+    }
+}
+
 /// The caret stands under the mistake also behind characters of several bytes, and control characters do not break
 /// the picture.
 #[test]
@@ -227,7 +354,7 @@ fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
         }
         Kind::Text { .. } => Value::Text(random_text(rng)),
         Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
-        Kind::Path => Value::Path(random_text(rng) + "x"),
+        Kind::Path => Value::Path(random_text(rng) + "x{}"),
     }
 }
 
@@ -244,16 +371,22 @@ fn random_stack(rng: &mut Rng) -> Stack {
     let mut words = Vec::new();
     let mut needed: Option<Interface> = None;
     loop {
-        let fits = |spec: &&&WordSpec| needed.is_none_or(|needed| spec.role().is() == needed);
+        // With two or three members each, seven words that spread are as many as there can be.
+        let spreads = words.iter().filter(|word: &&Word| matches!(word.spec.maker, Maker::Spread(_))).count();
+        let fits = |spec: &&&WordSpec| {
+            needed.is_none_or(|needed| spec.role().is() == needed)
+                && !(spreads >= 7 && matches!(spec.maker, Maker::Spread(_)))
+        };
         let candidates: Vec<&'static WordSpec> = WORDS.iter().filter(fits).copied().collect();
         let spec = *rng.pick(&candidates);
         let mut params: Vec<_> = spec.options.iter().filter(|_| rng.chance(1, 3)).collect();
+        params.retain(|param| param.name != "n"); // As many as there are by default.
         rng.shuffle(&mut params);
         if let Some(argument) = spec.argument {
             params.insert(0, argument);
         }
         let setting = |param: &'static Param| Setting { param, value: random_value(&param.kind, rng), span: 0..0 };
-        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0 });
+        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0, instance: 0 });
         match spec.role().stands_on() {
             Some(interface) => needed = Some(interface),
             None => return Stack { words, line: String::new() },
@@ -354,12 +487,14 @@ fn suggestions_are_near() {
 #[test]
 fn completion_offers_what_fits() {
     let cases: &[(&str, usize, &[&str])] = &[
-        ("", 0, &["disk", "fault", "file", "fork", "hostdir", "lfs", "memfs", "memory", "wrap"]),
+        ("hos", 0, &["hostdir"]),
         ("me", 0, &["memfs", "memory"]),
         ("wrap / ", 7, &["hostdir", "lfs", "memfs", "wrap"]),
         ("wrap / m", 7, &["memfs"]),
         ("wrap / lfs:cleaner=greedy / m", 28, &["memory"]),
-        ("lfs / fault:delay=1ms / ", 24, &["disk", "fault", "file", "fork", "memory"]),
+        ("lfs / fault:delay=1ms / f", 24, &["fault", "file", "fork"]),
+        ("lfs / raid", 6, &["raid0", "raid1", "raid5"]),
+        ("raid5:n=3,j", 10, &["journal="]),
         ("file:a / ", 9, &[]),
         ("lfs:c", 4, &["cache=", "checkpoint=", "cleaner="]),
         ("lfs:cache=1MiB,c", 15, &["checkpoint=", "cleaner="]),

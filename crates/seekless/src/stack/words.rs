@@ -6,7 +6,7 @@
 use super::build::Maker;
 use super::order::Role;
 use super::value::{Kind, Value};
-use super::{devices, lfs};
+use super::{arrays, devices, lfs};
 use crate::layer;
 
 /// A word: its name, what it takes and how it is made.
@@ -87,6 +87,12 @@ pub const WORDS: &[&WordSpec] = &[
     &lfs::LFS,
     &HOSTDIR,
     &MEMFS,
+    &arrays::RAID0,
+    &arrays::RAID1,
+    &arrays::RAID5,
+    &arrays::REMAP,
+    &arrays::PERMUTE,
+    &arrays::VOLUME,
     &devices::FORK,
     &devices::FAULT,
     &devices::MEMORY,

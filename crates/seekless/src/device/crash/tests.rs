@@ -235,3 +235,25 @@ fn forbidden_requests_are_reported() {
         .expect("nothing waits for ever");
     assert_eq!(device.violations().len(), 2, "{:?}", device.violations());
 }
+
+/// A part is flushed by itself: what was written elsewhere stays open. Method: one write in each of two parts, and a
+/// flush of the first.
+#[test]
+fn a_part_is_flushed_by_itself() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let device = CrashDevice::new(executor.rt(), Image::default(), CrashOptions::volatile(64 << 10));
+    let done = executor.block_on(async {
+        let (one, two) = (device.part(Sector(0), 64), device.part(Sector(64), 64));
+        for part in [&one, &two] {
+            part.write(Sector(3), Data::from_slice(&[7; 512]), WriteFlags::NONE).await.expect("in range");
+            assert!(part.write(Sector(64), Data::zeroes(512), WriteFlags::NONE).await.is_err());
+        }
+        one.flush().await.expect("flushes succeed");
+        assert_eq!(two.read(Sector(3), Buf::dirty(512)).await.expect("in range")[0], 7);
+    });
+    assert_eq!(done, Ok(()));
+    let log = device.log();
+    let cut = log.cut(log.events());
+    let pending: Vec<String> = cut.pending().map(ToString::to_string).collect();
+    assert_eq!(pending, ["write 67+1"]);
+}

@@ -551,6 +551,8 @@ impl Lfs {
         }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
+        // Everything is durable: whether the device below has put away its own things as well changes nothing here.
+        let _ = self.device.release().await;
         Ok(())
     }
 }

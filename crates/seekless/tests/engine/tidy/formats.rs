@@ -4,6 +4,7 @@ use std::path::Path;
 
 use seekless::codec::Field;
 use seekless::fs::lfs::format as lfs;
+use seekless::volume::format as volume;
 
 use super::files::file_systems;
 use super::markdown::Page;
@@ -16,8 +17,10 @@ struct Format {
     tables: &'static [(&'static str, &'static [Field])],
 }
 
-/// Every file system with its tables. A new one is one more row.
-const FORMATS: &[Format] = &[Format {
+/// Every file system with its tables, and the arrays. A new one is one more row.
+const FORMATS: &[Format] = &[LFS, VOLUME];
+
+const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
     tables: &[
         ("Superblock", lfs::Superblock::FIELDS),
@@ -30,7 +33,17 @@ const FORMATS: &[Format] = &[Format {
         ("Leaf", lfs::Leaf::FIELDS),
         ("LeafEntry", lfs::LeafEntry::FIELDS),
     ],
-}];
+};
+
+const VOLUME: Format = Format {
+    folder: "crates/seekless/src/volume",
+    tables: &[
+        ("Superblock", volume::Superblock::FIELDS),
+        ("BitmapSector", volume::BitmapSector::FIELDS),
+        ("RecordHead", volume::RecordHead::FIELDS),
+        ("RecordEntry", volume::RecordEntry::FIELDS),
+    ],
+};
 
 /// `FIELDS` as rows of a table: name, offset, size.
 fn rows(fields: &[Field]) -> Vec<[String; 3]> {
@@ -79,7 +92,7 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    for folder in file_systems() {
+    for folder in file_systems().into_iter().chain([root().join(VOLUME.folder)]) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {
             problems.push(format!("{name} is not in FORMATS of this test"));

@@ -1,0 +1,281 @@
+//! The words of devices over devices: striping, mirrors, parity, remapping, permuting.
+//!
+//! A word that spreads over `n` members stands on `n` instances of what is below it, each with its own number, from 0
+//! on. A path has `{}` where the number goes: `raid0:n=4 / file:a-{}.img` is on `a-0.img` to `a-3.img`. What draws
+//! from a seed adds the number to it.
+
+use std::hash::Hasher;
+use std::rc::Rc;
+
+use siphasher::sip::SipHasher13;
+
+use super::Word;
+use super::build::{Maker, Spread, Surroundings, Trouble};
+use super::value::{Kind, Value};
+use super::words::{Param, WordSpec};
+use crate::device::Device;
+use crate::rt::Rt;
+use crate::units::{GIB, KIB, SECTOR_BYTES};
+use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing};
+use crate::volume::{ShapeError, permute, raid0, remap, volume};
+
+/// Members of one word, at most: as many as [st05] used, and some more.
+const MEMBERS_MAX: u64 = 1024;
+
+/// Units, chunks and blocks: from one sector to what no array has ever had.
+const GRAIN: Kind = Kind::Bytes { min: SECTOR_BYTES, max: GIB };
+
+const MEMBERS: Param =
+    Param::new("n", Kind::Integer { min: 1, max: MEMBERS_MAX }, "number of members, each an instance of what is below")
+        .default("2");
+const STRIPE: Param = Param::new("stripe", GRAIN, "stripe unit: so much on one member, then the next").default("64KiB");
+const SEED: Param = Param::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "seed of the order").default("1");
+const CHUNK: Param = Param::new("chunk", GRAIN, "what stays together").default("1MiB");
+
+const METADATA: Param = Param::new(
+    "metadata",
+    Kind::Switch,
+    "keep on the members what survives a power cut and a failed member; off only to ask for times",
+)
+.default("on");
+const DEGRADED: Param =
+    Param::new("degraded", Kind::Switch, "go on without a member that cannot be opened").default("off");
+const REPLACE: Param = Param::new(
+    "replace",
+    Kind::Integer { min: 0, max: MEMBERS_MAX - 1 },
+    "number of a member that is new: what is on it is lost, and it is filled while the array is used",
+);
+
+fn sectors(word: &Word, key: &'static str) -> Result<u64, Trouble> {
+    let bytes = word.bytes(key);
+    match bytes.is_multiple_of(SECTOR_BYTES) {
+        true => Ok(bytes / SECTOR_BYTES),
+        false => Err(Trouble::Option { key, problem: format!("{bytes} bytes are no multiple of {SECTOR_BYTES}") }),
+    }
+}
+
+/// The seed of this instance.
+fn seed(word: &Word) -> u64 {
+    word.integer("seed").wrapping_add(word.instance() as u64)
+}
+
+impl From<ShapeError> for Trouble {
+    fn from(error: ShapeError) -> Trouble {
+        Trouble::other(error.to_string())
+    }
+}
+
+impl From<ArrayError> for Trouble {
+    fn from(error: ArrayError) -> Trouble {
+        let trouble = Trouble::other(error.to_string());
+        match error {
+            ArrayError::Missing { slot, .. } => trouble.hint(format!(
+                "degraded=on goes on without it; replace={slot} fills a new one in its place, with what is on it lost"
+            )),
+            ArrayError::Nothing { .. } => trouble.hint("make it with mkfs"),
+            _ => trouble,
+        }
+    }
+}
+
+/// All members are there, or the array would not have been made.
+fn complete(members: Vec<Option<Device>>) -> Vec<Device> {
+    members.into_iter().flatten().collect()
+}
+
+pub(super) const RAID0: WordSpec = WordSpec {
+    name: "raid0",
+    help: "striping over n members; keeps nothing of its own on them",
+    argument: None,
+    options: &[MEMBERS, STRIPE],
+    maker: Maker::Spread(&Spread {
+        members: |word| word.integer("n"),
+        bears_missing: |_| false,
+        make: |_, members, word, _| {
+            Box::pin(async { Ok(raid0(complete(members), sectors(word, "stripe")?)? as Device) })
+        },
+    }),
+};
+
+pub(super) const VOLUME: WordSpec = WordSpec {
+    name: "volume",
+    help: "chunks in random order, striped over n members [st05]; keeps nothing of its own on them",
+    argument: None,
+    options: &[MEMBERS, CHUNK, STRIPE, SEED],
+    maker: Maker::Spread(&Spread {
+        members: |word| word.integer("n"),
+        bears_missing: |_| false,
+        make: |_, members, word, _| {
+            Box::pin(async {
+                let (chunk, stripe) = (sectors(word, "chunk")?, sectors(word, "stripe")?);
+                Ok(volume(complete(members), chunk, stripe, seed(word))? as Device)
+            })
+        },
+    }),
+};
+
+pub(super) const REMAP: WordSpec = WordSpec {
+    name: "remap",
+    help: "the chunks of the device below in random order [st05]; keeps nothing of its own on it",
+    argument: None,
+    options: &[CHUNK, SEED],
+    maker: Maker::DeviceLayer(|_, below, word| {
+        Box::pin(async { Ok(remap(below, sectors(word, "chunk")?, seed(word))? as Device) })
+    }),
+};
+
+pub(super) const PERMUTE: WordSpec = WordSpec {
+    name: "permute",
+    help: "the blocks of the device below in random order, the \"stupid\" layout [st05]; keeps nothing of its own on it",
+    argument: None,
+    options: &[
+        Param::new("block", GRAIN, "what stays together").default("4KiB"),
+        Param::new("size", Kind::Bytes { min: 4 * KIB, max: 1 << 60 }, "only the first so much changes places"),
+        SEED,
+    ],
+    maker: Maker::DeviceLayer(|_, below, word| {
+        Box::pin(async {
+            let size = match word.given("size") {
+                Some(_) => Some(sectors(word, "size")?),
+                None => None,
+            };
+            Ok(permute(below, sectors(word, "block")?, seed(word), size)? as Device)
+        })
+    }),
+};
+
+pub(super) const RAID1: WordSpec = WordSpec {
+    name: "raid1",
+    help: "a mirror: n members hold the same, and all but one may fail",
+    argument: None,
+    options: &[MEMBERS, DEGRADED, REPLACE, METADATA],
+    maker: Maker::Spread(&Spread {
+        members: |word| word.integer("n"),
+        bears_missing: |word| word.switch("degraded"),
+        make: |rt, members, word, surroundings| {
+            Box::pin(redundant(rt, members, word, surroundings, ArrayOptions::new(Level::Mirror)))
+        },
+    }),
+};
+
+pub(super) const RAID5: WordSpec = WordSpec {
+    name: "raid5",
+    help: "striping with parity, left-symmetric: any one of n members may fail",
+    argument: None,
+    options: &[
+        MEMBERS.default("3"),
+        STRIPE.fixed(),
+        Param::new(
+            "journal",
+            Kind::Choice(&["degraded", "always"]),
+            "writes go to a journal first while a member is missing, or always: then a power cut and the loss of a \
+             member at once lose nothing",
+        )
+        .default("degraded")
+        .fixed(),
+        DEGRADED,
+        REPLACE,
+        Param::new(
+            "doubt",
+            Kind::Choice(&["refuse", "accept"]),
+            "reading what a power cut and the loss of a member at once have made uncertain is an error, or not",
+        )
+        .default("refuse"),
+        METADATA,
+    ],
+    maker: Maker::Spread(&Spread {
+        members: |word| word.integer("n"),
+        bears_missing: |word| word.switch("degraded"),
+        make: |rt, members, word, surroundings| {
+            Box::pin(async move {
+                let journal =
+                    if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
+                let doubt = if word.choice("doubt") == "accept" { Doubt::Accept } else { Doubt::Refuse };
+                let unit_given = word.given("stripe").is_some();
+                let unit = sectors(word, "stripe")?;
+                let options = ArrayOptions { journal, doubt, ..ArrayOptions::new(Level::Parity).unit(unit) };
+                redundant(rt, members, word, surroundings, ArrayOptions { unit_given, ..options }).await
+            })
+        },
+    }),
+};
+
+/// Makes or opens a RAID-1 or RAID-5.
+async fn redundant(
+    rt: &Rt,
+    members: Vec<Option<Device>>,
+    word: &Word,
+    surroundings: Surroundings,
+    options: ArrayOptions,
+) -> Result<Device, Trouble> {
+    let all_there = members.iter().all(Option::is_some);
+    if !word.switch("metadata") {
+        if !all_there {
+            let problem = "without metadata nobody knows what a missing member held".to_string();
+            return Err(Trouble::Option { key: "degraded", problem });
+        }
+        return Ok(Array::bare(rt, options.level, complete(members), options.unit)?);
+    }
+    if surroundings.is_fresh() {
+        if !all_there {
+            let problem = "a new array needs all its members".to_string();
+            return Err(Trouble::Option { key: "degraded", problem });
+        }
+        let members = complete(members);
+        let uuid = new_uuid(rt, &members);
+        let contents = if surroundings.is_volatile { Contents::Zeroes } else { Contents::Unknown };
+        return Ok(Array::create(rt, members, &options, uuid, contents).await?);
+    }
+    let options = ArrayOptions { degraded: word.switch("degraded"), read_only: surroundings.is_read_only(), ..options };
+    let array = open(rt, members, word, options).await?;
+    if let Some(Value::Choice(said)) = word.given("journal")
+        && (*said == "always") != (array.journal() == JournalUse::Always)
+    {
+        let problem = format!("the line says {said}, but the array was made otherwise");
+        return Err(Trouble::Option { key: "journal", problem });
+    }
+    Ok(array)
+}
+
+/// Opens the array; a member that is new, says the line, takes the place of one that has failed.
+async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: ArrayOptions) -> Result<Rc<Array>, Trouble> {
+    let Some(&Value::Integer(slot)) = word.given("replace") else {
+        return Ok(Array::open(rt, members, &options).await?);
+    };
+    let slot = slot as usize;
+    let problem = |problem: &str| Trouble::Option { key: "replace", problem: problem.to_string() };
+    let new = members.get(slot).cloned().ok_or_else(|| problem("there is no member with this number"))?;
+    let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
+    let array = match Array::open(rt, members.clone(), &options).await {
+        // It holds nothing of this array yet.
+        Err(ArrayError::Missing { slot: missing, .. }) if missing == slot => {
+            let others = members.into_iter().enumerate().map(|(index, member)| member.filter(|_| index != slot));
+            Array::open(rt, others.collect(), &ArrayOptions { degraded: true, ..options }).await?
+        }
+        other => other?,
+    };
+    if !options.read_only && array.status().members[slot] == Standing::Failed {
+        array.replace(slot, new).await?;
+    }
+    Ok(array)
+}
+
+/// A name for a new array that no other one has. There is no randomness here, so it is made of the moment and of what
+/// the members are; in virtual time the same array gets the same name each time.
+fn new_uuid(rt: &Rt, members: &[Device]) -> [u8; 16] {
+    let mut uuid = [0; 16];
+    for (key, half) in uuid.chunks_exact_mut(8).enumerate() {
+        let mut hasher = SipHasher13::new_with_keys(key as u64, 0x5365_656b_6c65_7373);
+        hasher.write_i128(rt.wall().nanos_since_epoch());
+        hasher.write_u64(rt.now().0);
+        for member in members {
+            hasher.write(member.describe().as_bytes());
+            hasher.write_u64(member.geometry().sectors);
+        }
+        half.copy_from_slice(&hasher.finish().to_le_bytes());
+    }
+    // RFC 9562: version 8, made by a rule of our own.
+    uuid[6] = uuid[6] & 0x0f | 0x80;
+    uuid[8] = uuid[8] & 0x3f | 0x80;
+    uuid
+}

@@ -1,0 +1,382 @@
+//! Devices that only say where a sector lies: striping, remapping, permuting, and remapping before striping.
+//!
+//! They keep nothing of their own on their members and no bytes in memory, so they need no format, and work as well
+//! over members that keep no bytes either. What is stored through one of them can be read only through the same:
+//! same members in the same order, same units, same seed.
+
+use std::cell::Cell;
+use std::fmt;
+use std::rc::Rc;
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use super::members::{
+    Piece, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate, request_bytes_max,
+    request_sectors_max, runs, write_runs,
+};
+use super::permutation::Permutation;
+use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector, human_bytes};
+
+/// Where a sector lies.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Place {
+    pub(super) member: usize,
+    pub(super) at: u64,
+    /// So many sectors from here, this one included, follow each other on the member.
+    pub(super) run: u64,
+}
+
+/// Says where each sector of a device lies. It is a bijection between the sectors of the device and those of its
+/// members that are in use.
+#[derive(Clone, Debug)]
+enum Map {
+    Stripe(Stripe),
+    Chunks(Chunks),
+    /// [st05 Figure 1]: the chunk is remapped first, then striped.
+    ChunksThenStripe(Chunks, Stripe),
+}
+
+impl Map {
+    fn place(&self, sector: u64) -> Place {
+        match self {
+            Map::Stripe(stripe) => stripe.place(sector),
+            Map::Chunks(chunks) => chunks.place(sector),
+            Map::ChunksThenStripe(chunks, stripe) => {
+                let remapped = chunks.place(sector);
+                let place = stripe.place(remapped.at);
+                Place { run: place.run.min(remapped.run), ..place }
+            }
+        }
+    }
+}
+
+/// RAID-0: units of the device go round the members.
+#[derive(Clone, Copy, Debug)]
+struct Stripe {
+    members: u64,
+    unit: u64,
+}
+
+impl Stripe {
+    fn place(&self, sector: u64) -> Place {
+        let (unit, within) = (sector / self.unit, sector % self.unit);
+        let (row, member) = (unit / self.members, unit % self.members);
+        // With one member, unit follows unit.
+        let run = if self.members == 1 { u64::MAX - sector } else { self.unit - within };
+        Place { member: member as usize, at: row * self.unit + within, run }
+    }
+}
+
+/// Chunks of the first part of a device change places; what is behind stays.
+#[derive(Clone, Debug)]
+struct Chunks {
+    chunk: u64,
+    permutation: Permutation,
+}
+
+impl Chunks {
+    /// `paddr = tbl[b / chunk] + b % chunk` [st05 §3].
+    fn place(&self, sector: u64) -> Place {
+        let (chunk, within) = (sector / self.chunk, sector % self.chunk);
+        if chunk >= self.permutation.count() {
+            return Place { member: 0, at: sector, run: u64::MAX - sector };
+        }
+        let at = self.permutation.forward(chunk) * self.chunk + within;
+        Place { member: 0, at, run: self.chunk - within }
+    }
+}
+
+/// A device over others that only translates addresses. Members are served in parallel.
+pub struct Mapped {
+    members: Vec<Device>,
+    map: Map,
+    geometry: Geometry,
+    guarantees: Guarantees,
+    run_sectors_max: u64,
+    name: String,
+    requests: Cell<u64>,
+    split: Cell<u64>,
+    member_requests: Cell<u64>,
+}
+
+/// RAID-0 over `members`: `unit` sectors on the first, as many on the second, and so on. All members count as large as
+/// the smallest.
+///
+/// # Errors
+/// Without a member, and when the unit does not fit their blocks.
+pub fn raid0(members: Vec<Device>, unit: u64) -> Result<Rc<Mapped>, ShapeError> {
+    let stripe = striped(&members, unit)?;
+    let units = units_of_smallest(&members, unit)?;
+    let sectors = total(members.len(), units * unit)?;
+    let name = format!("raid0 of {}, {} each", members.len(), human_bytes(unit * SECTOR_BYTES));
+    Ok(Mapped::new(members, Map::Stripe(stripe), unit, sectors, name))
+}
+
+/// `below` with its chunks of `chunk` sectors in random order: [st05]'s disk. A last part of a chunk is left out.
+///
+/// # Errors
+/// When a chunk does not fit the blocks of the device, or is larger than it.
+pub fn remap(below: Device, chunk: u64, seed: u64) -> Result<Rc<Mapped>, ShapeError> {
+    let members = vec![below];
+    check_grain(&members, "the chunk", chunk)?;
+    let count = units_of_smallest(&members, chunk)?;
+    let name = format!("remap in chunks of {}, seed {seed}", human_bytes(chunk * SECTOR_BYTES));
+    let chunks = Chunks { chunk, permutation: Permutation::new(count, seed) };
+    Ok(Mapped::new(members, Map::Chunks(chunks), chunk, count * chunk, name))
+}
+
+/// `below` with the blocks of its first `sectors` sectors in random order and the others in place: [st05]'s "stupid"
+/// layout of the partition that they hold. Without `sectors`, all whole blocks of the device.
+///
+/// # Errors
+/// When a block does not fit the blocks of the device, or the part is larger than it.
+pub fn permute(below: Device, block: u64, seed: u64, sectors: Option<u64>) -> Result<Rc<Mapped>, ShapeError> {
+    let members = vec![below];
+    check_grain(&members, "the block", block)?;
+    let all = units_of_smallest(&members, block)? * block;
+    let count = sectors.unwrap_or(all) / block;
+    if count * block > all {
+        return Err(ShapeError::TooSmall { member: 0, sectors: all, needed: count * block });
+    }
+    let name = format!("permute blocks of {}, seed {seed}", human_bytes(block * SECTOR_BYTES));
+    let chunks = Chunks { chunk: block, permutation: Permutation::new(count, seed) };
+    Ok(Mapped::new(members, Map::Chunks(chunks), block, all, name))
+}
+
+/// [st05 Figure 1]'s volume: chunks in random order over units that go round the members.
+///
+/// # Errors
+/// As [`raid0`] and [`remap`].
+pub fn volume(members: Vec<Device>, chunk: u64, unit: u64, seed: u64) -> Result<Rc<Mapped>, ShapeError> {
+    check_grain(&members, "the chunk", chunk)?;
+    let stripe = striped(&members, unit)?;
+    let sectors = total(members.len(), units_of_smallest(&members, unit)? * unit)?;
+    let count = sectors / chunk;
+    if count == 0 {
+        return Err(ShapeError::TooSmall { member: 0, sectors, needed: chunk });
+    }
+    let name = format!(
+        "volume of {}, chunks of {}, stripes of {}, seed {seed}",
+        members.len(),
+        human_bytes(chunk * SECTOR_BYTES),
+        human_bytes(unit * SECTOR_BYTES)
+    );
+    let chunks = Chunks { chunk, permutation: Permutation::new(count, seed) };
+    Ok(Mapped::new(members, Map::ChunksThenStripe(chunks, stripe), gcd(chunk, unit), count * chunk, name))
+}
+
+fn striped(members: &[Device], unit: u64) -> Result<Stripe, ShapeError> {
+    if members.is_empty() {
+        return Err(ShapeError::NoMember);
+    }
+    check_grain(members, "the stripe unit", unit)?;
+    Ok(Stripe { members: members.len() as u64, unit })
+}
+
+/// Whole units on the smallest member, at least one.
+fn units_of_smallest(members: &[Device], unit: u64) -> Result<u64, ShapeError> {
+    let mut units = u64::MAX;
+    for (member, device) in members.iter().enumerate() {
+        let sectors = device.geometry().sectors;
+        if sectors < unit {
+            return Err(ShapeError::TooSmall { member, sectors, needed: unit });
+        }
+        units = units.min(sectors / unit);
+    }
+    Ok(units)
+}
+
+fn total(members: usize, sectors_each: u64) -> Result<u64, ShapeError> {
+    let sectors = members as u128 * u128::from(sectors_each);
+    // Byte addresses have 64 bits too.
+    match u64::try_from(sectors * u128::from(SECTOR_BYTES)) {
+        Ok(bytes) => Ok(bytes / SECTOR_BYTES),
+        Err(_) => Err(ShapeError::TooLarge { sectors }),
+    }
+}
+
+fn gcd(one: u64, two: u64) -> u64 {
+    if two == 0 { one } else { gcd(two, one % two) }
+}
+
+impl Mapped {
+    /// `grain`: every place where a request is cut is a multiple of so many sectors, above and below.
+    fn new(members: Vec<Device>, map: Map, grain: u64, sectors: u64, name: String) -> Rc<Mapped> {
+        let spread = match &map {
+            Map::Stripe(stripe) | Map::ChunksThenStripe(_, stripe) => stripe.members,
+            Map::Chunks(_) => 1,
+        };
+        let mut guarantees = joined(&members, grain);
+        // One member behind a stripe is that member.
+        let is_plain = matches!(&map, Map::Stripe(stripe) if stripe.members == 1);
+        guarantees.ordered = is_plain && members[0].guarantees().ordered;
+        let geometry = Geometry {
+            sectors,
+            block_bytes: block_bytes(&members),
+            request_bytes_max: request_bytes_max(&members, spread),
+        };
+        Rc::new(Mapped {
+            run_sectors_max: request_sectors_max(&members),
+            members,
+            map,
+            geometry,
+            guarantees,
+            name,
+            requests: Cell::new(0),
+            split: Cell::new(0),
+            member_requests: Cell::new(0),
+        })
+    }
+
+    /// The devices below, in their order.
+    pub fn members(&self) -> &[Device] {
+        &self.members
+    }
+
+    /// Where `sector` lies: the member, and the sector there.
+    ///
+    /// # Errors
+    /// `OutOfRange`.
+    pub fn locate(&self, sector: Sector) -> Result<(usize, Sector), DeviceError> {
+        let Geometry { sectors, .. } = self.geometry;
+        if sector.0 >= sectors {
+            return Err(DeviceError::OutOfRange { at: sector, bytes: SECTOR_BYTES, sectors });
+        }
+        let place = self.map.place(sector.0);
+        Ok((place.member, Sector(place.at)))
+    }
+
+    /// The only place of a request that is not split, which is the usual case.
+    fn single(&self, at: Sector, sectors: u64) -> Option<(usize, Sector)> {
+        let place = self.map.place(at.0);
+        let is_single = place.run >= sectors && sectors <= self.run_sectors_max;
+        is_single.then_some((place.member, Sector(place.at)))
+    }
+
+    /// `error` of a member with the address that the caller used.
+    fn blame(&self, error: DeviceError, member: usize, at: Sector, sectors: u64) -> DeviceError {
+        relocate(error, member, at, sectors * SECTOR_BYTES)
+    }
+
+    /// The pieces of a request, in its own order.
+    fn pieces(&self, at: Sector, sectors: u64) -> impl Iterator<Item = Piece> + '_ {
+        let mut offset = 0;
+        std::iter::from_fn(move || {
+            if offset == sectors {
+                return None;
+            }
+            let place = self.map.place(at.0 + offset);
+            let piece = Piece { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
+            offset += piece.sectors;
+            Some(piece)
+        })
+    }
+
+    fn runs(&self, at: Sector, sectors: u64) -> Vec<Run> {
+        let runs = runs(self.pieces(at, sectors), self.run_sectors_max);
+        self.count(runs.len() as u64);
+        runs
+    }
+
+    fn count(&self, runs: u64) {
+        self.requests.set(self.requests.get() + 1);
+        self.member_requests.set(self.member_requests.get() + runs);
+        self.split.set(self.split.get() + u64::from(runs > 1));
+    }
+
+    /// Asks every member for its runs, which are not cut to the longest request: neither discards nor provisions are.
+    async fn for_runs(
+        &self,
+        at: Sector,
+        sectors: u64,
+        ask: impl AsyncFn(&Device, Sector, u64) -> Result<(), DeviceError>,
+    ) -> Result<(), DeviceError> {
+        self.geometry.check(at, sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES)?;
+        let runs = runs(self.pieces(at, sectors), u64::MAX);
+        let asked = runs.iter().map(|run| ask(&self.members[run.member], Sector(run.at), run.sectors));
+        let results = join_all(asked).await;
+        for (run, result) in runs.iter().zip(results) {
+            result.map_err(|error| run.blame(error, at))?;
+        }
+        Ok(())
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Mapped {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        self.guarantees
+    }
+
+    async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        self.geometry.check(at, buf.len() as u64)?;
+        let sectors = buf.len() as u64 / SECTOR_BYTES;
+        if sectors == 0 {
+            return Ok(buf);
+        }
+        if let Some((member, place)) = self.single(at, sectors) {
+            self.count(1);
+            return self.members[member].read(place, buf).await.map_err(|error| self.blame(error, member, at, sectors));
+        }
+        let runs = self.runs(at, sectors);
+        read_runs(&self.members, &runs, at, &mut buf).await?;
+        Ok(buf)
+    }
+
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.geometry.check(at, data.len() as u64)?;
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        if sectors == 0 {
+            return Ok(());
+        }
+        if let Some((member, place)) = self.single(at, sectors) {
+            self.count(1);
+            let written = self.members[member].write(place, data, flags).await;
+            return written.map_err(|error| self.blame(error, member, at, sectors));
+        }
+        let runs = self.runs(at, sectors);
+        write_runs(&self.members, &runs, at, &data, flags).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        flush_all(&self.members).await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.for_runs(at, sectors, async |member, at, sectors| member.discard(at, sectors).await).await
+    }
+
+    async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        self.for_runs(at, sectors, async |member, at, sectors| member.provision(at, sectors).await).await
+    }
+
+    async fn release(&self) -> Result<(), DeviceError> {
+        let results = join_all(self.members.iter().map(|member| member.release())).await;
+        results.into_iter().collect()
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        vec![
+            ("requests", self.requests.get()),
+            ("requests_split", self.split.get()),
+            ("member_requests", self.member_requests.get()),
+        ]
+    }
+
+    fn describe(&self) -> String {
+        let below = self.members[0].describe();
+        format!("{} ({}) / {below}", self.name, human_bytes(self.geometry.bytes()))
+    }
+}
+
+impl fmt::Debug for Mapped {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.describe())
+    }
+}

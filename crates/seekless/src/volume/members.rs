@@ -1,0 +1,276 @@
+//! What the devices of this room have in common: several devices below, and requests that are split among them.
+//!
+//! A request becomes [`Piece`]s, each on one member; pieces that are neighbours on their member become one [`Run`],
+//! which is what the member is asked for. All runs of a request are under way at once.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+
+use crate::device::{Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+
+/// A part of a request that one member serves.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Piece {
+    pub(super) member: usize,
+    /// First sector on the member.
+    pub(super) at: u64,
+    pub(super) sectors: u64,
+    /// Sectors from the start of the request.
+    pub(super) offset: u64,
+}
+
+/// Pieces that follow each other on one member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Run {
+    pub(super) member: usize,
+    pub(super) at: u64,
+    pub(super) sectors: u64,
+    /// Offset and length of each piece in the request, in sectors.
+    pub(super) parts: Vec<(u64, u64)>,
+}
+
+/// The runs of `pieces`, at most `sectors_max` long, by member and address. A piece that is longer by itself is cut.
+pub(super) fn runs(pieces: impl IntoIterator<Item = Piece>, sectors_max: u64) -> Vec<Run> {
+    let mut pieces: Vec<Piece> = pieces.into_iter().collect();
+    pieces.sort_by_key(|piece| (piece.member, piece.at));
+    let mut runs: Vec<Run> = Vec::new();
+    for mut piece in pieces {
+        while piece.sectors > 0 {
+            let fits = |run: &&mut Run| {
+                run.member == piece.member && run.at + run.sectors == piece.at && run.sectors < sectors_max
+            };
+            let run = match runs.last_mut().filter(fits) {
+                Some(run) => run,
+                None => {
+                    runs.push(Run { member: piece.member, at: piece.at, sectors: 0, parts: Vec::new() });
+                    let last = runs.len() - 1;
+                    &mut runs[last]
+                }
+            };
+            let take = piece.sectors.min(sectors_max - run.sectors);
+            run.sectors += take;
+            match run.parts.last_mut() {
+                Some((offset, length)) if *offset + *length == piece.offset => *length += take,
+                _ => run.parts.push((piece.offset, take)),
+            }
+            piece = Piece { at: piece.at + take, sectors: piece.sectors - take, offset: piece.offset + take, ..piece };
+        }
+    }
+    runs
+}
+
+/// Sectors as a range of bytes in a buffer.
+pub(super) fn bytes(offset: u64, sectors: u64) -> std::ops::Range<usize> {
+    (offset * SECTOR_BYTES) as usize..((offset + sectors) * SECTOR_BYTES) as usize
+}
+
+impl Run {
+    /// What the run stores, out of the data of the whole request: shared where it is one part, copied otherwise.
+    pub(super) fn data(&self, whole: &Data) -> Data {
+        if let [(offset, sectors)] = self.parts[..] {
+            return whole.slice(bytes(offset, sectors));
+        }
+        let mut gathered = Buf::dirty((self.sectors * SECTOR_BYTES) as usize);
+        let mut done = 0;
+        for &(offset, sectors) in &self.parts {
+            gathered[bytes(done, sectors)].copy_from_slice(&whole[bytes(offset, sectors)]);
+            done += sectors;
+        }
+        gathered.freeze()
+    }
+
+    /// Puts what was read into the buffer of the whole request.
+    pub(super) fn scatter(&self, read: &[u8], whole: &mut [u8]) {
+        let mut done = 0;
+        for &(offset, sectors) in &self.parts {
+            whole[bytes(offset, sectors)].copy_from_slice(&read[bytes(done, sectors)]);
+            done += sectors;
+        }
+    }
+
+    /// `error` of the member, as the caller of the whole request at `start` sees it: with the caller's address.
+    pub(super) fn blame(&self, error: DeviceError, start: Sector) -> DeviceError {
+        let at = start + self.parts.first().map_or(0, |(offset, _)| *offset);
+        relocate(error, self.member, at, self.sectors * SECTOR_BYTES)
+    }
+}
+
+/// `error` of `member`, told with the address by which the caller knows the place.
+pub(super) fn relocate(error: DeviceError, member: usize, at: Sector, bytes: u64) -> DeviceError {
+    match error {
+        DeviceError::NoSpace { .. } => DeviceError::NoSpace { at, bytes },
+        DeviceError::ReadOnly => DeviceError::ReadOnly,
+        DeviceError::Gone(why) => {
+            let cause = format!("member {member} is gone: {why}");
+            DeviceError::Io { operation: "use", at, bytes, cause }
+        }
+        DeviceError::Io { operation, cause, .. } => {
+            DeviceError::Io { operation, at, bytes, cause: format!("member {member}: {cause}") }
+        }
+        other => DeviceError::Io { operation: "use", at, bytes, cause: format!("member {member}: {other}") },
+    }
+}
+
+/// Why devices cannot be put together.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ShapeError {
+    #[error("there is no member")]
+    NoMember,
+    #[error(
+        "{what} is {bytes} bytes, which is no multiple of the {block_bytes} bytes that member {member} reads and writes at once"
+    )]
+    Grain { what: &'static str, bytes: u64, block_bytes: u32, member: usize },
+    #[error("{what} must be at least one sector")]
+    Zero { what: &'static str },
+    #[error("member {member} has {sectors} sectors, fewer than the {needed} that are needed")]
+    TooSmall { member: usize, sectors: u64, needed: u64 },
+    #[error("there would be {sectors} sectors, which is more than an address can say")]
+    TooLarge { sectors: u128 },
+}
+
+/// The largest block of all members.
+pub(super) fn block_bytes(members: &[Device]) -> u32 {
+    members.iter().map(|member| member.geometry().block_bytes).max().unwrap_or(SECTOR_BYTES as u32)
+}
+
+/// Checks that `sectors` is a whole number of every member's blocks.
+pub(super) fn check_grain(members: &[Device], what: &'static str, sectors: u64) -> Result<(), ShapeError> {
+    if sectors == 0 {
+        return Err(ShapeError::Zero { what });
+    }
+    for (member, device) in members.iter().enumerate() {
+        let block_bytes = device.geometry().block_bytes;
+        if !(sectors * SECTOR_BYTES).is_multiple_of(u64::from(block_bytes)) {
+            return Err(ShapeError::Grain { what, bytes: sectors * SECTOR_BYTES, block_bytes, member });
+        }
+    }
+    Ok(())
+}
+
+/// The longest request that every member takes, in sectors: at least one of its blocks.
+pub(super) fn request_sectors_max(members: &[Device]) -> u64 {
+    let of = |geometry: Geometry| {
+        let blocks = u64::from(geometry.request_bytes_max / geometry.block_bytes).max(1);
+        blocks * u64::from(geometry.block_bytes) / SECTOR_BYTES
+    };
+    members.iter().map(|member| of(member.geometry())).min().unwrap_or(1)
+}
+
+/// Longest request of an array, in bytes. Beyond this nothing gets faster, and buffers only get larger.
+const REQUEST_BYTES_MAX: u64 = 64 << 20;
+
+/// The longest request of an array that spreads a request over `spread` members, in bytes.
+pub(super) fn request_bytes_max(members: &[Device], spread: u64) -> u32 {
+    let block = u64::from(block_bytes(members));
+    let longest = (request_sectors_max(members) * SECTOR_BYTES).saturating_mul(spread).min(REQUEST_BYTES_MAX);
+    u32::try_from((longest / block).max(1) * block).unwrap_or(u32::MAX)
+}
+
+/// What holds for a device whose requests are cut at multiples of `grain` sectors and go to several `members`.
+///
+/// A write is atomic only where it stays in one piece, and aligned as on the member. The order of writes is lost: one
+/// member knows nothing of the other, and of two requests that were split, parts of the later one may be first.
+pub(super) fn joined(members: &[Device], grain: u64) -> Guarantees {
+    let all: Vec<Guarantees> = members.iter().map(|member| member.guarantees()).collect();
+    let atomic = all.first().map_or(SECTOR_BYTES as u32, |first| first.atomic_write_bytes);
+    let is_kept = all.iter().all(|each| each.atomic_write_bytes == atomic)
+        && (grain * SECTOR_BYTES).is_multiple_of(u64::from(atomic));
+    Guarantees {
+        atomic_write_bytes: if is_kept { atomic } else { SECTOR_BYTES as u32 },
+        durable_on_completion: all.iter().all(|each| each.durable_on_completion),
+        ordered: false,
+        discard: match all.first().map(|first| first.discard) {
+            Some(discard) if all.iter().all(|each| each.discard == discard) => discard,
+            _ => Discard::Undefined,
+        },
+    }
+}
+
+/// Flushes all `members` at once.
+pub(super) async fn flush_all(members: &[Device]) -> Result<(), DeviceError> {
+    if let [only] = members {
+        return only.flush().await;
+    }
+    let results = join_all(members.iter().map(|member| member.flush())).await;
+    for (member, result) in results.into_iter().enumerate() {
+        result.map_err(|error| relocate(error, member, Sector::ZERO, 0))?;
+    }
+    Ok(())
+}
+
+/// Reads `runs` into `whole`.
+pub(super) async fn read_runs(
+    members: &[Device],
+    runs: &[Run],
+    start: Sector,
+    whole: &mut [u8],
+) -> Result<(), DeviceError> {
+    let read = |run: &Run| {
+        let buf = Buf::dirty((run.sectors * SECTOR_BYTES) as usize);
+        let (member, at) = (members[run.member].clone(), Sector(run.at));
+        async move { member.read(at, buf).await }
+    };
+    let results = join_all(runs.iter().map(read)).await;
+    for (run, result) in runs.iter().zip(results) {
+        run.scatter(&result.map_err(|error| run.blame(error, start))?, whole);
+    }
+    Ok(())
+}
+
+/// Writes `runs` out of `whole`. All of them have ended when this returns, also after an error.
+pub(super) async fn write_runs(
+    members: &[Device],
+    runs: &[Run],
+    start: Sector,
+    whole: &Data,
+    flags: WriteFlags,
+) -> Result<(), DeviceError> {
+    let write = |run: &Run| {
+        let (member, at, data) = (members[run.member].clone(), Sector(run.at), run.data(whole));
+        async move { member.write(at, data, flags).await }
+    };
+    let results = join_all(runs.iter().map(write)).await;
+    for (run, result) in runs.iter().zip(results) {
+        result.map_err(|error| run.blame(error, start))?;
+    }
+    Ok(())
+}
+
+/// Counters of all `members`: sums, and the largest of those that are maxima.
+pub fn counters_of<'a>(members: impl IntoIterator<Item = &'a Device>) -> Vec<Counter> {
+    let mut order: Vec<&'static str> = Vec::new();
+    let mut totals: BTreeMap<&'static str, u64> = BTreeMap::new();
+    for (name, value) in members.into_iter().flat_map(|member| member.counters()) {
+        let total = totals.entry(name).or_insert_with(|| {
+            order.push(name);
+            0
+        });
+        *total = if name.ends_with("_max") { (*total).max(value) } else { *total + value };
+    }
+    order.into_iter().map(|name| (name, totals[name])).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Neighbours on a member become one run, in whatever order they come, and no run is too long.
+    #[test]
+    fn neighbours_are_merged() {
+        let piece = |member, at, sectors, offset| Piece { member, at, sectors, offset };
+        let pieces =
+            [piece(0, 8, 4, 0), piece(1, 8, 4, 4), piece(0, 12, 4, 8), piece(1, 20, 4, 12), piece(0, 16, 9, 16)];
+        let run = |member, at, sectors, parts: &[(u64, u64)]| Run { member, at, sectors, parts: parts.to_vec() };
+        assert_eq!(
+            runs(pieces, 12),
+            [
+                run(0, 8, 12, &[(0, 4), (8, 4), (16, 4)]),
+                run(0, 20, 5, &[(20, 5)]),
+                run(1, 8, 4, &[(4, 4)]),
+                run(1, 20, 4, &[(12, 4)])
+            ]
+        );
+    }
+}

@@ -1,0 +1,294 @@
+//! Reading: from the member that has it, or from all the others.
+//!
+//! A read that fails on one member is answered from the others, and what they say is written where the read failed:
+//! drives replace a bad sector when it is written. A member that takes no writes either is given up.
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::core::{Core, count};
+use super::plan::xor;
+use super::shape::{Level, Part};
+use super::write::Lost;
+use crate::device::{Buf, DeviceError, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+use crate::volume::members::{Piece, Run, bytes, relocate, runs};
+
+/// A range of one member's unit: member, row, first sector, sectors.
+type Want = (usize, u64, u64, u64);
+
+impl Core {
+    /// Fills `buf` from `at`; the range has been checked.
+    pub(super) async fn read(self: Rc<Self>, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
+        count(&self.counts.reads);
+        let sectors = buf.len() as u64 / SECTOR_BYTES;
+        let rows = self.shape.rows_of(at, sectors);
+        if self.needs_touch(rows.clone()) {
+            let _token = self.begin().await;
+            match self.touch(rows.clone()).await {
+                // What could not be made equal for want of space is read as it is.
+                Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let read = match self.shape.level {
+            Level::Mirror => self.read_mirror(at, buf).await,
+            Level::Parity => self.read_parity(at, buf).await,
+        };
+        self.acknowledge_later();
+        read
+    }
+
+    async fn read_mirror(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        let (length, sectors) = (buf.len(), buf.len() as u64 / SECTOR_BYTES);
+        let rows = self.shape.rows_of(at, sectors);
+        let mut bad: Vec<(usize, DeviceError)> = Vec::new();
+        loop {
+            let tried: Vec<usize> = bad.iter().map(|(member, _)| *member).collect();
+            let Some(member) = self.choose(at, rows.clone(), &tried) else {
+                let Some((member, error)) = bad.into_iter().next() else {
+                    unreachable!("a mirror keeps its last member");
+                };
+                return Err(relocate(error, member, at, length as u64));
+            };
+            let (under_way, _) = self.balance[member].get();
+            self.balance[member].set((under_way + 1, at.0 + sectors));
+            let result = self.device(member).read(Sector(self.shape.data_start + at.0), buf).await;
+            let (under_way, end) = self.balance[member].get();
+            self.balance[member].set((under_way - 1, end));
+            match result {
+                Ok(read) => {
+                    for (bad, error) in bad {
+                        if !matches!(error, DeviceError::Gone(_)) {
+                            count(&self.counts.degraded_reads);
+                            self.repair_mirror(bad, member, at, sectors).await;
+                        }
+                    }
+                    return Ok(read);
+                }
+                Err(error) => {
+                    if matches!(error, DeviceError::Gone(_)) {
+                        self.fail(member);
+                    }
+                    bad.push((member, error));
+                    buf = Buf::dirty(length);
+                }
+            }
+        }
+    }
+
+    /// The member to read from: the one with the least to do, then the one that stands nearest. Where members may
+    /// differ, always the same one.
+    fn choose(&self, at: Sector, rows: Range<u64>, tried: &[usize]) -> Option<usize> {
+        let candidates = self.active().into_iter().filter(|member| !tried.contains(member));
+        let differ = self.state.borrow().redo.range(rows).next().is_some();
+        candidates.min_by_key(|&member| {
+            let (under_way, end) = self.balance[member].get();
+            if differ { (0, 0, member) } else { (under_way, end.abs_diff(at.0), member) }
+        })
+    }
+
+    /// Writes what `good` has to `bad`, where it could not be read.
+    async fn repair_mirror(&self, bad: usize, good: usize, at: Sector, sectors: u64) {
+        let _rows = self.locks.hold_all(self.shape.rows_of(at, sectors)).await;
+        self.repair_held(bad, good, self.shape.data_start + at.0, sectors).await;
+    }
+
+    /// The same for sector `at` of the members, on rows that are held.
+    pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) {
+        let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
+        match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
+            Ok(()) => count(&self.counts.repaired),
+            Err(DeviceError::NoSpace { .. }) => {}
+            Err(_) => {
+                self.fail(bad);
+            }
+        }
+    }
+
+    async fn read_parity(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        let length = buf.len();
+        let parts: Vec<Part> = self.shape.parts(at, length as u64 / SECTOR_BYTES).collect();
+        if parts.iter().all(|part| self.holds(self.shape.member(part.row, part.index), part.row)) {
+            match self.read_direct(&parts, buf).await {
+                Ok(read) => return Ok(read),
+                // The slow way finds out what is to be done about it.
+                Err(_) => buf = Buf::dirty(length),
+            }
+        }
+        self.read_rows(&parts, at, &mut buf).await?;
+        Ok(buf)
+    }
+
+    fn piece(&self, part: &Part) -> Piece {
+        let member = self.shape.member(part.row, part.index);
+        Piece { member, at: self.shape.at(part.row, part.from), sectors: part.sectors, offset: part.offset }
+    }
+
+    /// All parts are on members that hold them.
+    async fn read_direct(&self, parts: &[Part], mut buf: Buf) -> Result<Buf, DeviceError> {
+        if let [only] = parts
+            && only.sectors <= self.request_sectors_max
+        {
+            let piece = self.piece(only);
+            return self.device(piece.member).read(Sector(piece.at), buf).await;
+        }
+        let runs = runs(parts.iter().map(|part| self.piece(part)), self.request_sectors_max);
+        let results = join_all(runs.iter().map(|run| self.read_run(run))).await;
+        for (run, result) in runs.iter().zip(results) {
+            run.scatter(&result?, &mut buf);
+        }
+        Ok(buf)
+    }
+
+    async fn read_run(&self, run: &Run) -> Result<Buf, DeviceError> {
+        self.device(run.member).read(Sector(run.at), Buf::dirty(bytes(0, run.sectors).len())).await
+    }
+
+    /// Row by row, with what is missing computed from the rest.
+    async fn read_rows(&self, parts: &[Part], at: Sector, buf: &mut Buf) -> Result<(), DeviceError> {
+        let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
+        let length = buf.len() as u64;
+        let _rows = self.locks.share_all(first.row..last.row + 1).await;
+        loop {
+            let mut wants: Vec<Want> = Vec::new();
+            // For each part: where its own range is among what is read, or the ranges that it is the difference of.
+            let mut sources: Vec<(&Part, Vec<usize>, u64)> = Vec::new();
+            for group in parts.chunk_by(|one, two| one.row == two.row) {
+                let row = group[0].row;
+                let is_there = |part: &Part| self.holds(self.shape.member(row, part.index), row);
+                if group.iter().all(is_there) {
+                    for part in group {
+                        sources.push((part, vec![wants.len()], part.from));
+                        wants.push((self.shape.member(row, part.index), row, part.from, part.sectors));
+                    }
+                    continue;
+                }
+                self.check_doubt(row, at, length)?;
+                count(&self.counts.degraded_reads);
+                let from = group.iter().map(|part| part.from).min().unwrap_or(0);
+                let to = group.iter().map(|part| part.from + part.sectors).max().unwrap_or(0);
+                let others: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
+                if others.len() + 1 < self.shape.members {
+                    return self.check_running(at, length);
+                }
+                let start = wants.len();
+                wants.extend(others.iter().map(|&member| (member, row, from, to - from)));
+                for part in group {
+                    let own = others.iter().position(|&member| member == self.shape.member(row, part.index));
+                    let needed = match own {
+                        Some(own) => vec![start + own],
+                        None => (start..start + others.len()).collect(),
+                    };
+                    sources.push((part, needed, from));
+                }
+            }
+            let read = match self.read_units(&wants).await {
+                Ok(read) => read,
+                Err(Lost::Member) => continue,
+                Err(Lost::Data(member, error)) => return Err(relocate(error, member, at, length)),
+            };
+            for (part, needed, from) in sources {
+                let target = &mut buf[bytes(part.offset, part.sectors)];
+                let within = bytes(part.from - from, part.sectors);
+                target.copy_from_slice(&read[needed[0]][within.clone()]);
+                needed[1..].iter().for_each(|&other| xor(target, &read[other][within.clone()]));
+            }
+            return Ok(());
+        }
+    }
+
+    /// A missing unit of a row that was being written when the power failed cannot be known.
+    pub(super) fn check_doubt(&self, row: u64, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        if !self.state.borrow().unsettled.contains(row) || self.accept_doubt {
+            return Ok(());
+        }
+        let missing = self.absent(row).unwrap_or_default();
+        let cause = format!(
+            "row {row} was being written when the power failed, and member {missing} is missing since: its unit cannot \
+             be known; it can again once it has been written, or with doubt=accept"
+        );
+        Err(DeviceError::Io { operation: "read", at, bytes, cause })
+    }
+
+    /// Reads ranges of units, merged where they are neighbours; the rows are held or shared. A range that cannot be
+    /// read is computed from the rest of its row and written again.
+    pub(super) async fn read_units(&self, wants: &[Want]) -> Result<Vec<Buf>, Lost> {
+        let mut total = 0;
+        let pieces: Vec<Piece> = wants
+            .iter()
+            .map(|&(member, row, from, sectors)| {
+                let piece = Piece { member, at: self.shape.at(row, from), sectors, offset: total };
+                total += sectors;
+                piece
+            })
+            .collect();
+        let mut whole = Buf::dirty(bytes(0, total).len());
+        let runs = runs(pieces.iter().copied(), self.request_sectors_max);
+        let results = join_all(runs.iter().map(|run| self.read_run(run))).await;
+        let mut lost = None;
+        for (run, result) in runs.iter().zip(results) {
+            match result {
+                Ok(read) => run.scatter(&read, &mut whole),
+                Err(error @ DeviceError::Gone(_)) => {
+                    let is_borne = self.fail(run.member);
+                    lost.get_or_insert(if is_borne { Lost::Member } else { Lost::Data(run.member, error) });
+                }
+                Err(error) => {
+                    for &(offset, sectors) in &run.parts {
+                        for (index, piece) in pieces.iter().enumerate() {
+                            let is_in = piece.member == run.member
+                                && piece.offset < offset + sectors
+                                && offset < piece.offset + piece.sectors;
+                            if !is_in {
+                                continue;
+                            }
+                            match self.recover(wants[index], &error).await {
+                                Ok(recovered) => {
+                                    whole[bytes(piece.offset, piece.sectors)].copy_from_slice(&recovered);
+                                }
+                                Err(why) => {
+                                    lost.get_or_insert(why);
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+        if let Some(lost) = lost {
+            return Err(lost);
+        }
+        Ok(pieces.iter().map(|piece| Buf::from_slice(&whole[bytes(piece.offset, piece.sectors)])).collect())
+    }
+
+    /// What `want` would have read, from the other members of a row that misses none; and writes it there.
+    async fn recover(&self, (member, row, from, sectors): Want, error: &DeviceError) -> Result<Buf, Lost> {
+        let give_up = || Lost::Data(member, error.clone());
+        if self.absent(row).is_some() || self.state.borrow().unsettled.contains(row) {
+            return Err(give_up());
+        }
+        let length = bytes(0, sectors).len();
+        let others = (0..self.shape.members).filter(|&other| other != member);
+        let at = Sector(self.shape.at(row, from));
+        let results = join_all(others.map(|other| {
+            let device = self.device(other);
+            async move { device.read(at, Buf::dirty(length)).await }
+        }))
+        .await;
+        let mut unit = Buf::zeroed(length);
+        for result in results {
+            xor(&mut unit, &result.map_err(|_| give_up())?);
+        }
+        match self.device(member).write(at, crate::device::Data::from_slice(&unit), WriteFlags::NONE).await {
+            Ok(()) => count(&self.counts.repaired),
+            Err(DeviceError::NoSpace { .. }) => {}
+            Err(_) => {
+                self.fail(member);
+            }
+        }
+        Ok(unit)
+    }
+}

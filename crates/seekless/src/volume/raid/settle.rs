@@ -1,0 +1,413 @@
+//! Making rows consistent: after a power cut, and on a member that takes the place of another.
+//!
+//! Which rows may be inconsistent after a power cut, the bitmap tells. Nothing is read from such a row, and nothing
+//! written to it, before it has been settled: its parity computed again, or its copies made equal. So what a caller
+//! once saw stays, whichever member fails later. A task settles the rest in the background.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+use std::rc::{Rc, Weak};
+
+use futures_util::future::join_all;
+
+use super::core::{Core, Standing};
+use super::plan::xor;
+use super::shape::Level;
+use super::write::{Lost, MemberWrite};
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+use crate::volume::members::{bytes, relocate};
+
+impl Core {
+    /// True when a row cannot be used as it is.
+    pub(super) fn needs_touch(&self, rows: Range<u64>) -> bool {
+        let state = self.state.borrow();
+        if state.redo.range(rows.clone()).next().is_some() {
+            return true;
+        }
+        // A row with a missing unit stays as it is.
+        let is_whole = |row: &u64| {
+            let holds = |member| super::core::holds(&state.now, state.cursor, member, *row);
+            self.shape.level == Level::Mirror || (0..self.shape.members).all(holds)
+        };
+        state.unsettled.contains_any(rows.clone())
+            && rows.filter(|&row| state.unsettled.contains(row)).any(|row| is_whole(&row))
+    }
+
+    /// Makes rows usable that are not.
+    pub(super) async fn touch(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+        if !self.needs_touch(rows.clone()) {
+            return Ok(());
+        }
+        let _rows = self.locks.hold_all(rows.clone()).await;
+        self.settle_held(&rows.collect()).await
+    }
+
+    /// The same for rows that are held.
+    pub(super) async fn settle_held(&self, rows: &BTreeSet<u64>) -> Result<(), DeviceError> {
+        if self.state.borrow().redo.is_empty() && self.state.borrow().unsettled.is_empty() {
+            return Ok(());
+        }
+        for &row in rows {
+            self.redo(row).await?;
+            if self.state.borrow().unsettled.contains(row) {
+                self.settle(row..row + 1).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Settles `rows`, which are held, not many, and on the same members. Rows that miss a data unit stay unsettled:
+    /// nobody can.
+    async fn settle(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+        if self.shape.level == Level::Parity && self.absent(rows.start).is_some() {
+            for row in rows {
+                if self.absent(row) == Some(self.shape.parity(row)) {
+                    self.state.borrow_mut().unsettled.remove(row);
+                }
+            }
+            return Ok(());
+        }
+        let count = rows.end - rows.start;
+        let (at, sectors) = (self.shape.at(rows.start, 0), count * self.shape.unit);
+        let members: Vec<usize> =
+            self.in_use().into_iter().filter(|&member| self.holds(member, rows.end - 1)).collect();
+        let results = join_all(members.iter().map(|&member| self.read_long(member, at, sectors))).await;
+        let start = Sector(rows.start * self.shape.row_sectors());
+        let mut read: Vec<Option<Buf>> = Vec::new();
+        let mut error = None;
+        for (&member, result) in members.iter().zip(results) {
+            match result {
+                Ok(buf) => read.push(Some(buf)),
+                Err(cause) => {
+                    if matches!(cause, DeviceError::Gone(_)) {
+                        self.fail(member);
+                    }
+                    error = Some(relocate(cause, member, start, sectors * SECTOR_BYTES));
+                    read.push(None);
+                }
+            }
+        }
+        let mut writes = Vec::new();
+        match (self.shape.level, error) {
+            (Level::Mirror, error) => {
+                let Some(source) = read.iter().flatten().next() else {
+                    return error.map_or(Ok(()), Err);
+                };
+                for (&member, copy) in members.iter().zip(&read) {
+                    if copy.as_ref().is_none_or(|copy| copy[..] != source[..]) && self.holds(member, rows.start) {
+                        writes.push(MemberWrite::new(member, at, Data::from_slice(source)));
+                    }
+                }
+            }
+            // A member has just gone: now nobody can.
+            (Level::Parity, Some(_)) if self.absent(rows.start).is_some() => return Ok(()),
+            (Level::Parity, Some(error)) => return Err(error),
+            (Level::Parity, None) => {
+                for row in rows.clone() {
+                    let range = bytes((row - rows.start) * self.shape.unit, self.shape.unit);
+                    let mut parity = Buf::zeroed(range.len());
+                    let holder = self.shape.parity(row);
+                    for (&member, unit) in members.iter().zip(read.iter().flatten()) {
+                        if member != holder {
+                            xor(&mut parity, &unit[range.clone()]);
+                        }
+                    }
+                    let old = members.iter().position(|&member| member == holder).and_then(|at| read[at].as_ref());
+                    if old.is_none_or(|old| old[range] != parity[..]) {
+                        writes.push(MemberWrite::new(holder, self.shape.at(row, 0), parity.freeze()));
+                    }
+                }
+            }
+        }
+        let length = sectors * SECTOR_BYTES;
+        self.perform(super::write::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
+            .await?;
+        self.counts.settled.set(self.counts.settled.get() + count);
+        let mut state = self.state.borrow_mut();
+        rows.for_each(|row| state.unsettled.remove(row));
+        Ok(())
+    }
+
+    /// Reads any number of sectors of one member.
+    async fn read_long(&self, member: usize, at: u64, sectors: u64) -> Result<Buf, DeviceError> {
+        let device = self.device(member);
+        let longest = self.request_sectors_max;
+        if sectors <= longest {
+            return device.read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await;
+        }
+        let mut whole = Buf::dirty(bytes(0, sectors).len());
+        let mut done = 0;
+        while done < sectors {
+            let take = (sectors - done).min(longest);
+            let part = device.read(Sector(at + done), Buf::dirty(bytes(0, take).len())).await?;
+            whole[bytes(done, take)].copy_from_slice(&part);
+            done += take;
+        }
+        Ok(whole)
+    }
+
+    /// Rows that are settled or rebuilt at once.
+    fn batch_rows(&self) -> u64 {
+        (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
+    }
+
+    /// Settles the first rows from `from` on that are not; where the next ones begin, or `None` at the end.
+    async fn settle_some(self: &Rc<Self>, from: u64) -> Result<Option<u64>, DeviceError> {
+        let _token = self.begin().await;
+        let Some(first) = self.state.borrow().unsettled.next_from(from) else { return Ok(None) };
+        let end = (first + self.batch_rows()).min(self.shape.rows);
+        let _rows = self.locks.hold_all(first..end).await;
+        self.check_running(Sector::ZERO, 0)?;
+        // Only runs of unsettled rows; another may have settled some before we held them.
+        let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
+        for run in unsettled.chunk_by(|one, two| one + 1 == *two) {
+            for &row in run {
+                self.redo(row).await?;
+            }
+            let (start, stop) = (run[0], run[run.len() - 1] + 1);
+            let holders = |row| (0..self.shape.members).map(|member| self.holds(member, row)).collect::<Vec<_>>();
+            let is_alike = |row| holders(row) == holders(start);
+            let cut = (start..stop).find(|&row| !is_alike(row)).unwrap_or(stop);
+            self.settle(start..cut).await?;
+            if cut < stop {
+                self.settle(cut..stop).await?;
+            }
+        }
+        Ok(Some(end))
+    }
+
+    /// Fills the next rows of the member that is being rebuilt. False at the end, or when there is none any more.
+    async fn rebuild_some(self: &Rc<Self>) -> Result<bool, DeviceError> {
+        let _token = self.begin().await;
+        let (first, target) = {
+            let state = self.state.borrow();
+            let Some(target) = state.now.iter().position(|standing| *standing == Standing::Rebuilding) else {
+                return Ok(false);
+            };
+            (state.cursor, target)
+        };
+        let end = (first + self.batch_rows()).min(self.shape.rows);
+        if first == end {
+            return Ok(false);
+        }
+        let _rows = self.locks.hold_all(first..end).await;
+        self.check_running(Sector::ZERO, 0)?;
+        let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
+        for row in unsettled {
+            match self.shape.level {
+                Level::Mirror => self.settle(row..row + 1).await?,
+                // What cannot be known must not become something that looks as if it were.
+                Level::Parity if self.shape.parity(row) != target => {
+                    self.check_doubt(row, Sector(row * self.shape.row_sectors()), 0)?;
+                }
+                Level::Parity => {}
+            }
+        }
+        for row in first..end {
+            self.redo(row).await?;
+        }
+        let (at, sectors) = (self.shape.at(first, 0), (end - first) * self.shape.unit);
+        let start = Sector(first * self.shape.row_sectors());
+        let mut unit = Buf::zeroed(bytes(0, sectors).len());
+        match self.shape.level {
+            Level::Mirror => unit = self.read_any(at, sectors, start).await?,
+            Level::Parity => {
+                let others = self.active();
+                if others.len() + 1 < self.shape.members {
+                    return self.check_running(start, 0).map(|()| false);
+                }
+                let results = join_all(others.iter().map(|&member| self.read_long(member, at, sectors))).await;
+                for (&member, result) in others.iter().zip(results) {
+                    let read = result.map_err(|error| relocate(error, member, start, sectors * SECTOR_BYTES))?;
+                    xor(&mut unit, &read);
+                }
+            }
+        }
+        let write = MemberWrite::new(target, at, unit.freeze());
+        for write in super::write::merge(vec![write], self.request_sectors_max) {
+            match write.apply(&self.device(target), WriteFlags::NONE).await {
+                Ok(()) => {}
+                Err(error @ DeviceError::NoSpace { .. }) => {
+                    return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
+                }
+                Err(error) => {
+                    self.fail(target);
+                    return Err(relocate(error, target, start, sectors * SECTOR_BYTES));
+                }
+            }
+        }
+        self.counts.rebuilt.set(self.counts.rebuilt.get() + (end - first));
+        let mut state = self.state.borrow_mut();
+        if state.now[target] == Standing::Rebuilding {
+            state.cursor = end;
+        }
+        Ok(true)
+    }
+
+    /// From the first complete member of a mirror that can be read.
+    async fn read_any(&self, at: u64, sectors: u64, start: Sector) -> Result<Buf, DeviceError> {
+        let mut last = None;
+        for member in self.active() {
+            match self.read_long(member, at, sectors).await {
+                Ok(read) => return Ok(read),
+                Err(error) => last = Some(relocate(error, member, start, sectors * SECTOR_BYTES)),
+            }
+        }
+        match last {
+            Some(error) => Err(error),
+            None => unreachable!("a mirror keeps its last member"),
+        }
+    }
+
+    /// The rows of the rebuilt member are all there: makes it a member like the others.
+    fn rebuild_done(&self) {
+        let mut state = self.state.borrow_mut();
+        if state.cursor >= self.shape.rows
+            && let Some(target) = state.now.iter().position(|standing| *standing == Standing::Rebuilding)
+        {
+            state.now[target] = Standing::Active;
+            state.cursor = 0;
+        }
+    }
+
+    /// True when a row that was in doubt cannot become right by copying: rows that miss a unit, and are unsettled.
+    pub(super) fn doubtful_rows(&self) -> u64 {
+        let state = self.state.borrow();
+        let (mut from, mut rows) = (0, 0);
+        if self.shape.level == Level::Mirror || state.unsettled.is_empty() {
+            return 0;
+        }
+        while let Some(row) = state.unsettled.next_from(from) {
+            let holds = |member| super::core::holds(&state.now, state.cursor, member, row);
+            rows += u64::from(!(0..self.shape.members).all(holds));
+            from = row + 1;
+        }
+        rows
+    }
+}
+
+impl Core {
+    /// Counts the rows that are not consistent although they should be.
+    pub(super) async fn scrub(self: Rc<Self>) -> Result<u64, DeviceError> {
+        let mut bad = 0;
+        for row in 0..self.shape.rows {
+            let _token = self.begin().await;
+            let _row = self.locks.hold(row).await;
+            bad += u64::from(!self.is_consistent(row).await?);
+        }
+        Ok(bad)
+    }
+
+    /// True when the row, which is held, is consistent, or cannot be. A unit that cannot be read is put right.
+    async fn is_consistent(&self, row: u64) -> Result<bool, DeviceError> {
+        let (at, start) = (self.shape.at(row, 0), Sector(row * self.shape.row_sectors()));
+        let mut repaired: BTreeSet<usize> = BTreeSet::new();
+        loop {
+            let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
+            let is_whole = self.shape.level == Level::Mirror || holders.len() == self.shape.members;
+            if !is_whole || self.state.borrow().unsettled.contains(row) {
+                return Ok(true);
+            }
+            let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
+            let bad = holders
+                .iter()
+                .zip(&results)
+                .find_map(|(&member, result)| Some((member, result.as_ref().err()?.clone())));
+            if let Some((member, error)) = bad {
+                let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
+                let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
+                match (self.shape.level, good) {
+                    _ if is_hopeless && self.fail(member) => continue,
+                    _ if is_hopeless => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
+                    (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
+                    // Reading it puts it right.
+                    (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
+                        Ok(_) | Err(Lost::Member) => {}
+                        Err(Lost::Data(member, error)) => return Err(relocate(error, member, start, 0)),
+                    },
+                    _ => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
+                }
+                continue;
+            }
+            let read: Vec<Buf> = results.into_iter().flatten().collect();
+            return Ok(match self.shape.level {
+                Level::Mirror => read.iter().all(|copy| copy[..] == read[0][..]),
+                Level::Parity => {
+                    let mut sum = Buf::zeroed(bytes(0, self.shape.unit).len());
+                    read.iter().for_each(|unit| xor(&mut sum, unit));
+                    sum.iter().all(|byte| *byte == 0)
+                }
+            });
+        }
+    }
+
+    /// Makes room for `sectors` from `at`, with their parity, on every member in use.
+    pub(super) async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let (start, length) = match self.shape.level {
+            Level::Mirror => (self.shape.data_start + at.0, sectors),
+            Level::Parity => {
+                let rows = self.shape.rows_of(at, sectors);
+                (self.shape.at(rows.start, 0), (rows.end - rows.start) * self.shape.unit)
+            }
+        };
+        let members = self.in_use();
+        let results = join_all(members.iter().map(|&member| {
+            let device = self.device(member);
+            async move { device.provision(Sector(start), length).await }
+        }))
+        .await;
+        for (member, result) in members.into_iter().zip(results) {
+            result.map_err(|error| relocate(error, member, at, sectors * SECTOR_BYTES))?;
+        }
+        Ok(())
+    }
+}
+
+/// Settles what is not, then fills the member that is being rebuilt, in the background. It ends when the array is
+/// dropped, when it is done, or at an error, which [`super::Status`] shows.
+pub(super) async fn work(core: Weak<Core>) {
+    let mut from = 0;
+    let note = |error: DeviceError| {
+        if let Some(core) = core.upgrade() {
+            core.state.borrow_mut().rebuild_error = Some(error);
+        }
+    };
+    while let Some(core) = core.upgrade() {
+        let settled = core.settle_some(from).await;
+        let acknowledged = core.acknowledge().await;
+        match settled.and_then(|next| acknowledged.map(|()| next)) {
+            Ok(Some(next)) => from = next,
+            Ok(None) => break,
+            Err(error) => return note(error),
+        }
+    }
+    if let Some(core) = core.upgrade() {
+        let _ = core.flush().await; // Clears the bits.
+    }
+    let mut recorded = None;
+    while let Some(core) = core.upgrade() {
+        let start = core.state.borrow().cursor;
+        let last = *recorded.get_or_insert(start);
+        let rebuilt = core.rebuild_some().await;
+        let acknowledged = core.acknowledge().await;
+        match rebuilt.and_then(|more| acknowledged.map(|()| more)) {
+            Ok(true) => {
+                let now = core.state.borrow().cursor;
+                if (now - last) * core.shape.unit * SECTOR_BYTES >= core.progress {
+                    recorded = Some(now);
+                    if let Err(error) = core.record(true).await {
+                        return note(error);
+                    }
+                }
+            }
+            Ok(false) => {
+                core.rebuild_done();
+                return if let Err(error) = core.acknowledge().await {
+                    note(error)
+                };
+            }
+            Err(error) => return note(error),
+        }
+    }
+}

@@ -1,0 +1,304 @@
+//! Aim: a power cut takes nothing that was durable and leaves nothing that was never written, in every condition of an
+//! array; and what is read after it stays, whichever member fails then. Method: members that are parts of one crash
+//! device and are flushed one by one; every sector says which write it is from; cuts at many positions of a recorded
+//! run, several states of each.
+
+use std::cell::RefCell;
+
+use super::*;
+use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::cut::{CrashLog, Effort};
+use crate::rng::Rng;
+
+/// Sectors of a member. Most of them are metadata.
+const SECTORS: u64 = 360;
+
+/// What happens to the members.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Plot {
+    /// All is well.
+    Complete,
+    /// One is missing from the start.
+    Degraded(usize),
+    /// One fails at some request of the run.
+    Fails(usize, u64),
+    /// One is being rebuilt during the run.
+    Rebuilds(usize),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Case {
+    level: Level,
+    members: usize,
+    journal: JournalUse,
+    plot: Plot,
+    seed: u64,
+    is_host_file: bool,
+}
+
+/// One write to a sector, by positions in the device's log.
+struct Version {
+    number: u64,
+    issued: usize,
+    acknowledged: Option<usize>,
+    durable: Option<usize>,
+}
+
+/// For each sector, what was written to it, in order.
+type History = Vec<Vec<Version>>;
+
+struct Recording {
+    log: CrashLog,
+    history: History,
+    from: usize,
+}
+
+impl Case {
+    fn options(&self) -> ArrayOptions {
+        ArrayOptions { journal: self.journal, batch: 4 * KIB, progress: 8 * KIB, ..small(self.level).unit(self.unit()) }
+    }
+
+    fn unit(&self) -> u64 {
+        if self.is_host_file { 8 } else { 4 }
+    }
+
+    fn device(&self) -> CrashOptions {
+        let bytes = SECTORS * SECTOR_BYTES * self.members as u64;
+        let options = if self.is_host_file { CrashOptions::host_file(bytes) } else { CrashOptions::volatile(bytes) };
+        CrashOptions { seed: self.seed, ..options }
+    }
+
+    fn parts(&self, whole: &CrashDevice) -> Vec<Device> {
+        (0..self.members).map(|slot| whole.part(Sector(slot as u64 * SECTORS), SECTORS) as Device).collect()
+    }
+
+    fn record(&self) -> Recording {
+        let executor = Executor::simulated(self.seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        executor.block_on(self.record_on(&rt)).expect("nothing waits for ever")
+    }
+
+    async fn record_on(&self, rt: &Rt) -> Recording {
+        let whole = CrashDevice::new(rt, Image::default(), self.device());
+        let mut members = self.parts(&whole);
+        let mut spare = None;
+        match self.plot {
+            Plot::Fails(victim, _) => spare = Some(FaultDevice::new(rt, members[victim].clone(), 1)),
+            Plot::Complete | Plot::Degraded(_) | Plot::Rebuilds(_) => {}
+        }
+        if let (Plot::Fails(victim, _), Some(fault)) = (self.plot, &spare) {
+            members[victim] = fault.clone();
+        }
+        let array = Array::create(rt, members.clone(), &self.options(), UUID, Contents::Zeroes).await.unwrap();
+        let sectors = array.geometry().sectors;
+        let history: RefCell<History> = RefCell::new((0..sectors).map(|_| Vec::new()).collect());
+        if let Plot::Degraded(victim) | Plot::Rebuilds(victim) = self.plot {
+            array.give_up(victim).await.unwrap();
+        }
+        array.flush().await.unwrap();
+        whole.flush().await.unwrap();
+        let from = whole.position();
+        if let (Plot::Fails(_, nth), Some(fault)) = (self.plot, &spare) {
+            fault.add(Rule::new(Kinds::all(), When::Nth(nth), Effect::Gone));
+        }
+        if let Plot::Rebuilds(victim) = self.plot {
+            array.replace(victim, members[victim].clone()).await.unwrap();
+        }
+        let clients = (0..3u64).map(|client| {
+            let (array, whole, history) = (array.clone(), whole.clone(), &history);
+            async move {
+                let mut rng = Rng::new(self.seed * 10 + client);
+                let block = u64::from(array.geometry().block_bytes) / SECTOR_BYTES;
+                let slice = sectors / 3 / block * block;
+                for turn in 0..12u64 {
+                    if rng.chance(1, 4) {
+                        let issued = whole.position();
+                        array.flush().await.unwrap();
+                        let now = whole.position();
+                        for version in history.borrow_mut().iter_mut().flatten() {
+                            if version.durable.is_none() && version.acknowledged.is_some_and(|when| when <= issued) {
+                                version.durable = Some(now);
+                            }
+                        }
+                        continue;
+                    }
+                    let length = rng.between(1, 18.min(slice) / block) * block;
+                    let at = client * slice + rng.below((slice - length) / block + 1) * block;
+                    let number = client * 1000 + turn + 1;
+                    let is_discard = array.guarantees().discard == Discard::Zeroes && rng.chance(1, 6);
+                    let number = if is_discard { 0 } else { number };
+                    let flags = WriteFlags { fua: !is_discard && rng.chance(1, 3) };
+                    let issued = whole.position();
+                    for sector in at..at + length {
+                        let version = Version { number, issued, acknowledged: None, durable: None };
+                        history.borrow_mut()[sector as usize].push(version);
+                    }
+                    match is_discard {
+                        true => array.discard(Sector(at), length).await.unwrap(),
+                        false => {
+                            let bytes: Vec<u8> = (at..at + length).flat_map(|sector| stamp(sector, number)).collect();
+                            array.write(Sector(at), Data::from_slice(&bytes), flags).await.unwrap();
+                        }
+                    }
+                    let now = whole.position();
+                    for sector in at..at + length {
+                        if let Some(version) = history.borrow_mut()[sector as usize].last_mut() {
+                            version.acknowledged = Some(now);
+                            version.durable = flags.fua.then_some(now);
+                        }
+                    }
+                }
+            }
+        });
+        futures_util::future::join_all(clients).await;
+        assert_eq!(whole.violations(), Vec::<String>::new(), "{self:?}");
+        Recording { log: whole.log(), history: history.into_inner(), from }
+    }
+
+    /// Looks at cuts of a recorded run; how many states were seen.
+    fn explore(&self, positions_max: usize) -> usize {
+        let recording = self.record();
+        let mut positions: Vec<usize> =
+            recording.log.positions().into_iter().filter(|&position| position >= recording.from).collect();
+        let mut rng = Rng::new(self.seed);
+        rng.shuffle(&mut positions);
+        positions.truncate(positions_max);
+        let mut states = 0;
+        for position in positions {
+            let cut = recording.log.cut(position);
+            for choice in cut.choices(&Effort::SAMPLED, self.seed) {
+                states += 1;
+                let executor = Executor::simulated(self.seed, HostProfile::NONE);
+                let rt = executor.rt().clone();
+                let image = cut.image(&choice);
+                let examined = executor.block_on(self.examine(&rt, image, &recording, position, states));
+                if let Err(what) = examined.expect("nothing waits for ever") {
+                    panic!("{self:?}\n{what}\n{}\n{}", cut.to_text(&choice), recording.log.to_text());
+                }
+            }
+        }
+        states
+    }
+
+    async fn examine(
+        &self,
+        rt: &Rt,
+        image: Image,
+        recording: &Recording,
+        position: usize,
+        turn: usize,
+    ) -> Result<(), String> {
+        let options = CrashOptions { record: false, latency: Nanos::ZERO..=Nanos::ZERO, ..self.device() };
+        let whole = CrashDevice::new(rt, image, options);
+        let members = self.parts(&whole);
+        let mut given: Vec<Option<Device>> = members.iter().cloned().map(Some).collect();
+        // With a journal for everything, the cut may take a member too.
+        let is_lost_too = self.journal == JournalUse::Always && self.plot == Plot::Complete;
+        if is_lost_too {
+            given[turn % self.members] = None;
+        }
+        let options = ArrayOptions { degraded: is_lost_too, ..self.options() };
+        let array = Array::open(rt, given, &options).await.map_err(|error| format!("cannot open: {error}"))?;
+        let mut first = Vec::new();
+        for sector in 0..array.geometry().sectors {
+            if sector.is_multiple_of(self.block()) {
+                let read = array.read(Sector(sector), Buf::dirty((self.block() * SECTOR_BYTES) as usize)).await;
+                first.extend_from_slice(&read.map_err(|error| format!("sector {sector}: {error}"))?);
+            }
+        }
+        for (sector, bytes) in first.chunks(SECTOR_BYTES as usize).enumerate() {
+            let history = &recording.history[sector];
+            let base = history.iter().rposition(|version| version.durable.is_some_and(|when| when <= position));
+            let open = history[base.map_or(0, |base| base + 1)..].iter().filter(|version| version.issued <= position);
+            let base = base.map_or(0, |base| history[base].number);
+            let mut allowed = [base].into_iter().chain(open.map(|version| version.number));
+            if !allowed.any(|number| bytes == stamp(sector as u64, number)) {
+                let found = u64::from_le_bytes(bytes[8..16].try_into().unwrap_or_default());
+                return Err(format!("sector {sector} holds write {found}; at least {base} should be there"));
+            }
+        }
+        // What was read stays, whoever is lost now.
+        let status = array.status();
+        if status.members.iter().all(|standing| *standing == Standing::Active) {
+            array.give_up(turn % self.members).await.map_err(|error| error.to_string())?;
+        } else if matches!(self.plot, Plot::Rebuilds(_)) && status.members.contains(&Standing::Rebuilding) {
+            while !array.status().is_healthy() {
+                rt.yield_now().await;
+                rt.sleep(Nanos(1)).await;
+                if let Some(error) = array.status().error {
+                    return Err(format!("the rebuild ends: {error}"));
+                }
+            }
+            array.give_up(turn % self.members).await.map_err(|error| error.to_string())?;
+        }
+        compare(&(array.clone() as Device), &first).await.map_err(|what| format!("read again: {what}"))?;
+        match array.scrub().await {
+            Ok(0) => Ok(()),
+            other => Err(format!("scrub: {other:?}")),
+        }
+    }
+
+    fn block(&self) -> u64 {
+        if self.is_host_file { 8 } else { 1 }
+    }
+}
+
+/// What write `number` puts into `sector`.
+fn stamp(sector: u64, number: u64) -> Vec<u8> {
+    if number == 0 {
+        return vec![0; SECTOR_BYTES as usize];
+    }
+    let one = [sector.to_le_bytes(), number.to_le_bytes()].concat();
+    one.repeat(SECTOR_BYTES as usize / one.len())
+}
+
+/// More of everything, for soak runs: `SEEKLESS_SOAK` multiplies the number of seeds.
+fn soak() -> u64 {
+    #[allow(clippy::disallowed_methods)]
+    std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
+}
+
+fn explore(plots: impl Fn(u64, usize) -> Plot, journals: &[JournalUse]) {
+    let mut states = 0;
+    for seed in 1..=4 * soak() {
+        for (level, members) in [(Level::Mirror, 2), (Level::Parity, 3), (Level::Parity, 4)] {
+            for &journal in journals {
+                let plot = plots(seed, members);
+                if level == Level::Mirror && journal == JournalUse::Always {
+                    continue;
+                }
+                let case = Case { level, members, journal, plot, seed, is_host_file: seed % 2 == 0 };
+                states += case.explore(25);
+            }
+        }
+    }
+    println!("{states} states");
+    assert!(states > 200, "{states}");
+}
+
+#[test]
+fn complete_arrays_keep_what_is_durable() {
+    explore(|_, _| Plot::Complete, &[JournalUse::Degraded]);
+}
+
+#[test]
+fn a_full_journal_bears_the_loss_of_power_and_a_member() {
+    explore(|_, _| Plot::Complete, &[JournalUse::Always]);
+}
+
+#[test]
+fn degraded_arrays_keep_what_is_durable() {
+    explore(|seed, members| Plot::Degraded(seed as usize % members), &[JournalUse::Degraded, JournalUse::Always]);
+}
+
+#[test]
+fn rebuilding_arrays_keep_what_is_durable() {
+    explore(|seed, members| Plot::Rebuilds(seed as usize % members), &[JournalUse::Degraded, JournalUse::Always]);
+}
+
+#[test]
+fn failing_members_take_nothing_durable() {
+    for nth in [1, 5, 12, 25] {
+        explore(|seed, members| Plot::Fails(seed as usize % members, nth), &[JournalUse::Degraded]);
+    }
+}

@@ -1,0 +1,232 @@
+//! Aim: any one member can fail at any request, and nothing is lost, then or after the next start. Method: the same
+//! requests again and again, each time with another request of another member that fails.
+
+use super::*;
+
+const SECTORS: u64 = 700;
+
+/// Members in memory behind rules that make them fail.
+struct Members {
+    memories: Vec<Rc<Memory>>,
+    faults: Vec<Rc<FaultDevice>>,
+}
+
+impl Members {
+    fn new(rt: &Rt, count: usize, seed: u64) -> Members {
+        let memories: Vec<Rc<Memory>> = (0..count).map(|_| Rc::new(Memory::new(SECTORS * SECTOR_BYTES))).collect();
+        let faults = memories
+            .iter()
+            .map(|memory| {
+                let device = FaultDevice::new(rt, memory.clone(), seed);
+                device.add(Rule::new(Kinds::all(), When::Always, Effect::Delay(Nanos(1)..=Nanos(50))));
+                device
+            })
+            .collect();
+        Members { memories, faults }
+    }
+
+    fn devices(&self) -> Vec<Device> {
+        self.faults.iter().map(|fault| fault.clone() as Device).collect()
+    }
+}
+
+const ROUNDS: u32 = 14;
+
+/// Runs the requests with a rule on one member; says whether the rule fired.
+async fn attempt(
+    rt: &Rt,
+    level: Level,
+    count: usize,
+    options: &ArrayOptions,
+    victim: usize,
+    rule: Rule,
+) -> Result<bool, String> {
+    let members = Members::new(rt, count, 3);
+    let created = Array::create(rt, members.devices(), options, UUID, Contents::Zeroes).await;
+    let array = created.map_err(|error| error.to_string())?;
+    members.faults[victim].add(rule);
+    let mut exercise = Exercise::new(array.clone(), 11);
+    for round in 0..ROUNDS {
+        exercise.round(rt, Mix::ALL).await.map_err(|what| format!("round {round}: {what}"))?;
+    }
+    exercise.compare().await?;
+    array.flush().await.map_err(|error| format!("flush: {error}"))?;
+    rt.sleep(Nanos::from_secs(3)).await; // Bits are cleared: losing another member is another story from here on.
+    let has_fired = members.faults[victim].failed() > 0;
+    match array.scrub().await {
+        Ok(0) => {}
+        other => return Err(format!("a scrub answers {other:?}")),
+    }
+    array.flush().await.map_err(|error| format!("flush: {error}"))?;
+    let standing = array.status().members[victim];
+    drop((array, exercise.device));
+    // All members are back, the one that failed as it was at that moment.
+    let bytes = exercise.bytes;
+    let devices = |missing: Option<usize>| -> Vec<Option<Device>> {
+        let device = |slot: usize| (Some(slot) != missing).then(|| members.memories[slot].clone() as Device);
+        (0..count).map(device).collect()
+    };
+    let reopened = Array::open(rt, devices(None), options).await.map_err(|error| format!("opening again: {error}"))?;
+    if standing == Standing::Failed && reopened.status().members[victim] != Standing::Failed {
+        return Err("a member that failed is believed again".into());
+    }
+    compare(&(reopened as Device), &bytes).await.map_err(|what| format!("opened again: {what}"))?;
+    // And without any other one, where the array bears that.
+    for missing in 0..count {
+        let is_borne = standing != Standing::Failed || missing == victim || level == Level::Mirror && count > 2;
+        if is_borne {
+            let options = ArrayOptions { degraded: true, read_only: true, ..*options };
+            let reopened = Array::open(rt, devices(Some(missing)), &options).await;
+            let reopened: Device = reopened.map_err(|error| format!("opening without {missing}: {error}"))?;
+            compare(&reopened, &bytes).await.map_err(|what| format!("opened without {missing}: {what}"))?;
+        }
+    }
+    Ok(has_fired)
+}
+
+fn every_request(level: Level, count: usize, options: &ArrayOptions) {
+    let mut fired = 0;
+    for (kinds, effect) in [
+        (Kinds::all(), Effect::Gone),
+        (Kinds::WRITE, Effect::Error),
+        (Kinds::READ, Effect::Error),
+        (Kinds::FLUSH, Effect::Error),
+        (Kinds::DISCARD, Effect::Error),
+    ] {
+        for victim in 0..count {
+            for nth in 1.. {
+                let rule = Rule::new(kinds, When::Nth(nth), effect.clone());
+                let executor = Executor::simulated(nth, HostProfile::NONE);
+                let rt = executor.rt().clone();
+                let attempt = executor.block_on(attempt(&rt, level, count, options, victim, rule.clone()));
+                match attempt.expect("nothing waits for ever") {
+                    Ok(true) => fired += 1,
+                    Ok(false) => break,
+                    Err(what) => panic!("{level:?} of {count}, member {victim}, {rule:?}: {what}"),
+                }
+            }
+        }
+    }
+    println!("{level:?} of {count}: {fired} failures");
+    assert!(fired > 100, "{fired}");
+}
+
+#[test]
+fn every_request_of_a_mirror_may_fail() {
+    every_request(Level::Mirror, 2, &small(Level::Mirror));
+    every_request(Level::Mirror, 3, &small(Level::Mirror));
+}
+
+#[test]
+fn every_request_of_parity_may_fail() {
+    every_request(Level::Parity, 3, &small(Level::Parity));
+    every_request(Level::Parity, 4, &ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity).unit(4) });
+}
+
+/// Two members that fail stop an array with parity, and what had been written before can be read when they are back.
+#[test]
+fn two_failures_stop_parity() {
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let members = Members::new(&rt, 4, 1);
+        let options = small(Level::Parity);
+        let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+        let mut exercise = Exercise::new(array.clone(), 1);
+        for _ in 0..20 {
+            exercise.round(&rt, Mix::ALL).await.unwrap();
+        }
+        for victim in [1, 3] {
+            members.faults[victim].add(Rule::new(Kinds::all(), When::Always, Effect::Gone));
+        }
+        array.flush().await.unwrap_err();
+        let error = array.write(Sector(0), Data::zeroes(4096), WriteFlags::NONE).await.unwrap_err();
+        assert!(error.to_string().contains("has lost more members than it can bear"), "{error}");
+        assert!(array.status().stopped);
+        drop(array);
+        let given = members.memories.iter().map(|memory| Some(memory.clone() as Device)).collect();
+        let options = ArrayOptions { degraded: true, ..options };
+        let reopened: Device = Array::open(&rt, given, &options).await.unwrap();
+        compare(&reopened, &exercise.bytes).await.unwrap();
+    };
+    executor.block_on(run).unwrap();
+}
+
+/// Lack of space below fails the write and nothing else: rows stay consistent once there is space again, and no member
+/// is given up.
+#[test]
+fn lack_of_space_is_no_failure() {
+    for (level, count) in [(Level::Mirror, 2), (Level::Parity, 4)] {
+        for nth in 1..60 {
+            let executor = Executor::simulated(nth, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let run = async {
+                let members = Members::new(&rt, count, 3);
+                let options = small(level);
+                let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+                let data = |byte: u8| Data::from_slice(&[byte; 20 * 512]);
+                array.write(Sector(3), data(1), WriteFlags::NONE).await.unwrap();
+                members.faults[1].add(Rule::new(Kinds::WRITE, When::From(nth), Effect::NoSpace));
+                let mut failed = 0;
+                for turn in 0..20u64 {
+                    match array.write(Sector(3 + 7 * turn), data(2), WriteFlags::NONE).await {
+                        Ok(()) => {}
+                        Err(DeviceError::NoSpace { .. }) => failed += 1,
+                        Err(error) => panic!("{error}"),
+                    }
+                    let _ = array.read(Sector(7 * turn), Buf::dirty(512)).await.unwrap();
+                }
+                members.faults[1].clear();
+                for turn in 0..20u64 {
+                    array.write(Sector(3 + 7 * turn), data(3), WriteFlags::NONE).await.unwrap();
+                }
+                array.flush().await.unwrap();
+                assert_eq!((array.scrub().await, array.status().is_healthy()), (Ok(0), true), "{level:?} {nth}");
+                let read = array.read(Sector(3), Buf::dirty(139 * 512)).await.unwrap();
+                assert!(read.iter().all(|byte| *byte == 3));
+                failed
+            };
+            executor.block_on(run).unwrap();
+        }
+    }
+}
+
+/// A member that is replaced is filled while the array is written to, and then holds everything. Method: the others
+/// fail in turn afterwards.
+#[test]
+fn a_replaced_member_is_filled() {
+    for (level, count) in [(Level::Mirror, 3), (Level::Parity, 4)] {
+        for victim in 0..count {
+            let executor = Executor::simulated(victim as u64, HostProfile::NONE);
+            let rt = executor.rt().clone();
+            let run = async {
+                let members = Members::new(&rt, count, 3);
+                let options = small(level);
+                let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+                let mut exercise = Exercise::new(array.clone(), 1);
+                for round in 0..60 {
+                    if round == 10 {
+                        array.give_up(victim).await.unwrap();
+                        assert!(array.replace((victim + 1) % count, members.memories[victim].clone()).await.is_err());
+                    }
+                    if round == 20 {
+                        let tiny = Rc::new(Memory::new(4096));
+                        assert!(array.replace(victim, tiny).await.is_err());
+                        array.replace(victim, slow(&rt, &[SECTORS], 1).remove(0)).await.unwrap();
+                    }
+                    exercise.round(&rt, Mix::ALL).await.unwrap();
+                }
+                while !array.status().is_healthy() {
+                    exercise.round(&rt, Mix::ALL).await.unwrap();
+                    assert_eq!(array.status().error, None);
+                }
+                assert_eq!(array.scrub().await, Ok(0));
+                members.faults[(victim + 1) % count].add(Rule::new(Kinds::all(), When::Always, Effect::Gone));
+                exercise.compare().await.unwrap();
+                exercise.round(&rt, Mix::ALL).await.unwrap();
+                exercise.compare().await.unwrap();
+            };
+            executor.block_on(run).unwrap();
+        }
+    }
+}

@@ -1,0 +1,558 @@
+//! Writing: from a request to what each member stores.
+//!
+//! On a mirror all members store the same, and writes to one row may overlap in time. With parity a row is written by
+//! one at a time; who finds others waiting for the row writes their data too, so that small sequential writes grow into
+//! full stripes. Several rows are read, and written, in one go, and neighbours on a member become one request.
+
+use std::cell::RefCell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::core::{Core, count};
+use super::plan::{Fragment, Method, RowPlan, plan};
+use super::shape::Level;
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
+use crate::volume::members::{bytes, relocate};
+
+/// What one member stores.
+#[derive(Clone)]
+pub(super) struct MemberWrite {
+    pub(super) member: usize,
+    pub(super) at: u64,
+    pub(super) sectors: u64,
+    /// `None` for zeroes, which a discard makes.
+    data: Option<Data>,
+}
+
+impl MemberWrite {
+    pub(super) fn new(member: usize, at: u64, data: Data) -> MemberWrite {
+        MemberWrite { member, at, sectors: data.len() as u64 / SECTOR_BYTES, data: Some(data) }
+    }
+
+    pub(super) fn zeroes(member: usize, at: u64, sectors: u64) -> MemberWrite {
+        MemberWrite { member, at, sectors, data: None }
+    }
+
+    pub(super) fn data(&self) -> Option<&Data> {
+        self.data.as_ref()
+    }
+
+    /// The same in pieces of at most `sectors_max`. Zeroes are not cut: discards have no longest request.
+    fn cut(self, sectors_max: u64) -> Vec<MemberWrite> {
+        let Some(data) = self.data.as_ref().filter(|_| self.sectors > sectors_max) else { return vec![self] };
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        while done < self.sectors {
+            let take = (self.sectors - done).min(sectors_max);
+            pieces.push(MemberWrite::new(self.member, self.at + done, data.slice(bytes(done, take))));
+            done += take;
+        }
+        pieces
+    }
+
+    /// As the journal keeps it.
+    pub(super) fn entry(&self) -> RecordEntry {
+        let kind = if self.data.is_some() { KIND_DATA } else { KIND_ZEROES };
+        RecordEntry { at: self.at, sectors: self.sectors as u32, member: self.member as u16, kind }
+    }
+
+    pub(super) async fn apply(&self, device: &crate::device::Device, flags: WriteFlags) -> Result<(), DeviceError> {
+        match &self.data {
+            Some(data) => device.write(Sector(self.at), data.clone(), flags).await,
+            None => device.discard(Sector(self.at), self.sectors).await,
+        }
+    }
+}
+
+/// Writes that have to be done again, and the record of the journal that holds them.
+pub(super) struct Redo {
+    writes: Vec<MemberWrite>,
+    record: Option<u64>,
+}
+
+/// Data for one row, and what became of it.
+pub(super) struct Ticket {
+    fragments: Vec<Fragment>,
+    flags: WriteFlags,
+    result: RefCell<Option<Result<(), DeviceError>>>,
+}
+
+impl Core {
+    /// Stores `data` at `at`; the range has been checked.
+    pub(super) async fn write(self: Rc<Self>, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        count(&self.counts.writes);
+        let written = {
+            let _token = self.begin().await;
+            match self.shape.level {
+                Level::Mirror => self.write_mirror(at, &data, flags).await,
+                Level::Parity => self.write_parity(at, &data, flags).await,
+            }
+        };
+        let acknowledged = self.acknowledge().await; // A1
+        self.tidy_soon();
+        written?;
+        acknowledged
+    }
+
+    async fn write_mirror(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        let rows = self.shape.rows_of(at, sectors);
+        loop {
+            self.touch(rows.clone()).await?;
+            let _rows = self.locks.share_all(rows.clone()).await;
+            if self.needs_touch(rows.clone()) {
+                continue;
+            }
+            let _mark = if self.in_use().len() > 1 { self.mark(rows).await? } else { None };
+            let writes = self.to_mirrors(at, sectors, |member, at, offset, sectors| {
+                MemberWrite::new(member, at, data.slice(bytes(offset, sectors)))
+            });
+            return self.perform(writes, flags, None, at, data.len() as u64).await;
+        }
+    }
+
+    /// One write for every member that holds what is written, or what of it is before the end of its rebuilding.
+    fn to_mirrors(
+        &self,
+        at: Sector,
+        sectors: u64,
+        make: impl Fn(usize, u64, u64, u64) -> MemberWrite,
+    ) -> Vec<MemberWrite> {
+        let mut writes = Vec::new();
+        for member in self.in_use() {
+            let mut part = 0;
+            while part < sectors {
+                let row = (at.0 + part) / self.shape.unit;
+                if !self.holds(member, row) {
+                    break; // Rebuilding goes upwards.
+                }
+                let end = match self.holds(member, self.shape.rows - 1) {
+                    true => sectors,
+                    false => ((row + 1) * self.shape.unit - at.0).min(sectors),
+                };
+                let take = (end - part).min(self.request_sectors_max);
+                writes.push(make(member, self.shape.data_start + at.0 + part, part, take));
+                part += take;
+            }
+        }
+        writes
+    }
+
+    async fn write_parity(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        let mut tickets: BTreeMap<u64, Rc<Ticket>> = BTreeMap::new();
+        let mut fragments: BTreeMap<u64, Vec<Fragment>> = BTreeMap::new();
+        for part in self.shape.parts(at, sectors) {
+            let data = data.slice(bytes(part.offset, part.sectors));
+            fragments.entry(part.row).or_default().push(Fragment { index: part.index, from: part.from, data });
+        }
+        for (row, fragments) in fragments {
+            let ticket = Rc::new(Ticket { fragments, flags, result: RefCell::new(None) });
+            self.state.borrow_mut().queues.entry(row).or_default().push(ticket.clone());
+            tickets.insert(row, ticket);
+        }
+        let mut guards = Vec::new();
+        let mut taken: BTreeMap<u64, Vec<Rc<Ticket>>> = BTreeMap::new();
+        for (&row, ticket) in &tickets {
+            let guard = self.locks.hold(row).await;
+            // Somebody else may have written it in the meantime.
+            if ticket.result.borrow().is_none() {
+                taken.insert(row, self.take_tickets(row, ticket));
+                guards.push(guard);
+            }
+        }
+        if !taken.is_empty() {
+            let result = self.write_rows(&taken, at, data.len() as u64).await;
+            for ticket in taken.into_values().flatten() {
+                *ticket.result.borrow_mut() = Some(result.clone());
+            }
+        }
+        let mut results = tickets.values().map(|ticket| ticket.result.borrow().clone());
+        results.try_for_each(|result| result.unwrap_or(Ok(())))
+    }
+
+    /// `own`, and the tickets that wait for the row and do not overlap with those taken before.
+    fn take_tickets(&self, row: u64, own: &Rc<Ticket>) -> Vec<Rc<Ticket>> {
+        let mut state = self.state.borrow_mut();
+        let Some(queue) = state.queues.remove(&row) else { return vec![own.clone()] };
+        let mut taken = vec![own.clone()];
+        let mut left = Vec::new();
+        for ticket in queue.into_iter().filter(|ticket| !Rc::ptr_eq(ticket, own)) {
+            let mut others = taken.iter().flat_map(|other| &other.fragments);
+            let overlaps = others.any(|other| ticket.fragments.iter().any(|new| new.overlaps(other)));
+            if overlaps { left.push(ticket) } else { taken.push(ticket) }
+        }
+        if !left.is_empty() {
+            state.queues.insert(row, left);
+        }
+        taken
+    }
+
+    /// Writes what the tickets of each row ask for; the rows are held.
+    async fn write_rows(
+        &self,
+        tickets: &BTreeMap<u64, Vec<Rc<Ticket>>>,
+        at: Sector,
+        length: u64,
+    ) -> Result<(), DeviceError> {
+        self.check_running(at, length)?;
+        let rows: BTreeSet<u64> = tickets.keys().copied().collect();
+        self.settle_held(&rows).await?;
+        let fua = tickets.values().flatten().any(|ticket| ticket.flags.fua);
+        let fragments: BTreeMap<u64, Vec<Fragment>> = tickets
+            .iter()
+            .map(|(&row, tickets)| (row, tickets.iter().flat_map(|ticket| ticket.fragments.iter().cloned()).collect()))
+            .collect();
+        let is_journaled = rows.iter().any(|&row| self.needs_journal(row));
+        let first = rows.first().copied().unwrap_or(0);
+        let end = rows.last().copied().unwrap_or(0) + 1;
+        let _mark = match rows.iter().any(|&row| self.needs_mark(row)) {
+            true => self.mark(first..end).await?,
+            false => None,
+        };
+        let writes = loop {
+            let plans: Vec<RowPlan> =
+                fragments.iter().map(|(&row, fragments)| plan(&self.shape, row, fragments, self.absent(row))).collect();
+            // A member may fail while it is read from; then there is another plan.
+            if let Some(read) = self.read_plans(&plans, at, length).await? {
+                break self.writes_of(&plans, &fragments, read);
+            }
+        };
+        let record = match is_journaled {
+            true => {
+                let journaled: Vec<MemberWrite> =
+                    writes.iter().filter(|write| self.needs_journal(self.row_of(write))).cloned().collect();
+                Some(self.append(&merge(journaled, u64::from(u32::MAX))).await?)
+            }
+            false => None,
+        };
+        let flags = WriteFlags { fua };
+        self.perform(merge(writes, self.request_sectors_max), flags, record, at, length).await?;
+        for (&row, fragments) in &fragments {
+            let is_unsettled = self.state.borrow().unsettled.contains(row);
+            if is_unsettled && self.leaves_no_doubt(row, fragments) {
+                self.is_consistent_now(row);
+            }
+        }
+        Ok(())
+    }
+
+    /// The missing unit of the row is among what has been written, whole.
+    fn leaves_no_doubt(&self, row: u64, fragments: &[Fragment]) -> bool {
+        let Some(index) = self.absent(row).and_then(|member| self.shape.index(row, member)) else { return true };
+        let written = fragments.iter().filter(|fragment| fragment.index == index);
+        written.map(Fragment::sectors).sum::<u64>() == self.shape.unit
+    }
+
+    fn row_of(&self, write: &MemberWrite) -> u64 {
+        (write.at - self.shape.data_start) / self.shape.unit
+    }
+
+    /// A data unit of the row is missing, or could be missing after the next start; or everything is journaled.
+    fn needs_journal(&self, row: u64) -> bool {
+        match (&self.layout, self.absent_recorded(row)) {
+            (None, _) => false,
+            (Some(_), Some(absent)) => absent != self.shape.parity(row),
+            (Some(layout), None) => layout.journal_always,
+        }
+    }
+
+    /// The row is consistent and will be settled after a power cut.
+    fn needs_mark(&self, row: u64) -> bool {
+        self.layout.is_some_and(|layout| !layout.journal_always) && self.absent_recorded(row).is_none()
+    }
+
+    /// Reads what the plans need: for each plan the ranges of its members. `None` when a member was lost on the way.
+    async fn read_plans(
+        &self,
+        plans: &[RowPlan],
+        at: Sector,
+        length: u64,
+    ) -> Result<Option<Vec<Vec<Buf>>>, DeviceError> {
+        let wanted: Vec<(usize, u64, u64, u64)> = plans
+            .iter()
+            .flat_map(|plan| plan.reads.iter().map(|&member| (member, plan.row, plan.from, plan.sectors())))
+            .collect();
+        let mut bufs = match self.read_units(&wanted).await {
+            Ok(bufs) => bufs.into_iter(),
+            Err(Lost::Member) => return Ok(None),
+            Err(Lost::Data(member, error)) => return Err(relocate(error, member, at, length)),
+        };
+        Ok(Some(plans.iter().map(|plan| bufs.by_ref().take(plan.reads.len()).collect()).collect()))
+    }
+
+    /// New data and new parity, for the members that are there.
+    fn writes_of(
+        &self,
+        plans: &[RowPlan],
+        fragments: &BTreeMap<u64, Vec<Fragment>>,
+        read: Vec<Vec<Buf>>,
+    ) -> Vec<MemberWrite> {
+        let mut writes = Vec::new();
+        for (plan, read) in plans.iter().zip(read) {
+            let fragments = &fragments[&plan.row];
+            count(match plan.method {
+                Method::FullStripe => &self.counts.full_stripes,
+                Method::ReadModifyWrite => &self.counts.read_modify_writes,
+                Method::ReconstructWrite => &self.counts.reconstruct_writes,
+                Method::Bare | Method::Recover => &self.counts.degraded_writes,
+            });
+            for fragment in fragments {
+                let member = self.shape.member(plan.row, fragment.index);
+                if self.holds(member, plan.row) {
+                    writes.push(MemberWrite::new(
+                        member,
+                        self.shape.at(plan.row, fragment.from),
+                        fragment.data.clone(),
+                    ));
+                }
+            }
+            let parity = self.shape.parity(plan.row);
+            if self.holds(parity, plan.row) {
+                let data = plan.parity(&self.shape, fragments, &read);
+                writes.push(MemberWrite::new(parity, self.shape.at(plan.row, plan.from), data));
+            }
+        }
+        writes
+    }
+
+    /// Does all `writes` at once. Members that fail are given up; what finds no space is kept for later.
+    pub(super) async fn perform(
+        &self,
+        writes: Vec<MemberWrite>,
+        flags: WriteFlags,
+        record: Option<super::journal::Open<'_>>,
+        at: Sector,
+        length: u64,
+    ) -> Result<(), DeviceError> {
+        let results = join_all(writes.iter().map(|write| {
+            let device = self.device(write.member);
+            async move { write.apply(&device, flags).await }
+        }))
+        .await;
+        let mut answer = Ok(());
+        let mut postponed = Vec::new();
+        for (write, result) in writes.into_iter().zip(results) {
+            match result {
+                Ok(()) => {}
+                Err(DeviceError::NoSpace { .. }) => {
+                    answer = Err(DeviceError::NoSpace { at, bytes: length });
+                    postponed.push(write);
+                }
+                Err(error) => {
+                    if !self.fail(write.member) {
+                        answer = Err(relocate(error, write.member, at, length));
+                    }
+                }
+            }
+        }
+        if !postponed.is_empty() {
+            self.postpone(postponed, record.map(super::journal::Open::keep));
+        }
+        answer
+    }
+
+    /// Remembers writes that found no space, under every row that they touch.
+    fn postpone(&self, writes: Vec<MemberWrite>, record: Option<u64>) {
+        let mut state = self.state.borrow_mut();
+        for write in writes {
+            let mut done = 0;
+            while done < write.sectors {
+                let within = write.at + done - self.shape.data_start;
+                let row = within / self.shape.unit;
+                let take = (self.shape.unit - within % self.shape.unit).min(write.sectors - done);
+                let part = match &write.data {
+                    Some(data) => MemberWrite::new(write.member, write.at + done, data.slice(bytes(done, take))),
+                    None => MemberWrite::zeroes(write.member, write.at + done, take),
+                };
+                let redo = state.redo.entry(row).or_insert(Redo { writes: Vec::new(), record });
+                redo.record = redo.record.max(record);
+                redo.writes.push(part);
+                done += take;
+            }
+        }
+    }
+
+    /// Does again what found no space before; the row is held.
+    ///
+    /// # Errors
+    /// `NoSpace` when there still is none, and then it stays to be done.
+    pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
+        let Some(redo) = self.state.borrow_mut().redo.remove(&row) else { return Ok(()) };
+        let Redo { writes, record } = redo;
+        let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
+        let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);
+        for write in &writes {
+            // One after the other: later ones may be about the same place.
+            let result = write.apply(&self.device(write.member), WriteFlags::NONE).await;
+            match result {
+                Ok(()) => {}
+                Err(DeviceError::NoSpace { .. }) => {
+                    self.state.borrow_mut().redo.insert(row, Redo { writes, record });
+                    return Err(DeviceError::NoSpace { at, bytes: length });
+                }
+                Err(error) => {
+                    if !self.fail(write.member) {
+                        return Err(relocate(error, write.member, at, length));
+                    }
+                }
+            }
+        }
+        let is_needed = |sequence: u64| self.state.borrow().redo.values().any(|redo| redo.record == Some(sequence));
+        if let Some(sequence) = record
+            && !is_needed(sequence)
+        {
+            self.journal.done(sequence);
+        }
+        Ok(())
+    }
+
+    /// Tries again what found no space, wherever it is.
+    pub(super) async fn redo_all(&self) {
+        let rows: Vec<u64> = self.state.borrow().redo.keys().copied().collect();
+        for row in rows {
+            let _row = self.locks.hold(row).await;
+            if self.redo(row).await.is_err() {
+                return; // Next time.
+            }
+        }
+    }
+
+    /// Says that `sectors` from `at` hold nothing: they read as zeroes afterwards.
+    pub(super) async fn discard(self: Rc<Self>, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let done = self.discard_parts(at, sectors).await;
+        let acknowledged = self.acknowledge().await;
+        done?;
+        acknowledged
+    }
+
+    async fn discard_parts(self: &Rc<Self>, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let row_sectors = self.shape.row_sectors();
+        let (mut sector, end) = (at.0, at.0 + sectors);
+        while sector < end {
+            let row = sector / row_sectors;
+            let next_row = (row + 1) * row_sectors;
+            let is_whole = sector == row * row_sectors && next_row <= end;
+            let _token = self.begin().await;
+            if is_whole || self.shape.level == Level::Mirror {
+                let to = if is_whole {
+                    (end / row_sectors).min(row + DISCARD_ROWS) * row_sectors
+                } else {
+                    end.min(next_row)
+                };
+                self.discard_rows(Sector(sector), to - sector).await?;
+                sector = to;
+            } else {
+                // A part of a row: the parity changes with it, as with any write.
+                let to = end.min(next_row);
+                let zeroes = Data::zeroes(bytes(0, to - sector).len());
+                self.write_parity(Sector(sector), &zeroes, WriteFlags::NONE).await?;
+                sector = to;
+            }
+        }
+        Ok(())
+    }
+
+    /// Whole rows of an array with parity, or any part of a mirror: parity of zeroes is zero.
+    async fn discard_rows(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let rows = self.shape.rows_of(at, sectors);
+        let _rows = self.locks.hold_all(rows.clone()).await;
+        self.check_running(at, sectors * SECTOR_BYTES)?;
+        for row in rows.clone() {
+            self.redo(row).await?; // Or it would come back later.
+        }
+        let (is_journaled, is_marked) = match self.shape.level {
+            Level::Mirror => (false, true),
+            Level::Parity => {
+                let journaled = rows.clone().any(|row| self.needs_journal(row));
+                (journaled, rows.clone().any(|row| self.needs_mark(row)))
+            }
+        };
+        let _mark = if is_marked { self.mark(rows.clone()).await? } else { None };
+        let writes = match self.shape.level {
+            Level::Mirror => {
+                self.to_mirrors(at, sectors, |member, at, _, sectors| MemberWrite::zeroes(member, at, sectors))
+            }
+            Level::Parity => {
+                let of = |row: u64| {
+                    let held = self.in_use().into_iter().filter(move |&member| self.holds(member, row));
+                    held.map(move |member| MemberWrite::zeroes(member, self.shape.at(row, 0), self.shape.unit))
+                };
+                merge(rows.clone().flat_map(of).collect(), u64::from(u32::MAX))
+            }
+        };
+        let record = match is_journaled {
+            true => Some(self.append(&writes).await?),
+            false => None,
+        };
+        self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await?;
+        if self.shape.level == Level::Parity {
+            rows.for_each(|row| self.is_consistent_now(row));
+        }
+        Ok(())
+    }
+
+    /// All of the row has been written anew.
+    fn is_consistent_now(&self, row: u64) {
+        self.state.borrow_mut().unsettled.remove(row);
+    }
+}
+
+/// Rows that are discarded at once, at most: their locks are held all the time.
+const DISCARD_ROWS: u64 = 4096;
+
+/// Why units could not be read.
+pub(super) enum Lost {
+    /// A member failed, and there is another way.
+    Member,
+    /// There is none: the data of this member cannot be had.
+    Data(usize, DeviceError),
+}
+
+/// Neighbours on a member become one write of at most `sectors_max`.
+pub(super) fn merge(writes: Vec<MemberWrite>, sectors_max: u64) -> Vec<MemberWrite> {
+    let mut writes: Vec<MemberWrite> = writes.into_iter().flat_map(|write| write.cut(sectors_max)).collect();
+    writes.sort_by_key(|write| (write.member, write.at));
+    let mut merged: Vec<Vec<MemberWrite>> = Vec::new();
+    for write in writes {
+        let fits = |group: &&mut Vec<MemberWrite>| {
+            let sectors: u64 = group.iter().map(|write| write.sectors).sum();
+            let first = &group[0];
+            first.member == write.member
+                && first.at + sectors == write.at
+                && first.data.is_some() == write.data.is_some()
+                && sectors + write.sectors <= sectors_max
+        };
+        match merged.last_mut().filter(fits) {
+            Some(group) => group.push(write),
+            None => merged.push(vec![write]),
+        }
+    }
+    merged.into_iter().map(join).collect()
+}
+
+fn join(mut group: Vec<MemberWrite>) -> MemberWrite {
+    if group.len() == 1
+        && let Some(only) = group.pop()
+    {
+        return only;
+    }
+    let (member, at) = (group[0].member, group[0].at);
+    let sectors: u64 = group.iter().map(|write| write.sectors).sum();
+    if group[0].data.is_none() {
+        return MemberWrite::zeroes(member, at, sectors);
+    }
+    let mut joined = Buf::dirty(bytes(0, sectors).len());
+    let mut done = 0;
+    for write in &group {
+        if let Some(data) = &write.data {
+            joined[bytes(done, write.sectors)].copy_from_slice(data);
+            done += write.sectors;
+        }
+    }
+    MemberWrite::new(member, at, joined.freeze())
+}
