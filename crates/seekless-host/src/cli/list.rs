@@ -66,7 +66,7 @@ fn table(header: &[&str]) -> Table {
     table
 }
 
-fn evidence(drive: &Drive) -> &'static str {
+pub(super) fn evidence(drive: &Drive) -> &'static str {
     match drive.evidence {
         Evidence::Validated => "measured on the drive, validated",
         Evidence::Extracted => "measured on the drive",
@@ -74,7 +74,7 @@ fn evidence(drive: &Drive) -> &'static str {
     }
 }
 
-fn drives() -> Table {
+pub(super) fn drives() -> Table {
     let mut table = table(&["drive", "product", "capacity", "rpm", "known from"]);
     for drive in Drive::all() {
         table.add_row([
@@ -88,7 +88,7 @@ fn drives() -> Table {
     table
 }
 
-fn drives_json() -> Value {
+pub(super) fn drives_json() -> Value {
     let drive = |drive: &Drive| {
         json!({
             "name": drive.name,

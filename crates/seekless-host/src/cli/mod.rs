@@ -6,6 +6,8 @@
 mod bench;
 mod capture;
 mod daemon;
+mod disk;
+mod drive_info;
 mod dump;
 mod fsck;
 mod info;
@@ -17,10 +19,12 @@ mod mount;
 mod mount_helper;
 mod mount_options;
 mod output;
+mod plot;
 mod replay;
 mod sync;
 mod trace;
 mod umount;
+mod validate;
 mod world;
 
 use std::ffi::OsString;
@@ -46,6 +50,7 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2 --on /tmp
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
+  seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
 struct Cli {
@@ -67,6 +72,8 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
+    #[command(subcommand)]
+    Disk(disk::Command),
     List(list::Args),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
@@ -140,6 +147,9 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
         Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Disk(disk::Command::List(args)) => disk::list(&args),
+        Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
+        Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::List(args) => list::run(&args),
         Command::Completions(args) => manual::completions(&args, Cli::command()),
         Command::Man(args) => manual::pages(&args, Cli::command()),

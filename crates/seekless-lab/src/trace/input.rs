@@ -126,3 +126,17 @@ impl Input {
         Ok(&self.window()[..self.window().len().min(SAMPLE_BYTES)])
     }
 }
+
+/// All decompressed bytes of a file, or of standard input for `-`: for traces that are small and have to be read as a
+/// whole.
+///
+/// # Errors
+/// When it cannot be read.
+pub fn contents(path: &Path) -> Result<Vec<u8>, TraceError> {
+    let mut input = Input::open(path)?;
+    let mut bytes = Vec::new();
+    match input.read.read_to_end(&mut bytes) {
+        Ok(_) => Ok(bytes),
+        Err(cause) => Err(TraceError::Io { name: input.name, cause }),
+    }
+}

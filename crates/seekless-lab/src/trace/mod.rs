@@ -49,7 +49,7 @@ pub use blkparse::LineFormat;
 pub use columns::{Columns, Pattern};
 pub use detect::Detected;
 pub use format::{FORMATS, Format, FormatInfo};
-pub use input::Compression;
+pub use input::{Compression, contents};
 pub use output::Output;
 pub use report::time_text;
 pub use request::{DeviceId, Event, Flags, Names, Op, Request};

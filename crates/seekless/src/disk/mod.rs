@@ -30,3 +30,4 @@ pub use drive::{
 pub use layout::DriveError;
 pub use mechanism::{Hit, Mechanism, Request, Service};
 pub use queue::Scheduler;
+pub use seek::SeekFigures;

@@ -7,6 +7,31 @@ use crate::units::Nanos;
 /// Longest time a seek may take; catches a wrong unit in a drive record.
 const SEEK_MAX: Nanos = Nanos::from_secs(1);
 
+/// A seek curve in the three figures of a data sheet.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SeekFigures {
+    /// To the next cylinder.
+    pub one: Nanos,
+    /// Mean over random pairs of cylinders, equal ones included.
+    pub average: Nanos,
+    /// Over all cylinders.
+    pub full: Nanos,
+}
+
+impl Drive {
+    /// # Errors
+    /// When the seek curve is impossible.
+    pub fn seek_figures(&self) -> Result<SeekFigures, DriveError> {
+        let curve = tabulate(self)?;
+        let count = curve.len() as f64;
+        // Of the pairs of `count` cylinders, 2 (count - d) are d apart.
+        let sum: f64 = curve.iter().enumerate().map(|(d, &time)| 2.0 * (count - d as f64) * f64::from(time)).sum();
+        let at = |distance: usize| Nanos(curve.get(distance).copied().unwrap_or(0).into());
+        let average = Nanos((sum / (count * count).max(1.0)) as u64);
+        Ok(SeekFigures { one: at(1), average, full: at(curve.len().saturating_sub(1)) })
+    }
+}
+
 /// Seek times in nanoseconds by distance in cylinders, from zero to the largest.
 ///
 /// # Errors

@@ -3,15 +3,19 @@
 //! What the engine can make itself (memory, modelled disks, layers) it makes from the word. What lies in the real
 //! world is opened by the caller, through [`Leaves`].
 
+use std::borrow::Cow;
+
 use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
+use super::devices;
 use super::error::{Cause, StackError};
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
 use super::order::{Interface, Role};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
+use crate::disk::Drive;
 use crate::fs::{Fs, FsError};
 use crate::rt::Rt;
 
@@ -275,6 +279,24 @@ impl Stack {
     /// When there is none, with what it was needed for: to `make`, `check` ...
     pub fn needs_file_system(&self, what_for: &str) -> Result<(), StackError> {
         self.kind(what_for).map(drop)
+    }
+
+    /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
+    ///
+    /// # Errors
+    /// When it is something else, or when its figures make no drive.
+    pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
+        match &self.words[..] {
+            [word] if word.name() == devices::DISK.name => {
+                devices::drive(word).map_err(|trouble| self.blame(word, "make", trouble))
+            }
+            [first, ..] => {
+                let problem = "this is no single modelled disk";
+                let hint = "for example: disk:cheetah9lp, or disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+                Err(StackError::new(&self.line, first.name_span.clone(), problem).hint(hint))
+            }
+            [] => unreachable!("S1"),
+        }
     }
 
     fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {

@@ -1,5 +1,6 @@
 //! The words of block devices: memory, files, modelled disks, and what passes requests on.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use super::Word;
@@ -69,16 +70,30 @@ pub(super) const DISK: WordSpec = WordSpec {
 };
 
 fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
+    let drive = drive(word)?;
+    let scheduler = match word.choice("scheduler") {
+        "fcfs" => Scheduler::Fcfs,
+        "sstf" => Scheduler::Sstf,
+        "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
+        _ => Scheduler::CLook,
+    };
+    let options = Options { scheduler, keep_bytes: word.switch("keep") };
+    let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| Trouble::other(error.to_string()))?;
+    Ok(Rc::new(disk))
+}
+
+/// The drive that a `disk` word means.
+pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, Trouble> {
     let given = |key: &&&str| word.given(key).is_some();
-    let built;
-    let drive = match (word.given("drive"), SHEET.iter().find(given)) {
+    match (word.given("drive"), SHEET.iter().find(given)) {
         (Some(_), None) => {
             let name = word.choice("drive");
-            Drive::named(name).ok_or_else(|| Trouble::other(format!("no drive is called `{name}`")))?
+            let found = Drive::named(name).ok_or_else(|| Trouble::other(format!("no drive is called `{name}`")))?;
+            Ok(Cow::Borrowed(found))
         }
         (Some(_), Some(key)) => {
             let problem = "a drive of the catalogue has its own";
-            return Err(Trouble::Option { key, problem: problem.into() });
+            Err(Trouble::Option { key, problem: problem.into() })
         }
         (None, _) => {
             if let Some(missing) = SHEET.iter().find(|key| !given(key)) {
@@ -90,19 +105,9 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
             }
             let rpm = u32::try_from(word.integer("rpm")).unwrap_or(u32::MAX);
             let sheet = DataSheet::new(rpm, word.duration("seek"), word.bytes("size"), word.bytes("rate"));
-            built = sheet.drive().map_err(|error| Trouble::other(error.to_string()))?;
-            &built
+            sheet.drive().map(Cow::Owned).map_err(|error| Trouble::other(error.to_string()))
         }
-    };
-    let scheduler = match word.choice("scheduler") {
-        "fcfs" => Scheduler::Fcfs,
-        "sstf" => Scheduler::Sstf,
-        "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
-        _ => Scheduler::CLook,
-    };
-    let options = Options { scheduler, keep_bytes: word.switch("keep") };
-    let disk = Disk::new(rt.clone(), drive, options).map_err(|error| Trouble::other(error.to_string()))?;
-    Ok(Rc::new(disk))
+    }
 }
 
 pub(super) const FORK: WordSpec = WordSpec {

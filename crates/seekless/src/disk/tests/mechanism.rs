@@ -71,13 +71,7 @@ fn write_behind_streams_or_not() {
 /// The mean over random seeks is what the drive is said to have.
 #[test]
 fn mean_seeks() {
-    let mean = |drive: &Drive| {
-        let seeks = crate::disk::seek::tabulate(drive).unwrap();
-        let cylinders = seeks.len() as u64;
-        // Distance d occurs 2·(n − d) times in n² pairs.
-        let sum: u128 = (1..cylinders).map(|d| u128::from(2 * (cylinders - d)) * u128::from(seeks[d as usize])).sum();
-        sum as f64 / (cylinders as f64 * cylinders as f64) / 1e6
-    };
+    let mean = |drive: &Drive| drive.seek_figures().unwrap().average.as_millis_f64();
     // Measured with DiskSim over random requests, which weights outer zones more: 2 %.
     for (name, expected) in [
         ("cheetah9lp", 5.47),
@@ -242,4 +236,20 @@ fn data_sheets() {
     // Seek, half a revolution, overhead, transfer.
     let expected = 8.5 + 30_000.0 / 7200.0 + 0.3 + 8.0 * 8.333 / 2480.0;
     assert_near("random read", (disk.now - start).as_millis_f64() / 5000.0, expected, 0.03);
+}
+
+/// The three figures of a curve are those that it was made from; a table's are its own.
+#[test]
+fn seek_figures_of_known_curves() {
+    let constant = Drive { seek: Seek::Constant(Nanos::from_millis(5)), cylinders: 4, ..drive("hp97560").clone() };
+    let figures = constant.seek_figures().unwrap();
+    // Of the 16 pairs of 4 cylinders, 4 are equal.
+    let expected =
+        SeekFigures { one: Nanos::from_millis(5), average: Nanos::from_micros(3750), full: Nanos::from_millis(5) };
+    assert_eq!(figures, expected);
+    let sheet = drive("m2694exa").seek_figures().unwrap();
+    assert_eq!(sheet.one, Nanos::from_micros(2_500));
+    // The formula is of continuous distances.
+    assert_near("average", sheet.average.as_millis_f64(), 9.5, 0.01);
+    assert_near("full", sheet.full.as_millis_f64(), 9.5 * 1.87, 0.01);
 }

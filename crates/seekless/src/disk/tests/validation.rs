@@ -5,21 +5,7 @@
 use std::path::{Path, PathBuf};
 
 use super::*;
-use crate::disk::validation::{Fit, Measured, fit, replay};
-
-/// Drive, trace file, and DiskSim's own demerit on it in microseconds, as the same computation gives it.
-const TRACES: &[(&str, &str, u64)] = &[
-    ("atlas10k", "atlas10k.trace", 268),
-    ("atlas3", "atlas_III.trace", 378),
-    ("barracuda", "barracuda.trace", 350),
-    ("cheetah4lp", "cheetah4LP.trace", 318),
-    ("cheetah9lp", "cheetah9LP.trace", 108),
-    ("dec-rz26", "dec_rz26.trace", 341),
-    ("hp-c2247a", "hp_c2247a.trace", 94),
-    ("hp-c2490a", "hp_c2490a.trace", 256),
-    ("hp-c3323a", "hp_c3323a.trace", 288),
-    ("ultrastar18es", "ibm18es.trace", 136),
-];
+use crate::disk::validation::{DISKSIM, Fit, Measured, Published, ReplayError, fit, published, replay};
 
 #[allow(clippy::disallowed_methods)] // Tests may look at their environment.
 fn data() -> Option<PathBuf> {
@@ -46,25 +32,28 @@ fn demerits_no_worse_than_disksim() {
         return;
     };
     let mut found = 0;
-    for &(name, file, disksim) in TRACES {
-        let path = data.join(file);
+    for known in &DISKSIM {
+        let path = data.join(known.file);
         if !path.exists() {
             continue;
         }
         found += 1;
-        let fit = fit(&replay(drive(name), &trace(&path)).unwrap()).unwrap();
-        println!("{}", line(name, &fit, disksim));
-        assert!(fit.demerit_ms * 1000.0 <= disksim as f64 + 1.0, "{}", line(name, &fit, disksim));
-        assert!(fit.mean_error().abs() < 0.05, "{}", line(name, &fit, disksim));
+        let fit = fit(&replay(drive(known.drive), &trace(&path)).unwrap()).unwrap();
+        println!("{}", line(known, &fit));
+        assert!(fit.demerit_ms <= known.demerit_ms + 0.001, "{}", line(known, &fit));
+        assert!(fit.mean_error().abs() < 0.05, "{}", line(known, &fit));
+        assert_eq!(published(known.drive, &fit), Some(known), "{}", line(known, &fit));
     }
     assert!(found > 0, "{} holds none of the traces that are known", data.display());
 }
 
-fn line(name: &str, fit: &Fit, disksim: u64) -> String {
+fn line(known: &Published, fit: &Fit) -> String {
     format!(
-        "{name:<14} demerit {:.3} ms ({:.1} %), DiskSim 0.{disksim:03} ms; mean {:.2} ms ({:+.1} %), per request {:.2} ms, within 0.5 ms {:.0} %",
+        "{:<14} demerit {:.3} ms ({:.1} %), DiskSim {:.3} ms; mean {:.2} ms ({:+.1} %), per request {:.2} ms, within 0.5 ms {:.0} %",
+        known.drive,
         fit.demerit_ms,
         100.0 * fit.demerit(),
+        known.demerit_ms,
         fit.modelled_mean_ms,
         100.0 * fit.mean_error(),
         fit.per_request_ms,
@@ -112,4 +101,32 @@ fn fit_of_known_samples() {
     assert_eq!((swapped.demerit_ms, swapped.per_request_ms, swapped.mean_error()), (0.0, 2.0, 0.0));
     let shifted = fit(&[answer(10, 13), answer(20, 23)]).unwrap();
     assert_eq!((shifted.demerit_ms, shifted.demerit(), shifted.within_half_ms), (3.0, 0.2, 0.0));
+}
+
+/// DiskSim's figure is shown beside the trace that it is of and no other.
+#[test]
+fn published_figures_belong_to_their_trace() {
+    let of = |requests, measured_mean_ms| Fit {
+        requests,
+        measured_mean_ms,
+        modelled_mean_ms: 4.0,
+        demerit_ms: 0.1,
+        per_request_ms: 1.0,
+        within_half_ms: 0.5,
+    };
+    assert_eq!(published("cheetah9lp", &of(10_000, 4.2749)).map(|known| known.demerit_ms), Some(0.108));
+    assert_eq!(published("cheetah9lp", &of(9_999, 4.2749)), None);
+    assert_eq!(published("cheetah9lp", &of(10_000, 4.28)), None);
+    assert_eq!(published("cheetah4lp", &of(10_000, 4.2749)), None);
+    for known in &DISKSIM {
+        drive(known.drive);
+    }
+}
+
+/// Times that add up to more than the clock holds are an error and no overflow.
+#[test]
+fn centuries_are_refused() {
+    let days = Measured::parse("R Hit 0 1 1000 999999999999").unwrap();
+    let error = replay(drive("hp97560"), &vec![days; 20_000]).unwrap_err();
+    assert!(matches!(error, ReplayError::TooLong { index } if index > 3000), "{error}");
 }

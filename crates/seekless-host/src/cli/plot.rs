@@ -1,0 +1,162 @@
+//! Plots as SVG files that stand alone: no script, no font and no other file is asked for.
+
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+use super::Failure;
+
+/// One diagram: the distribution functions of two samples.
+pub(super) struct Panel {
+    pub(super) title: String,
+    pub(super) subtitle: String,
+    /// Service times in ascending order. Neither sample is empty.
+    pub(super) measured_ms: Vec<f64>,
+    pub(super) modelled_ms: Vec<f64>,
+}
+
+const WIDTH: u32 = 860;
+const HEIGHT: u32 = 480;
+const FONT: &str = "sans-serif";
+/// The measured curve is broad and pale and the modelled one thin and dark, so that both are seen where they meet, also in
+/// print and by people who do not see all colours.
+const MEASURED: RGBColor = RGBColor(134, 182, 239);
+const MODELLED: RGBColor = RGBColor(140, 20, 40);
+const INK: RGBColor = RGBColor(30, 30, 30);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+
+/// Points of a curve, which is more than there are pixels beside each other.
+const POINTS: usize = 2000;
+
+/// The panels below each other.
+pub(super) fn distributions(panels: &[Panel]) -> Result<String, Failure> {
+    let mut svg = String::new();
+    let height = HEIGHT * u32::try_from(panels.len()).unwrap_or(u32::MAX / HEIGHT);
+    {
+        let root = SVGBackend::with_string(&mut svg, (WIDTH, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(cannot)?;
+        for (panel, area) in panels.iter().zip(root.split_evenly((panels.len(), 1))) {
+            draw(panel, &area)?;
+        }
+        root.present().map_err(cannot)?;
+    }
+    Ok(svg)
+}
+
+fn cannot(error: impl std::fmt::Display) -> Failure {
+    Failure::new(format!("cannot draw: {error}"))
+}
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
+
+fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
+    let text = |size: i32| TextStyle::from((FONT, size).into_font()).color(&INK);
+    let centred = |size| text(size).pos(Pos::new(HPos::Center, VPos::Top));
+    let middle = WIDTH as i32 / 2;
+    area.draw(&Text::new(panel.title.clone(), (middle, 16), centred(20))).map_err(cannot)?;
+    area.draw(&Text::new(panel.subtitle.clone(), (middle, 44), centred(15))).map_err(cannot)?;
+
+    let end = end_ms(panel);
+    let mut chart = ChartBuilder::on(area)
+        .margin_top(74)
+        .margin_bottom(14)
+        .margin_right(30)
+        .margin_left(14)
+        .x_label_area_size(48)
+        .y_label_area_size(60)
+        .build_cartesian_2d(0.0..end, 0.0..100.0)
+        .map_err(cannot)?;
+    chart
+        .configure_mesh()
+        .bold_line_style(GRID)
+        .light_line_style(TRANSPARENT)
+        .axis_style(INK)
+        .x_labels(12)
+        .y_labels(11)
+        .x_label_formatter(&|x| format!("{x:.*}", if end < 5.0 { 1 } else { 0 }))
+        .y_label_formatter(&|y| format!("{y:.0}"))
+        .x_desc("service time (ms)")
+        .y_desc("requests done within it (%)")
+        .label_style(text(15))
+        .axis_desc_style(text(16))
+        .draw()
+        .map_err(cannot)?;
+    for (times, name, colour, width) in
+        [(&panel.measured_ms, "measured on the drive", MEASURED, 6), (&panel.modelled_ms, "modelled", MODELLED, 2)]
+    {
+        let style = ShapeStyle::from(colour).stroke_width(width);
+        chart
+            .draw_series(LineSeries::new(curve(times, end), style))
+            .map_err(cannot)?
+            .label(name)
+            .legend(move |(x, y)| PathElement::new([(x, y), (x + 28, y)], style));
+    }
+    chart
+        .configure_series_labels()
+        .position(SeriesLabelPosition::LowerRight)
+        .legend_area_size(36)
+        .margin(16)
+        .background_style(WHITE)
+        .border_style(GRID)
+        .label_font(text(15))
+        .draw()
+        .map_err(cannot)
+}
+
+/// The right end of the axis: a few requests that took very long, such as after an error, would press everything else to
+/// the left edge.
+fn end_ms(panel: &Panel) -> f64 {
+    let nearly_all = |times: &[f64]| times.get(times.len() * 999 / 1000).copied().unwrap_or(0.0);
+    let end = nearly_all(&panel.measured_ms).max(nearly_all(&panel.modelled_ms)) * 1.04;
+    if end > 0.0 { end } else { 1.0 }
+}
+
+/// Time and per cent of the requests that are done by then, from the origin on, up to `end`.
+fn curve(times: &[f64], end: f64) -> Vec<(f64, f64)> {
+    let count = times.len();
+    let part = |done: usize| 100.0 * done as f64 / count as f64;
+    let points = count.min(POINTS);
+    let mut curve = vec![(0.0, 0.0), (times.first().copied().unwrap_or(0.0).min(end), 0.0)];
+    for point in 1..=points {
+        let done = point * count / points;
+        let time = times[done - 1];
+        if time > end {
+            let height = curve.last().map_or(0.0, |last: &(f64, f64)| last.1);
+            curve.push((end, height));
+            return curve;
+        }
+        curve.push((time, part(done)));
+    }
+    curve.push((end, 100.0));
+    curve
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A curve begins at the origin, does not descend, stays within the axis and ends at its end.
+    #[test]
+    fn curves_are_distributions() {
+        let tail: Vec<f64> = (0..100_000).map(|n| f64::from(n) / 1000.0).collect();
+        for (times, end, top) in [(vec![5.0], 10.0, 100.0), (vec![1.0, 2.0, 90.0], 10.0, 66.7), (tail, 50.0, 50.0)] {
+            let curve = curve(&times, end);
+            assert!(curve.len() <= POINTS + 3);
+            assert!(curve.windows(2).all(|pair| pair[0].0 <= pair[1].0 && pair[0].1 <= pair[1].1));
+            let &(x, y) = curve.last().unwrap();
+            assert!(curve[0] == (0.0, 0.0) && x == end && (y - top).abs() < 0.1, "{x} {y}");
+        }
+    }
+
+    /// Text of the user's is text in the picture, whatever is in it.
+    #[test]
+    fn titles_are_escaped() {
+        let panel = Panel {
+            title: "<script> & \"x\"".into(),
+            subtitle: String::new(),
+            measured_ms: vec![0.0],
+            modelled_ms: vec![0.0],
+        };
+        let svg = distributions(&[panel]).unwrap();
+        assert!(!svg.contains("<script>") && svg.contains("&lt;script"), "{svg}");
+    }
+}
