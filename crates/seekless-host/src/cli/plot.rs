@@ -56,6 +56,8 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     area.draw(&Text::new(panel.subtitle.clone(), (middle, 44), centred(15))).map_err(cannot)?;
 
     let end = end_ms(panel);
+    // Enough digits to tell a dozen labels apart.
+    let digits = (12.0 / end).log10().ceil().clamp(0.0, 6.0) as usize;
     let mut chart = ChartBuilder::on(area)
         .margin_top(74)
         .margin_bottom(14)
@@ -72,7 +74,7 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         .axis_style(INK)
         .x_labels(12)
         .y_labels(11)
-        .x_label_formatter(&|x| format!("{x:.*}", if end < 5.0 { 1 } else { 0 }))
+        .x_label_formatter(&|x| format!("{x:.digits$}"))
         .y_label_formatter(&|y| format!("{y:.0}"))
         .x_desc("service time (ms)")
         .y_desc("requests done within it (%)")

@@ -3,6 +3,7 @@
 //! Tests that mount need root and `/dev/fuse`; without, they say so and pass.
 
 mod bad_input;
+mod disks;
 mod mounts;
 mod output;
 mod traces;

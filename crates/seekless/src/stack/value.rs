@@ -283,8 +283,9 @@ pub(super) fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>)
     let text = text.to_ascii_lowercase();
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
-        // A beginning is close however much is missing; otherwise about one character in three may be wrong.
-        let distance = match text.len() >= 3 && candidate.starts_with(&text) {
+        // The name itself, in capitals, is nearest. A beginning is close however much is missing; otherwise about one
+        // character in three may be wrong.
+        let distance = match text.len() >= 3 && candidate != text && candidate.starts_with(&text) {
             true => 1,
             false => strsim::damerau_levenshtein(&text, candidate),
         };

@@ -1,0 +1,163 @@
+//! Drives and their validation as a user meets them. The traces are made here: what a test needs of a trace is that its
+//! answer is known.
+
+use std::fmt::Write;
+
+use seekless::disk::validation::{Measured, replay};
+use seekless::disk::{DataSheet, Drive};
+use seekless::units::Nanos;
+use serde_json::Value;
+
+use crate::Scratch;
+
+/// Random reads and writes of a drive, "measured" on its own model and then made slower by `error`.
+fn trace(drive: &Drive, requests: u64, error: Nanos) -> String {
+    let line = |n: u64| {
+        let word = if n.is_multiple_of(3) { "W" } else { "R" };
+        format!("{word} Hit {} {} 0 {}", n * 7919 * 4001 % (drive.sectors - 64), 1 + n % 64, 1000 * (n % 40))
+    };
+    let lines: Vec<String> = (0..requests).map(line).collect();
+    let asked: Vec<Measured> = lines.iter().map(|line| Measured::parse(line).unwrap()).collect();
+    let answers = replay(drive, &asked).unwrap();
+    let mut text = String::new();
+    for (line, answer) in lines.iter().zip(answers) {
+        let fields: Vec<&str> = line.split(' ').collect();
+        let micros = (answer.modelled + error).0 as f64 / 1e3;
+        writeln!(text, "{} {micros:.3} {}", fields[..4].join(" "), fields[5]).unwrap();
+    }
+    text
+}
+
+fn json(scratch: &Scratch, arguments: &[&str]) -> Value {
+    let text = scratch.good(arguments);
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+fn near(value: &Value, expected: f64) {
+    let found = value.as_f64().unwrap();
+    assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
+}
+
+/// A model that is right has no demerit, one that is wrong by a constant has the constant as its demerit. A drive can be
+/// one of the catalogue or a data sheet; what the model answers does not depend on what was measured.
+#[test]
+fn models_are_compared_with_measurements() {
+    let scratch = Scratch::new();
+    let rz26 = Drive::named("dec-rz26").unwrap();
+    scratch.write("right", trace(rz26, 300, Nanos::ZERO));
+    scratch.write("slower", trace(rz26, 300, Nanos::from_millis(2)));
+    let sheet = DataSheet::new(5400, Nanos::from_millis(10), 1 << 30, 4_000_000).drive().unwrap();
+    scratch.write("sheet", trace(&sheet, 100, Nanos::ZERO));
+    let generic = "disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+    let arguments = ["disk", "validate", "dec-rz26", "right", "disk:dec-rz26", "slower", generic, "sheet"];
+    let value = json(&scratch, &[&arguments[..], &["--json"]].concat());
+    let [right, slower, sheet] = &value["comparisons"].as_array().unwrap()[..] else { panic!("{value}") };
+    assert_eq!((&right["requests"], &right["trace"]), (&300.into(), &"right".into()));
+    for key in ["demerit_ms", "per_request_rms_ms", "mean_error"] {
+        near(&right[key], 0.0);
+        near(&sheet[key], 0.0);
+    }
+    near(&slower["demerit_ms"], 2.0);
+    near(&slower["per_request_rms_ms"], 2.0);
+    near(&slower["within_half_ms"], 0.0);
+    near(&slower["modelled_mean_ms"], slower["measured_mean_ms"].as_f64().unwrap() - 2.0);
+    assert_eq!(slower["modelled_mean_ms"], right["modelled_mean_ms"]);
+    assert_eq!(sheet["known_from"], "data sheet");
+    assert_eq!(right["disksim_demerit_ms"], Value::Null, "DiskSim has not seen this trace");
+
+    let text = scratch.good(&arguments);
+    let row = text.lines().find(|line| line.contains("disk:dec-rz26")).unwrap();
+    assert!(row.contains(" 300 ") && row.contains(" 2.000 ") && row.contains(" 2.00 "), "{text}");
+}
+
+/// The plot is an SVG file that asks for nothing else, with a diagram for each drive, also through compression.
+#[test]
+fn distributions_are_drawn() {
+    let scratch = Scratch::new();
+    let hp = Drive::named("hp97560").unwrap();
+    scratch.write("a<b>&.trace", trace(hp, 200, Nanos::from_millis(1)));
+    let arguments = ["disk", "validate", "hp97560", "a<b>&.trace", "hp97560", "a<b>&.trace", "--svg"];
+    scratch.good(&[&arguments[..], &["fit.svg"]].concat());
+    let svg = std::fs::read_to_string(scratch.path("fit.svg")).unwrap();
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    for text in ["service time (ms)", "requests done within it (%)", "measured on the drive", "modelled"] {
+        assert_eq!(svg.matches(text).count(), 2, "{text}");
+    }
+    assert_eq!(svg.matches("HP 97560").count(), 2);
+    let addresses = svg.matches("http").count();
+    assert_eq!(addresses, svg.matches("xmlns=\"http://www.w3.org/2000/svg\"").count(), "something is asked for");
+    assert!(!svg.contains("<script") && !svg.contains("<image") && !svg.contains("url("));
+}
+
+/// The catalogue can be looked at, by people and by programs.
+#[test]
+fn drives_are_shown() {
+    let scratch = Scratch::new();
+    assert_eq!(scratch.good(&["disk", "list"]), scratch.good(&["list", "drives"]));
+    let names = json(&scratch, &["disk", "list", "--json"]);
+    assert!(names.as_array().unwrap().iter().any(|drive| drive["name"] == "cheetah9lp"));
+    let text = scratch.good(&["disk", "info", "cheetah9lp"]);
+    for part in ["measured on the drive, validated", "DiskSim 4.0", "10045 rpm", "MB/s", "demerit figure 0.108 ms"] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    let info = json(&scratch, &["disk", "info", "disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB", "--json"]);
+    assert_eq!((&info["rpm"], &info["known_from"]), (&5400.into(), &"data sheet".into()));
+    assert_eq!(info["seek"]["three_point"]["average_ns"], 10_000_000);
+    assert!(info["zones"][0]["media_bytes_per_second"].as_u64().unwrap().abs_diff(4_000_000) < 50_000, "{info}");
+}
+
+/// What is wrong with a trace, a drive or their pairing is said with the place and with what to do, and no picture is
+/// left behind.
+#[test]
+fn troubles_are_explained() {
+    let scratch = Scratch::new();
+    scratch.write("good", "R Hit 1 2 3000 4000\n");
+    scratch.write("short", "R Hit 1 2 3000 4000\n\nR Hit 1 2 3000\nR\n");
+    scratch.write("far", "R Hit 1 2 3000 4000\n\nW Hit 99999999 2 3000 4000\n");
+    scratch.write("idle", "R Hit 1 2 0 4000\n");
+    scratch.write("empty", "\n");
+    scratch.write("seconds", "R Hit 1 2 3e99 4000\n");
+    scratch.write("binary", [0xff; 100_000]);
+    scratch.write("half.gz", [0x1f, 0x8b, 8, 0, 0]);
+    for (arguments, code, said) in [
+        (&["cheetah9pl", "good"][..], 2, "did you mean `cheetah9lp`?"),
+        (&["Cheetah9LP", "good"], 2, "did you mean `cheetah9lp`?"),
+        (&["good", "cheetah9lp"], 2, "good is a file, where a drive is expected\neach drive comes before its trace"),
+        (&["cheetah9lp"], 2, "2 values required"),
+        (&["cheetah9lp", "good", "dec-rz26"], 2, "there is no trace for dec-rz26"),
+        (&["lfs / disk:cheetah9lp", "good"], 2, "this is no single modelled disk"),
+        (&["memory:64MiB", "good"], 2, "this is no single modelled disk"),
+        (&["disk:rpm=5400", "good"], 2, "`disk` needs a drive of the catalogue, or `size` as well"),
+        (&["disk", "good"], 2, "`disk` needs a drive of the catalogue, or `size` as well"),
+        (&["disk:size=1TiB,rpm=60,seek=1ms,rate=1KiB", "good"], 2, "drive generic: "),
+        (&["cheetah9lp", "gone"], 1, "cannot read gone: No such file"),
+        (&["cheetah9lp", "."], 1, "cannot read .: Is a directory"),
+        (&["cheetah9lp", "half.gz"], 1, "cannot read half.gz"),
+        (
+            &["cheetah9lp", "short"],
+            1,
+            "short, line 3: 5 fields instead of 6: \"R Hit 1 2 3000\" (and 1 more such lines)",
+        ),
+        (&["cheetah9lp", "seconds"], 1, "seconds, line 1: \"3e99\" is no time in microseconds"),
+        (&["cheetah9lp", "binary"], 1, "binary, line 1: 1 fields instead of 6"),
+        (
+            &["cheetah9lp", "far"],
+            1,
+            "far, line 3: request of 1024 bytes at sector 99999999 passes the end of the device",
+        ),
+        (&["cheetah9lp", "far"], 1, "was it measured on another drive?"),
+        (&["cheetah9lp", "idle"], 1, "no request took any time"),
+        (&["cheetah9lp", "empty"], 1, "there is no request in empty"),
+        (&["cheetah9lp", "good", "--svg", "no/where.svg"], 1, "cannot write no/where.svg: No such file"),
+    ] {
+        let own: &[&str] = if arguments.contains(&"--svg") { &[] } else { &["--svg", "x.svg"] };
+        let ended = scratch.run(&[&["disk", "validate"], arguments, own].concat());
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
+        assert!(ended.err.len() < 2000, "{arguments:?}: {}", ended.err.len());
+        assert_eq!(ended.out, "", "{arguments:?}");
+    }
+    assert!(!scratch.path("x.svg").exists() && !scratch.path("x.svg.partial").exists());
+    let ended = scratch.run(&["disk", "info", "hp97650"]);
+    assert_eq!((ended.code, ended.err.contains("did you mean `hp97560`?")), (2, true), "{}", ended.err);
+}
