@@ -157,9 +157,12 @@ impl PidFile {
         Ok(PidFile(absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())).code(FAILED))?))
     }
 
+    /// Whoever waits for the file finds it whole.
     fn write(&self) -> Result<(), Failure> {
+        let mut new = self.0.clone().into_os_string();
+        new.push(".new");
         let text = format!("{}\n", std::process::id());
-        let written = std::fs::write(&self.0, text);
+        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.0));
         written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.0.display())))
     }
 }
