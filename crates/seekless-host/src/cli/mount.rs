@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use seekless::stack::{Mounted, Stack, Usage};
+use seekless::stack::{Mounted, Part, Stack, Usage};
 
 use super::daemon::{Report, Side};
 use super::mount_options::{self, MountWords};
@@ -198,11 +198,17 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
+        let warnings: Vec<String> = mounted.parts.iter().flat_map(Part::warnings).collect();
+        for warning in &warnings {
+            output::note(&format!("warning: {warning}"));
+        }
         match report {
             Some(report) => {
                 if let Some(report) = report.take() {
                     report.ready();
                 }
+                // The terminal has had them; the log keeps them.
+                warnings.iter().for_each(|warning| log::warn!("{warning}"));
             }
             None => output::note(&format!("mounted on {place}; control-C unmounts it")),
         }

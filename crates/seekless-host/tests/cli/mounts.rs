@@ -173,3 +173,50 @@ fn every_file_system_mounts() {
     }
     assert_eq!(std::fs::read(scratch.path("host/f")).unwrap(), b"wrap / hostdir:host");
 }
+
+/// Damage in the log of a crashed volume: mount refuses to write and says what to do, fsck finds it, and read-only there is
+/// what was synced before, with a warning.
+#[test]
+fn a_damaged_log_can_still_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", "lfs:checkpoint=1h / file:a.img", "mnt", "--pid-file", "pid"]);
+    let content = |number: u32| -> Vec<u8> {
+        (0..50_000_u32).flat_map(|word| (word.wrapping_mul(2_654_435_761) ^ number << 24).to_le_bytes()).collect()
+    };
+    for number in 0..8 {
+        scratch.write(&format!("mnt/f{number}"), content(number));
+        for path in [format!("mnt/f{number}"), "mnt".into()] {
+            std::fs::File::open(scratch.path(&path)).unwrap().sync_all().unwrap();
+        }
+    }
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+    scratch.good(&["umount", "mnt"]);
+
+    let mut image = std::fs::read(scratch.path("a.img")).unwrap();
+    let wanted = &content(5)[100_000..100_064];
+    let at = image.windows(wanted.len()).position(|window| window == wanted).expect("file 5 is in the log");
+    image[at] ^= 1;
+    std::fs::write(scratch.path("a.img"), image).unwrap();
+
+    let ended = scratch.run(&["mount", LINE, "mnt"]);
+    assert_eq!(ended.code, 32, "{}", ended.err);
+    assert!(ended.err.contains("log at sector") && ended.err.contains("-o ro"), "{}", ended.err);
+    let ended = scratch.run(&["fsck", LINE]);
+    assert_eq!(ended.code, 4, "{} {}", ended.out, ended.err);
+    assert!(ended.out.contains("log at sector") && ended.out.contains("-o ro"), "{}", ended.out);
+    let ended = scratch.run(&["mount", LINE, "mnt", "-o", "ro"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("warning: log at sector"), "{}", ended.err);
+    for number in 0..8 {
+        let read = std::fs::read(scratch.path(&format!("mnt/f{number}")));
+        match number {
+            0..5 => assert!(read.unwrap() == content(number), "file {number}"),
+            _ => assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::NotFound, "file {number}"),
+        }
+    }
+    scratch.good(&["umount", "mnt"]);
+}
