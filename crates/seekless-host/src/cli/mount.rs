@@ -178,8 +178,10 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         let leaves = world.leaves();
         let usage = Usage { read_only: options.read_only, data_cached_above: true };
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| explain(&stack, error))?;
-        let place = options.mount_point.display().to_string();
+        let mounted = mounted.map_err(|error| explain(&stack, &leaves, error))?;
+        // Whoever reads the log is in another directory.
+        let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
+        let place = place.display().to_string();
         if !commit_is_given && !mounted.fs.traits().exclusive {
             // What is reached another way as well is kept by somebody else, who writes it back by himself.
             options.commit_interval = None;
