@@ -130,7 +130,10 @@ fn to_text(stack: &Stack, checked: &Checked, data: bool) -> String {
     }
     if checked.verdict() == Verdict::Damaged {
         let found = damage_text(&checked.findings);
-        text += &format!("\n{found}; save what can be read: mount it with -o ro and copy it");
+        text += &match has_seen_files(checked) {
+            true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
+            false => format!("\n{found}; nothing can be shown of it"),
+        };
     }
     text
 }

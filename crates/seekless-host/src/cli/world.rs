@@ -55,9 +55,14 @@ pub(super) fn identity() -> Result<Identity, Failure> {
 
 /// An error of a stack on files, with what the file holds where that explains it.
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
-    let damaged = matches!(&error.cause, Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })));
-    if !damaged {
-        return Failure::new(&error);
+    match &error.cause {
+        Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
+        Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
+            return Failure::new(&error).hint(
+                "`seekless fsck` says what else is damaged; mounted with -o ro, what can still be shown can be copied",
+            );
+        }
+        _ => return Failure::new(&error),
     }
     match &contents(leaves)[..] {
         [content] if content.as_deref() != Some(signature::LFS) => info::something_else(stack, leaves),

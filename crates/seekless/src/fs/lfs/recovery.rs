@@ -112,7 +112,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
         }
     }
     let Some(superblock) = superblock else {
-        let detail = "no intact LFS superblock; is it an LFS volume? (`seekless mkfs` makes one)";
+        let detail = "none of the three superblock copies of an LFS is intact";
         return Err(FsError::corrupt("volume", device.describe(), detail));
     };
     let layout = Layout::new(superblock, sectors)?;
