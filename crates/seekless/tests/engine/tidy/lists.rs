@@ -84,5 +84,8 @@ fn every_fuzz_target_is_documented() {
         targets.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
     assert!(!found.is_empty());
     let problems: Vec<String> = found.symmetric_difference(&said).cloned().collect();
-    report(&problems, "These are in fuzz/fuzz_targets and not in the table of docs/testing.md, or the other way round.");
+    report(
+        &problems,
+        "These are in fuzz/fuzz_targets and not in the table of docs/testing.md, or the other way round.",
+    );
 }
