@@ -32,11 +32,22 @@ pub enum Need {
     Punch,
     /// Trace buffers of the kernel of a test's own.
     Tracefs,
+    /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
+    UfsTools,
 }
 
 impl Need {
-    pub const ALL: [Need; 8] =
-        [Need::Root, Need::Fuse, Need::UserFuse, Need::Loop, Need::Tmpfs, Need::Uring, Need::Punch, Need::Tracefs];
+    pub const ALL: [Need; 9] = [
+        Need::Root,
+        Need::Fuse,
+        Need::UserFuse,
+        Need::Loop,
+        Need::Tmpfs,
+        Need::Uring,
+        Need::Punch,
+        Need::Tracefs,
+        Need::UfsTools,
+    ];
 
     /// The word for it in `SEEKLESS_REQUIRE`.
     pub fn word(self) -> &'static str {
@@ -49,6 +60,7 @@ impl Need {
             Need::Uring => "uring",
             Need::Punch => "punch",
             Need::Tracefs => "tracefs",
+            Need::UfsTools => "ufs-tools",
         }
     }
 }

@@ -64,8 +64,12 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
         }
         _ => return Failure::new(&error),
     }
+    let own = match stack.file_system().map(|word| word.name()) {
+        Some("ffs") => signature::UFS,
+        _ => signature::LFS,
+    };
     match &contents(leaves)[..] {
-        [content] if content.as_deref() != Some(signature::LFS) => info::something_else(stack, leaves),
+        [content] if content.as_deref() != Some(own) => info::something_else(stack, leaves),
         _ => Failure::new(&error),
     }
 }

@@ -14,7 +14,7 @@ fn check(scratch: &Scratch, cases: &[Case<'_>]) {
     }
 }
 
-const WORDS: &str = "words: wrap, lfs, hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, fork, fault, memory, \
+const WORDS: &str = "words: wrap, lfs, ffs, hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, fork, fault, memory, \
                      file, disk";
 
 /// A stack line that makes no sense is shown with the place of the mistake, by every command that takes one, with the

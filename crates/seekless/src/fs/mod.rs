@@ -14,6 +14,7 @@
 
 pub mod client;
 mod error;
+pub mod ffs;
 pub mod lfs;
 mod types;
 

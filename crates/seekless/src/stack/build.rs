@@ -281,6 +281,12 @@ impl Stack {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
     }
 
+    /// True when the check of the stack's file system can repair it. Then the stack has to be opened to be used; to look
+    /// is enough for all others.
+    pub fn repairs(&self) -> bool {
+        self.kind("check").is_ok_and(|(_, kind)| kind.repairs())
+    }
+
     /// Says whether there is a file system on a device, before anything is opened or made.
     ///
     /// # Errors

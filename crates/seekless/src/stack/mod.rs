@@ -37,6 +37,7 @@ mod build;
 mod complete;
 mod devices;
 mod error;
+mod ffs;
 mod file;
 mod file_systems;
 mod help;
