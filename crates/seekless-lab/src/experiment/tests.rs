@@ -125,7 +125,8 @@ fn an_experiment_runs() {
     assert_eq!((measured, rows.len()), (12, 12));
     assert!(rows.iter().all(|row| row.metrics["requests"] == 50.0));
     let stored = Stored::read(&out).unwrap();
-    assert_eq!((&stored.rows, &stored.description), (&rows, &experiment.description));
+    assert!(stored.rows == rows, "numbers are read as they were written");
+    assert_eq!(stored.description, experiment.description);
     assert_eq!((&stored.published, &stored.name), (&experiment.published, &experiment.name));
     let verdicts: Vec<Verdict> = stored.description.claims.iter().map(|claim| claim.verify(&rows).verdict).collect();
     assert_eq!(verdicts, [Verdict::Holds, Verdict::Open]);
@@ -162,7 +163,8 @@ fn a_killed_sweep_goes_on() {
     assert_eq!(run(&experiment, &parts, usize::MAX).0, 0);
     for name in ["rows.jsonl", "rows.csv", "resolved.toml"] {
         let read = |folder: &PathBuf| std::fs::read(folder.join(name)).unwrap();
-        assert_eq!(read(&whole), read(&parts), "{name}");
+        // E3, to the last digit.
+        assert!(read(&whole) == read(&parts), "{name} differs");
     }
 }
 
@@ -215,7 +217,7 @@ fn wrong_descriptions_are_explained() {
         ("values = [16, 128]", "values = []", "at least one value"),
         ("quick = [1]", "quick = [3]", "3 is among the quick values only"),
         ("span = \"64MiB\"", "span = 64", "invalid type: integer `64`, expected a string"),
-        ("span = \"64MiB\"", "span = \"64 parsecs\"", "is no size"),
+        ("span = \"64MiB\"", "span = \"64 parsecs\"", "there is no unit `parsecs`"),
         ("timing = \"window:8\"", "timing = \"window\"", "a window needs its size"),
         ("timing = \"window:8\"", "timing = \"open\"", "requests without times"),
         ("n={disks}", "n={dsks}", "there is no variable `dsks`; there are: count, disks, stripe"),
