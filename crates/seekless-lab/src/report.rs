@@ -4,7 +4,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
 use serde::Serialize;
 
-use crate::run::{Bound, Clock, Run};
+use crate::run::{Bound, Clock, Failed, Run};
 use crate::target::Coldness;
 use crate::workload::smallfile::{Measured, Phase, SmallFile};
 
@@ -12,6 +12,7 @@ use crate::workload::smallfile::{Measured, Phase, SmallFile};
 pub struct Report {
     pub spec: SmallFile,
     pub runs: Vec<Run>,
+    pub failed: Vec<Failed>,
 }
 
 /// A published statement about a phase, and what a run says about it.
@@ -143,6 +144,7 @@ impl Report {
             "seekless": env!("CARGO_PKG_VERSION"),
             "spec": self.spec,
             "runs": runs,
+            "failed": self.failed,
             "published": self.comparisons(),
         })
     }

@@ -1,5 +1,6 @@
 //! Workloads on stacks and directories, from the first open to the last close.
 
+use std::cell::Cell;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::pin;
@@ -16,7 +17,7 @@ use seekless::units::Nanos;
 
 use crate::LabError;
 use crate::target::{Coldness, Directory, Host, Target, Vfs};
-use crate::workload::smallfile::{Measured, Outcome, Phase, SmallFile};
+use crate::workload::smallfile::{Measured, Outcome, Phase, Progress, SmallFile};
 
 /// Which clock a run used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -24,6 +25,14 @@ use crate::workload::smallfile::{Measured, Outcome, Phase, SmallFile};
 pub enum Clock {
     Virtual,
     Real,
+}
+
+/// A contestant without a result.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Failed {
+    /// As it was asked for.
+    pub contestant: String,
+    pub error: String,
 }
 
 /// A run and what it took.
@@ -77,7 +86,7 @@ pub fn simulate(
     stack: &Stack,
     profile: HostProfile,
     spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
+    progress: Progress<'_>,
 ) -> Result<Run, LabError> {
     let mut rng = Rng::new(spec.seed);
     let random = [(); 4].map(|()| rng.next_u64());
@@ -104,7 +113,7 @@ pub async fn run_here(
     mounted: Mounted,
     image_files: Vec<PathBuf>,
     spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
+    progress: Progress<'_>,
 ) -> Result<Run, LabError> {
     /// The file system may be in use by others before and after.
     const HOME: &str = "seekless-bench";
@@ -113,7 +122,17 @@ pub async fn run_here(
     let outside = Vfs::new(rt.clone(), mounted).over_host(drop_host_caches);
     outside.mkdir(HOME).await?;
     let target = outside.at(HOME);
-    let outcome = spec.run(&target, progress).await;
+    let made = Cell::new(0);
+    let watched = |phase: Phase, done: u64| {
+        if phase == Phase::Create {
+            made.set(done);
+        }
+        progress(phase, done)
+    };
+    let outcome = spec.run(&target, &watched).await;
+    if outcome.is_err() {
+        spec.tidy(&target, made.get()).await;
+    }
     let target = target.at("");
     let removed = target.rmdir(HOME).await;
     let closed = close(target.fs()).await;
@@ -127,12 +146,7 @@ pub async fn run_here(
 ///
 /// # Errors
 /// What the host answers.
-pub fn run_in_directory(
-    argument: &str,
-    host: Host,
-    spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
-) -> Result<Run, LabError> {
+pub fn run_in_directory(argument: &str, host: Host, spec: &SmallFile, progress: Progress<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
     let outcome = at_once(spec.run(&target, progress))?;
     Ok(Run {

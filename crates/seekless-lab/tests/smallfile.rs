@@ -1,6 +1,7 @@
 //! The small-file benchmark: that it measures what it says, and what it measures.
 
 use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -13,9 +14,12 @@ use seekless_lab::run::{Bound, Run, can_be_simulated, run_in_directory, simulate
 use seekless_lab::target::{Coldness, Host, Target, Usage};
 use seekless_lab::workload::smallfile::{Phase, SmallFile};
 
+/// Progress that nobody watches.
+const GO_ON: fn(Phase, u64) -> ControlFlow<()> = |_, _| ControlFlow::Continue(());
+
 fn simulated(line: &str, profile: HostProfile, spec: &SmallFile) -> Run {
     let stack = Stack::parse(line).unwrap_or_else(|error| panic!("{error}"));
-    simulate(&stack, profile, spec, &|_, _| ()).unwrap_or_else(|error| panic!("{error}"))
+    simulate(&stack, profile, spec, &GO_ON).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// The same seed gives the same nanoseconds and the same counts of everything. Method: run it twice.
@@ -41,7 +45,7 @@ fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     assert!(create.processor_busy().unwrap() > 0.9, "{create:?}");
     assert!((create.files_per_second().unwrap() / 335.0 - 1.0).abs() < 0.05, "{create:?}");
     assert!((delete.files_per_second().unwrap() / 335.0 - 1.0).abs() < 0.20, "{delete:?}");
-    let report = Report { spec: SmallFile::default(), runs: vec![run] };
+    let report = Report { spec: SmallFile::default(), runs: vec![run], failed: Vec::new() };
     let comparisons = report.comparisons();
     assert_eq!(comparisons.len(), 5, "{comparisons:?}");
     assert!(comparisons.iter().any(|it| it.phase == Phase::Delete && it.deviation.is_some() && !it.calibrated));
@@ -75,7 +79,7 @@ fn without_a_processor_only_the_disk_takes_time() {
     assert!(run.phase(Phase::Read).unwrap().disk_busy().unwrap() > 0.9, "{run:?}");
     let run = simulated("memfs", HostProfile::NONE, &spec);
     assert!(run.phases.iter().all(|phase| phase.elapsed == Nanos::ZERO && phase.files_per_second().is_none()));
-    assert_eq!(Report { spec, runs: vec![run] }.comparisons(), []);
+    assert_eq!(Report { spec, runs: vec![run], failed: Vec::new() }.comparisons(), []);
 }
 
 /// The host's own directory can be measured with the same calls, and nothing is left in it.
@@ -86,14 +90,24 @@ fn directories_are_measured_and_left_as_they_were() {
     let spec = SmallFile { files: 50, bytes: 3000, files_per_directory: 7, seed: 1 };
     // Dropping caches is for the machine as a whole, and not for tests that run side by side.
     let done = RefCell::new(Vec::new());
-    let progress = |phase: Phase, files| done.borrow_mut().push((phase, files));
+    let progress = |phase: Phase, files| {
+        done.borrow_mut().push((phase, files));
+        ControlFlow::Continue(())
+    };
     let run = run_in_directory(directory.to_str().unwrap(), Host::default(), &spec, &progress).unwrap();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    let stop = |phase: Phase, files| match (phase, files) {
+        (Phase::Read, 10) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let stopped = run_in_directory(directory.to_str().unwrap(), Host::default(), &spec, &stop);
+    assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "also when it is interrupted");
     std::fs::remove_dir(&directory).unwrap();
     assert_eq!(run.phases.len(), 3);
     assert_eq!(done.borrow().len(), 150);
     assert_eq!(done.borrow().last(), Some(&(Phase::Delete, 50)));
-    let missing = run_in_directory("/nowhere/at/all", Host::default(), &spec, &|_, _| ()).unwrap_err().to_string();
+    let missing = run_in_directory("/nowhere/at/all", Host::default(), &spec, &GO_ON).unwrap_err().to_string();
     assert!(missing.starts_with("cannot make the directory /nowhere/at/all/seekless-bench-"), "{missing}");
     assert!(!Path::new("/nowhere").exists());
 }
@@ -164,7 +178,7 @@ impl Target for Counting {
 
 fn run_on(target: &Counting, spec: &SmallFile) -> Result<(), LabError> {
     let executor = seekless::rt::Executor::simulated(1, HostProfile::NONE);
-    executor.block_on(spec.run(target, &|_, _| ()))?.map(drop)
+    executor.block_on(spec.run(target, &GO_ON))?.map(drop)
 }
 
 /// The calls of a run, in order: everything is made durable after creating and after deleting, and read cold.
@@ -182,6 +196,18 @@ fn every_contestant_gets_the_same_calls() {
     );
 }
 
+/// What a run that was ended leaves behind can be taken away, and nothing else is touched.
+#[test]
+fn what_is_left_behind_is_deleted() {
+    let target = Counting::default();
+    let spec = SmallFile { files: 1_000_000_000, bytes: 16, files_per_directory: 2, seed: 1 };
+    let executor = seekless::rt::Executor::simulated(1, HostProfile::NONE);
+    executor.block_on(spec.tidy(&target, 2)).unwrap();
+    let calls = target.calls.borrow().join(", ");
+    let expected = "unlink d00000/f0000000, unlink d00000/f0000001, rmdir d00000, unlink d00001/f0000002, rmdir d00001";
+    assert_eq!(calls, expected);
+}
+
 /// A wrong byte is an error that names the file and the place; senseless sizes are refused.
 #[test]
 fn wrong_answers_are_no_result() {
@@ -194,6 +220,6 @@ fn wrong_answers_are_no_result() {
     }
     let stack = Stack::parse("lfs / file:a.img").unwrap();
     assert!(!can_be_simulated(&stack) && can_be_simulated(&Stack::parse("wrap / memfs").unwrap()));
-    let error = simulate(&stack, HostProfile::NONE, &SmallFile::default(), &|_, _| ()).unwrap_err().to_string();
+    let error = simulate(&stack, HostProfile::NONE, &SmallFile::default(), &GO_ON).unwrap_err().to_string();
     assert!(error.contains("`file` lies in the real world"), "{error}");
 }

@@ -2,9 +2,10 @@
 
 use seekless::fs::FsError;
 use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict};
+use seekless::units::counted;
 use serde_json::{Value, json};
 
-use super::world::{World, content_of};
+use super::world::{World, place_of};
 use super::{Done, Failure, info, output, read_volume};
 
 /// Exit codes of fsck(8), which are bits.
@@ -54,15 +55,15 @@ fn check(args: &Args, stack: &Stack) -> Done {
     let checked = world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
         match opened.probe().await {
-            Ok(None) => return Err(info::something_else(stack).code(OPERATIONAL)),
+            Ok(None) => return Err(info::something_else(stack, &leaves).code(OPERATIONAL)),
             Ok(Some(_)) => opened.fsck(options).await.or_else(beyond_checking),
             Err(error) => beyond_checking(error),
         }
         .map_err(failure)
     })?;
     match args.json {
-        true => output::print_json(&to_json(stack, &checked))?,
-        false => output::print(&to_text(stack, &checked))?,
+        true => output::print_json(&to_json(stack, &checked, args.data))?,
+        false => output::print(&to_text(stack, &checked, args.data))?,
     }
     Ok(match checked.verdict() {
         Verdict::Clean => 0,
@@ -94,7 +95,23 @@ fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-fn to_text(stack: &Stack, checked: &Checked) -> String {
+/// Last of the findings when not all are listed, as `fs::lfs` says it.
+const UNLISTED: &str = "there are more errors, which are not listed";
+
+/// How much damage was found, in words.
+fn damage_text(findings: &[Finding]) -> String {
+    match findings {
+        [listed @ .., last] if last.text == UNLISTED => format!("more than {}", counted(listed.len() as u64, "error")),
+        all => counted(all.len() as u64, "error"),
+    }
+}
+
+/// The check has come as far as the files; a volume that cannot even be opened has none to count.
+fn has_seen_files(checked: &Checked) -> bool {
+    !checked.counts.is_empty()
+}
+
+fn to_text(stack: &Stack, checked: &Checked, data: bool) -> String {
     let mut text = String::new();
     for finding in &checked.findings {
         text += &format!("{}{}\n", finding.text, if finding.repaired { " (repaired)" } else { "" });
@@ -104,18 +121,24 @@ fn to_text(stack: &Stack, checked: &Checked) -> String {
     }
     let counts: Vec<String> =
         checked.counts.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
-    let place = content_of(stack).map_or_else(|| stack.to_string(), |(path, _)| path);
-    text += &format!("{place}: {}", verdict_text(checked.verdict()));
+    text += &format!("{}: {}", place_of(stack), verdict_text(checked.verdict()));
     if !counts.is_empty() {
         text += &format!(" ({})", counts.join(", "));
     }
+    if has_seen_files(checked) && !data {
+        text += "\nfile data not read (use --data)";
+    }
     if checked.verdict() == Verdict::Damaged {
-        text += &format!("\n{} errors; save what can be read: mount it with -o ro and copy it", checked.findings.len());
+        let found = damage_text(&checked.findings);
+        text += &match has_seen_files(checked) {
+            true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
+            false => format!("\n{found}; nothing can be shown of it"),
+        };
     }
     text
 }
 
-fn to_json(stack: &Stack, checked: &Checked) -> Value {
+fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
     let findings: Vec<Value> = checked
         .findings
         .iter()
@@ -126,6 +149,7 @@ fn to_json(stack: &Stack, checked: &Checked) -> Value {
     json!({
         "stack": stack.to_string(),
         "verdict": verdict_text(checked.verdict()),
+        "data_checked": data && has_seen_files(checked),
         "findings": findings,
         "notes": checked.notes,
         "counts": counts,

@@ -132,6 +132,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Done {
+    let arguments = without_help_for_help(arguments);
     let command = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli.command,
         Err(error) => return wrong_usage(&error, arguments.get(1)),
@@ -161,6 +162,21 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Completions(args) => manual::completions(&args, Cli::command()),
         Command::Man(args) => manual::pages(&args, Cli::command()),
     }
+}
+
+/// `help --help` is help, as anywhere else. clap takes the option for the name of a command.
+fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let is_group = |name: &str| Cli::command().find_subcommand(name).is_some_and(clap::Command::has_subcommands);
+    let asks = match &words[..] {
+        [_, "help", .., "--help" | "-h"] => true,
+        [_, group, "help", .., "--help" | "-h"] => is_group(group),
+        _ => false,
+    };
+    if asks {
+        arguments.pop();
+    }
+    arguments
 }
 
 /// Shows clap's text. Help that was asked for is a success.
@@ -219,6 +235,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Help for `help` shows what `help` shows; a command's own argument that is called help is left alone.
+    #[test]
+    fn help_has_help() {
+        let asked =
+            |line: &str| without_help_for_help(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        for (line, expected) in [
+            ("seekless help --help", "seekless help"),
+            ("seekless help bench -h", "seekless help bench"),
+            ("seekless bench help --help", "seekless bench help"),
+            ("seekless info help --help", "seekless info help --help"),
+            ("seekless mkfs --help", "seekless mkfs --help"),
+        ] {
+            assert_eq!(asked(line), expected);
+        }
     }
 
     /// Each command has an example in its help, and says which exit codes it has.

@@ -241,11 +241,11 @@ impl Sweep<'_> {
                     Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                 }
-                if !ended.interrupted && signals.pending() {
+                if !ended.interrupted && signals.pending().is_some() {
                     ended.interrupted = true;
                     stop.store(true, Ordering::Relaxed);
                     output::note("interrupted; what is under way is brought to its end (once more gives it up)");
-                } else if ended.interrupted && signals.pending() {
+                } else if ended.interrupted && signals.pending().is_some() {
                     bar.finish_and_clear();
                     // Everything that is done has been written. Simulations cannot be stopped in the middle.
                     std::process::exit(i32::from(INTERRUPTED));

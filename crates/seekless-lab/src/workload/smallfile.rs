@@ -9,6 +9,8 @@
 //!
 //! What is read is compared with what was written: a benchmark of wrong answers is worth nothing.
 
+use std::ops::ControlFlow;
+
 use seekless::rng::Rng;
 use seekless::units::Nanos;
 use serde::Serialize;
@@ -55,6 +57,9 @@ impl Phase {
         }
     }
 }
+
+/// Hears the phase and how many of its files are done, and says whether to go on.
+pub type Progress<'a> = &'a dyn Fn(Phase, u64) -> ControlFlow<()>;
 
 /// What one phase took.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -107,12 +112,16 @@ impl SmallFile {
         (file + 1).is_multiple_of(self.files_per_directory) || file + 1 == self.files
     }
 
-    /// Runs all phases on `target`. `progress` hears the phase and how many of its files are done.
+    /// Runs all phases on `target`. After an error, files of the run may be left: see [`SmallFile::tidy`].
     ///
     /// # Errors
-    /// What the target answers, and `Content` when it reads something else than was written.
-    pub async fn run<T: Target>(&self, target: &T, progress: &dyn Fn(Phase, u64)) -> Result<Outcome, LabError> {
+    /// What the target answers, `Content` when it reads something else than was written, and `Interrupted`.
+    pub async fn run<T: Target>(&self, target: &T, progress: Progress<'_>) -> Result<Outcome, LabError> {
         self.check()?;
+        let progress = |phase, done| match progress(phase, done) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(LabError::Interrupted),
+        };
         let contents = Contents::new(self);
         // What came before is not to be paid for here.
         target.sync().await?;
@@ -126,7 +135,7 @@ impl SmallFile {
             let mut open = target.create(&self.path(file)).await?;
             target.write(&mut open, 0, &contents.of(file)).await?;
             target.close(open).await?;
-            progress(Phase::Create, file + 1);
+            progress(Phase::Create, file + 1)?;
         }
         phases.push(stopwatch.stop(target, Phase::Create, self.files, true).await?);
 
@@ -139,7 +148,7 @@ impl SmallFile {
             let read = target.read(&mut open, 0, &mut buffer).await?;
             target.close(open).await?;
             contents.check(file, &path, &buffer[..read])?;
-            progress(Phase::Read, file + 1);
+            progress(Phase::Read, file + 1)?;
         }
         phases.push(stopwatch.stop(target, Phase::Read, self.files, false).await?);
 
@@ -149,10 +158,24 @@ impl SmallFile {
             if self.ends_directory(file) {
                 target.rmdir(&self.directory(file)).await?;
             }
-            progress(Phase::Delete, file + 1);
+            progress(Phase::Delete, file + 1)?;
         }
         phases.push(stopwatch.stop(target, Phase::Delete, self.files, true).await?);
         Ok(Outcome { phases, coldness })
+    }
+
+    /// Deletes what a run that has failed left behind, as far as that is possible. `made` is how many files its progress
+    /// said were created.
+    pub async fn tidy<T: Target>(&self, target: &T, made: u64) {
+        // One more may have been created and not written.
+        let last = made.min(self.files - 1);
+        for file in 0..=last {
+            // Some are deleted already.
+            let _ = target.unlink(&self.path(file)).await;
+            if self.ends_directory(file) || file == last {
+                let _ = target.rmdir(&self.directory(file)).await;
+            }
+        }
     }
 }
 

@@ -150,6 +150,11 @@ pub trait FileSystem {
     /// follows.
     async fn close(&self) -> FsResult<()>;
 
+    /// What whoever mounts this has to be told, a line each: that it is damaged, and what is therefore missing.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Counts of what has happened, in an order fit for printing.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()

@@ -188,6 +188,14 @@ impl Part {
         }
     }
 
+    /// What whoever mounts it has to be told. See [`crate::fs::FileSystem::warnings`].
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Part::FileSystem(fs) => fs.warnings(),
+            Part::Device(_) | Part::Devices(_) => Vec::new(),
+        }
+    }
+
     /// Of several instances: sums, and the largest of maxima.
     pub fn counters(&self) -> Vec<Counter> {
         match self {

@@ -53,6 +53,7 @@ use std::ops::Range;
 
 pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, Surroundings, Trouble};
 pub use complete::{Completions, complete};
+pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};

@@ -15,7 +15,7 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::ExperimentError;
 use crate::LabError;
 use crate::run::Run;
-use crate::workload::smallfile::{Phase, SmallFile};
+use crate::workload::smallfile::{Progress, SmallFile};
 
 /// Every kind of workload.
 pub const KINDS: &[Kind] = &[replay::KIND, generated::KIND, count::KIND, smallfile::KIND];
@@ -120,10 +120,10 @@ pub trait Outside: Sync {
     fn smallfile(&self, on: &On, spec: &SmallFileRun<'_>) -> Result<Run, LabError>;
 }
 
-/// A small-file benchmark to run, and who hears of its progress.
+/// A small-file benchmark to run, and who hears of its progress and can end it.
 pub struct SmallFileRun<'a> {
     pub spec: SmallFile,
-    pub progress: &'a dyn Fn(Phase, u64),
+    pub progress: Progress<'a>,
 }
 
 /// Reads the keys of a table into `T`, which refuses those that it does not know.

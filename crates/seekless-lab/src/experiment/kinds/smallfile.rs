@@ -1,5 +1,7 @@
 //! `smallfile`: many small files are created, read and deleted; see [`crate::workload::smallfile`].
 
+use std::ops::ControlFlow;
+
 use serde::Deserialize;
 
 use super::{Context, Kind, Measure, On, SmallFileRun, Workload, parse};
@@ -63,9 +65,10 @@ impl Workload for Files {
 
     fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let spec = self.spec(context.seed);
+        let progress = &|_, _| ControlFlow::Continue(());
         let run = match on {
-            On::Stack(stack) if self.is_simulated(on, context) => simulate(stack, context.profile, &spec, &|_, _| {}),
-            _ => context.outside.smallfile(on, &SmallFileRun { spec, progress: &|_, _| {} }),
+            On::Stack(stack) if self.is_simulated(on, context) => simulate(stack, context.profile, &spec, progress),
+            _ => context.outside.smallfile(on, &SmallFileRun { spec, progress }),
         };
         let run = run.map_err(|error| error.to_string())?;
         let measure = |measured: &crate::workload::smallfile::Measured| {

@@ -1,7 +1,8 @@
 //! Checking a volume: everything that can be reached is read and compared with everything that is counted.
 //!
 //! The volume is recovered in memory, as a read-only mount would, and then walked. Nothing is written: what a
-//! crash can leave behind is mended by mounting, so what this finds is damage.
+//! crash can leave behind is mended by mounting, so what this finds is damage. For what could have been lost from the
+//! end of the log it looks in every segment, where a mount looks in those that are likely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -54,7 +55,7 @@ const ERRORS_MAX: usize = 100;
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let found = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
-    let lfs = Lfs::recovered(rt, device, mount_options, &found).await?;
+    let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
     let mut check = Check {
         lfs,
         options,
@@ -65,6 +66,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         unwritten_bytes: 0,
     };
     check.result.errors.extend(found.damaged);
+    check.result.errors.extend(check.lfs.warnings.borrow().iter().cloned());
     check.result.notes.extend(found.torn);
     let replayed = check.lfs.state.borrow().counters.replayed_transactions;
     if replayed > 0 {

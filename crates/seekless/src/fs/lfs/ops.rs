@@ -335,6 +335,10 @@ impl FileSystem for Lfs {
         self.this().end_writing().await
     }
 
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let state = self.state.borrow();
         let c = &state.counters;

@@ -5,6 +5,7 @@
 
 mod files;
 mod formats;
+mod lists;
 mod markdown;
 mod rooms;
 mod rust;
