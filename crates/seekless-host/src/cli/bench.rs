@@ -232,6 +232,15 @@ fn run_stack(
     if is_virtual(stack, clock) {
         return Ok(simulate(stack, profile, spec, progress)?);
     }
+    run_here_in_a_world(stack, spec, progress)
+}
+
+/// Runs a stack in real time, in a world of its own.
+pub(super) fn run_here_in_a_world(
+    stack: &Stack,
+    spec: &SmallFile,
+    progress: Progress<'_>,
+) -> Result<Run, Failure> {
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {
@@ -245,7 +254,7 @@ fn run_stack(
 }
 
 /// How directories are synced and read cold: our own mounts need more than the kernel can do.
-fn host() -> Host {
+pub(super) fn host() -> Host {
     Host {
         sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
             Ok(()) => Ok(()),

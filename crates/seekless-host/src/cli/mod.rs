@@ -21,6 +21,8 @@ mod mount_options;
 mod output;
 mod plot;
 mod replay;
+mod report;
+mod run;
 mod sync;
 mod trace;
 mod umount;
@@ -51,6 +53,7 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
   seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
+  seekless run experiments/st05-fig6
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
 struct Cli {
@@ -72,6 +75,8 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
+    Run(run::Args),
+    Report(report::Args),
     #[command(subcommand)]
     Disk(disk::Command),
     List(list::Args),
@@ -148,6 +153,8 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
         Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),

@@ -235,7 +235,12 @@ impl Target for Vfs {
             });
             devices.flatten().find(|(name, _)| *name == wanted).map(|(_, value)| value)
         };
-        let disk = count("busy_ns").map(Nanos);
+        // Of several disks, how busy they were on average.
+        let disks = match self.parts.iter().rev().find(|part| !matches!(part, Part::FileSystem(_))) {
+            Some(Part::Devices(devices)) => devices.len() as u64,
+            _ => 1,
+        };
+        let disk = count("busy_ns").map(|busy| Nanos(busy / disks));
         let processor = match self.rt.is_virtual() {
             true => Some(self.rt.cpu_busy()),
             false => super::directory::process_time(),

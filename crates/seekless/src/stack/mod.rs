@@ -60,7 +60,7 @@ pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use order::{Interface, Role};
-pub use value::{Kind, Percent, Value};
+pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::{Param, WORDS, WordSpec};
 
 use crate::units::Nanos;

@@ -83,6 +83,18 @@ impl BadValue {
     }
 }
 
+/// Reads a number of bytes as a stack line has it: `512KiB`, `1.5GiB`.
+///
+/// # Errors
+/// What is wrong with it, and what would have been right.
+pub fn read_bytes(text: &str) -> Result<u64, String> {
+    match (Kind::Bytes { min: 0, max: u64::MAX }).read(text) {
+        Ok(Value::Bytes(bytes)) => Ok(bytes),
+        Ok(_) => unreachable!("a number of bytes was asked for"),
+        Err(BadValue { problem, hint }) => Err(hint.map_or(problem.clone(), |hint| format!("{problem}; {hint}"))),
+    }
+}
+
 /// Units of bytes. `K`, `M`, `G`, `T` count in 1024, as with `truncate` and `mkfs`; `kB`, `MB` ... in 1000.
 const BYTE_UNITS: &[(&str, u64)] = &[
     ("", 1),
