@@ -98,14 +98,12 @@ fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Last of the findings when not all are listed, as `fs::lfs` says it.
-const UNLISTED: &str = "there are more errors, which are not listed";
-
-/// How much damage was found, in words.
-fn damage_text(findings: &[Finding]) -> String {
-    match findings {
-        [listed @ .., last] if last.text == UNLISTED => format!("more than {}", counted(listed.len() as u64, "error")),
-        all => counted(all.len() as u64, "error"),
+/// How much was found, in words.
+fn damage_text(checked: &Checked) -> String {
+    let listed = checked.findings.len() as u64;
+    match checked.unlisted {
+        0 => counted(listed, "error"),
+        more => format!("{} and {more} more, which are not listed", counted(listed, "error")),
     }
 }
 
@@ -132,7 +130,7 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
         text += "\nfile data not read (use --data)";
     }
     if checked.verdict() == Verdict::Damaged {
-        let found = damage_text(&checked.findings);
+        let found = damage_text(checked);
         text += &match has_seen_files(checked) {
             true if stack.repairs() && args.no_changes => format!("\n{found}; leave out -n to repair them"),
             true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
@@ -155,6 +153,7 @@ fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
         "verdict": verdict_text(checked.verdict()),
         "data_checked": data && has_seen_files(checked),
         "findings": findings,
+        "findings_unlisted": checked.unlisted,
         "notes": checked.notes,
         "counts": counts,
     })

@@ -186,6 +186,7 @@ impl FileSystemKind for Ffs {
         let findings = found.problems.into_iter();
         Ok(Checked {
             findings: findings.map(|problem| Finding { text: problem.text, repaired: problem.repaired }).collect(),
+            unlisted: 0,
             notes: found.notes,
             counts: vec![
                 ("files", found.files),

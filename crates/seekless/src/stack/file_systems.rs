@@ -114,6 +114,8 @@ pub enum Fact {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     pub findings: Vec<Finding>,
+    /// Findings beyond those that are listed.
+    pub unlisted: u64,
     /// Worth knowing, and no damage.
     pub notes: Vec<String>,
     /// What was looked at, for people: inodes, segments ...

@@ -67,7 +67,8 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
         .await;
         let layout = info(&device).await.unwrap().layout;
         let byte = |frag: u32| u64::from(frag) * u64::from(layout.frag_bytes);
-        let mut ranges = vec![SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64];
+        let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
+        let mut ranges = Vec::from([superblock]);
         for group in 0..layout.groups {
             let at = byte(layout.group_block(group));
             ranges.push(at..at + u64::from(layout.cgsize));
