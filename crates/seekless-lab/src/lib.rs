@@ -12,6 +12,7 @@
 
 mod error;
 pub mod experiment;
+pub mod published;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -145,7 +145,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Sync(args) => sync::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Dump(args) => dump::run(&args),
-        Command::Bench(bench::Bench::Smallfile(args)) => bench::smallfile(&args),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),
         Command::Trace(trace::Command::Head(args)) => trace::head(&args),
         Command::Trace(trace::Command::Slice(args)) => trace::slice(&args),

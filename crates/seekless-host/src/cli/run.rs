@@ -1,5 +1,6 @@
 //! `seekless run`: an experiment on all cores, from where the last run of it ended.
 
+use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc;
@@ -9,9 +10,11 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
-    Checked, Deviation, Experiment, Measure, On, Outside, Plan, Results, Row, SmallFileRun, Verdict, deviations, digits,
+    Checked, Deviation, Experiment, FileWorkload, Measure, On, Outside, Plan, Results, Row, UseWorkload, Verdict,
+    deviations, digits,
 };
 use seekless_lab::run::{Run, run_in_directory};
+use seekless_lab::workload::{Step, Workload};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -259,12 +262,24 @@ impl Sweep<'_> {
 struct World;
 
 impl Outside for World {
-    fn smallfile(&self, on: &On, run: &SmallFileRun<'_>) -> Result<Run, LabError> {
-        match on {
+    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError> {
+        spec.apply(OnWorld(on))
+    }
+}
+
+struct OnWorld<'a>(&'a On);
+
+impl UseWorkload for OnWorld<'_> {
+    type Output = Result<Run, LabError>;
+
+    fn with<W: Workload + Copy>(self, spec: &W) -> Result<Run, LabError> {
+        let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
+        match self.0 {
             On::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            On::Directory(path) => run_in_directory(path, bench::host(), &run.spec, run.progress),
-            On::Stack(stack) => bench::run_here_in_a_world(stack, &run.spec, run.progress)
-                .map_err(|failure| LabError::Spec(failure.text)),
+            On::Directory(path) => run_in_directory(path, bench::host(), spec, unwatched),
+            On::Stack(stack) => {
+                bench::run_here_in_a_world(stack, spec, unwatched).map_err(|failure| LabError::Spec(failure.text))
+            }
         }
     }
 }

@@ -100,6 +100,9 @@ impl Verdict {
     }
 }
 
+/// What rows have in common that differ along one dimension only, and where each is along it with what was measured.
+type Line = (BTreeMap<String, Value>, Vec<(Value, f64)>);
+
 /// One case of a claim: where it is, what was found, and whether that is as claimed.
 struct Case {
     place: String,
@@ -197,8 +200,8 @@ impl Claim {
     }
 
     /// Rows that differ along one dimension only, in its order.
-    fn lines(&self, rows: &[Row]) -> Vec<(BTreeMap<String, Value>, Vec<(Value, f64)>)> {
-        let mut lines: Vec<(BTreeMap<String, Value>, Vec<(Value, f64)>)> = Vec::new();
+    fn lines(&self, rows: &[Row]) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
         for row in self.only.of(rows) {
             let mut dims = row.dims.clone();
             let (Some(along), Some(metric)) = (dims.remove(&self.along), self.metric_of(row)) else { continue };

@@ -132,7 +132,9 @@ fn place(
 }
 
 fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<Panel> {
-    let mut panels: Vec<(Option<Value>, Vec<(Value, Curve)>)> = Vec::new();
+    /// Curves with what decides their colour.
+    type Coloured = Vec<(Value, Curve)>;
+    let mut panels: Vec<(Option<Value>, Coloured)> = Vec::new();
     for placed in all {
         let is_same = |panel: &Option<Value>| match (panel, &placed.panel) {
             (Some(one), Some(two)) => one.is_same(two),

@@ -79,7 +79,7 @@ fn parse(text: &str, description: &Description) -> Result<Vec<Published>, String
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| error.to_string())?.clone();
     let required = ["metric", "value", "source"];
-    for column in required.iter().filter(|column| !header.iter().any(|name| name == **column)) {
+    if let Some(column) = required.iter().find(|column| !header.iter().any(|name| name == **column)) {
         return Err(format!("there is no column `{column}`"));
     }
     let of_dims = |name: &&str| !required.contains(name) && *name != "note";

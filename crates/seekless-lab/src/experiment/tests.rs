@@ -10,7 +10,7 @@ use crate::run::Run;
 struct NoOutside;
 
 impl Outside for NoOutside {
-    fn smallfile(&self, _: &On, _: &SmallFileRun<'_>) -> Result<Run, LabError> {
+    fn files(&self, _: &On, _: &FileWorkload) -> Result<Run, LabError> {
         Err(LabError::Spec("there is no real time in this test".into()))
     }
 }

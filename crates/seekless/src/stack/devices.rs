@@ -65,6 +65,11 @@ pub(super) const DISK: WordSpec = WordSpec {
         .default("0"),
         Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
         Param::new(
+            "request",
+            Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
+            "largest request that the host hands over: 64KiB for the machines of [se95] (default what SCSI allows)",
+        ),
+        Param::new(
             "size",
             Kind::Bytes { min: 1 << 20, max: 1 << 50 },
             "capacity of a drive that is not in the catalogue",
@@ -84,7 +89,11 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
         "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
         _ => Scheduler::CLook,
     };
-    let options = Options { scheduler, keep_bytes: word.switch("keep") };
+    let request_bytes_max = match word.given("request") {
+        Some(_) => u32::try_from(word.bytes("request") / (4 * KIB) * (4 * KIB)).unwrap_or(u32::MAX),
+        None => Options::default().request_bytes_max,
+    };
+    let options = Options { scheduler, keep_bytes: word.switch("keep"), request_bytes_max };
     let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| Trouble::other(error.to_string()))?;
     Ok(Rc::new(disk))
 }

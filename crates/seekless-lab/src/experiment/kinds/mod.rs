@@ -1,11 +1,13 @@
 //! Kinds of workload that an experiment can name. A new one is a file here and a row in [`KINDS`].
 
 mod count;
+mod files;
 mod generated;
 mod replay;
-mod smallfile;
 
 use std::path::{Path, PathBuf};
+
+pub use files::{FileWorkload, UseWorkload};
 
 use seekless::rt::HostProfile;
 use seekless::stack::Stack;
@@ -15,10 +17,19 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::ExperimentError;
 use crate::LabError;
 use crate::run::Run;
-use crate::workload::smallfile::{Progress, SmallFile};
 
 /// Every kind of workload.
-pub const KINDS: &[Kind] = &[replay::KIND, generated::KIND, count::KIND, smallfile::KIND];
+pub const KINDS: &[Kind] = &[
+    replay::KIND,
+    generated::KIND,
+    count::KIND,
+    files::SMALLFILE,
+    files::LARGEFILE,
+    files::SIZES,
+    files::POSTMARK,
+    files::TPCB,
+    files::BUILD,
+];
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.
 #[derive(Debug)]
@@ -75,6 +86,11 @@ impl Measure {
         Measure { dims: std::collections::BTreeMap::new(), metrics: known.collect() }
     }
 
+    fn at_number(mut self, dim: &str, value: u64) -> Measure {
+        self.dims.insert(dim.to_owned(), super::Value::Integer(value as i64));
+        self
+    }
+
     fn at(mut self, dim: &str, value: &str) -> Measure {
         self.dims.insert(dim.to_owned(), super::Value::Text(value.to_owned()));
         self
@@ -113,17 +129,11 @@ pub struct Context<'a> {
 
 /// What only the real world can do.
 pub trait Outside: Sync {
-    /// Runs the small-file benchmark in real time, on a stack in this process or in a directory.
+    /// Runs a program that uses files in real time, on a stack in this process or in a directory.
     ///
     /// # Errors
     /// What stack or directory answer.
-    fn smallfile(&self, on: &On, spec: &SmallFileRun<'_>) -> Result<Run, LabError>;
-}
-
-/// A small-file benchmark to run, and who hears of its progress and can end it.
-pub struct SmallFileRun<'a> {
-    pub spec: SmallFile,
-    pub progress: Progress<'a>,
+    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError>;
 }
 
 /// Reads the keys of a table into `T`, which refuses those that it does not know.
