@@ -236,11 +236,7 @@ fn run_stack(
 }
 
 /// Runs a stack in real time, in a world of its own.
-pub(super) fn run_here_in_a_world(
-    stack: &Stack,
-    spec: &SmallFile,
-    progress: Progress<'_>,
-) -> Result<Run, Failure> {
+pub(super) fn run_here_in_a_world(stack: &Stack, spec: &SmallFile, progress: Progress<'_>) -> Result<Run, Failure> {
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {

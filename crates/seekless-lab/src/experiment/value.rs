@@ -134,7 +134,9 @@ pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
         } else if let Some(after) = brace.strip_prefix("}}") {
             filled.push('}');
             rest = after;
-        } else if let Some((name, after)) = brace.strip_prefix('{').and_then(|inside| inside.split_once('}')) {
+        } else if let Some((name, after)) = brace.strip_prefix('{').and_then(|inside| inside.split_once('}'))
+            && !name.contains('{')
+        {
             let (value, unit) = look_up(name, values)?;
             filled += &unit.written(value);
             rest = after;
