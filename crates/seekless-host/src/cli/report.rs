@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 
+use seekless::units::counted;
 use seekless_lab::experiment::{Stored, draw};
 
 use super::{Done, Failure, output};
@@ -39,7 +40,7 @@ pub(super) fn run(args: &Args) -> Done {
     let results: Vec<Stored> = args.results.iter().map(|folder| Stored::read(folder)).collect::<Result<_, _>>()?;
     let page = report::page(&args.title, &results).map_err(Failure::new)?;
     write(&args.output, &page)?;
-    let mut pictures = 0;
+    let mut pictures: u64 = 0;
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder)
             .map_err(|error| Failure::new(format!("cannot make {}: {error}", folder.display())))?;
@@ -52,7 +53,7 @@ pub(super) fn run(args: &Args) -> Done {
             }
         }
     }
-    let and = if pictures > 0 { format!(", and {pictures} pictures") } else { String::new() };
+    let and = if pictures > 0 { format!(", and {}", counted(pictures, "picture")) } else { String::new() };
     output::print(&format!("{}: {} KiB{and}\n", args.output.display(), page.len().div_ceil(1024)))?;
     Ok(0)
 }
