@@ -1,19 +1,24 @@
 #!/bin/bash
 # The demonstration: real files into a log-structured file system, its daemon killed in the middle, everything that was
-# synced still there; then the same file-system code on a modelled disk of 1994, next to what was published.
+# synced still there; then the same file-system code on a modelled disk of 1994, next to what was published, and a quick
+# version of the comparisons of 1991 and 1995 between LFS and FFS.
 #
-# Takes no arguments. Runs as any user, leaves nothing behind, calls no sudo; what cannot be done here is left out and
-# said. SEEKLESS names another program to demonstrate.
+# Takes no arguments. Runs as any user, leaves one page behind (results/demo.html), calls no sudo; what cannot be done
+# here is left out and said. SEEKLESS names another program to demonstrate.
 set -u -o pipefail
 cd "$(dirname "$0")/.."
 export LC_ALL=C
 
+project=$PWD
 program=${SEEKLESS:-$PWD/target/release/seekless}
 [ -x "$program" ] || { echo "demo: there is no $program; build it first: cargo build --release" >&2; exit 1; }
 
 # A run of the benchmark at the size of the papers, and real trees of at least this many files.
 files_wanted=5000
 image_bytes=2GiB
+
+# Experiments of which a quick version is shown.
+papers=(ro92-fig8 ro92-fig9 se95-sizes se95-tpcb se95-aged)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/seekless-demo.XXXXXX") || exit 1
 cd "$work" || exit 1
@@ -209,6 +214,20 @@ benchmark() {
     sed 1q "$work/bench"
 }
 
+# Not to conclude from, but to see that all of it works.
+experiments() {
+    local name
+    step "LFS against FFS as in 1991 and 1995, in quick versions: the whole set is seekless run experiments/NAME"
+    for name in "${papers[@]}"; do
+        run run "$project/experiments/$name" --quick --out "results/$name" >"$work/rows" || die "$name failed"
+        sed 1q "$work/rows"
+    done
+    mkdir -p "$project/results" && page=$project/results/demo.html
+    [ -w "$project/results" ] || { note "left out, a page of them: this user may not write to $project/results"; return; }
+    run report "${papers[@]/#/results/}" --title "LFS against FFS, quick versions" -o "$page" || die "there is no page"
+    note "figures of ${#papers[@]} quick experiments: $page"
+}
+
 mounted_again() {
     [ -z "$cannot_mount" ] && mount_image >/dev/null
 }
@@ -230,6 +249,7 @@ else
     real_files
 fi
 benchmark
+experiments
 mounted && { "$program" umount "$mnt" || failed=yes; }
 
 printf '\n== Summary\n'

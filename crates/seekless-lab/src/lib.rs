@@ -10,6 +10,7 @@
 //!
 //! Nothing in here knows FUSE.
 
+pub mod arithmetic;
 mod error;
 pub mod experiment;
 pub mod published;

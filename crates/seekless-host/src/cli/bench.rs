@@ -13,6 +13,7 @@ use seekless::stack::{Stack, Target, Usage, Value, read_bytes};
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_here, run_in_directory, simulate};
 use seekless_lab::target::Host;
+use seekless_lab::workload::aged::Aged;
 use seekless_lab::workload::build::Build;
 use seekless_lab::workload::largefile::LargeFile;
 use seekless_lab::workload::postmark::PostMark;
@@ -32,6 +33,7 @@ pub(super) enum Bench {
     Smallfile(SmallfileArgs),
     Largefile(LargefileArgs),
     Sizes(SizesArgs),
+    Aged(AgedArgs),
     Postmark(PostmarkArgs),
     Tpcb(TpcbArgs),
     Build(BuildArgs),
@@ -163,6 +165,49 @@ pub(super) struct SizesArgs {
     seed: u64,
 }
 
+/// The sweep of sizes on a file system whose free space is in pieces, as after long use [se95 §5]
+///
+/// The file system is filled with files of one block, which are then deleted in runs until it is as full as is said. On a
+/// directory this fills the file system that it is in.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless bench aged --on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 75
+  seekless bench aged --on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 0
+
+Exit codes: 0 measured, 1 failed, 2 wrong usage")]
+pub(super) struct AgedArgs {
+    #[command(flatten)]
+    common: Common,
+
+    /// How full the file system is when the sweep begins, in per cent; 0: empty
+    #[arg(long, default_value_t = Aged::default().full, value_name = "PERCENT")]
+    full: u64,
+
+    /// Size of the files that fill it: a block of the file system
+    #[arg(long, default_value_t = Size(Aged::default().block))]
+    block: Size,
+
+    /// The first size; each is twice the one before it
+    #[arg(long, default_value_t = Size(Aged::default().smallest))]
+    smallest: Size,
+
+    /// No size is larger
+    #[arg(long, default_value_t = Size(Aged::default().largest))]
+    largest: Size,
+
+    /// Data in the files of one size together
+    #[arg(long, default_value_t = Size(Aged::default().bytes))]
+    bytes: Size,
+
+    /// Files in each directory
+    #[arg(long, default_value_t = Aged::default().files_per_directory, value_name = "COUNT")]
+    files_per_directory: u64,
+
+    /// Decides which space is free, and what is in the files
+    #[arg(long, default_value_t = Aged::default().seed)]
+    seed: u64,
+}
+
 /// Many small files that live a short time, as in mail and news (PostMark)
 ///
 /// A pool of files is created; each transaction reads a file or appends to one, and creates or deletes one; all files are
@@ -256,9 +301,9 @@ pub(super) struct TpcbArgs {
     #[arg(long)]
     commits_wait: bool,
 
-    /// Size of a file that only takes up room
-    #[arg(long, default_value_t = Size(TpcB::default().ballast))]
-    ballast: Size,
+    /// How full the file system is when the database is loaded, in per cent, by a file that only takes up room
+    #[arg(long, default_value_t = TpcB::default().full, value_name = "PERCENT")]
+    full: u64,
 
     /// Decides accounts, tellers and amounts
     #[arg(long, default_value_t = TpcB::default().seed)]
@@ -349,6 +394,11 @@ pub(super) fn run(bench: &Bench) -> Done {
             let (smallest, largest, bytes, unit) = (smallest.0, largest.0, bytes.0, unit.0);
             measure(&args.common, None, Sizes { smallest, largest, bytes, unit, files_per_directory, seed })
         }
+        Bench::Aged(args) => {
+            let AgedArgs { full, block, smallest, largest, bytes, files_per_directory, seed, .. } = *args;
+            let (block, smallest, largest, bytes) = (block.0, smallest.0, largest.0, bytes.0);
+            measure(&args.common, None, Aged { full, block, smallest, largest, bytes, files_per_directory, seed })
+        }
         Bench::Postmark(args) => {
             let spec = PostMark {
                 files: args.files,
@@ -378,7 +428,7 @@ pub(super) fn run(bench: &Bench) -> Done {
                 warmup: args.warmup,
                 transactions: args.transactions,
                 commits_wait: args.commits_wait,
-                ballast: args.ballast.0,
+                full: args.full,
                 seed: args.seed,
             };
             measure(&args.common, log.as_ref(), spec)

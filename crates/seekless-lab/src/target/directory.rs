@@ -11,7 +11,7 @@ use rustix::fs::Advice;
 use rustix::time::ClockId;
 use seekless::units::Nanos;
 
-use super::{Coldness, Listed, Target, Usage};
+use super::{Coldness, Listed, Space, Target, Usage};
 use crate::LabError;
 
 /// What the lab cannot do by itself, because it does not know who serves a directory.
@@ -215,6 +215,13 @@ impl Target for Directory {
         }
         self.drop_file_data().map_err(failed("drop the cached data below", &self.home))?;
         Ok(Coldness::Partly("only root can drop names and attributes; file data was dropped".into()))
+    }
+
+    async fn space(&self) -> Result<Space, LabError> {
+        let found = rustix::fs::fstatvfs(&self.opened).map_err(io::Error::from);
+        let found = found.map_err(failed("look at the space of", &self.home))?;
+        let used = found.f_blocks.saturating_sub(found.f_bfree) * found.f_frsize;
+        Ok(Space { used, available: found.f_bavail * found.f_frsize })
     }
 
     fn now(&self) -> Nanos {

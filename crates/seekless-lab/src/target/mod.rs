@@ -66,6 +66,9 @@ pub trait Target {
     /// Makes the next reads come from the device, as far as that is possible.
     async fn drop_caches(&self) -> Result<Coldness, LabError>;
 
+    /// Room for files, as `df` shows it.
+    async fn space(&self) -> Result<Space, LabError>;
+
     fn now(&self) -> Nanos;
 
     /// What has been used since some moment, which stays the same from call to call.
@@ -77,6 +80,20 @@ pub trait Target {
 pub struct Listed {
     pub name: String,
     pub is_directory: bool,
+}
+
+/// Room for files in bytes, without what a file system keeps for itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Space {
+    pub used: u64,
+    pub available: u64,
+}
+
+impl Space {
+    /// All of it, used or not.
+    pub fn total(self) -> u64 {
+        self.used + self.available
+    }
 }
 
 /// How cold caches are after they were dropped.

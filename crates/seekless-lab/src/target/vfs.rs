@@ -17,7 +17,7 @@ use seekless::rt::{Rt, Work};
 use seekless::stack::{Mounted, Part};
 use seekless::units::{Ino, Nanos};
 
-use super::{Coldness, Listed, Target, Usage};
+use super::{Coldness, Listed, Space, Target, Usage};
 use crate::LabError;
 
 /// A program's view of a mounted stack.
@@ -299,6 +299,14 @@ impl Target for Vfs {
             None => Coldness::Cold,
             Some(left) => Coldness::Partly(left),
         })
+    }
+
+    async fn space(&self) -> Result<Space, LabError> {
+        self.rt.charge(Work::Call).await;
+        let found = self.fs.statfs().await.map_err(failed("look at the space of", "the file system"))?;
+        let bytes = |blocks: u64| blocks * u64::from(found.block_bytes);
+        let used = bytes(found.blocks.saturating_sub(found.blocks_free));
+        Ok(Space { used, available: bytes(found.blocks_available) })
     }
 
     fn now(&self) -> Nanos {

@@ -4,6 +4,7 @@
 //! everything that it wrote is durable. What is read is compared with what was written: a benchmark of wrong answers
 //! is worth nothing.
 
+pub mod aged;
 pub mod build;
 mod contents;
 pub mod largefile;

@@ -90,6 +90,16 @@ impl Sizes {
         std::iter::successors(Some(self.smallest), |size| size.checked_mul(2)).take_while(move |size| *size <= largest)
     }
 
+    /// One size after another.
+    pub(super) async fn run_all<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<(), LabError> {
+        let contents = Contents::new(self.seed, self.unit.min(self.largest));
+        for bytes in self.sizes() {
+            let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(1) };
+            self.run_size(target, meter, &contents, &files).await?;
+        }
+        Ok(())
+    }
+
     async fn run_size<T: Target>(
         &self,
         target: &T,
@@ -185,12 +195,8 @@ impl Workload for Sizes {
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
         self.check()?;
-        let contents = Contents::new(self.seed, self.unit.min(self.largest));
         let mut meter = Meter::start(target, watch).await?;
-        for bytes in self.sizes() {
-            let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(1) };
-            self.run_size(target, &mut meter, &contents, &files).await?;
-        }
+        self.run_all(target, &mut meter).await?;
         Ok(meter.outcome())
     }
 }

@@ -41,9 +41,9 @@ pub struct TpcB {
     pub transactions: u64,
     /// Each commit waits until the log is durable.
     pub commits_wait: bool,
-    /// Size of a file that only takes up room.
-    #[serde(deserialize_with = "size")]
-    pub ballast: u64,
+    /// How full `df` shows the file system to be once the database is loaded, in per cent, by a file that only takes up
+    /// room. There is none when this is 0, or not more than the database makes it anyway.
+    pub full: u64,
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
@@ -57,7 +57,7 @@ impl Default for TpcB {
             warmup: 0,
             transactions: 10_000,
             commits_wait: false,
-            ballast: 0,
+            full: 0,
             seed: 1,
         }
     }
@@ -89,6 +89,7 @@ const BRANCH: usize = 2;
 const HISTORIES: usize = 3;
 const NAMES: [&str; 4] = ["account", "teller", "branch", "history"];
 const LOG: &str = "log";
+const BALLAST: &str = "ballast";
 
 /// A page of one file.
 type PageId = (usize, u64);
@@ -365,21 +366,28 @@ fn lost(account: u64) -> LabError {
 }
 
 impl TpcB {
+    /// Writes what the file system has to hold beside a database of `database` bytes.
+    async fn write_ballast<T: Target>(&self, target: &T, database: u64) -> Result<(), LabError> {
+        let space = target.space().await?;
+        let used = space.used + database;
+        let wanted = (u128::from(space.total()) * u128::from(self.full) / 100) as u64;
+        let bytes = wanted.saturating_sub(used);
+        let unit = vec![0x55; BALLAST_UNIT as usize];
+        let mut ballast = target.create(BALLAST).await?;
+        for at in (0..bytes).step_by(BALLAST_UNIT as usize) {
+            target.write(&mut ballast, at, &unit[..BALLAST_UNIT.min(bytes - at) as usize]).await?;
+        }
+        target.close(ballast).await?;
+        target.sync().await
+    }
+
     async fn load<T: Target>(
         &self,
         target: &T,
         meter: &mut Meter<'_, T>,
         shape: &Shape,
     ) -> Result<Vec<T::File>, LabError> {
-        if self.ballast > 0 {
-            let unit = vec![0x55; BALLAST_UNIT as usize];
-            let mut ballast = target.create("ballast").await?;
-            for at in (0..self.ballast).step_by(BALLAST_UNIT as usize) {
-                target.write(&mut ballast, at, &unit[..BALLAST_UNIT.min(self.ballast - at) as usize]).await?;
-            }
-            target.close(ballast).await?;
-            target.sync().await?;
-        }
+        self.write_ballast(target, shape.pages() * PAGE).await?;
         let mut load = meter.begin(LOAD, Unit::Bytes, shape.pages() * PAGE);
         let mut files = Vec::new();
         for (file, name) in NAMES.into_iter().enumerate() {
@@ -421,7 +429,7 @@ impl Workload for TpcB {
             TpcB { bytes, .. } if *bytes > 1 << 44 => "the account file has at most 16 TiB",
             TpcB { cache, .. } if *cache < 16 * PAGE || *cache > 1 << 40 => "the cache has between 64 KiB and 1 TiB",
             TpcB { transactions: 0, .. } => "there must be at least one transaction",
-            TpcB { ballast, .. } if *ballast > 1 << 44 => "the ballast has at most 16 TiB",
+            TpcB { full: 100.., .. } => "a file system that is 100 % full has no room for transactions",
             _ => return Ok(()),
         };
         Err(LabError::Spec(fault.to_owned()))
@@ -474,7 +482,7 @@ impl Workload for TpcB {
         }
         log_target.close(bank.log).await?;
         log_target.unlink(LOG).await?;
-        for name in NAMES.into_iter().chain((self.ballast > 0).then_some("ballast")) {
+        for name in NAMES.into_iter().chain([BALLAST]) {
             target.unlink(name).await?;
         }
         target.sync().await?;

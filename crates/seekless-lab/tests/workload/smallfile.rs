@@ -11,7 +11,7 @@ use seekless::units::Nanos;
 use seekless_lab::LabError;
 use seekless_lab::report::Report;
 use seekless_lab::run::{Bound, can_be_simulated, run_in_directory, simulate};
-use seekless_lab::target::{Coldness, Host, Listed, Target, Usage};
+use seekless_lab::target::{Coldness, Host, Listed, Space, Target, Usage};
 use seekless_lab::workload::smallfile::{CREATE, DELETE, READ, SmallFile};
 use seekless_lab::workload::{Step, Workload};
 
@@ -176,6 +176,10 @@ impl Target for Counting {
         self.calls.borrow_mut().push("drop".into());
         Ok(Coldness::Cold)
     }
+    async fn space(&self) -> Result<Space, LabError> {
+        Ok(Space { used: 0, available: 1 << 30 })
+    }
+
     fn now(&self) -> Nanos {
         Nanos::ZERO
     }

@@ -42,7 +42,8 @@ impl HostProfile {
     };
 
     /// Every profile that can be named on a command line.
-    pub const ALL: &[HostProfile] = &[HostProfile::NONE, HostProfile::SPARCSTATION2];
+    pub const ALL: &[HostProfile] =
+        &[HostProfile::NONE, HostProfile::SPARCSTATION1, HostProfile::SPARCSTATION2, HostProfile::SUN4_260];
 
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
     ///
@@ -57,6 +58,27 @@ impl HostProfile {
         // 6.3 MB/s for read from the cache [ou90 Table 6].
         copy_per_kib: Nanos::from_micros(81),
         // No published figure sets it apart; the rate of creation includes it.
+        device_request: Nanos::ZERO,
+    };
+
+    /// SparcStation 1 (20 MHz), the machine of [se95 §5]: the same processor as that of the SparcStation 2 at half its
+    /// clock, so everything takes twice as long.
+    pub const SPARCSTATION1: HostProfile = HostProfile {
+        name: "sparcstation1",
+        namespace_call: Nanos::from_micros(2 * 2_748),
+        call: Nanos::from_micros(2 * 78),
+        copy_per_kib: Nanos::from_micros(2 * 81),
+        device_request: Nanos::ZERO,
+    };
+
+    /// Sun-4/260 (16.67 MHz), the machine of [ro92 §5.1]. Calibration: `docs/papers.md`, "Processor profiles".
+    pub const SUN4_260: HostProfile = HostProfile {
+        name: "sun4-260",
+        // Sprite LFS keeps a Wren IV 17 % busy while it creates files of 1 KB [ro92 §5.1].
+        namespace_call: Nanos::from_micros(8_500),
+        // As a SparcStation 1, which has about the same processor.
+        call: Nanos::from_micros(2 * 78),
+        copy_per_kib: Nanos::from_micros(2 * 81),
         device_request: Nanos::ZERO,
     };
 

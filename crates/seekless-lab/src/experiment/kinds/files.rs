@@ -7,6 +7,7 @@ use super::{Context, Kind, Measure, On, Workload, parse};
 use crate::LabError;
 use crate::experiment::Clock;
 use crate::run::{Run, can_be_simulated, simulate};
+use crate::workload::aged::Aged;
 use crate::workload::build::Build;
 use crate::workload::largefile::LargeFile;
 use crate::workload::postmark::PostMark;
@@ -34,6 +35,13 @@ pub(super) const SIZES: Kind = kind(
     "the same data in files of each size is created, read, overwritten and deleted [se95 §3]",
     &["phase", "file_bytes"],
     |table| boxed(table, |spec, seed| FileWorkload::Sizes(Sizes { seed, ..spec })),
+);
+
+pub(super) const AGED: Kind = kind(
+    "aged",
+    "the same on a file system whose free space is in pieces [se95 §5]",
+    &["phase", "file_bytes"],
+    |table| boxed(table, |spec, seed| FileWorkload::Aged(Aged { seed, ..spec })),
 );
 
 pub(super) const POSTMARK: Kind =
@@ -72,6 +80,7 @@ pub enum FileWorkload {
     SmallFile(SmallFile),
     LargeFile(LargeFile),
     Sizes(Sizes),
+    Aged(Aged),
     PostMark(PostMark),
     TpcB(TpcB),
     Build(Build),
@@ -90,6 +99,7 @@ impl FileWorkload {
             FileWorkload::SmallFile(spec) => user.with(spec),
             FileWorkload::LargeFile(spec) => user.with(spec),
             FileWorkload::Sizes(spec) => user.with(spec),
+            FileWorkload::Aged(spec) => user.with(spec),
             FileWorkload::PostMark(spec) => user.with(spec),
             FileWorkload::TpcB(spec) => user.with(spec),
             FileWorkload::Build(spec) => user.with(spec),

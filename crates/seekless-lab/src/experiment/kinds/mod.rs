@@ -26,6 +26,7 @@ pub const KINDS: &[Kind] = &[
     files::SMALLFILE,
     files::LARGEFILE,
     files::SIZES,
+    files::AGED,
     files::POSTMARK,
     files::TPCB,
     files::BUILD,

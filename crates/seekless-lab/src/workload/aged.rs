@@ -1,0 +1,218 @@
+//! The sweep over file sizes on a file system whose free space has been broken up by use.
+//!
+//! Paper: [se95 §5] took the maps of free space of 51 file systems over nine months, copied them onto a test disk, and
+//! compared the sweep, with 25 files in a directory, with that on an empty disk. Those maps are not public. What is
+//! published is how files on such systems lie: of files of two blocks, 37 % are in one piece; of the blocks of files of
+//! 32 blocks, 80 % follow the one before.
+//!
+//! So the map is made here, in two phases. `fill`: files of one block, in small directories, nearly as many as the file
+//! system holds. `free`: they are deleted, but for so many as make the file system as full as is wanted, in runs whose
+//! lengths are drawn at random. Both FFS and LFS place such files one after another, so that the order of creation is
+//! that on the disk: in FFS, each round of directories takes the next part of every cylinder group. Free space near the
+//! start of a group is in smaller pieces than farther on, since allocation begins there ([se95 §5.2]); so the files that
+//! were created first are freed in shorter runs.
+
+use async_trait::async_trait;
+use seekless::rng::Rng;
+use seekless::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::contents::Contents;
+use super::meter::{Durable, Meter, Unit};
+use super::sizes::Sizes;
+use super::{Outcome, Watch, Workload, size};
+use crate::LabError;
+use crate::target::Target;
+
+/// How much to do. The defaults are those of the paper, where it has them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Aged {
+    /// How full `df` shows the file system to be once space has been freed, in per cent. With 0 nothing is filled and
+    /// freed: an empty file system, to compare with.
+    pub full: u64,
+    /// Size of the files that fill it: a block of the file system.
+    #[serde(deserialize_with = "size")]
+    pub block: u64,
+    /// The first size of the sweep; each is twice the one before it.
+    #[serde(deserialize_with = "size")]
+    pub smallest: u64,
+    /// No size is larger.
+    #[serde(deserialize_with = "size")]
+    pub largest: u64,
+    /// Data in the files of one size together.
+    #[serde(deserialize_with = "size")]
+    pub bytes: u64,
+    pub files_per_directory: u64,
+    /// Decides which space is free, and what is in the files.
+    #[serde(skip_deserializing)]
+    pub seed: u64,
+}
+
+impl Default for Aged {
+    fn default() -> Aged {
+        let Sizes { smallest, largest, bytes, .. } = Sizes::default();
+        Aged { full: 75, block: 8 << 10, smallest, largest, bytes, files_per_directory: 25, seed: 1 }
+    }
+}
+
+pub const FILL: &str = "fill";
+pub const FREE: &str = "free";
+
+/// Files of one block in a directory: few, so that a file system that spreads directories fills all parts of the disk at
+/// the same rate.
+const BLOCKS_PER_DIRECTORY: u64 = 128;
+
+/// Share of what `df` calls available that is filled, in per cent: the rest is for directories and inodes.
+const FILLED: u64 = 94;
+
+/// Share of the files, from the first created on, that are freed in short runs.
+const FRONT: f64 = 0.3;
+
+/// Probability that the block after a freed one is free as well, in front and behind: with these, files that FFS creates
+/// on a Fujitsu M2694EXA that is 75 % full lie as published. `files_on_used_file_systems_lie_as_published` measures it.
+const FOLLOWS_IN_FRONT: f64 = 0.37;
+const FOLLOWS_BEHIND: f64 = 0.985;
+
+/// Which files are freed, one after another: a chain with two states, whose share of free ones is always the same, and
+/// whose runs are as long as the place says.
+struct Freed {
+    rng: Rng,
+    free: f64,
+    before: bool,
+}
+
+impl Freed {
+    fn new(seed: u64, free: f64) -> Freed {
+        Freed { rng: Rng::new(seed), free, before: false }
+    }
+
+    /// Whether the next file is freed, `place` of all files having come before it.
+    fn next(&mut self, place: f64) -> bool {
+        let follows = if place < FRONT { FOLLOWS_IN_FRONT } else { FOLLOWS_BEHIND };
+        let chance = match self.before {
+            true => follows,
+            // As many runs begin as end.
+            false => (1.0 - follows) * self.free / (1.0 - self.free),
+        };
+        self.before = self.rng.unit_f64() < chance;
+        self.before
+    }
+}
+
+impl Aged {
+    fn sizes(&self) -> Sizes {
+        let Aged { smallest, largest, bytes, files_per_directory, seed, .. } = *self;
+        Sizes { smallest, largest, bytes, files_per_directory, seed, ..Sizes::default() }
+    }
+
+    /// Fills the file system and frees what should be free, in pieces. Returns how many files there were.
+    async fn age<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<u64, LabError> {
+        let space = target.space().await?;
+        let directories = space.available / 100 * FILLED / (BLOCKS_PER_DIRECTORY * self.block);
+        let files = directories * BLOCKS_PER_DIRECTORY;
+        let contents = Contents::new(self.seed, self.block);
+        let mut fill = meter.begin(FILL, Unit::Files, files);
+        for file in 0..files {
+            if file.is_multiple_of(BLOCKS_PER_DIRECTORY) {
+                target.mkdir(&directory(file)).await?;
+            }
+            let mut open = target.create(&path(file)).await?;
+            target.write(&mut open, 0, &contents.piece(file, self.block)).await?;
+            target.close(open).await?;
+            meter.step(&mut fill, 1, self.block)?;
+        }
+        meter.end(fill, Durable::Yes).await?;
+
+        let space = target.space().await?;
+        let wanted = (u128::from(space.total()) * u128::from(self.full) / 100) as u64;
+        let superfluous = space.used.saturating_sub(wanted) as f64;
+        let mut freed = Freed::new(self.seed, (superfluous / (files * self.block).max(1) as f64).clamp(0.0, 0.99));
+        let chosen: Vec<u64> = (0..files).filter(|&file| freed.next(file as f64 / files as f64)).collect();
+        let mut free = meter.begin(FREE, Unit::Files, chosen.len() as u64);
+        for &file in &chosen {
+            target.unlink(&path(file)).await?;
+            meter.step(&mut free, 1, 0)?;
+        }
+        meter.end(free, Durable::Yes).await?;
+        Ok(files)
+    }
+}
+
+fn directory(file: u64) -> String {
+    format!("aged{:05}", file / BLOCKS_PER_DIRECTORY)
+}
+
+fn path(file: u64) -> String {
+    format!("{}/f{file:07}", directory(file))
+}
+
+#[async_trait(?Send)]
+impl Workload for Aged {
+    const NAME: &'static str = "aged";
+
+    fn check(&self) -> Result<(), LabError> {
+        let fault = match self {
+            Aged { full: 91.., .. } => {
+                "a file system that is more than 90 % full has no room for the files of the sweep"
+            }
+            Aged { block, .. } if *block < 512 || *block > 1 << 20 => "a block has between 512 bytes and 1 MiB",
+            _ => return self.sizes().check(),
+        };
+        Err(LabError::Spec(fault.to_owned()))
+    }
+
+    fn title(&self) -> String {
+        let age = match self.full {
+            0 => "on an empty file system".to_owned(),
+            full => format!("after filling it with files of {}, {full} % of which are left", human_bytes(self.block)),
+        };
+        format!("{}, {age}", self.sizes().title())
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
+        self.check()?;
+        let mut meter = Meter::start(target, watch).await?;
+        let files = match self.full {
+            0 => 0,
+            _ => self.age(target, &mut meter).await?,
+        };
+        meter.drop_caches().await?;
+        self.sizes().run_all(target, &mut meter).await?;
+        for file in (0..files).step_by(BLOCKS_PER_DIRECTORY as usize) {
+            super::remove_all(target, &directory(file)).await;
+            target.rmdir(&directory(file)).await?;
+        }
+        target.sync().await?;
+        Ok(meter.outcome())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Runs of freed blocks are as long as the chain says, in front and behind, and as many are freed as should be.
+    #[test]
+    fn runs_have_the_published_lengths() {
+        let files = 400_000;
+        for free in [0.1, 0.25, 0.6] {
+            let mut chain = Freed::new(7, free);
+            let freed: Vec<bool> = (0..files).map(|file| chain.next(file as f64 / files as f64)).collect();
+            let split = (FRONT * files as f64) as usize;
+            for (part, follows) in [(&freed[..split], FOLLOWS_IN_FRONT), (&freed[split..], FOLLOWS_BEHIND)] {
+                let count = part.iter().filter(|freed| **freed).count() as f64;
+                let pairs = part.windows(2).filter(|pair| pair[0] && pair[1]).count() as f64;
+                // Where more than half is free, runs cannot be as short as that.
+                if (1.0 - follows) * free <= 1.0 - free {
+                    assert!((count / part.len() as f64 - free).abs() < 0.02, "{free}: {count} of {}", part.len());
+                    assert!((pairs / count - follows).abs() < 0.02, "{free}: {pairs} of {count}");
+                }
+            }
+        }
+    }
+}
