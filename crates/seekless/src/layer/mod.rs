@@ -13,6 +13,7 @@
 //!   Y2  An inode in use has exactly one node, from its first lookup to the forget of its last.
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
+pub mod codecs;
 mod nodes;
 mod stacked;
 #[cfg(test)]
