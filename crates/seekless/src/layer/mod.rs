@@ -15,6 +15,7 @@
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
 pub mod codecs;
+pub mod log;
 mod nodes;
 mod stacked;
 #[cfg(test)]
