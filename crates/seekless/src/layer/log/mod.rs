@@ -32,6 +32,7 @@ mod index;
 mod layer;
 mod load;
 mod mark;
+pub mod pack;
 mod space;
 mod stage;
 #[cfg(test)]

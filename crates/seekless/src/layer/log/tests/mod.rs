@@ -6,6 +6,7 @@ mod crash;
 mod damage;
 mod loose;
 mod model;
+mod pack;
 
 use std::rc::Rc;
 
