@@ -6,7 +6,7 @@ use seekless::units::counted;
 use serde_json::{Value, json};
 
 use super::world::{World, place_of};
-use super::{Done, Failure, info, output, read_volume};
+use super::{Done, Failure, info, output, read_stack};
 
 /// Exit codes of fsck(8), which are bits.
 const CORRECTED: u8 = 1;
@@ -18,11 +18,13 @@ pub(super) const WRONG_USAGE: u8 = 16;
 ///
 /// Every structure that can be reached is read and compared with what is counted. ffs is mended, unless -n says that
 /// nothing may be changed. lfs is never written to: what a crash leaves behind is mended by mounting, so what this finds
-/// is damage.
+/// is damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
+/// damaged, again unless -n says not to.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'
   seekless fsck --data 'lfs / file:a.img'     read all file data, too, and compare its checksums
+  seekless fsck -n 'zstd / hostdir:/srv'      all files that are compressed in a directory
   seekless fsck -n 'ffs / file:ufs.img'       say what is wrong, and repair nothing
 
 Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done, 16 \
@@ -46,7 +48,8 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     // What the stack line has wrong is the user's mistake; all else that fails here is the check's.
-    let stack = read_volume(&args.stack, "check").map_err(|failure| failure.code(WRONG_USAGE))?;
+    let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
+    stack.needs_checkable().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     check(args, &stack)
 }
 
@@ -57,6 +60,9 @@ fn check(args: &Args, stack: &Stack) -> Done {
     let purpose = if options.repair { Purpose::Use } else { Purpose::Inspect };
     let checked = world.run(async {
         let opened = stack.open(&world.rt, &leaves, purpose).await.map_err(failure)?;
+        if stack.file_system().is_none() {
+            return opened.fsck(options).await.map_err(failure);
+        }
         match opened.probe().await {
             Ok(None) => return Err(info::something_else(stack, &leaves).code(OPERATIONAL)),
             // What keeps the volume from being looked at may be what the check can mend.
@@ -126,7 +132,8 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     if !counts.is_empty() {
         text += &format!(" ({})", counts.join(", "));
     }
-    if has_seen_files(checked) && !args.data {
+    // A layer is checked by decoding everything.
+    if has_seen_files(checked) && !args.data && stack.file_system().is_some() {
         text += "\nfile data not read (use --data)";
     }
     if checked.verdict() == Verdict::Damaged {

@@ -19,6 +19,7 @@ mod mount;
 mod mount_helper;
 mod mount_options;
 mod output;
+mod pack;
 mod plot;
 mod replay;
 mod report;
@@ -69,6 +70,8 @@ enum Command {
     Umount(umount::Args),
     Sync(sync::Args),
     Fsck(fsck::Args),
+    Pack(pack::Args),
+    Unpack(pack::UnpackArgs),
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -144,6 +147,8 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Umount(args) => umount::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Pack(args) => pack::pack(&args),
+        Command::Unpack(args) => pack::unpack(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),

@@ -74,6 +74,18 @@ pub(super) fn counter(what: &'static str) -> ProgressBar {
 
 const COUNTER: &str = "{msg} {spinner} {human_pos} requests {per_sec:>10} {elapsed:>4}";
 
+/// A count of files of which nobody knows how many there are, with the name of one of them, which shows on a terminal
+/// only.
+pub(super) fn files() -> ProgressBar {
+    let bar = counter("");
+    match ProgressStyle::with_template(FILES) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // As above.
+    }
+}
+
+const FILES: &str = "{spinner} {human_pos} files {elapsed:>4} {wide_msg}";
+
 #[cfg(test)]
 mod tests {
     /// The bar's template is understood.
@@ -81,6 +93,7 @@ mod tests {
     fn the_progress_template_is_sound() {
         assert!(super::ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}").is_ok());
         assert!(super::ProgressStyle::with_template(super::COUNTER).is_ok());
+        assert!(super::ProgressStyle::with_template(super::FILES).is_ok());
         assert!(super::ProgressStyle::with_template(super::POINTS).is_ok());
     }
 }

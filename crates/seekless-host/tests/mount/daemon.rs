@@ -8,9 +8,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use seekless::fs::OpenProtocol;
+use seekless::layer::codecs::Zstd;
+use seekless::layer::log;
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::Nanos;
 use seekless_host::fuse::{Mount, MountOptions, TransportChoice};
@@ -30,6 +33,8 @@ pub(crate) struct Wish {
     pub(crate) handles: bool,
     pub(crate) exclusive: bool,
     pub(crate) writeback: bool,
+    /// A compressing layer on what is served.
+    pub(crate) compressed: bool,
     pub(crate) allow_other: bool,
     pub(crate) read_only: bool,
     pub(crate) block_device: Option<PathBuf>,
@@ -47,6 +52,7 @@ impl Default for Wish {
             handles: false,
             exclusive: true,
             writeback: false,
+            compressed: false,
             allow_other: false,
             read_only: false,
             block_device: None,
@@ -66,6 +72,8 @@ impl Wish {
             Wish { handles: true, exclusive: false, ..plain.clone() },
             Wish { backend: "pool", ..plain.clone() },
             Wish { writeback: true, ..plain.clone() },
+            Wish { compressed: true, ..plain.clone() },
+            Wish { compressed: true, handles: true, exclusive: false, ..plain.clone() },
         ];
         if uring_is_offered() {
             all.push(Wish { transport: "uring", ..plain.clone() });
@@ -84,6 +92,7 @@ impl Wish {
             self.handles.to_string(),
             self.exclusive.to_string(),
             self.writeback.to_string(),
+            self.compressed.to_string(),
             self.allow_other.to_string(),
             self.read_only.to_string(),
             block_device.display().to_string(),
@@ -104,12 +113,13 @@ pub(crate) fn uring_is_offered() -> bool {
 fn serve() {
     let Ok(wish) = std::env::var(WISH) else { return };
     let words: Vec<&str> = wish.split('\n').collect();
-    let [mount_point, marks, transport, backend, handles, exclusive, writeback, allow_other, read_only, rest @ ..] =
-        &words[..]
+    let [mount_point, marks, transport, backend, handles, exclusive, writeback, compressed, rest @ ..] = &words[..]
     else {
         panic!("a wish has more words");
     };
-    let &[block_device, close_takes, commit_interval] = rest else { panic!("a wish has more words") };
+    let &[allow_other, read_only, block_device, close_takes, commit_interval] = rest else {
+        panic!("a wish has more words")
+    };
     let signals = Signals::new(&[libc::SIGTERM, libc::SIGINT]).unwrap();
     let backend = if *backend == "pool" { Backend::Pool } else { Backend::Auto };
     let reactor = Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }).unwrap();
@@ -121,8 +131,8 @@ fn serve() {
         _ => TransportChoice::DevFuse,
     };
     options.writeback_cache = *writeback == "true";
-    options.allow_other = *allow_other == "true";
-    options.read_only = *read_only == "true";
+    options.allow_other = allow_other == "true";
+    options.read_only = read_only == "true";
     if !block_device.is_empty() {
         let store = FileDevice::open(&rt, &reactor, Path::new(block_device), FileOptions::default()).unwrap();
         options.store = Some(std::rc::Rc::new(store));
@@ -139,7 +149,14 @@ fn serve() {
         synced_mark: Path::new(marks).join("synced"),
         idle_mark: Path::new(marks).join("idle"),
     });
+    let compressed = *compressed == "true";
     let result = executor.block_on(async {
+        let mut fs: seekless::fs::Fs = fs;
+        if compressed {
+            // Chunks as large as pages, so that holes are where programs make them.
+            let layer = log::Options { chunk_shift: 12, ..log::Options::new(Arc::new(Zstd::default())) };
+            fs = log::stack_on(&rt, fs, layer).await.map_err(|error| error.to_string())?;
+        }
         let mount = Mount::start(&rt, &reactor, fs, options).await.map_err(|error| error.to_string())?;
         println!("\nmounted {}", mount.transport_name());
         let stop = async {

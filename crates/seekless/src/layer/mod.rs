@@ -9,10 +9,13 @@
 //! each of its inodes is one inode below.
 //!
 //! Invariants
-//!   Y1  Every lookup that is counted above is counted below, and taken back below when it is taken back above.
-//!   Y2  An inode in use has exactly one node, from its first lookup to the forget of its last.
+//!   Y1  Every lookup that is counted above is counted below, and taken back below when it is taken back above, or,
+//!       where the node lingers, once it no longer does.
+//!   Y2  An inode in use has exactly one node, from its first lookup to the forget of its last, and while it lingers.
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
+pub mod codecs;
+pub mod log;
 mod nodes;
 mod stacked;
 #[cfg(test)]

@@ -15,7 +15,10 @@ pub struct Nodes<N> {
 enum Slot<N> {
     Ready {
         node: Rc<N>,
+        /// Counted above.
         lookups: u64,
+        /// Counted below and not yet taken back there: more than `lookups` while the node lingers.
+        held: u64,
     },
     /// Its node is being opened or closed; who wants it waits.
     Busy(Rc<Event>),
@@ -59,10 +62,18 @@ impl<N> Nodes<N> {
     /// # Errors
     /// `Stale` when nobody has looked it up.
     pub fn get(&self, ino: Ino) -> FsResult<Rc<N>> {
-        self.slots.borrow().get(&ino).and_then(Slot::node).cloned().ok_or(FsError::Stale)
+        match self.slots.borrow().get(&ino) {
+            Some(Slot::Ready { node, lookups, .. }) if *lookups > 0 => Ok(node.clone()),
+            _ => Err(FsError::Stale),
+        }
     }
 
-    /// Every node, in the order of inode numbers.
+    /// True when somebody above has `ino` in use; a node can outlive that for a while.
+    pub fn is_in_use(&self, ino: Ino) -> bool {
+        !matches!(self.slots.borrow().get(&ino), Some(Slot::Ready { lookups: 0, .. }) | None)
+    }
+
+    /// Every node, in the order of inode numbers, also those that linger.
     pub fn all(&self) -> Vec<(Ino, Rc<N>)> {
         let slots = self.slots.borrow();
         let mut all: Vec<(Ino, Rc<N>)> =
@@ -94,8 +105,9 @@ impl<N> Nodes<N> {
     ) -> FsResult<Rc<N>> {
         loop {
             let event = match self.slots.borrow_mut().get_mut(&ino) {
-                Some(Slot::Ready { node, lookups: counted }) => {
+                Some(Slot::Ready { node, lookups: counted, held }) => {
                     *counted = counted.saturating_add(lookups);
+                    *held = held.saturating_add(lookups);
                     return Ok(node.clone());
                 }
                 Some(Slot::Busy(event)) => event.clone(),
@@ -105,31 +117,85 @@ impl<N> Nodes<N> {
         }
         let (busy, _) = self.make_busy(ino);
         let node = Rc::new(open().await?);
-        self.slots.borrow_mut().insert(ino, Slot::Ready { node: node.clone(), lookups });
+        self.slots.borrow_mut().insert(ino, Slot::Ready { node: node.clone(), lookups, held: lookups });
         drop(busy);
         Ok(node)
     }
 
-    /// Takes back up to `lookups` lookups of `ino` and returns how many there were to take. When they were the
-    /// last, the node is closed with `close`.
-    pub(super) async fn leave(&self, ino: Ino, lookups: u64, close: impl AsyncFnOnce(Rc<N>)) -> u64 {
-        let taken = match self.slots.borrow_mut().get_mut(&ino) {
-            Some(Slot::Ready { lookups: counted, .. }) => {
+    /// Takes back up to `lookups` lookups of `ino` and returns how many are to be taken back below. When they were the
+    /// last, the node is closed with `close`; unless it `lingers`, and then nothing is taken back below before
+    /// [`Nodes::sweep`] finds that it no longer does.
+    pub(super) async fn leave(
+        &self,
+        ino: Ino,
+        lookups: u64,
+        lingers: impl Fn(&N) -> bool,
+        close: impl AsyncFnOnce(Rc<N>),
+    ) -> u64 {
+        match self.slots.borrow_mut().get_mut(&ino) {
+            Some(Slot::Ready { node, lookups: counted, held }) => {
                 let taken = lookups.min(*counted);
                 *counted -= taken;
                 if *counted > 0 {
+                    *held -= taken;
                     return taken;
                 }
-                taken
+                if lingers(node) {
+                    return 0;
+                }
             }
             // Whoever waits for a busy slot has not been counted yet.
             Some(Slot::Busy(_)) | None => return 0,
+        }
+        self.end(ino, close).await
+    }
+
+    /// Closes those nodes that have lingered and no longer do, and returns each with the lookups to be taken back below.
+    pub(super) async fn sweep(&self, lingers: impl Fn(&N) -> bool, close: impl AsyncFn(Ino, Rc<N>)) -> Vec<(Ino, u64)> {
+        let mut ended = Vec::new();
+        for (ino, _) in self.all() {
+            // Anew for each, as closing takes time.
+            let taken = self.sweep_one(ino, &lingers, async |node| close(ino, node).await).await;
+            if taken > 0 {
+                ended.push((ino, taken));
+            }
+        }
+        ended
+    }
+
+    /// As [`Nodes::sweep`], for one inode.
+    pub(super) async fn sweep_one(
+        &self,
+        ino: Ino,
+        lingers: impl Fn(&N) -> bool,
+        close: impl AsyncFnOnce(Rc<N>),
+    ) -> u64 {
+        let is_over = match self.slots.borrow().get(&ino) {
+            Some(Slot::Ready { node, lookups: 0, .. }) => !lingers(node),
+            _ => false,
         };
+        match is_over {
+            true => self.end(ino, close).await,
+            false => 0,
+        }
+    }
+
+    /// The node of an inode that nobody uses and that lingers.
+    pub(super) fn lingering(&self, ino: Ino) -> Option<Rc<N>> {
+        match self.slots.borrow().get(&ino) {
+            Some(Slot::Ready { node, lookups: 0, .. }) => Some(node.clone()),
+            _ => None,
+        }
+    }
+
+    async fn end(&self, ino: Ino, close: impl AsyncFnOnce(Rc<N>)) -> u64 {
         let (busy, before) = self.make_busy(ino);
-        if let Some(Slot::Ready { node, .. }) = before {
+        let mut all = 0;
+        if let Some(Slot::Ready { node, held, .. }) = before {
+            all = held;
             close(node).await;
         }
         drop(busy);
-        taken
+        all
     }
 }

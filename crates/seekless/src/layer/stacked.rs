@@ -48,6 +48,16 @@ pub trait Layer: 'static {
         Ok(())
     }
 
+    /// True while a node that nobody uses any more has something in memory that is better written later, with that of
+    /// others. Its inode stays in use below until [`Stacked::sweep`] finds that it no longer lingers.
+    fn lingers(&self, _node: &Self::Node) -> bool {
+        false
+    }
+
+    /// Nobody uses the inode any more, and its node lingers. Where that is in vain, because the file has no name either, the
+    /// layer gives up what it has in memory, so that the node lingers no longer.
+    async fn give_up(&self, _lower: &Fs, _node: &Rc<Self::Node>) {}
+
     /// Turns attributes below into those above.
     fn show(&self, _node: &Self::Node, lower: Attr) -> Attr {
         lower
@@ -63,6 +73,22 @@ pub trait Layer: 'static {
     /// is done with [`Layer::setattr`].
     fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
         flags
+    }
+
+    /// Whether a file may be opened, before it is.
+    ///
+    /// # Errors
+    /// They become those of the opening.
+    async fn check_open(&self, _at: At<'_, Self::Node>) -> FsResult<()> {
+        Ok(())
+    }
+
+    /// Ends the use of `at.handle`, which the file system below has given out.
+    async fn release(&self, at: At<'_, Self::Node>) -> FsResult<()> {
+        match at.handle {
+            Some(handle) => at.lower.release(at.ino, handle).await,
+            None => Ok(()),
+        }
     }
 
     async fn getattr(&self, at: At<'_, Self::Node>) -> FsResult<Attr> {
@@ -118,6 +144,12 @@ pub trait Layer: 'static {
         lower.syncfs().await
     }
 
+    /// The layer is about to be closed: nodes that have something in memory can write it together. All of them are
+    /// closed next, whether or not this fails.
+    async fn before_close(&self, _lower: &Fs, _nodes: &Nodes<Self::Node>) -> FsResult<()> {
+        Ok(())
+    }
+
     async fn statfs(&self, lower: &Fs) -> FsResult<StatFs> {
         lower.statfs().await
     }
@@ -169,6 +201,21 @@ impl<L: Layer> Stacked<L> {
         &self.lower
     }
 
+    pub(super) fn nodes(&self) -> &Nodes<L::Node> {
+        &self.nodes
+    }
+
+    /// Closes the nodes that no longer linger.
+    pub(super) async fn sweep(&self) {
+        let close = async |ino, node| {
+            // As in `leave`.
+            let _ = self.layer.close_node(&self.lower, ino, node).await;
+        };
+        for (ino, lookups) in self.nodes.sweep(|node| self.layer.lingers(node), close).await {
+            self.lower.forget(ino, lookups).await;
+        }
+    }
+
     fn at<'a>(&'a self, ino: Ino, handle: Option<Handle>, node: &'a Rc<L::Node>) -> At<'a, L::Node> {
         At { lower: &self.lower, ino, handle, node }
     }
@@ -193,7 +240,14 @@ impl<L: Layer> Stacked<L> {
             // Nobody waits for a forget; see `Layer::close_node`.
             let _ = self.layer.close_node(&self.lower, ino, node).await;
         };
-        let taken = self.nodes.leave(ino, lookups, close).await;
+        let mut taken = self.nodes.leave(ino, lookups, |node| self.layer.lingers(node), close).await;
+        if taken == 0
+            && let Some(node) = self.nodes.lingering(ino)
+        {
+            self.layer.give_up(&self.lower, &node).await;
+            drop(node);
+            taken = self.nodes.sweep_one(ino, |node| self.layer.lingers(node), close).await;
+        }
         if taken > 0 {
             self.lower.forget(ino, taken).await;
         }
@@ -372,6 +426,7 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
         let node = self.nodes.get(ino)?;
+        self.layer.check_open(self.at(ino, None, &node)).await?;
         let lower_flags = self.layer.open_flags(flags);
         let opened = self.lower.open(ino, lower_flags).await?;
         if flags.truncate && !lower_flags.truncate {
@@ -387,7 +442,10 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()> {
-        self.lower.release(ino, handle).await
+        match self.nodes.get(ino) {
+            Ok(node) => self.layer.release(self.at(ino, Some(handle), &node)).await,
+            Err(_) => self.lower.release(ino, handle).await,
+        }
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
@@ -456,7 +514,9 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn syncfs(&self) -> FsResult<()> {
-        self.layer.syncfs(&self.lower, &self.nodes).await
+        let synced = self.layer.syncfs(&self.lower, &self.nodes).await;
+        self.sweep().await;
+        synced
     }
 
     async fn statfs(&self) -> FsResult<StatFs> {
@@ -472,7 +532,8 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn close(&self) -> FsResult<()> {
-        let mut result = Ok(());
+        let mut result = self.layer.before_close(&self.lower, &self.nodes).await;
+        self.sweep().await;
         for (ino, node) in self.nodes.all() {
             result = result.and(self.layer.close_node(&self.lower, ino, node).await);
         }

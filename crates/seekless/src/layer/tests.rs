@@ -229,7 +229,7 @@ fn a_cancelled_lookup_does_not_block_the_next() {
             drop(first);
             assert_eq!(*second.await.unwrap(), ino);
         }
-        assert_eq!(nodes.leave(ino, 9, async |_| ()).await, 1);
+        assert_eq!(nodes.leave(ino, 9, |_| false, async |_| ()).await, 1);
         assert_eq!(nodes.count(), 0);
     });
 }

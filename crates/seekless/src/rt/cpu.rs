@@ -17,6 +17,8 @@ pub enum Work {
     Copy { bytes: u64 },
     /// Handing one request to a device and taking its interrupt.
     DeviceRequest,
+    /// Computing that is known in cycles, such as compressing.
+    Cycles(u64),
     /// What the program itself computes, whatever the machine.
     Compute { time: Nanos },
 }
@@ -29,6 +31,8 @@ pub struct HostProfile {
     pub call: Nanos,
     pub copy_per_kib: Nanos,
     pub device_request: Nanos,
+    /// Clock, for work that is known in cycles. 0 for a processor to which cycles cost nothing.
+    pub megahertz: u64,
 }
 
 impl HostProfile {
@@ -39,6 +43,7 @@ impl HostProfile {
         call: Nanos::ZERO,
         copy_per_kib: Nanos::ZERO,
         device_request: Nanos::ZERO,
+        megahertz: 0,
     };
 
     /// Every profile that can be named on a command line.
@@ -59,6 +64,7 @@ impl HostProfile {
         copy_per_kib: Nanos::from_micros(81),
         // No published figure sets it apart; the rate of creation includes it.
         device_request: Nanos::ZERO,
+        megahertz: 40,
     };
 
     /// SparcStation 1 (20 MHz), the machine of [se95 §5]: the same processor as that of the SparcStation 2 at half its
@@ -69,6 +75,7 @@ impl HostProfile {
         call: Nanos::from_micros(2 * 78),
         copy_per_kib: Nanos::from_micros(2 * 81),
         device_request: Nanos::ZERO,
+        megahertz: 20,
     };
 
     /// Sun-4/260 (16.67 MHz), the machine of [ro92 §5.1]. Calibration: `docs/papers.md`, "Processor profiles".
@@ -80,6 +87,8 @@ impl HostProfile {
         call: Nanos::from_micros(2 * 78),
         copy_per_kib: Nanos::from_micros(2 * 81),
         device_request: Nanos::ZERO,
+        // 16.67 MHz.
+        megahertz: 17,
     };
 
     pub fn named(name: &str) -> Option<HostProfile> {
@@ -92,6 +101,7 @@ impl HostProfile {
             Work::Call => self.call,
             Work::Copy { bytes } => Nanos(self.copy_per_kib.0 * bytes / 1024),
             Work::DeviceRequest => self.device_request,
+            Work::Cycles(cycles) => Nanos((cycles * 1_000).checked_div(self.megahertz).unwrap_or(0)),
             Work::Compute { time } => time,
         }
     }

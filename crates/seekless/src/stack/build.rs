@@ -10,18 +10,20 @@ use futures_util::future::LocalBoxFuture;
 
 use super::devices;
 use super::error::{Cause, StackError};
-use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage, Verdict};
+use super::layers::{Convert, LayerSpec, Tell};
 use super::order::{Interface, Role};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::{Counter, Device, DeviceError};
 use crate::disk::Drive;
 use crate::fs::{Fs, FsError};
+use crate::layer::log::pack::{Direction, Progress};
 use crate::rt::Rt;
 
 /// How a word becomes a part of a running stack.
 pub enum Maker {
-    Layer(for<'a> fn(&'a Rt, Fs, &'a Word) -> LocalBoxFuture<'a, Result<Fs, Trouble>>),
+    Layer(&'static LayerSpec),
     FileSystem(&'static dyn FileSystemKind),
     /// Opened by the caller.
     FileSystemLeaf,
@@ -281,10 +283,13 @@ impl Stack {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
     }
 
-    /// True when the check of the stack's file system can repair it. Then the stack has to be opened to be used; to look
-    /// is enough for all others.
+    /// True when the check of the stack's file system can repair it, or that of its layers where they stand on no device.
+    /// Then the stack has to be opened to be used; to look is enough for all others.
     pub fn repairs(&self) -> bool {
-        self.kind("check").is_ok_and(|(_, kind)| kind.repairs())
+        match self.file_system() {
+            Some(_) => self.kind("check").is_ok_and(|(_, kind)| kind.repairs()),
+            None => self.has_checkable_layer(),
+        }
     }
 
     /// Says whether there is a file system on a device, before anything is opened or made.
@@ -293,6 +298,37 @@ impl Stack {
     /// When there is none, with what it was needed for: to `make`, `check` ...
     pub fn needs_file_system(&self, what_for: &str) -> Result<(), StackError> {
         self.kind(what_for).map(drop)
+    }
+
+    /// True when a layer of the stack keeps something that can be checked.
+    pub fn has_checkable_layer(&self) -> bool {
+        self.words.iter().any(|word| matches!(word.spec.maker, Maker::Layer(layer) if layer.check.is_some()))
+    }
+
+    /// The top of the stack, as one that turns files into its own.
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn converter(&self) -> Result<(&Word, Convert), StackError> {
+        let top = &self.words[0]; // S1
+        if let Maker::Layer(layer) = top.spec.maker
+            && let Some(convert) = layer.convert
+        {
+            return Ok((top, convert));
+        }
+        let problem = format!("`{}` is no layer that stores files in a form of its own", top.name());
+        Err(StackError::new(&self.line, top.name_span.clone(), problem).hint("for example: zstd / hostdir:DIR"))
+    }
+
+    /// Says whether there is anything to check, before anything is opened.
+    ///
+    /// # Errors
+    /// When there is not.
+    pub fn needs_checkable(&self) -> Result<(), StackError> {
+        match self.has_checkable_layer() {
+            true => Ok(()),
+            false => self.needs_file_system("check"),
+        }
     }
 
     /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
@@ -433,7 +469,7 @@ impl Opened<'_> {
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {
-                (Maker::Layer(make), Some(lower)) => make(self.rt, lower, word).await,
+                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
                 // S2: `order` has checked what stands on what.
@@ -450,15 +486,83 @@ impl Opened<'_> {
         }
     }
 
-    /// Checks the file system on the device, and repairs it if told to.
+    /// Checks what the stack keeps on its storage, and repairs it if told to: the file system on the device, and if that is
+    /// whole, what layers keep in the files of the file system below them, from the lowest up.
     ///
     /// # Errors
-    /// When the stack has no file system on a device, and when the check could not be done. Damage is no error
-    /// here, but in the result.
+    /// When there is nothing in the stack to check, and when the check could not be done. Damage is no error here, but in
+    /// the result.
     pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
-        let (word, kind) = self.stack.kind("check")?;
-        let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
-        checked.map_err(|trouble| self.stack.blame(word, "check", trouble))
+        self.stack.needs_checkable()?;
+        let mut checked = Checked::default();
+        if self.stack.file_system().is_some() {
+            let (word, kind) = self.stack.kind("check")?;
+            let found = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
+            checked = found.map_err(|trouble| self.stack.blame(word, "check", trouble))?;
+        }
+        if !self.stack.has_checkable_layer() || checked.verdict() == Verdict::Damaged {
+            return Ok(checked);
+        }
+        let usage = Usage { read_only: self.purpose == Purpose::Inspect, ..Usage::default() };
+        // A file system on a device that was opened to look at cannot be mended from above.
+        let options = CheckOptions { repair: options.repair && self.stack.file_system().is_none(), ..options };
+        let mut top: Option<Fs> = None;
+        for word in self.stack.words.iter().rev() {
+            let made = match (&word.spec.maker, top.take()) {
+                (Maker::Layer(layer), Some(lower)) => {
+                    if let Some(check) = layer.check {
+                        let found = check(self.rt, lower.clone(), word, options).await;
+                        let found = found.map_err(|trouble| self.stack.blame(word, "check", trouble))?;
+                        checked.add(found);
+                    }
+                    (layer.make)(self.rt, lower, word).await
+                }
+                (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
+                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                // Devices.
+                _ => continue,
+            };
+            top = Some(made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?);
+        }
+        if let Some(fs) = top {
+            // What was mended is durable when this returns.
+            let closed = fs.close().await;
+            closed.map_err(|error| self.stack.blame(&self.stack.words[0], "close", error.into()))?;
+        }
+        Ok(checked)
+    }
+
+    /// Turns the files below the top of the stack, a layer, into that layer's own, or back, see
+    /// [`layer::log::pack`](crate::layer::log::pack). `tell` hears of every file.
+    ///
+    /// # Errors
+    /// When the top is no layer that has files of its own, and what the file systems answer.
+    pub async fn convert(&self, direction: Direction, tell: &Tell<'_>) -> Result<Progress, StackError> {
+        let (word, convert) = self.stack.converter()?;
+        let lower = self.mount_words(&self.stack.words[1..]).await?;
+        let converted = convert(self.rt, lower.clone(), word, direction, tell).await;
+        converted.map_err(|trouble| self.stack.blame(word, "convert", trouble))
+    }
+
+    /// Mounts the lower end of the stack.
+    async fn mount_words(&self, words: &[Word]) -> Result<Fs, StackError> {
+        let usage = Usage { read_only: self.purpose == Purpose::Inspect, ..Usage::default() };
+        let mut top: Option<Fs> = None;
+        for word in words.iter().rev() {
+            let made = match (&word.spec.maker, top.take()) {
+                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word).await,
+                (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
+                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                // Devices, which are open.
+                _ => continue,
+            };
+            top = Some(made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?);
+        }
+        match top {
+            Some(fs) => Ok(fs),
+            // S2: a layer stands on a file system.
+            None => unreachable!("there is a file system below a layer"),
+        }
     }
 
     /// What is on the device, for people: in outline, or the part that `what` names, in a form of

@@ -140,6 +140,19 @@ pub enum Verdict {
 }
 
 impl Checked {
+    /// Adds what was found in another part of the same stack.
+    pub fn add(&mut self, other: Checked) {
+        self.findings.extend(other.findings);
+        self.unlisted += other.unlisted;
+        self.notes.extend(other.notes);
+        for (name, count) in other.counts {
+            match self.counts.iter_mut().find(|(known, _)| *known == name) {
+                Some((_, sum)) => *sum += count,
+                None => self.counts.push((name, count)),
+            }
+        }
+    }
+
     pub fn verdict(&self) -> Verdict {
         let worst = self.findings.iter().map(|finding| match finding.repaired {
             true => Verdict::Repaired,

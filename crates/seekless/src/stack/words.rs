@@ -6,8 +6,7 @@
 use super::build::Maker;
 use super::order::Role;
 use super::value::{Kind, Value};
-use super::{arrays, devices, ffs, lfs};
-use crate::layer;
+use super::{arrays, devices, ffs, layers, lfs};
 
 /// A word: its name, what it takes and how it is made.
 pub struct WordSpec {
@@ -83,7 +82,12 @@ impl WordSpec {
 
 /// Every word of the stack line.
 pub const WORDS: &[&WordSpec] = &[
-    &WRAP,
+    &layers::WRAP,
+    &layers::ZSTD,
+    &layers::LZ4,
+    &layers::GZIP,
+    &layers::COPY,
+    &layers::UUENCODE,
     &lfs::LFS,
     &ffs::FFS,
     &HOSTDIR,
@@ -100,14 +104,6 @@ pub const WORDS: &[&WordSpec] = &[
     &devices::FILE,
     &devices::DISK,
 ];
-
-const WRAP: WordSpec = WordSpec {
-    name: "wrap",
-    help: "null layer: passes everything on; the baseline for other layers [za01]",
-    argument: None,
-    options: &[],
-    maker: Maker::Layer(|_, lower, _| Box::pin(async { Ok(layer::wrap::stack_on(lower).await?) })),
-};
 
 const HOSTDIR: WordSpec = WordSpec {
     name: "hostdir",

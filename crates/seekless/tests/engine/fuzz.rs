@@ -19,6 +19,8 @@ struct Target {
 
 /// The targets that are functions of the engine. `fuse_request` is tested where it lives.
 const TARGETS: &[Target] = &[
+    Target { name: "layer_format", body: fuzz::layer::decoders, inputs: 20_000, bytes_max: 600 },
+    Target { name: "layer_file", body: fuzz::layer::lower_file, inputs: 200, bytes_max: 100 },
     Target { name: "lfs_format", body: fuzz::lfs::decoders, inputs: 20_000, bytes_max: 6_000 },
     Target { name: "lfs_mount", body: fuzz::lfs::mount, inputs: 60, bytes_max: 200 },
     Target { name: "ffs_format", body: fuzz::ffs::decoders, inputs: 20_000, bytes_max: 6_000 },
@@ -36,6 +38,7 @@ const WORDS: &[&str] = &[
     "disk",
     "file",
     "wrap",
+    "zstd",
     "hostdir",
     "fault",
     "fork",

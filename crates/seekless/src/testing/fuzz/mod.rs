@@ -7,6 +7,7 @@
 mod bench;
 mod bytes;
 pub mod ffs;
+pub mod layer;
 pub mod lfs;
 mod ops;
 

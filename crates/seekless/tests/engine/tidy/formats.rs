@@ -5,6 +5,7 @@ use std::path::Path;
 use seekless::codec::Field;
 use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
+use seekless::layer::log::format as layer;
 use seekless::volume::format as volume;
 
 use super::files::file_systems;
@@ -18,8 +19,8 @@ struct Format {
     tables: &'static [(&'static str, &'static [Field])],
 }
 
-/// Every file system with its tables, and the arrays. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, FFS, VOLUME];
+/// Every file system with its tables, the arrays, and layers. A new one is one more row.
+const FORMATS: &[Format] = &[LFS, FFS, VOLUME, LAYER];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -53,6 +54,16 @@ const VOLUME: Format = Format {
         ("BitmapSector", volume::BitmapSector::FIELDS),
         ("RecordHead", volume::RecordHead::FIELDS),
         ("RecordEntry", volume::RecordEntry::FIELDS),
+    ],
+};
+
+const LAYER: Format = Format {
+    folder: "crates/seekless/src/layer/log",
+    tables: &[
+        ("Slot", layer::Slot::FIELDS),
+        ("Entry", layer::Entry::FIELDS),
+        ("Head", layer::Head::FIELDS),
+        ("SizeMark", layer::SizeMark::FIELDS),
     ],
 };
 
@@ -103,7 +114,8 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    for folder in file_systems().into_iter().chain([root().join(VOLUME.folder)]) {
+    let others = [VOLUME, LAYER].map(|format| root().join(format.folder));
+    for folder in file_systems().into_iter().chain(others) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {
             problems.push(format!("{name} is not in FORMATS of this test"));

@@ -133,6 +133,47 @@ fn wrap_on_the_host_answers_as_the_model() {
     });
 }
 
+/// Nor does one that stores files encoded, in chunks so small that all of its machinery is used; and what it has left in
+/// the directory is whole.
+#[test]
+fn zstd_on_the_host_answers_as_the_model() {
+    use seekless::layer::codecs::Zstd;
+    use seekless::layer::log::{Options, check, stack_on};
+    if !is_root() {
+        return;
+    }
+    for (number, way) in WAYS.into_iter().enumerate() {
+        run(way, async |bench| {
+            as_the_model(&bench).await;
+            let options =
+                Options { chunk_shift: 12, dirty_bytes_max: 64 << 10, ..Options::new(Arc::new(Zstd::default())) };
+            let layer = stack_on(&bench.rt, bench.dir.clone(), options.clone()).await.unwrap();
+            let model = MemFs::with_options(
+                &bench.rt,
+                MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() },
+            );
+            let mut on_model = Runner::new(&bench.rt, model.clone());
+            let mut on_host = Runner::new(&bench.rt, layer.clone());
+            let space = Space { far_offset: 1 << 40, ..Space::small() };
+            for op in Generator::new(70 + number as u64, space, Weights::CURIOUS).take(500) {
+                if !matches!(op, Op::Idle { .. }) {
+                    compare_one(&op, &mut on_model, &mut on_host).await.unwrap();
+                }
+            }
+            on_model.close().await.unwrap();
+            on_host.close().await.unwrap();
+            layer.close().await.unwrap();
+            let layer = stack_on(&bench.rt, bench.dir.clone(), options.clone()).await.unwrap();
+            let (expected, found) = (Tree::of(model).await.unwrap(), Tree::of(layer.clone()).await.unwrap());
+            assert_eq!(found.problems, Vec::<String>::new());
+            assert_eq!(expected.differences(&found), Vec::<String>::new());
+            layer.close().await.unwrap();
+            let report = check::check(&bench.rt, bench.dir.clone(), options, false).await.unwrap();
+            assert_eq!(report.findings, []);
+        });
+    }
+}
+
 /// Ownership that the comparison above sees, seen by the host itself.
 #[test]
 fn attributes_are_the_hosts() {

@@ -1,0 +1,110 @@
+//! `seekless pack` and `seekless unpack`
+
+use seekless::layer::log::pack::{Direction, Progress};
+use seekless::stack::Purpose;
+use seekless::units::human_bytes;
+use serde_json::json;
+
+use super::world::World;
+use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+
+/// Compress the files that a directory has already
+///
+/// The stack is the one that the directory is mounted with afterwards; nobody may use the directory meanwhile. Each file is
+/// written anew, made durable, read back and compared, and then takes the place of the old one, with its owner,
+/// permissions, times and attributes. It can be interrupted at any time: every name has one whole file at every moment,
+/// and running it again goes on where it ended.
+///
+/// Files with several names are left as they are, and so are those that would not take less space. A mount shows them like
+/// the others.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless pack 'zstd / hostdir:/srv/data'
+  seekless mount 'zstd / hostdir:/srv/data' /mnt
+
+Exit codes: 0 success, 1 failure, 2 wrong usage")]
+pub(super) struct Args {
+    /// For example 'zstd:level=9 / hostdir:/srv/data'; see `seekless list`
+    stack: String,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// Turn compressed files back into what they were
+///
+/// The opposite of `pack`, with the same care. Afterwards the directory needs no mount.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless unpack 'zstd / hostdir:/srv/data'
+
+Exit codes: 0 success, 1 failure, 2 wrong usage")]
+pub(super) struct UnpackArgs {
+    #[command(flatten)]
+    args: Args,
+}
+
+pub(super) fn pack(args: &Args) -> Done {
+    convert(args, Direction::Pack)
+}
+
+pub(super) fn unpack(args: &UnpackArgs) -> Done {
+    convert(&args.args, Direction::Unpack)
+}
+
+fn convert(args: &Args, direction: Direction) -> Done {
+    let stack = read_stack(&args.stack)?;
+    stack.converter().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    let bar = output::files();
+    let tell = |progress: &Progress, path: &[u8]| {
+        bar.set_position(progress.files_seen);
+        bar.set_message(String::from_utf8_lossy(path).into_owned());
+    };
+    let converted = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
+        Ok(opened.convert(direction, &tell).await?)
+    });
+    bar.finish_and_clear();
+    let progress = converted?;
+    match args.json {
+        true => output::print_json(&to_json(&progress))?,
+        false => output::print(&to_text(&progress, direction))?,
+    }
+    Ok(0)
+}
+
+fn to_text(progress: &Progress, direction: Direction) -> String {
+    let mut text = String::new();
+    for (path, reason) in &progress.left {
+        text += &format!("left as it is: {}: {reason}\n", String::from_utf8_lossy(path));
+    }
+    let done = match direction {
+        Direction::Pack => "packed",
+        Direction::Unpack => "unpacked",
+    };
+    let (before, after) = (human_bytes(progress.bytes_before), human_bytes(progress.bytes_after));
+    text += &format!("{} of {} files {done}: {before} became {after}", progress.files_converted, progress.files_seen);
+    if progress.files_done_before > 0 {
+        text += &format!("; {} were as they should be", progress.files_done_before);
+    }
+    text
+}
+
+fn to_json(progress: &Progress) -> serde_json::Value {
+    let left: Vec<serde_json::Value> = progress
+        .left
+        .iter()
+        .map(|(path, reason)| json!({ "path": String::from_utf8_lossy(path), "reason": reason }))
+        .collect();
+    json!({
+        "files_seen": progress.files_seen,
+        "files_converted": progress.files_converted,
+        "files_done_before": progress.files_done_before,
+        "bytes_before": progress.bytes_before,
+        "bytes_after": progress.bytes_after,
+        "left": left,
+    })
+}

@@ -1,0 +1,117 @@
+//! A directory that is compressed: mounted, killed, checked, mended.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Scratch, can_mount};
+
+const LINE: &str = "zstd / hostdir:data";
+
+fn text(bytes: usize) -> Vec<u8> {
+    b"What is repeated takes hardly any space.\n".iter().copied().cycle().take(bytes).collect()
+}
+
+/// Files that are there stay as they are, new ones take less space, and what was synced survives SIGKILL.
+#[test]
+fn a_directory_is_compressed() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    scratch.write("data/old", "it was here before");
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    let content = text(3_000_000);
+    scratch.write("mnt/new", &content);
+    scratch.make_directory("mnt/d");
+    for number in 0..50 {
+        scratch.write(&format!("mnt/d/{number}"), text(number * 1_000));
+    }
+    assert_eq!(std::fs::read(scratch.path("mnt/old")).unwrap(), b"it was here before");
+    scratch.good(&["sync", "mnt"]);
+    let below = std::fs::metadata(scratch.path("data/new")).unwrap().len();
+    assert!(below < 100_000, "{below} bytes");
+    scratch.write("mnt/later", "this may be lost");
+    let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
+    kill_process(Pid::from_raw(pid.trim().parse().unwrap()).unwrap(), Signal::KILL).unwrap();
+    let begun = Instant::now();
+    while std::fs::metadata(scratch.path("mnt")).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no sign of its end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    scratch.good(&["umount", "mnt"]);
+    let checked = scratch.good(&["fsck", "-n", LINE]);
+    assert!(checked.contains("clean"), "{checked}");
+    assert!(checked.contains("1 files were not written by `zstd`") || checked.contains("2 files"), "{checked}");
+    // Another word reads it, too.
+    scratch.good(&["mount", "lz4 / hostdir:data", "mnt"]);
+    assert!(std::fs::read(scratch.path("mnt/new")).unwrap() == content);
+    for number in 0..50 {
+        assert!(std::fs::read(scratch.path(&format!("mnt/d/{number}"))).unwrap() == text(number * 1_000));
+    }
+    assert_eq!(std::fs::read(scratch.path("mnt/old")).unwrap(), b"it was here before");
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// A damaged file is an error that says so; where its records are whole, the check makes a new index.
+#[test]
+fn damage_is_found_and_mended() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    scratch.good(&["mount", LINE, "mnt"]);
+    scratch.write("mnt/f", text(100_000));
+    scratch.write("mnt/g", text(100_000));
+    scratch.good(&["umount", "mnt"]);
+    for (name, at) in [("f", 600), ("g", 1_100)] {
+        let path = scratch.path(&format!("data/{name}"));
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[at] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+    }
+    let ended = scratch.run(&["fsck", "-n", LINE]);
+    assert_eq!(ended.code, 4, "{}", ended.out);
+    assert!(ended.out.contains("/f: slot 1: ") && ended.out.contains("/g: bytes 0 to 65536 are lost"), "{}", ended.out);
+    let ended = scratch.run(&["fsck", LINE]);
+    assert_eq!(ended.code, 4, "{}", ended.out);
+    assert!(ended.out.contains("(repaired)"), "{}", ended.out);
+    scratch.good(&["mount", LINE, "mnt"]);
+    assert!(std::fs::read(scratch.path("mnt/f")).unwrap() == text(100_000));
+    assert_eq!(std::fs::read(scratch.path("mnt/g")).unwrap_err().raw_os_error(), Some(117)); // EUCLEAN
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// A directory that is there already is packed, read through a mount, and unpacked again.
+#[test]
+fn packing_and_unpacking() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("data/d");
+    scratch.make_directory("mnt");
+    for number in 1..20 {
+        scratch.write(&format!("data/d/{number}"), text(number * 10_000));
+    }
+    let packed = scratch.good(&["pack", LINE]);
+    assert!(packed.starts_with("19 of 19 files packed: "), "{packed}");
+    assert!(scratch.good(&["pack", LINE]).contains("19 were as they should be"));
+    scratch.good(&["mount", LINE, "mnt"]);
+    for number in 1..20 {
+        assert!(std::fs::read(scratch.path(&format!("mnt/d/{number}"))).unwrap() == text(number * 10_000));
+    }
+    scratch.good(&["umount", "mnt"]);
+    assert!(scratch.good(&["fsck", LINE]).contains("clean"));
+    assert!(scratch.good(&["unpack", LINE]).starts_with("19 of 19 files unpacked: "));
+    for number in 1..20 {
+        assert!(std::fs::read(scratch.path(&format!("data/d/{number}"))).unwrap() == text(number * 10_000));
+    }
+    let ended = scratch.run(&["pack", "lfs / file:a.img"]);
+    assert_eq!(ended.code, 2, "{}", ended.err);
+}

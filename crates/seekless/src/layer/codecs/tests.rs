@@ -1,0 +1,91 @@
+//! Aim: what is decoded is what was encoded, whatever it was, and no bytes whatever do harm. Method: every codec, on data
+//! of several kinds and all small lengths; then damaged and invented bytes.
+
+use super::*;
+use crate::rng::Rng;
+
+const HERE: Position = Position { file_id: 1, chunk: 2, generation: 3 };
+
+fn all() -> Vec<Arc<dyn Codec>> {
+    let mut codecs: Vec<Arc<dyn Codec>> = (0..=u8::MAX).filter_map(known).collect();
+    codecs.push(Arc::new(Deflate { level: 9 }));
+    codecs.push(Arc::new(Zstd { level: -5 }));
+    codecs.push(Arc::new(Zstd { level: 19 }));
+    codecs
+}
+
+/// Zeroes, text that repeats itself, noise, and a mixture.
+fn samples(bytes: usize) -> Vec<Vec<u8>> {
+    let mut noise = vec![0; bytes];
+    Rng::new(bytes as u64).fill(&mut noise);
+    let text: Vec<u8> = b"all work and no play makes jack a dull boy\n".iter().copied().cycle().take(bytes).collect();
+    let mixed = noise.iter().zip(&text).map(|(noise, text)| if noise % 8 == 0 { *noise } else { *text }).collect();
+    vec![vec![0; bytes], text, noise, mixed]
+}
+
+#[test]
+fn encoding_is_undone() {
+    let lengths = (0..=260).chain([4095, 4096, 4097, 65_535, 65_536, CHUNK_BYTES_MAX]);
+    for bytes in lengths {
+        for raw in samples(bytes) {
+            for codec in all() {
+                let Some(stored) = codec.encode(&raw, &HERE) else { continue };
+                let name = codec.name();
+                assert!(name == "uuencode" || stored.len() < raw.len(), "{name}: raw is better");
+                assert!(codec.decode(&stored, bytes, &HERE) == Ok(raw.clone()), "{name} of {bytes} bytes");
+                for wrong in [bytes + 1, bytes.saturating_sub(1)] {
+                    if wrong != bytes {
+                        assert!(codec.decode(&stored, wrong, &HERE).is_err(), "{name}: {wrong} instead of {bytes}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// What compresses is compressed, and what does not is left alone.
+#[test]
+fn compressors_compress() {
+    for codec in all().into_iter().filter(|codec| !matches!(codec.name(), "copy" | "uuencode")) {
+        let samples = samples(65_536);
+        for (raw, least) in [(&samples[0], 100), (&samples[1], 10)] {
+            let stored = codec.encode(raw, &HERE).expect("it shrinks").len();
+            assert!(stored * least < raw.len(), "{} makes {stored} bytes of {}", codec.name(), raw.len());
+        }
+        assert_eq!(codec.encode(&samples[2], &HERE), None, "{}", codec.name());
+    }
+}
+
+/// The characters are those of uuencode(1), which encodes `Cat` as `0V%T`.
+#[test]
+fn uuencode_is_what_it_says() {
+    assert_eq!(Uuencode.encode(b"Cat", &HERE).as_deref(), Some(&b"0V%T"[..]));
+    assert_eq!(Uuencode.encode(b"", &HERE).as_deref(), Some(&b""[..]));
+    assert!(Uuencode.decode(b"0V%a", 3, &HERE).is_err());
+    assert!(Uuencode.decode(b"0_", 1, &HERE).is_err(), "bits behind the end");
+}
+
+/// Checksums stand before codecs; a codec that gets damaged bytes all the same answers an error or other bytes.
+#[test]
+fn damaged_bytes_do_no_harm() {
+    let mut rng = Rng::new(1);
+    for raw in samples(3_000) {
+        for codec in all() {
+            let Some(stored) = codec.encode(&raw, &HERE) else { continue };
+            for _ in 0..200 {
+                let mut damaged = stored.clone();
+                let at = rng.below(damaged.len() as u64) as usize;
+                damaged[at] ^= 1 << rng.below(8);
+                damaged.truncate(rng.between(1, damaged.len() as u64) as usize);
+                let _ = codec.decode(&damaged, raw.len(), &HERE);
+            }
+        }
+    }
+    let mut noise = vec![0; 2_000];
+    for round in 0..400 {
+        rng.fill(&mut noise);
+        for codec in all() {
+            let _ = codec.decode(&noise[..round * 5], 65_536, &HERE);
+        }
+    }
+}

@@ -1,0 +1,312 @@
+//! Checking all files below a layer, and mending what can be mended.
+//!
+//! A file is checked without the layer's own ideas of it: slots, index, records and what they decode to, overlaps, sums,
+//! and the mark with its size. Mending makes a new index from the heads of records alone, for a file whose slots or index
+//! are damaged: of each chunk the newest record that is whole counts. Chunks that have been punched out since may come
+//! back, which the finding says.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use super::file::{File, Form, Node, Tail};
+use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, kinds};
+use super::index::{Index, Step};
+use super::load::{Content, PIECE_BYTES, look, read_lower, read_record};
+use super::space::{Extent, Space};
+use super::{Log, Options, Plain, mark};
+use crate::fs::client::Client;
+use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
+use crate::layer::codecs::{self, Position};
+use crate::rt::Rt;
+use crate::units::Ino;
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Report {
+    pub findings: Vec<Finding>,
+    pub files: u64,
+    /// Files that this layer has not written.
+    pub plain_files: u64,
+    pub records: u64,
+    /// Bytes of files as they are seen above, and as they are below.
+    pub bytes_above: u64,
+    pub bytes_below: u64,
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Finding {
+    pub path: Vec<u8>,
+    pub problem: String,
+    pub repaired: bool,
+}
+
+/// Checks every file of `lower`, which nobody else uses meanwhile. With `repair`, mends what can be mended.
+///
+/// # Errors
+/// When the check itself fails. What is damaged is in the report.
+pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
+    let log = Log::new(rt, &lower, Options { plain: Plain::Pass, ..options });
+    let client = Client::new(lower.clone());
+    let mut report = Report::default();
+    let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
+    let mut open = vec![Vec::new()];
+    while let Some(path) = open.pop() {
+        for entry in client.read_dir(&path).await? {
+            let path = [&path[..], b"/", &entry.name].concat();
+            match entry.kind {
+                FileKind::Directory => open.push(path),
+                FileKind::Regular if seen.insert(entry.ino, ()).is_none() => {
+                    let ino = client.resolve(&path).await?;
+                    let checked = log.check_file(&lower, ino, repair, &mut report).await;
+                    client.forget(ino).await;
+                    for (problem, repaired) in checked? {
+                        report.findings.push(Finding { path: path.clone(), problem, repaired });
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+    Ok(report)
+}
+
+/// A problem in words, and whether it has been mended.
+type Problems = Vec<(String, bool)>;
+
+impl Log {
+    async fn check_file(&self, lower: &Fs, ino: Ino, repair: bool, report: &mut Report) -> FsResult<Problems> {
+        let attr = lower.getattr(ino, None).await?;
+        report.files += 1;
+        report.bytes_below += attr.sectors * 512;
+        let commit = match look(lower, ino, None, attr.size).await? {
+            Content::Empty => return self.check_mark(lower, &attr, (0, 0), repair).await,
+            Content::Plain => {
+                report.plain_files += 1;
+                report.bytes_above += attr.size;
+                return Ok(Vec::new());
+            }
+            Content::Damaged(problem) => {
+                let repaired = repair && self.rebuild(lower, &attr).await?;
+                return Ok(vec![(problem, repaired)]);
+            }
+            Content::Log(commit) => commit,
+        };
+        report.bytes_above += commit.size;
+        let mut problems = Vec::new();
+        let mut is_index_damaged = false;
+        match self.check_records(lower, ino, &commit, report, &mut problems).await {
+            Ok(()) => {}
+            Err(error @ FsError::Corrupt { .. }) => {
+                is_index_damaged = true;
+                problems.push((error.to_string(), false));
+            }
+            Err(error) => return Err(error),
+        }
+        if is_index_damaged && repair && self.rebuild(lower, &attr).await? {
+            problems.iter_mut().for_each(|(_, repaired)| *repaired = true);
+            return Ok(problems);
+        }
+        problems.extend(self.check_mark(lower, &attr, (commit.size, commit.generation), repair).await?);
+        Ok(problems)
+    }
+
+    /// Reads everything that `commit` refers to. Damaged chunks are problems of their own; a damaged index is an error.
+    async fn check_records(
+        &self,
+        lower: &Fs,
+        ino: Ino,
+        commit: &Commit,
+        report: &mut Report,
+        problems: &mut Problems,
+    ) -> FsResult<()> {
+        let node = Node::new(ino, 0, Some(File::unread(0, commit.chunk_shift)));
+        self.ensure_loaded(lower, None, &node).await?;
+        let Some(file) = node.regular() else { return Ok(()) };
+        if let Form::Broken(error) = &file.borrow().form {
+            return Err(error.clone());
+        }
+        let mut used = Vec::new();
+        let mut from = 0;
+        let mut last_bytes: Option<(u64, u32)> = None;
+        while let Some((chunk, entry)) = self.with_index(lower, None, &node, |file| file.index.next(from)).await? {
+            from = chunk + 1;
+            used.push(Extent::from(entry));
+            report.records += 1;
+            match self.check_chunk(lower, &node, chunk, entry).await {
+                Ok(raw_bytes) => last_bytes = Some((chunk, raw_bytes)),
+                Err(error @ FsError::Corrupt { .. }) => {
+                    let start = chunk << commit.chunk_shift;
+                    let end = (start + (1 << commit.chunk_shift)).min(commit.size);
+                    problems.push((format!("bytes {start} to {end} are lost: {error}"), false));
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        let tail = file.borrow().tail;
+        if let Some(tail) = tail {
+            used.push(tail.entry.into());
+            report.records += 1;
+            let record = read_record(lower, ino, None, "tail", tail.entry).await?;
+            last_bytes = Some((tail.chunk, tail.start + record.body.len() as u32));
+        }
+        if let Some((chunk, bytes)) = last_bytes
+            && (chunk << commit.chunk_shift) + u64::from(bytes) > commit.size
+        {
+            problems.push((format!("there are bytes behind its end at {}", commit.size), false));
+        }
+        used.extend(file.borrow().index.node_entries().into_iter().map(|(_, _, entry)| Extent::from(entry)));
+        let sum: u64 = used.iter().map(|extent| extent.bytes).sum();
+        if sum != commit.live_bytes {
+            problems.push((format!("{sum} bytes are in use, and the slot says {}", commit.live_bytes), false));
+        }
+        if let Err((one, two)) = Space::around(used) {
+            problems.push((format!("the records at {} and {} overlap", one.offset, two.offset), false));
+        }
+        Ok(())
+    }
+
+    async fn check_chunk(&self, lower: &Fs, node: &Node, chunk: u64, entry: Entry) -> FsResult<u32> {
+        let record = read_record(lower, node.ino, None, "chunk", entry).await?;
+        let wrong = |problem: String| super::load::damaged("chunk", node.ino, entry, problem);
+        if let Some(file) = node.regular() {
+            file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
+        }
+        let position = Position { file_id: record.file_id, chunk, generation: record.generation };
+        let codec = match self.options.codec.id() == record.codec {
+            true => Some(self.options.codec.clone()),
+            false => codecs::known(record.codec),
+        };
+        let codec = codec.ok_or_else(|| wrong(format!("codec {} is not known here", record.codec)))?;
+        codec.decode(&record.body, record.raw_bytes as usize, &position).map_err(wrong)?;
+        Ok(record.raw_bytes)
+    }
+
+    /// The mark must be true if it would be believed; `truth` are size and generation.
+    async fn check_mark(&self, lower: &Fs, attr: &Attr, truth: (u64, u64), repair: bool) -> FsResult<Problems> {
+        let (Some(found), _) = self.marked(lower, attr).await else { return Ok(Vec::new()) };
+        if (found.size, found.generation) == truth {
+            return Ok(Vec::new());
+        }
+        let problem = format!("its attribute says that it has {} bytes, and it has {}", found.size, truth.0);
+        if repair {
+            let unclean = SizeMark::new(false, 0, 0, 0).to_bytes();
+            lower.setxattr(attr.ino, mark::NAME, &unclean, XattrMode::Set).await?;
+        }
+        Ok(vec![(problem, repair)])
+    }
+
+    /// Makes a new index for a file from the heads of its records. Returns false when there are none.
+    async fn rebuild(&self, lower: &Fs, attr: &Attr) -> FsResult<bool> {
+        let heads = heads(lower, attr.ino).await?;
+        let Some(newest) = heads.iter().map(|(_, head)| head).max_by_key(|head| head.generation).copied() else {
+            return Ok(false);
+        };
+        let mut chunks: BTreeMap<u64, (Head, Entry)> = BTreeMap::new();
+        let mut tail: Option<(Head, Entry)> = None;
+        let mut heads: Vec<(u64, Head)> =
+            heads.into_iter().filter(|(_, head)| head.file_id == newest.file_id).collect();
+        heads.sort_by_key(|(offset, head)| (head.generation, *offset));
+        for (offset, head) in heads {
+            let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
+            let is_inside = head.number << head.chunk_shift < newest.size;
+            if !is_inside || read_record(lower, attr.ino, None, "record", entry).await.is_err() {
+                continue;
+            }
+            match head.kind {
+                kinds::CHUNK => drop(chunks.insert(head.number, (head, entry))),
+                kinds::TAIL => tail = Some((head, entry)),
+                _ => {}
+            }
+        }
+        let is_last = |head: &Head| {
+            let base = chunks.get(&head.number).map(|(base, _)| (base.generation, base.raw_bytes));
+            head.number == newest.size.saturating_sub(1) >> newest.chunk_shift
+                && base.is_some_and(|(generation, bytes)| generation < head.generation && bytes == head.raw_bytes)
+        };
+        let tail = tail.filter(|(head, _)| is_last(head));
+        let mut index = Index::default();
+        let mut used: Vec<Extent> = Vec::new();
+        for (chunk, (_, entry)) in &chunks {
+            match index.set(*chunk, *entry) {
+                Step::Done(_) => used.push((*entry).into()),
+                Step::Load(_) => unreachable!("all of a new index is in memory"),
+            }
+        }
+        used.extend(tail.iter().map(|(_, entry)| Extent::from(*entry)));
+        let live_bytes = used.iter().map(|extent| extent.bytes).sum();
+        // What overlaps cannot be told apart any more.
+        if Space::around(used).is_err() {
+            return Ok(false);
+        }
+        let file = File {
+            form: Form::Log,
+            chunk_shift: newest.chunk_shift,
+            generation: newest.generation,
+            durable_generation: newest.generation,
+            size: newest.size,
+            index,
+            tail: tail.map(|(head, entry)| Tail { entry, chunk: head.number, start: head.raw_bytes }),
+            // Behind everything: what is there is kept until both slots are good.
+            space: Space::full(attr.size.max(RECORDS_START).next_multiple_of(RECORD_ALIGN)),
+            live_bytes,
+            mark: super::file::Mark::Clean,
+            ..File::empty(newest.chunk_shift, newest.file_id)
+        };
+        let node = Rc::new(Node::new(attr.ino, 0, Some(file)));
+        for _slot in 0..2 {
+            if let Some(file) = node.regular() {
+                file.borrow_mut().changed = true;
+            }
+            self.sync_file(lower, None, &node, false).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// Every head of a record in a lower file, with its place. Walks from record to record, and where there is none, from
+/// one possible place to the next.
+async fn heads(lower: &Fs, ino: Ino) -> FsResult<Vec<(u64, Head)>> {
+    let mut found = Vec::new();
+    let mut at = RECORDS_START;
+    let (mut piece, mut piece_start) = (Vec::new(), 0);
+    loop {
+        let within = (at - piece_start) as usize;
+        if piece.len() < within + Head::BYTES {
+            piece = read_lower(lower, ino, None, at, PIECE_BYTES).await?;
+            piece_start = at;
+            if piece.len() < Head::BYTES {
+                return Ok(found);
+            }
+            continue;
+        }
+        match Head::checked(&piece[within..]) {
+            Ok(head) => {
+                found.push((at, head));
+                at += head.record_bytes();
+            }
+            Err(_) => at += RECORD_ALIGN,
+        }
+        if at < piece_start || at - piece_start > piece.len() as u64 {
+            (piece, piece_start) = (Vec::new(), at);
+        }
+    }
+}
+
+/// For tests and tools: the records of a file, one line each.
+pub async fn dump(lower: &Fs, ino: Ino) -> FsResult<String> {
+    let mut text = String::new();
+    for (offset, head) in heads(lower, ino).await? {
+        let kind = match head.kind {
+            kinds::CHUNK => "chunk",
+            kinds::TAIL => "tail",
+            kinds::NODE => "node",
+            _ => "unknown",
+        };
+        text += &format!(
+            "{offset}: {kind} {} of generation {}, {} bytes for {}, codec {}\n",
+            head.number, head.generation, head.body_bytes, head.raw_bytes, head.codec
+        );
+    }
+    Ok(text)
+}

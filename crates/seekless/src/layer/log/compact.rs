@@ -1,0 +1,137 @@
+//! Compaction: records from the end of a lower file move into free space nearer its start, and the end is cut off.
+//!
+//! Free space is used again by whatever is written next, so that compaction is for files that have shrunk or are no
+//! longer written. A record says nothing of where it stands, and moves as it is.
+
+use std::rc::Rc;
+
+use super::file::{Form, Node, Tail, Turn};
+use super::format::{Entry, Record};
+use super::load::{damaged, read_lower};
+use super::{Log, count};
+use crate::device::Data;
+use crate::fs::{Fs, FsResult, XATTR_CAPABILITY};
+use crate::units::{KIB, MIB};
+
+/// Free space that is worth moving records for when there is nothing else to do: an eighth of what is in use, and
+/// enough to be seen.
+const IDLE_SHARE: u64 = 8;
+const IDLE_BYTES_MIN: u64 = 64 * KIB;
+
+/// Free space that is too much at any time: more than what is in use.
+const BOUND_BYTES_MIN: u64 = MIB;
+
+/// Bytes moved before others get their turn.
+const STEP_BYTES: u64 = 4 * MIB;
+
+/// How urgent it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Urgency {
+    Idle,
+    /// A bound has been passed.
+    Bound,
+}
+
+impl Log {
+    /// True when the file has more free space in it than it should.
+    pub(super) fn wants_compaction(&self, node: &Node, urgency: Urgency) -> bool {
+        let Some(file) = node.regular() else { return false };
+        let file = file.borrow();
+        if file.form != Form::Log || file.stopped.is_some() || file.is_space_partial || self.read_only {
+            return false;
+        }
+        let (free, live) = (file.space.free_bytes(), file.live_bytes);
+        match urgency {
+            Urgency::Idle => free > IDLE_BYTES_MIN.max(live / IDLE_SHARE),
+            Urgency::Bound => free > BOUND_BYTES_MIN.max(live),
+        }
+    }
+
+    /// Moves some records towards the start, and commits. Returns false when nothing could be moved.
+    pub(super) async fn compact(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
+        if lower.getxattr(node.ino, XATTR_CAPABILITY).await.is_ok() {
+            // Writing below would take it away.
+            return Ok(false);
+        }
+        let moved = self.move_records(lower, node).await?;
+        if moved {
+            self.sync_file(lower, None, node, false).await?;
+        }
+        Ok(moved)
+    }
+
+    async fn move_records(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
+        let Some(file) = node.regular() else { return Ok(false) };
+        let _turn = Turn::of(node).await;
+        let _shape = node.shape.enter().await;
+        let mut records: Vec<(u64, Entry)> = Vec::new();
+        let mut from = 0;
+        while let Some((chunk, entry)) = self.with_index(lower, None, node, |file| file.index.next(from)).await? {
+            records.push((chunk, entry));
+            from = chunk + 1;
+        }
+        records.sort_unstable_by_key(|(_, entry)| std::cmp::Reverse(entry.offset));
+        let mut bytes_moved = 0;
+        let tail = file.borrow().tail;
+        if let Some(tail) = tail
+            && let Some(place) = {
+                let mut file = file.borrow_mut();
+                file.space.allocate_below(tail.entry.bytes.into(), tail.entry.offset)
+            }
+        {
+            let moved = self.move_record(lower, node, tail.entry, place.offset).await;
+            let mut file = file.borrow_mut();
+            if let Err(error) = moved {
+                file.space.free(place);
+                return Err(error);
+            }
+            file.add_record(tail.entry);
+            file.drop_tail();
+            file.tail = Some(Tail { entry: Entry { offset: place.offset, ..tail.entry }, ..tail });
+            file.version += 1;
+            file.changed = true;
+            bytes_moved += u64::from(tail.entry.bytes);
+        }
+        for (chunk, entry) in records {
+            if bytes_moved >= STEP_BYTES {
+                break;
+            }
+            let place = file.borrow_mut().space.allocate_below(entry.bytes.into(), entry.offset);
+            let Some(place) = place else { continue };
+            let moved = self.move_record(lower, node, entry, place.offset).await;
+            let mut file = file.borrow_mut();
+            if let Err(error) = moved {
+                file.space.free(place);
+                return Err(error);
+            }
+            // Its place in the index is in memory: it has just been read.
+            let _ = file.index.set(chunk, Entry { offset: place.offset, ..entry });
+            file.add_record(entry);
+            file.drop_record(entry);
+            file.version += 1;
+            file.changed = true;
+            bytes_moved += u64::from(entry.bytes);
+            count(&self.counts.records_moved, 1);
+        }
+        let mut file = file.borrow_mut();
+        let nodes = file.index.node_entries();
+        let misplaced: Vec<_> = nodes
+            .into_iter()
+            .filter(|(_, _, entry)| file.space.find_below(entry.bytes.into(), entry.offset).is_some())
+            .collect();
+        for &(level, number, _) in &misplaced {
+            file.index.rewrite(level, number);
+        }
+        if !misplaced.is_empty() {
+            file.version += 1;
+            file.changed = true;
+        }
+        Ok(bytes_moved > 0 || !misplaced.is_empty())
+    }
+
+    async fn move_record(&self, lower: &Fs, node: &Node, entry: Entry, to: u64) -> FsResult<()> {
+        let bytes = read_lower(lower, node.ino, None, entry.offset, entry.bytes).await?;
+        Record::decode(&bytes, &entry).map_err(|problem| damaged("chunk", node.ino, entry, problem))?;
+        self.write_lower(lower, node, to, Data::from_slice(&bytes)).await
+    }
+}

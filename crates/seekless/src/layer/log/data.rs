@@ -1,0 +1,636 @@
+//! File data: reading, writing, cutting, holes. All changes are made in memory; see `stage` for how they get out of it.
+//!
+//! Reading and changing chunks needs no locks: what has been read from below is used only if the index still says the
+//! same when it has come, and changes are made in one synchronous step.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::try_join_all;
+use lru::LruCache;
+
+use super::file::{Dirty, File, Form, Node, Tail};
+use super::format::{Entry, kinds};
+use super::index::{Index, Step};
+use super::load::{damaged, read_record};
+use super::{Log, count};
+use crate::device::Data;
+use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
+use crate::layer::codecs::{self, Codec, Position};
+use crate::rt::Work;
+use crate::units::MIB;
+
+/// A decoded chunk, and the record that it is of.
+type Decoded = (Entry, Arc<Vec<u8>>);
+
+/// Decoded chunks by file and number, those that were used last.
+pub(super) struct Cache {
+    chunks: LruCache<(u64, u64), Decoded>,
+    bytes: u64,
+    bytes_max: u64,
+}
+
+impl Cache {
+    pub(super) fn new(bytes_max: u64) -> Cache {
+        Cache { chunks: LruCache::unbounded(), bytes: 0, bytes_max }
+    }
+
+    /// The chunk as `entry` has it.
+    fn get(&mut self, key: (u64, u64), entry: Entry) -> Option<Arc<Vec<u8>>> {
+        self.chunks.get(&key).filter(|(found, _)| *found == entry).map(|(_, bytes)| bytes.clone())
+    }
+
+    pub(super) fn put(&mut self, key: (u64, u64), entry: Entry, bytes: Arc<Vec<u8>>) {
+        self.bytes += bytes.len() as u64;
+        if let Some((_, old)) = self.chunks.put(key, (entry, bytes)) {
+            self.bytes -= old.len() as u64;
+        }
+        while self.bytes > self.bytes_max {
+            let Some((_, (_, old))) = self.chunks.pop_lru() else { break };
+            self.bytes -= old.len() as u64;
+        }
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.chunks.clear();
+        self.bytes = 0;
+    }
+}
+
+/// Changed bytes of one file in memory, before the writer stages them.
+const DIRTY_BYTES_PER_FILE: u64 = 4 * MIB;
+
+/// What memory takes beyond its bytes for a chunk that waits, and a file below for a record: a guess on the safe side.
+const OVERHEAD_BYTES: u64 = 2048;
+
+/// Bytes below that are left to others when writers are promised room.
+const ROOM_SPARE_BYTES: u64 = 256 << 10;
+
+/// Jobs of the processor that take fewer cycles are done at once: handing one to another thread costs 10 to 40 us.
+const CYCLES_HERE_MAX: u64 = 100_000;
+
+/// The bytes of a chunk as they are below.
+struct Loaded {
+    bytes: Arc<Vec<u8>>,
+    /// Those that the chunk's own record stands for.
+    base: Option<u32>,
+}
+
+impl Log {
+    /// Does `job`, which takes `cycles`, here or on another core, and charges it.
+    pub(super) async fn work<T: Send + 'static>(&self, cycles: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
+        self.rt.charge(Work::Cycles(cycles)).await;
+        match cycles <= CYCLES_HERE_MAX {
+            true => job(),
+            false => self.rt.compute(job).await,
+        }
+    }
+
+    fn codec(&self, id: u8) -> Option<Arc<dyn Codec>> {
+        match &self.options.codec {
+            codec if codec.id() == id => Some(codec.clone()),
+            _ => codecs::known(id),
+        }
+    }
+
+    /// Reads and decodes the record of `chunk`.
+    async fn decode(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        chunk: u64,
+        entry: Entry,
+    ) -> FsResult<Arc<Vec<u8>>> {
+        let key = (node.serial, chunk);
+        if let Some(bytes) = self.cache.borrow_mut().get(key, entry) {
+            return Ok(bytes);
+        }
+        let record = read_record(lower, node.ino, handle, "chunk", entry).await?;
+        let wrong = |problem: String| damaged("chunk", node.ino, entry, problem);
+        if let Some(file) = node.regular() {
+            file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
+        }
+        let Some(codec) = self.codec(record.codec) else {
+            return Err(wrong(format!("codec {} is not known here", record.codec)));
+        };
+        let raw_bytes = record.raw_bytes as usize;
+        let cycles = codec.cost().decode_cycles_per_kib * raw_bytes as u64 / 1024;
+        self.rt.charge(Work::Copy { bytes: raw_bytes as u64 }).await;
+        let position = Position { file_id: record.file_id, chunk, generation: record.generation };
+        let body = record.body;
+        let decoded = self.work(cycles, move || codec.decode(&body, raw_bytes, &position)).await;
+        count(&self.counts.chunks_decoded, 1);
+        let bytes = Arc::new(decoded.map_err(wrong)?);
+        self.cache.borrow_mut().put(key, entry, bytes.clone());
+        Ok(bytes)
+    }
+
+    /// The bytes of `chunk` as they are below, tail and all; not those in `dirty`.
+    async fn load_chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Loaded> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        loop {
+            let entry = self.with_index(lower, handle, node, |file| file.index.get(chunk)).await?;
+            let tail = file.borrow().tail.filter(|tail| tail.chunk == chunk);
+            let loaded = self.load_as(lower, handle, node, chunk, entry, tail).await;
+            // While it was read, it may have been replaced and its space used again: then what came may be anything.
+            let is_current = {
+                let file = file.borrow();
+                file.index.get(chunk) == Step::Done(entry) && file.tail.filter(|tail| tail.chunk == chunk) == tail
+            };
+            if is_current {
+                return loaded;
+            }
+        }
+    }
+
+    async fn load_as(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        chunk: u64,
+        entry: Entry,
+        tail: Option<Tail>,
+    ) -> FsResult<Loaded> {
+        let (bytes, base) = match entry.is_hole() {
+            true => (Arc::new(Vec::new()), None),
+            false => {
+                let bytes = self.decode(lower, handle, node, chunk, entry).await?;
+                let base = bytes.len() as u32;
+                (bytes, Some(base))
+            }
+        };
+        let Some(tail) = tail else { return Ok(Loaded { bytes, base }) };
+        let record = read_record(lower, node.ino, handle, "tail", tail.entry).await?;
+        let wrong = |problem: String| damaged("tail", node.ino, tail.entry, problem);
+        if let Some(file) = node.regular() {
+            let file = file.borrow();
+            file.check_record(&record, kinds::TAIL, chunk).map_err(wrong)?;
+            if u64::from(tail.start) + record.body.len() as u64 > file.chunk_bytes() {
+                return Err(wrong(format!("{} bytes at {} of the chunk", record.body.len(), tail.start)));
+            }
+        }
+        let mut all = bytes[..bytes.len().min(tail.start as usize)].to_vec();
+        all.resize(tail.start as usize, 0);
+        all.extend_from_slice(&record.body);
+        Ok(Loaded { bytes: Arc::new(all), base })
+    }
+
+    /// The bytes of `chunk` as they are now; those behind them are zero.
+    async fn chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Arc<Vec<u8>>> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        let in_memory = |file: &File| file.dirty.get(&chunk).map(|dirty| dirty.bytes.clone());
+        if let Some(bytes) = in_memory(&file.borrow()) {
+            return Ok(bytes);
+        }
+        let loaded = self.load_chunk(lower, handle, node, chunk).await;
+        // L2: it may have been changed meanwhile.
+        match in_memory(&file.borrow()) {
+            Some(bytes) => Ok(bytes),
+            None => Ok(loaded?.bytes),
+        }
+    }
+
+    /// Makes `chunk` one that can be changed.
+    pub(super) async fn ensure_dirty(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        chunk: u64,
+    ) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        if file.borrow().dirty.contains_key(&chunk) {
+            return Ok(());
+        }
+        let Loaded { bytes, base } = self.load_chunk(lower, handle, node, chunk).await?;
+        let mut file = file.borrow_mut();
+        let version = file.version;
+        if let std::collections::btree_map::Entry::Vacant(vacant) = file.dirty.entry(chunk) {
+            self.dirty_bytes.set(self.dirty_bytes.get() + bytes.len() as u64);
+            vacant.insert(Dirty { bytes, base, changed_from: u32::MAX, version });
+        }
+        Ok(())
+    }
+
+    /// Reads, as of one moment.
+    pub(super) async fn read_log(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        offset: u64,
+        bytes: u32,
+    ) -> FsResult<Vec<Data>> {
+        /// Reads that meet a change are begun again so often; then they show what they have, as other file systems do.
+        const TRIES: u32 = 4;
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        for again in (0..TRIES).rev() {
+            let (size, shift, version) = {
+                let file = file.borrow();
+                (file.size, file.chunk_shift, file.version)
+            };
+            let end = size.min(offset.saturating_add(bytes.into()));
+            if offset >= end {
+                return Ok(Vec::new());
+            }
+            let chunks = offset >> shift..=(end - 1) >> shift;
+            let loads = chunks.clone().map(|chunk| self.chunk(lower, handle, node, chunk));
+            let loaded = try_join_all(loads).await?;
+            if file.borrow().version != version && again > 0 {
+                continue;
+            }
+            let mut all = Data::zeroes((end - offset) as usize);
+            let filled = all.make_mut();
+            for (chunk, bytes) in chunks.zip(loaded) {
+                let start = chunk << shift;
+                let from = offset.max(start);
+                let to = end.min(start + bytes.len() as u64);
+                if from < to {
+                    let part = &bytes[(from - start) as usize..(to - start) as usize];
+                    filled[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+                }
+            }
+            return Ok(vec![all]);
+        }
+        unreachable!("the last try ends")
+    }
+
+    /// Makes room in memory, and asks for room below, for a write of `bytes` bytes.
+    ///
+    /// # Errors
+    /// `NoSpace` when what is in memory could not be written below.
+    async fn ensure_room(&self, lower: &Fs, node: &Rc<Node>, bytes: u64) -> FsResult<()> {
+        let waiting = |node: &Node| {
+            let Some(file) = node.regular() else { return 0 };
+            file.borrow().dirty.values().map(|dirty| dirty.bytes.len() as u64).sum::<u64>()
+        };
+        if waiting(node) > DIRTY_BYTES_PER_FILE {
+            self.stage_full_chunks(lower, node).await?;
+        }
+        if self.dirty_bytes.get() > self.options.dirty_bytes_max {
+            self.write_back_from(lower, node).await?;
+        }
+        let needed = bytes + bytes / 2 + OVERHEAD_BYTES;
+        if self.room.get() >= needed {
+            self.room.set(self.room.get() - needed);
+            return Ok(());
+        }
+        for last in [false, true] {
+            let stat = lower.statfs().await?;
+            let free = stat.blocks_available.saturating_mul(stat.block_bytes.into());
+            let promised = self.dirty_bytes.get() + self.dirty_bytes.get() / 2;
+            // Others use the same space, so that an answer is good for a part of it only.
+            let room = free.saturating_sub(promised + ROOM_SPARE_BYTES).min(16 * MIB.max(needed));
+            if room >= needed {
+                self.room.set(room - needed);
+                return Ok(());
+            }
+            if !last && self.dirty_bytes.get() > 0 {
+                // What is written needs no promise.
+                self.write_back_from(lower, node).await?;
+            }
+        }
+        Err(FsError::NoSpace)
+    }
+
+    /// Writes, in one step.
+    pub(super) async fn write_log(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Rc<Node>,
+        offset: u64,
+        data: &[u8],
+    ) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        let end = check_end(&file.borrow(), offset, data.len() as u64)?;
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.ensure_room(lower, node, data.len() as u64).await?;
+        self.rt.charge(Work::Copy { bytes: data.len() as u64 }).await;
+        let shift = file.borrow().chunk_shift;
+        let chunks = offset >> shift..=(end - 1) >> shift;
+        // A chunk that is overwritten as a whole need not be read.
+        let is_whole = |file: &File, chunk: u64| {
+            let start = chunk << shift;
+            offset <= start && end >= file.size.min(start + (1 << shift))
+        };
+        loop {
+            for chunk in chunks.clone() {
+                let whole = is_whole(&file.borrow(), chunk);
+                if !whole {
+                    self.ensure_dirty(lower, handle, node, chunk).await?;
+                }
+            }
+            let mut file = file.borrow_mut();
+            file.check()?;
+            if !chunks.clone().all(|chunk| file.dirty.contains_key(&chunk) || is_whole(&file, chunk)) {
+                continue; // Some have been staged meanwhile.
+            }
+            // From here on nothing fails.
+            for chunk in chunks.clone() {
+                let blank = Dirty { bytes: Arc::default(), base: None, changed_from: 0, version: 0 };
+                file.dirty.entry(chunk).or_insert(blank);
+            }
+            file.touch(self.rt.wall());
+            let mut grown = 0;
+            for chunk in chunks {
+                let start = chunk << shift;
+                let (from, to) = (offset.max(start), end.min(start + (1 << shift)));
+                let within = (from - start) as usize..(to - start) as usize;
+                if let Some(bytes) = file.change_chunk(chunk, within.start as u32) {
+                    let before = bytes.len();
+                    if before < within.end {
+                        bytes.resize(within.end, 0);
+                    }
+                    grown += bytes.len() - before;
+                    bytes[within].copy_from_slice(&data[(from - offset) as usize..(to - offset) as usize]);
+                }
+            }
+            file.size = file.size.max(end);
+            self.dirty_bytes.set(self.dirty_bytes.get() + grown as u64);
+            return Ok(());
+        }
+    }
+
+    /// Cuts the file to `size`, or grows it.
+    pub(super) async fn resize_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, size: u64) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        check_end(&file.borrow(), size, 0)?;
+        let _shape = node.shape.enter().await;
+        if size == 0 {
+            let mut file = file.borrow_mut();
+            file.check()?;
+            self.forget_chunks(&mut file, 0);
+            file.drop_everything();
+            file.touch(self.rt.wall());
+            file.size = 0;
+            return Ok(());
+        }
+        loop {
+            let shift = file.borrow().chunk_shift;
+            let (chunk, within) = (size >> shift, (size & ((1 << shift) - 1)) as u32);
+            let shrinks = size < file.borrow().size;
+            if shrinks {
+                if within > 0 {
+                    self.ensure_dirty(lower, handle, node, chunk).await?;
+                }
+                self.load_entries(lower, handle, node, chunk..u64::MAX).await?;
+            }
+            let mut file = file.borrow_mut();
+            file.check()?;
+            if !shrinks && size < file.size || shrinks && within > 0 && !file.dirty.contains_key(&chunk) {
+                continue; // It has changed meanwhile.
+            }
+            file.touch(self.rt.wall());
+            if shrinks {
+                let first = size.div_ceil(1 << shift);
+                if within > 0
+                    && let Some(bytes) = file.change_chunk(chunk, within)
+                {
+                    let gone = bytes.len().saturating_sub(within as usize);
+                    bytes.truncate(within as usize);
+                    self.dirty_bytes.set(self.dirty_bytes.get().saturating_sub(gone as u64));
+                }
+                self.forget_chunks(&mut file, first);
+                file.drop_entries(first..u64::MAX);
+            }
+            file.size = size;
+            return Ok(());
+        }
+    }
+
+    /// Makes `range` a hole, as far as the file goes.
+    async fn punch_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        let _shape = node.shape.enter().await;
+        loop {
+            let (shift, size) = {
+                let file = file.borrow();
+                (file.chunk_shift, file.size)
+            };
+            let (start, end) = (range.offset, range.offset.saturating_add(range.bytes).min(size));
+            if start >= end {
+                file.borrow_mut().touch(self.rt.wall());
+                return Ok(());
+            }
+            // A last chunk that is cut to its end is cut whole.
+            let last_whole = if end == size { end.div_ceil(1 << shift) } else { end >> shift };
+            let whole = start.div_ceil(1 << shift)..last_whole.max(start.div_ceil(1 << shift));
+            let edges: Vec<u64> =
+                [start >> shift, (end - 1) >> shift].into_iter().filter(|chunk| !whole.contains(chunk)).collect();
+            for &chunk in &edges {
+                self.ensure_dirty(lower, handle, node, chunk).await?;
+            }
+            self.load_entries(lower, handle, node, whole.clone()).await?;
+            let mut file = file.borrow_mut();
+            file.check()?;
+            if file.size != size || !edges.iter().all(|chunk| file.dirty.contains_key(chunk)) {
+                continue;
+            }
+            file.touch(self.rt.wall());
+            for chunk in edges {
+                let chunk_start = chunk << shift;
+                let from = start.max(chunk_start) - chunk_start;
+                let to = end.min(chunk_start + (1 << shift)) - chunk_start;
+                if let Some(bytes) = file.change_chunk(chunk, from as u32) {
+                    let to = (to as usize).min(bytes.len());
+                    if (from as usize) < to {
+                        bytes[from as usize..to].fill(0);
+                    }
+                }
+            }
+            let gone: Vec<u64> = file.dirty.range(whole.clone()).map(|(chunk, _)| *chunk).collect();
+            for chunk in gone {
+                self.forget_chunk(&mut file, chunk);
+            }
+            file.drop_entries(whole);
+            return Ok(());
+        }
+    }
+
+    pub(super) async fn allocate_log(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Rc<Node>,
+        range: FileRange,
+        mode: AllocateMode,
+    ) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        if range.bytes == 0 {
+            return Err(FsError::Invalid("an empty range"));
+        }
+        let end = check_end(&file.borrow(), range.offset, range.bytes)?;
+        let keep_size = match mode {
+            AllocateMode::PunchHole => true,
+            AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
+        };
+        if !matches!(mode, AllocateMode::PunchHole) {
+            // There is no place to set aside for bytes whose encoding nobody knows; but there must be room for them.
+            let holes = self.missing_bytes(lower, handle, node, range).await?;
+            self.ensure_room(lower, node, holes).await?;
+        }
+        if !matches!(mode, AllocateMode::Allocate { .. }) {
+            self.punch_log(lower, handle, node, range).await?;
+        }
+        let mut file = file.borrow_mut();
+        file.check()?;
+        let grows = !keep_size && end > file.size;
+        if grows || matches!(mode, AllocateMode::Allocate { .. }) {
+            file.touch(self.rt.wall());
+        }
+        if grows {
+            file.size = end;
+        }
+        Ok(())
+    }
+
+    /// Bytes of `range` that have no record yet.
+    async fn missing_bytes(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<u64> {
+        let Some(file) = node.regular() else { return Ok(0) };
+        let shift = file.borrow().chunk_shift;
+        let (mut from, end) = (range.offset >> shift, (range.offset + range.bytes).div_ceil(1 << shift));
+        let mut missing = end - from;
+        while let Some((chunk, _)) = self.with_index(lower, handle, node, |file| file.index.next(from)).await? {
+            if chunk >= end {
+                break;
+            }
+            missing -= 1;
+            from = chunk + 1;
+        }
+        Ok(missing.saturating_mul(1 << shift).min(range.bytes))
+    }
+
+    pub(super) async fn seek_log(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        offset: u64,
+        seek: SeekTo,
+    ) -> FsResult<u64> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        let (size, shift) = {
+            let file = file.borrow();
+            (file.size, file.chunk_shift)
+        };
+        if offset >= size {
+            return Err(FsError::NoSuchOffset);
+        }
+        let first = offset >> shift;
+        let mut at = first;
+        loop {
+            // The first chunk at or after `at` that has anything.
+            let next = self
+                .with_index(lower, handle, node, |file| {
+                    let in_memory = file.dirty.range(at..).next().map(|(chunk, _)| *chunk);
+                    let tail = file.tail.map(|tail| tail.chunk).filter(|chunk| *chunk >= at);
+                    let others = in_memory.into_iter().chain(tail).min();
+                    match file.index.next(at) {
+                        Step::Done(found) => Step::Done(found.map(|(chunk, _)| chunk).into_iter().chain(others).min()),
+                        Step::Load(load) => Step::Load(load),
+                    }
+                })
+                .await?;
+            let start = |chunk: u64| offset.max(chunk.saturating_mul(1 << shift));
+            match (seek, next) {
+                (SeekTo::Data, Some(chunk)) if start(chunk) < size => return Ok(start(chunk)),
+                (SeekTo::Data, _) => return Err(FsError::NoSuchOffset),
+                (SeekTo::Hole, Some(chunk)) if chunk == at => at += 1,
+                (SeekTo::Hole, _) => return Ok(start(at).min(size)),
+            }
+        }
+    }
+
+    /// Reads the part of the index with the entries of `chunks`.
+    async fn load_entries(
+        &self,
+        lower: &Fs,
+        handle: Option<Handle>,
+        node: &Node,
+        chunks: std::ops::Range<u64>,
+    ) -> FsResult<()> {
+        let mut from = chunks.start;
+        while let Some((chunk, _)) = self.with_index(lower, handle, node, |file| file.index.next(from)).await? {
+            if chunk >= chunks.end {
+                break;
+            }
+            from = chunk + 1;
+        }
+        Ok(())
+    }
+
+    /// Forgets a changed chunk.
+    pub(super) fn forget_chunk(&self, file: &mut File, chunk: u64) {
+        if let Some(dirty) = file.dirty.remove(&chunk) {
+            self.dirty_bytes.set(self.dirty_bytes.get().saturating_sub(dirty.bytes.len() as u64));
+        }
+    }
+
+    /// Forgets the changed chunks from `first` on.
+    pub(super) fn forget_chunks(&self, file: &mut File, first: u64) {
+        let gone: Vec<u64> = file.dirty.range(first..).map(|(chunk, _)| *chunk).collect();
+        for chunk in gone {
+            self.forget_chunk(file, chunk);
+        }
+    }
+}
+
+impl File {
+    /// Drops the records of `chunks`, whose entries are all in memory.
+    fn drop_entries(&mut self, chunks: std::ops::Range<u64>) {
+        let mut from = chunks.start;
+        while let Step::Done(Some((chunk, entry))) = self.index.next(from) {
+            if chunk >= chunks.end {
+                break;
+            }
+            match self.index.set(chunk, Entry::HOLE) {
+                Step::Done(_) => self.drop_record(entry),
+                Step::Load(_) => unreachable!("its entry has just been read"),
+            }
+            from = chunk + 1;
+        }
+        if self.tail.is_some_and(|tail| chunks.contains(&tail.chunk)) {
+            self.drop_tail();
+        }
+    }
+
+    /// Drops all records, whether or not they are known: all space that is used.
+    fn drop_everything(&mut self) {
+        use super::format::RECORDS_START;
+        use super::space::{Extent, Space};
+        self.index = Index::default();
+        self.tail = None;
+        self.live_bytes = 0;
+        // What others have dropped is in there, too.
+        self.dropped.clear();
+        self.waiting.clear();
+        if let Some(prepared) = &mut self.prepared {
+            prepared.dropped.clear();
+        }
+        let end = self.space.end();
+        self.space = Space::full(end);
+        self.is_space_partial = false;
+        if end > RECORDS_START {
+            self.dropped.push(Extent { offset: RECORDS_START, bytes: end - RECORDS_START });
+        }
+    }
+}
+
+/// The end of `bytes` at `offset`.
+///
+/// # Errors
+/// `FileTooLarge` when no file goes so far.
+fn check_end(file: &File, offset: u64, bytes: u64) -> FsResult<u64> {
+    debug_assert!(file.form == Form::Log);
+    let end = offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok());
+    let end = end.ok_or(FsError::FileTooLarge)?;
+    match Index::has_room(end.saturating_sub(1) >> file.chunk_shift) {
+        true => Ok(end),
+        false => Err(FsError::FileTooLarge),
+    }
+}

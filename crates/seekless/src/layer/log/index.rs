@@ -1,0 +1,303 @@
+//! The index of one file: which record holds which chunk.
+//!
+//! A tree of nodes with 256 entries, as deep as the file is long; its root stands in the slot. A small file has no nodes
+//! at all. Changed nodes are written out of place with the commit, each once, from the leaves up.
+//!
+//! Everything here is synchronous. What is not in memory is asked for with [`Step::Load`]; the caller reads it, hands it
+//! to [`Index::insert`], and asks again.
+//!
+//! Invariants
+//!   X1  All nodes above a changed node are in memory and changed.
+//!   X2  An entry above a changed node is that of its last written state, or a hole.
+
+use std::collections::BTreeMap;
+
+use super::format::{DEPTH_MAX, Entry, NODE_ENTRIES, NODE_SHIFT, ROOT_ENTRIES};
+
+/// See the head of the file.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Index {
+    depth: u8,
+    root: Vec<Entry>,
+    nodes: BTreeMap<(u8, u64), Node>,
+}
+
+#[derive(Clone, Debug)]
+struct Node {
+    entries: Vec<Entry>,
+    changed: bool,
+}
+
+/// An answer, or what has to be loaded first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Step<T> {
+    Done(T),
+    Load(NodeAt),
+}
+
+/// A node that is not in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeAt {
+    pub(super) level: u8,
+    /// Within its level.
+    pub(super) number: u64,
+    pub(super) entry: Entry,
+}
+
+/// `chunk` counted in subtrees of `level` levels.
+fn at_level(chunk: u64, level: u8) -> u64 {
+    chunk.checked_shr(NODE_SHIFT * u32::from(level)).unwrap_or(0)
+}
+
+fn place_in_node(number: u64) -> usize {
+    number as usize % NODE_ENTRIES
+}
+
+impl Index {
+    pub(super) fn new(depth: u8, root: Vec<Entry>) -> Index {
+        Index { depth, root, nodes: BTreeMap::new() }
+    }
+
+    pub(super) fn depth(&self) -> u8 {
+        self.depth
+    }
+
+    /// The entries for the slot. Only true when no node is changed.
+    pub(super) fn root(&self) -> &[Entry] {
+        &self.root
+    }
+
+    /// True when a file of `chunks` chunks can be indexed.
+    pub(super) fn has_room(chunk: u64) -> bool {
+        at_level(chunk, DEPTH_MAX) < ROOT_ENTRIES as u64
+    }
+
+    /// Takes a node that [`Step::Load`] asked for.
+    pub(super) fn insert(&mut self, at: NodeAt, mut entries: Vec<Entry>) {
+        entries.resize(NODE_ENTRIES, Entry::HOLE);
+        self.nodes.entry((at.level, at.number)).or_insert(Node { entries, changed: false });
+    }
+
+    /// The record of `chunk`.
+    pub(super) fn get(&self, chunk: u64) -> Step<Entry> {
+        let Some(mut entry) = self.root.get(at_level(chunk, self.depth) as usize).copied() else {
+            return Step::Done(Entry::HOLE);
+        };
+        for level in (1..=self.depth).rev() {
+            let number = at_level(chunk, level);
+            match self.nodes.get(&(level, number)) {
+                Some(node) => entry = node.entries[place_in_node(at_level(chunk, level - 1))],
+                None if entry.is_hole() => return Step::Done(Entry::HOLE),
+                None => return Step::Load(NodeAt { level, number, entry }),
+            }
+        }
+        Step::Done(entry)
+    }
+
+    /// The first chunk, at or after `from`, that has a record.
+    pub(super) fn next(&self, mut from: u64) -> Step<Option<(u64, Entry)>> {
+        'search: loop {
+            let Some(mut entry) = self.root.get(at_level(from, self.depth) as usize).copied() else {
+                return Step::Done(None);
+            };
+            for level in (1..=self.depth).rev() {
+                let number = at_level(from, level);
+                match self.nodes.get(&(level, number)) {
+                    Some(node) => entry = node.entries[place_in_node(at_level(from, level - 1))],
+                    None if entry.is_hole() => {
+                        from = (number + 1) << (NODE_SHIFT * u32::from(level));
+                        continue 'search;
+                    }
+                    None => return Step::Load(NodeAt { level, number, entry }),
+                }
+            }
+            if !entry.is_hole() {
+                return Step::Done(Some((from, entry)));
+            }
+            from += 1;
+        }
+    }
+
+    /// Makes `entry` the record of `chunk`, and returns the one before.
+    pub(super) fn set(&mut self, chunk: u64, entry: Entry) -> Step<Entry> {
+        let before = match self.get(chunk) {
+            Step::Done(before) => before,
+            load => return load,
+        };
+        if before == entry {
+            return Step::Done(before);
+        }
+        while at_level(chunk, self.depth) >= ROOT_ENTRIES as u64 {
+            self.grow();
+        }
+        let root_place = at_level(chunk, self.depth) as usize;
+        if self.root.len() <= root_place {
+            self.root.resize(root_place + 1, Entry::HOLE);
+        }
+        // What is absent now has no entry: `get` has asked for everything else.
+        for level in (1..=self.depth).rev() {
+            let blank = || Node { entries: vec![Entry::HOLE; NODE_ENTRIES], changed: true };
+            let node = self.nodes.entry((level, at_level(chunk, level))).or_insert_with(blank);
+            node.changed = true; // X1
+        }
+        *self.entry_mut(0, chunk) = entry;
+        Step::Done(before)
+    }
+
+    /// One more level: what was the root becomes its first node.
+    fn grow(&mut self) {
+        assert!(self.depth < DEPTH_MAX, "the caller has asked `has_room`");
+        let is_empty = self.nodes.is_empty() && self.root.iter().all(Entry::is_hole);
+        self.depth += 1;
+        let mut entries = std::mem::take(&mut self.root);
+        if !is_empty {
+            entries.resize(NODE_ENTRIES, Entry::HOLE);
+            self.nodes.insert((self.depth, 0), Node { entries, changed: true });
+            self.root.push(Entry::HOLE);
+        }
+    }
+
+    /// The place of the entry of what is number `number` in `level`; level 0 are the chunks. The node above is in
+    /// memory.
+    fn entry_mut(&mut self, level: u8, number: u64) -> &mut Entry {
+        if level == self.depth {
+            return &mut self.root[number as usize];
+        }
+        let above = self.nodes.get_mut(&(level + 1, number >> NODE_SHIFT));
+        match above {
+            Some(node) => &mut node.entries[place_in_node(number)],
+            None => unreachable!("X1"),
+        }
+    }
+
+    /// The changed nodes of `level`, each with its entries. One without any is forgotten instead of being written, and
+    /// its old record is among what is returned second.
+    pub(super) fn changed(&mut self, level: u8) -> (Vec<(u64, Vec<Entry>)>, Vec<Entry>) {
+        let range = (level, 0)..=(level, u64::MAX);
+        let changed = self.nodes.range(range).filter(|(_, node)| node.changed);
+        let changed: Vec<(u64, Vec<Entry>)> =
+            changed.map(|((_, number), node)| (*number, node.entries.clone())).collect();
+        let (empty, full): (Vec<_>, Vec<_>) =
+            changed.into_iter().partition(|(_, entries)| entries.iter().all(Entry::is_hole));
+        let mut dropped = Vec::new();
+        for (number, _) in empty {
+            self.nodes.remove(&(level, number));
+            dropped.push(std::mem::replace(self.entry_mut(level, number), Entry::HOLE));
+        }
+        (full, dropped)
+    }
+
+    /// The node has been written as `entry`. Returns its record before.
+    pub(super) fn written(&mut self, level: u8, number: u64, entry: Entry) -> Entry {
+        if let Some(node) = self.nodes.get_mut(&(level, number)) {
+            node.changed = false;
+        }
+        std::mem::replace(self.entry_mut(level, number), entry)
+    }
+
+    /// Has a node that is in memory, as are those above it, written anew with the next commit.
+    pub(super) fn rewrite(&mut self, level: u8, number: u64) {
+        for above in level..=self.depth {
+            let number = number >> (NODE_SHIFT * u32::from(above - level));
+            if let Some(node) = self.nodes.get_mut(&(above, number)) {
+                node.changed = true; // X1
+            }
+        }
+    }
+
+    /// Every record of a node that is in memory and has one.
+    pub(super) fn node_entries(&self) -> Vec<(u8, u64, Entry)> {
+        let mut all = Vec::new();
+        for &(level, number) in self.nodes.keys() {
+            let entry = match level == self.depth {
+                true => self.root.get(number as usize).copied(),
+                false => {
+                    self.nodes.get(&(level + 1, number >> NODE_SHIFT)).map(|above| above.entries[place_in_node(number)])
+                }
+            };
+            all.extend(entry.filter(|entry| !entry.is_hole()).map(|entry| (level, number, entry)));
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// A store of written nodes, as a file would be.
+    struct Bench {
+        index: Index,
+        store: BTreeMap<u64, Vec<Entry>>,
+        next: u64,
+    }
+
+    fn record(number: u64) -> Entry {
+        Entry { offset: 1024 + number * 64, bytes: 64, crc: number as u32 }
+    }
+
+    impl Bench {
+        fn with<T>(&mut self, mut ask: impl FnMut(&mut Index) -> Step<T>) -> T {
+            loop {
+                match ask(&mut self.index) {
+                    Step::Done(answer) => return answer,
+                    Step::Load(at) => self.index.insert(at, self.store[&at.entry.offset].clone()),
+                }
+            }
+        }
+
+        /// Writes all changed nodes, and reads the index anew.
+        fn commit(&mut self) {
+            for level in 1..=self.index.depth() {
+                let (changed, dropped) = self.index.changed(level);
+                let mut old = dropped;
+                for (number, entries) in changed {
+                    let entry = record(self.next);
+                    self.next += 1;
+                    self.store.insert(entry.offset, entries);
+                    old.push(self.index.written(level, number, entry));
+                }
+                for entry in old.into_iter().filter(|entry| !entry.is_hole()) {
+                    assert!(self.store.remove(&entry.offset).is_some(), "each record is dropped once");
+                }
+            }
+            self.index = Index::new(self.index.depth(), self.index.root().to_vec());
+        }
+    }
+
+    /// Aim: the index is a map. Method: random changes near and far on it and on a plain map, with commits in between;
+    /// at the end nothing is left of what was dropped.
+    #[test]
+    fn an_index_is_a_map() {
+        for seed in 0..30 {
+            let mut rng = Rng::new(seed);
+            let mut bench = Bench { index: Index::default(), store: BTreeMap::new(), next: 1 << 40 };
+            let mut plain = BTreeMap::new();
+            let far = [30, 7_000, 3_000_000, 1 << 47][seed as usize % 4];
+            for number in 0..300 {
+                let chunk = if rng.chance(2, 3) { rng.below(40) } else { rng.below(far) };
+                let entry = if rng.chance(1, 4) { Entry::HOLE } else { record(number) };
+                let before = bench.with(|index| index.set(chunk, entry));
+                assert_eq!(before, plain.insert(chunk, entry).unwrap_or(Entry::HOLE));
+                if rng.chance(1, 20) {
+                    bench.commit();
+                }
+            }
+            for (&chunk, &entry) in &plain {
+                assert_eq!(bench.with(|index| index.get(chunk)), entry, "seed {seed}, chunk {chunk}");
+            }
+            let mut from = 0;
+            for (&chunk, &entry) in plain.iter().filter(|(_, entry)| !entry.is_hole()) {
+                assert_eq!(bench.with(|index| index.next(from)), Some((chunk, entry)), "seed {seed}");
+                from = chunk + 1;
+            }
+            assert_eq!(bench.with(|index| index.next(from)), None);
+            for &chunk in plain.keys() {
+                bench.with(|index| index.set(chunk, Entry::HOLE));
+            }
+            bench.commit();
+            assert!(bench.store.is_empty(), "seed {seed}: {:?}", bench.store.keys());
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! What the layer does with each operation.
+
+use std::rc::Rc;
+
+use super::compact::Urgency;
+use super::file::{File, Form, Node, Times, Writer};
+use super::mark;
+use super::{Log, count};
+use crate::device::{Counter, Data};
+use crate::fs::{
+    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, SeekTo, SetAttr, SetTime,
+    WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
+};
+use crate::layer::{At, Layer, Nodes};
+use crate::units::{Ino, Nanos};
+
+/// Set-user-id and set-group-id.
+const SET_ID_BITS: u16 = 0o6000;
+
+impl Log {
+    /// What the data of a file is to be read and written as: `None` where the file is passed through.
+    async fn open_data<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
+        let Some(file) = at.node.regular() else { return Ok(None) };
+        self.ensure_loaded(at.lower, at.handle, at.node).await?;
+        let file = file.borrow();
+        if let Form::Broken(error) = &file.form {
+            return Err(error.clone());
+        }
+        Ok((file.form == Form::Log).then_some(at.node))
+    }
+
+    /// As [`Log::open_data`], for an operation that changes the file.
+    async fn open_to_change<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
+        if self.read_only {
+            return Err(FsError::ReadOnly);
+        }
+        let node = self.open_data(at).await?;
+        if let Some(file) = node.and_then(|node| node.regular()) {
+            file.borrow().check()?;
+        }
+        Ok(node)
+    }
+
+    /// Takes away what a change of data takes away at once, since the change itself comes below later.
+    async fn take_privileges(&self, at: &At<'_, Node>, also_set_id_bits: bool) -> FsResult<()> {
+        if !at.node.is_plain_program.replace(true) && at.lower.getxattr(at.ino, XATTR_CAPABILITY).await.is_ok() {
+            // Who may not do this may not have given it either, and the write below does it.
+            let _ = at.lower.removexattr(at.ino, XATTR_CAPABILITY).await;
+        }
+        if also_set_id_bits {
+            let permissions = at.lower.getattr(at.ino, at.handle).await?.permissions;
+            let less = without_privileges(permissions);
+            if less != permissions {
+                let changes = SetAttr { permissions: Some(less), ..SetAttr::default() };
+                at.lower.setattr(at.ino, at.handle, changes).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes back what waits before an attribute changes that writing would change again.
+    async fn write_before(&self, at: &At<'_, Node>) -> FsResult<()> {
+        match at.node.has_changes() {
+            true => self.sync_file(at.lower, at.handle, at.node, false).await,
+            false => Ok(()),
+        }
+    }
+
+    fn changed(&self, node: &Node, handle: Option<crate::fs::Handle>) {
+        if let (Some(handle), None) = (handle, node.writer.get()) {
+            node.writer.set(Some(Writer { handle, is_ours: false }));
+        }
+        self.set_timer();
+    }
+}
+
+impl Layer for Log {
+    type Node = Node;
+
+    const NAME: &'static str = "log";
+
+    async fn open_node(&self, lower: &Fs, attr: &Attr) -> FsResult<Node> {
+        let serial = self.next_serial.get();
+        self.next_serial.set(serial + 1);
+        if attr.kind != FileKind::Regular {
+            return Ok(Node::new(attr.ino, serial, None));
+        }
+        let shift = self.options.chunk_shift;
+        // Also of a file without bytes: somebody may have cut it.
+        let (marked, mark) = self.marked(lower, attr).await;
+        if attr.size == 0 {
+            let file = File { mark, ..File::empty(shift, self.new_file_id(attr.ino)) };
+            return Ok(Node::new(attr.ino, serial, Some(file)));
+        }
+        if let Some(found) = marked {
+            count(&self.counts.sizes_from_marks, 1);
+            return Ok(Node::new(attr.ino, serial, Some(File { mark, ..File::unread(found.size, shift) })));
+        }
+        let node = Node::new(attr.ino, serial, Some(File { mark, ..File::unread(attr.size, shift) }));
+        self.ensure_loaded(lower, None, &node).await?;
+        Ok(node)
+    }
+
+    async fn close_node(&self, lower: &Fs, ino: Ino, node: Rc<Node>) -> FsResult<()> {
+        let lost = match node.regular() {
+            Some(file) => {
+                let mut file = file.borrow_mut();
+                let lost = file.has_changes() && file.form == Form::Log;
+                self.forget_chunks(&mut file, 0);
+                lost.then(|| file.stopped.clone().unwrap_or(FsError::NoSpace))
+            }
+            None => None,
+        };
+        if lost.is_none() {
+            self.mark(lower, ino, &node).await;
+        }
+        if let Some(writer) = node.writer.take()
+            && writer.is_ours
+        {
+            // Nothing depends on it any more.
+            let _ = lower.release(ino, writer.handle).await;
+        }
+        lost.map_or(Ok(()), Err)
+    }
+
+    fn lingers(&self, node: &Node) -> bool {
+        !self.closed.get() && node.is_unsettled()
+    }
+
+    async fn give_up(&self, lower: &Fs, node: &Rc<Node>) {
+        self.is_gone(lower, node).await;
+    }
+
+    fn show(&self, node: &Node, lower: Attr) -> Attr {
+        match node.regular() {
+            Some(file) => file.borrow().show(lower),
+            None => lower,
+        }
+    }
+
+    fn traits(&self, lower: FsTraits) -> FsTraits {
+        FsTraits { name: self.options.codec.name(), ..lower }
+    }
+
+    /// Chunks are read in order to change parts of them; where appended bytes go and what a truncation does to the lower
+    /// file is for the layer to say.
+    fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
+        OpenFlags { read: true, append: false, truncate: false, direct: false, ..flags }
+    }
+
+    async fn check_open(&self, at: At<'_, Node>) -> FsResult<()> {
+        self.open_data(&at).await.map(drop)
+    }
+
+    async fn release(&self, at: At<'_, Node>) -> FsResult<()> {
+        let Some(handle) = at.handle else { return Ok(()) };
+        if let Some(writer) = at.node.writer.get().filter(|writer| writer.handle == handle) {
+            if at.node.has_changes() {
+                at.node.writer.set(Some(Writer { is_ours: true, ..writer }));
+                return Ok(());
+            }
+            at.node.writer.set(None);
+        }
+        at.lower.release(at.ino, handle).await
+    }
+
+    async fn setattr(&self, at: At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
+        if at.node.regular().is_none() {
+            return at.lower.setattr(at.ino, at.handle, changes).await;
+        }
+        let gives_privileges = changes.permissions.is_some_and(|permissions| permissions & SET_ID_BITS != 0);
+        if gives_privileges {
+            self.write_before(&at).await?;
+        }
+        let Some(size) = changes.size else {
+            let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+            self.note_times(at.node, &changes);
+            return Ok(attr);
+        };
+        let Some(node) = self.open_to_change(&at).await? else {
+            let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+            if attr.size == 0
+                && let Some(file) = at.node.regular()
+            {
+                // What is empty is anybody's.
+                let (_, mark) = self.marked(at.lower, &attr).await;
+                let empty = File::empty(self.options.chunk_shift, self.new_file_id(at.ino));
+                *file.borrow_mut() = File { mark, ..empty };
+            }
+            return Ok(attr);
+        };
+        self.resize_log(at.lower, at.handle, node, size).await?;
+        // Not with the handle: the kernel gives one that cannot write for truncate(2).
+        self.changed(node, None);
+        self.take_privileges(&at, changes.kill_privileges).await?;
+        let others = SetAttr { size: None, ..changes };
+        let attr = match others == (SetAttr { kill_privileges: changes.kill_privileges, ..SetAttr::default() }) {
+            true => at.lower.getattr(at.ino, at.handle).await?,
+            false => at.lower.setattr(at.ino, at.handle, others).await?,
+        };
+        self.note_times(at.node, &others);
+        Ok(attr)
+    }
+
+    async fn read(&self, at: At<'_, Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        match self.open_data(&at).await? {
+            Some(node) => self.read_log(at.lower, at.handle, node, offset, bytes).await,
+            None => at.lower.read(at.ino, at.handle, offset, bytes).await,
+        }
+    }
+
+    async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        let Some(node) = self.open_to_change(&at).await? else {
+            return at.lower.write(at.ino, at.handle, offset, data, mode).await;
+        };
+        if data.is_empty() {
+            return Ok(());
+        }
+        self.write_log(at.lower, at.handle, node, offset, &data).await?;
+        self.changed(node, at.handle);
+        self.take_privileges(&at, mode.kill_privileges).await
+    }
+
+    async fn fallocate(&self, at: At<'_, Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        let Some(node) = self.open_to_change(&at).await? else {
+            return at.lower.fallocate(at.ino, at.handle, range, mode).await;
+        };
+        self.allocate_log(at.lower, at.handle, node, range, mode).await?;
+        self.changed(node, at.handle);
+        self.take_privileges(&at, false).await
+    }
+
+    async fn lseek(&self, at: At<'_, Node>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        match self.open_data(&at).await? {
+            Some(node) => self.seek_log(at.lower, at.handle, node, offset, seek).await,
+            None => at.lower.lseek(at.ino, at.handle, offset, seek).await,
+        }
+    }
+
+    async fn getxattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<Vec<u8>> {
+        at.lower.getxattr(at.ino, &mark::below(name)).await
+    }
+
+    async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        if name == XATTR_CAPABILITY {
+            self.write_before(&at).await?;
+            at.node.is_plain_program.set(false);
+        }
+        let set = at.lower.setxattr(at.ino, &mark::below(name), value, mode).await;
+        if set.is_ok() {
+            self.note_times(at.node, &SetAttr::default());
+        }
+        set
+    }
+
+    async fn listxattr(&self, at: At<'_, Node>) -> FsResult<Vec<Vec<u8>>> {
+        let names = at.lower.listxattr(at.ino).await?;
+        Ok(names.iter().filter_map(|name| mark::above(name)).collect())
+    }
+
+    async fn removexattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<()> {
+        let removed = at.lower.removexattr(at.ino, &mark::below(name)).await;
+        if removed.is_ok() {
+            self.note_times(at.node, &SetAttr::default());
+        }
+        removed
+    }
+
+    async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
+        match self.open_data(&at).await {
+            Ok(Some(node)) => self.sync_file(at.lower, at.handle, node, data_only).await,
+            // What cannot be read has still attributes.
+            _ => at.lower.fsync(at.ino, at.handle, data_only).await,
+        }
+    }
+
+    async fn syncfs(&self, lower: &Fs, nodes: &Nodes<Node>) -> FsResult<()> {
+        self.commit_all(lower, nodes, true).await
+    }
+
+    async fn before_close(&self, lower: &Fs, nodes: &Nodes<Node>) -> FsResult<()> {
+        let committed = self.commit_all(lower, nodes, true).await;
+        self.closed.set(true);
+        committed
+    }
+
+    async fn idle(&self, lower: &Fs, nodes: &Nodes<Node>, until: Nanos) -> FsResult<bool> {
+        for (_, node) in nodes.all() {
+            while self.wants_compaction(&node, Urgency::Idle) {
+                if !self.compact(lower, &node).await? {
+                    break;
+                }
+                if self.rt.now() >= until {
+                    return Ok(true);
+                }
+            }
+        }
+        lower.idle(until).await
+    }
+
+    async fn drop_caches(&self, lower: &Fs, _nodes: &Nodes<Node>) -> FsResult<()> {
+        self.cache.borrow_mut().clear();
+        lower.drop_caches().await
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let mut counters = self.counts.list();
+        counters.push(("bytes_waiting", self.dirty_bytes.get()));
+        counters
+    }
+
+    fn describe(&self) -> String {
+        let chunk = crate::units::human_bytes(1 << self.options.chunk_shift);
+        format!("{} (chunks of {chunk})", self.options.codec.name())
+    }
+}
+
+impl Log {
+    /// An operation below has changed the times of a file that has others above until it is written back.
+    fn note_times(&self, node: &Node, changes: &SetAttr) {
+        let Some(file) = node.regular() else { return };
+        let mut file = file.borrow_mut();
+        let Some(times) = file.times else { return };
+        let mtime = match changes.mtime {
+            Some(SetTime::At(time)) => time,
+            Some(SetTime::Now) => self.rt.wall(),
+            None => times.mtime,
+        };
+        file.times = Some(Times { mtime, ctime: changes.ctime.unwrap_or(self.rt.wall()) });
+    }
+}

@@ -1,0 +1,108 @@
+//! The size of a file in an extended attribute of its lower file.
+//!
+//! Invariants
+//!   M1  A mark that is clean is true: before a slot makes it wrong, it is made unclean, and that is durable.
+//!
+//! Names. The attribute is hidden from whoever is above. An attribute of that name from above, such as that of another
+//! layer like this one, gets a `+` below, one that already has one gets another, and so on.
+
+use super::Log;
+use super::file::{File, Mark, Node};
+use super::format::SizeMark;
+use crate::fs::{Attr, Fs, FsResult, SetAttr, XattrMode};
+use crate::units::Ino;
+
+/// Name of the attribute.
+pub(super) const NAME: &[u8] = b"user.seekless.size";
+
+/// The name below of the attribute that is called `name` above.
+pub(super) fn below(name: &[u8]) -> Vec<u8> {
+    let mut below = name.to_vec();
+    if is_ours_with_plus(name) {
+        below.push(b'+');
+    }
+    below
+}
+
+/// The name above of the attribute that is called `name` below; `None` for our own.
+pub(super) fn above(name: &[u8]) -> Option<Vec<u8>> {
+    match name {
+        name if name == NAME => None,
+        name if is_ours_with_plus(name) => Some(name[..name.len() - 1].to_vec()),
+        name => Some(name.to_vec()),
+    }
+}
+
+fn is_ours_with_plus(name: &[u8]) -> bool {
+    name.strip_prefix(NAME).is_some_and(|rest| rest.iter().all(|&byte| byte == b'+'))
+}
+
+impl Log {
+    /// What the mark of the lower file with `attr` says if it is to be believed, and whether there is a clean one at all.
+    pub(super) async fn marked(&self, lower: &Fs, attr: &Attr) -> (Option<SizeMark>, Mark) {
+        let value = lower.getxattr(attr.ino, NAME).await.unwrap_or_default();
+        match SizeMark::from_bytes(&value).filter(|mark| mark.clean == 1) {
+            Some(mark) => (Some(mark).filter(|mark| mark.lower_size == attr.size), Mark::Clean),
+            None => (None, Mark::None),
+        }
+    }
+
+    /// Makes a clean mark unclean. The caller makes that durable before it changes a slot (M1).
+    pub(super) async fn unmark(&self, lower: &Fs, ino: Ino, node: &Node) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        if file.borrow().mark == Mark::None {
+            return Ok(());
+        }
+        let mark = SizeMark::new(false, 0, 0, 0).to_bytes();
+        lower.setxattr(ino, NAME, &mark, XattrMode::Set).await?;
+        file.borrow_mut().mark = Mark::None;
+        Ok(())
+    }
+
+    /// Marks a file that is settled, if it has changed since it was opened. That is only for speed: where the file
+    /// system below has no room or no attributes, there is no mark.
+    pub(super) async fn mark(&self, lower: &Fs, ino: Ino, node: &Node) {
+        let Some(file) = node.regular() else { return };
+        let wants_mark = |file: &File| {
+            let settled = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
+            settled && file.mark == Mark::None && file.is_touched && file.stopped.is_none()
+        };
+        if self.read_only || !wants_mark(&file.borrow()) {
+            return;
+        }
+        let Ok(attr) = lower.getattr(ino, None).await else { return };
+        let (size, generation, version) = {
+            let file = file.borrow();
+            (file.size, file.generation, file.version)
+        };
+        let mark = SizeMark::new(true, size, generation, attr.size).to_bytes();
+        // From here on it may be there, whatever is answered.
+        if wants_mark(&file.borrow()) && version == file.borrow().version {
+            file.borrow_mut().mark = Mark::Clean;
+            // An error leaves it to be made unclean later, which costs little if it is not there.
+            if lower.setxattr(ino, NAME, &mark, XattrMode::Set).await.is_ok() {
+                file.borrow_mut().is_touched = false;
+                if lower.traits().exclusive {
+                    // Nobody has changed anything that anybody sees.
+                    let _ = lower.setattr(ino, None, SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() }).await;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Names from above come back as they were, and never meet our own.
+    #[test]
+    fn names_are_told_apart() {
+        for name in [&b"user.a"[..], NAME, b"user.seekless.size+", b"user.seekless.size++", b"user.seekless.sizes"] {
+            assert_ne!(below(name), NAME);
+            assert_eq!(above(&below(name)).as_deref(), Some(name));
+        }
+        assert_eq!(above(NAME), None);
+        assert_eq!(below(b"user.a"), b"user.a");
+    }
+}

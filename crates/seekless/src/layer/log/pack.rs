@@ -1,0 +1,307 @@
+//! Packing: turns the plain files of a directory into encoded ones, and unpacking: the other way round.
+//!
+//! Each file is written anew beside the old one, made durable, read back and compared, and then takes its name in one
+//! step. So at every moment each name has one whole file; whoever is interrupted begins again, and finds what has been
+//! done already. What is left of an unfinished file is removed then.
+//!
+//! A file with several names is left as it is, since one of them at a time would make them several files; so is one
+//! that changes meanwhile, and one that would not take less space.
+
+use super::load::{Content, look};
+use super::{Options, Plain, mark, stack_on};
+use crate::codec::crc32c_append;
+use crate::fs::client::Client;
+use crate::fs::{
+    Attr, FileKind, Fs, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode, XattrMode,
+};
+use crate::rt::Rt;
+use crate::units::Ino;
+
+/// Which way.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Direction {
+    Pack,
+    Unpack,
+}
+
+/// How far it has come.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Progress {
+    pub files_seen: u64,
+    pub files_converted: u64,
+    /// Files that are already as they should be.
+    pub files_done_before: u64,
+    /// Storage of the converted files before and after.
+    pub bytes_before: u64,
+    pub bytes_after: u64,
+    /// Files that were left as they are, with the reason.
+    pub left: Vec<(Vec<u8>, String)>,
+}
+
+/// Names of files that are not finished begin with this.
+const UNFINISHED: &[u8] = b".seekless-pack-";
+
+/// Files with no more storage than a block of most file systems, 4 KiB, cannot get smaller.
+const SECTORS_MIN: u64 = 8;
+
+const NO_GAIN: &str = "it would not take less space";
+
+/// Bytes read and written at once.
+const PIECE_BYTES: u32 = 1 << 20;
+
+/// Converts all files below the root of `lower`, which nobody else changes meanwhile. `tell` hears of every file.
+///
+/// # Errors
+/// The first of the file systems. What has been converted stays so.
+pub async fn convert(
+    rt: &Rt,
+    lower: Fs,
+    options: Options,
+    direction: Direction,
+    tell: &dyn Fn(&Progress, &[u8]),
+) -> FsResult<Progress> {
+    let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
+    let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction };
+    let mut progress = Progress::default();
+    let converted = work.tree(&mut progress, tell).await;
+    // Also after an error: what was done is durable when this returns.
+    let closed = top.close().await;
+    converted.and(closed).map(|()| progress)
+}
+
+struct Work {
+    lower: Client,
+    top: Client,
+    direction: Direction,
+}
+
+/// A file that is open on one side.
+#[derive(Clone, Copy)]
+struct Side<'a> {
+    fs: &'a Fs,
+    ino: Ino,
+    handle: Option<Handle>,
+}
+
+impl Side<'_> {
+    /// The next bytes at `offset`, in one piece.
+    async fn read(&self, offset: u64) -> FsResult<Vec<u8>> {
+        let pieces = self.fs.read(self.ino, self.handle, offset, PIECE_BYTES).await?;
+        Ok(pieces.iter().flat_map(|piece| piece.iter().copied()).collect())
+    }
+
+    /// Checksum of all bytes, and how many there are.
+    async fn checksum(&self) -> FsResult<(u32, u64)> {
+        let (mut crc, mut at) = (0, 0);
+        loop {
+            let piece = self.read(at).await?;
+            if piece.is_empty() {
+                return Ok((crc, at));
+            }
+            crc = crc32c_append(crc, &piece);
+            at += piece.len() as u64;
+        }
+    }
+
+    async fn release(&self) -> FsResult<()> {
+        match self.handle {
+            Some(handle) => self.fs.release(self.ino, handle).await,
+            None => Ok(()),
+        }
+    }
+}
+
+impl Work {
+    async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
+        let mut open = vec![Vec::new()];
+        while let Some(directory) = open.pop() {
+            let mut has_changed = false;
+            let entries = self.lower.read_dir(&directory).await?;
+            let is_unfinished = |name: &[u8]| name.starts_with(UNFINISHED);
+            for entry in entries.iter().filter(|entry| is_unfinished(&entry.name)) {
+                self.lower.unlink(&[&directory[..], b"/", &entry.name].concat()).await?;
+            }
+            for entry in entries.into_iter().filter(|entry| !is_unfinished(&entry.name)) {
+                let path = [&directory[..], b"/", &entry.name].concat();
+                match entry.kind {
+                    FileKind::Directory => open.push(path),
+                    FileKind::Regular => {
+                        tell(progress, &path);
+                        has_changed |= self.file(&directory, &path, &entry.name, progress).await?;
+                    }
+                    _ => {}
+                }
+            }
+            if has_changed {
+                self.lower.fsync_dir(&directory).await?;
+            }
+        }
+        tell(progress, b"");
+        Ok(())
+    }
+
+    /// Converts one file. Returns whether it did.
+    async fn file(&self, directory: &[u8], path: &[u8], name: &[u8], progress: &mut Progress) -> FsResult<bool> {
+        progress.files_seen += 1;
+        let ino = self.lower.resolve(path).await?;
+        let before = self.lower.fs().getattr(ino, None).await;
+        let content = match &before {
+            Ok(before) => look(self.lower.fs(), ino, None, before.size).await,
+            Err(error) => Err(error.clone()),
+        };
+        self.lower.forget(ino).await;
+        let (before, content) = (before?, content?);
+        let wanted = match (self.direction, &content) {
+            (_, Content::Empty) => false,
+            (_, Content::Damaged(problem)) => {
+                progress.left.push((path.to_vec(), problem.clone()));
+                return Ok(false);
+            }
+            (Direction::Pack, content) => *content == Content::Plain,
+            (Direction::Unpack, content) => matches!(content, Content::Log(_)),
+        };
+        if !wanted {
+            progress.files_done_before += 1;
+            return Ok(false);
+        }
+        if before.links > 1 {
+            progress.left.push((path.to_vec(), format!("it has {} names", before.links)));
+            return Ok(false);
+        }
+        if self.direction == Direction::Pack && before.sectors <= SECTORS_MIN {
+            progress.left.push((path.to_vec(), NO_GAIN.to_string()));
+            return Ok(false);
+        }
+        let parent = self.top.resolve(directory).await?;
+        let converted = self.replace(parent, path, name, &before).await;
+        self.top.forget(parent).await;
+        match converted? {
+            Ok(after) => {
+                progress.files_converted += 1;
+                progress.bytes_before += before.sectors * 512;
+                progress.bytes_after += after.sectors * 512;
+                Ok(true)
+            }
+            Err(reason) => {
+                progress.left.push((path.to_vec(), reason.to_string()));
+                Ok(false)
+            }
+        }
+    }
+
+    /// Makes the new file and puts it into the place of the old one; or says why the old one is better left.
+    async fn replace(
+        &self,
+        parent: Ino,
+        path: &[u8],
+        name: &[u8],
+        before: &Attr,
+    ) -> FsResult<Result<Attr, &'static str>> {
+        let unfinished = [UNFINISHED, before.ino.to_string().as_bytes()].concat();
+        let from = self.top.open(path, OpenFlags::READ).await?;
+        let made = self.copy(parent, path, &unfinished, Side { fs: self.top.fs(), ino: from.ino, handle: from.handle });
+        let made = made.await;
+        self.top.close(from).await?;
+        let made = match made {
+            Ok(Ok(attr)) => {
+                // Now or never: from here on the name is the new file's.
+                let (from, to) = (Place { parent, name: &unfinished }, Place { parent, name });
+                self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| Ok(attr))
+            }
+            other => other,
+        };
+        if !matches!(made, Ok(Ok(_))) {
+            // The first error is the one to report.
+            let _ = self.lower.fs().unlink(parent, &unfinished).await;
+        }
+        made
+    }
+
+    /// Writes the new file, with all attributes of the old one, and compares it.
+    async fn copy(
+        &self,
+        parent: Ino,
+        path: &[u8],
+        unfinished: &[u8],
+        from: Side<'_>,
+    ) -> FsResult<Result<Attr, &'static str>> {
+        let source = self.lower.stat(path).await?;
+        // Nobody else reads it before it has its permissions.
+        let new = NewNode { permissions: 0o600, uid: source.uid, gid: source.gid };
+        let target = match self.direction {
+            Direction::Pack => self.top.fs(),
+            Direction::Unpack => self.lower.fs(),
+        };
+        let (entry, opened) = target.create(parent, unfinished, new, OpenFlags::READ_WRITE).await?;
+        let to = Side { fs: target, ino: entry.attr.ino, handle: opened.handle };
+        let filled = self.fill(path, from, to, &source).await;
+        let released = to.release().await;
+        target.forget(to.ino, 1).await;
+        let filled = filled?;
+        released?;
+        let Ok(made) = filled else { return Ok(filled) };
+        let now = self.lower.stat(path).await?;
+        match (now.mtime, now.size) == (source.mtime, source.size) {
+            true if self.direction == Direction::Pack && made.sectors >= source.sectors => Ok(Err(NO_GAIN)),
+            true => Ok(Ok(made)),
+            false => Ok(Err("it was changed meanwhile")),
+        }
+    }
+
+    async fn fill(
+        &self,
+        path: &[u8],
+        from: Side<'_>,
+        to: Side<'_>,
+        source: &Attr,
+    ) -> FsResult<Result<Attr, &'static str>> {
+        let (mut crc, mut at) = (0, 0);
+        loop {
+            let pieces = from.fs.read(from.ino, from.handle, at, PIECE_BYTES).await?;
+            if pieces.is_empty() {
+                break;
+            }
+            for piece in pieces {
+                crc = crc32c_append(crc, &piece);
+                let bytes = piece.len() as u64;
+                // A hole stays one.
+                if piece.iter().any(|&byte| byte != 0) {
+                    to.fs.write(to.ino, to.handle, at, piece, WriteMode::default()).await?;
+                }
+                at += bytes;
+            }
+        }
+        to.fs.setattr(to.ino, to.handle, SetAttr { size: Some(at), ..SetAttr::default() }).await?;
+        to.fs.fsync(to.ino, to.handle, false).await?;
+        to.fs.drop_caches().await?;
+        if to.checksum().await? != (crc, at) {
+            return Ok(Err("what was written reads differently"));
+        }
+        // Attributes go to the lower file, last: nothing that is written changes them any more.
+        let lower = self.lower.fs();
+        let old = self.lower.resolve(path).await?;
+        for name in lower.listxattr(old).await? {
+            if name == mark::NAME {
+                continue;
+            }
+            let value = lower.getxattr(old, &name).await?;
+            let name = match self.direction {
+                Direction::Pack => mark::below(&name),
+                Direction::Unpack => mark::above(&name).unwrap_or(name),
+            };
+            lower.setxattr(to.ino, &name, &value, XattrMode::Set).await?;
+        }
+        self.lower.forget(old).await;
+        let attributes = SetAttr {
+            permissions: Some(source.permissions),
+            uid: Some(source.uid),
+            gid: Some(source.gid),
+            atime: Some(SetTime::At(source.atime)),
+            mtime: Some(SetTime::At(source.mtime)),
+            ..SetAttr::default()
+        };
+        lower.setattr(to.ino, None, attributes).await?;
+        lower.fsync(to.ino, None, false).await?;
+        Ok(Ok(lower.getattr(to.ino, None).await?))
+    }
+}

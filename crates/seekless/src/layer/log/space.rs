@@ -1,0 +1,182 @@
+//! Free space inside a lower file.
+//!
+//! Invariants
+//!   F1  Free extents do not overlap, do not touch each other, and none touches the end.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::format::{Entry, RECORDS_START};
+
+/// Bytes of the lower file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct Extent {
+    pub(super) offset: u64,
+    pub(super) bytes: u64,
+}
+
+impl Extent {
+    pub(super) fn end(&self) -> u64 {
+        self.offset + self.bytes
+    }
+}
+
+impl From<Entry> for Extent {
+    fn from(entry: Entry) -> Extent {
+        Extent { offset: entry.offset, bytes: entry.bytes.into() }
+    }
+}
+
+/// See the head of the file.
+#[derive(Clone, Debug)]
+pub(super) struct Space {
+    by_offset: BTreeMap<u64, u64>,
+    by_size: BTreeSet<(u64, u64)>,
+    end: u64,
+}
+
+impl Space {
+    /// Of a file without records.
+    pub(super) fn empty() -> Space {
+        Space { by_offset: BTreeMap::new(), by_size: BTreeSet::new(), end: RECORDS_START }
+    }
+
+    /// Of a file that is full up to `end`.
+    pub(super) fn full(end: u64) -> Space {
+        Space { end, ..Space::empty() }
+    }
+
+    /// What `used` leaves free.
+    ///
+    /// # Errors
+    /// Two extents that overlap.
+    pub(super) fn around(mut used: Vec<Extent>) -> Result<Space, (Extent, Extent)> {
+        used.sort_unstable();
+        let mut space = Space::empty();
+        let mut last = Extent { offset: 0, bytes: RECORDS_START };
+        for extent in used {
+            if extent.offset < last.end() {
+                return Err((last, extent));
+            }
+            space.insert(Extent { offset: last.end(), bytes: extent.offset - last.end() });
+            last = extent;
+        }
+        space.end = last.end();
+        Ok(space)
+    }
+
+    /// Everything at and after it is free.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
+
+    pub(super) fn free_bytes(&self) -> u64 {
+        self.by_offset.values().sum()
+    }
+
+    fn insert(&mut self, extent: Extent) {
+        if extent.bytes > 0 {
+            self.by_offset.insert(extent.offset, extent.bytes);
+            self.by_size.insert((extent.bytes, extent.offset));
+        }
+    }
+
+    fn remove(&mut self, extent: Extent) {
+        self.by_offset.remove(&extent.offset);
+        self.by_size.remove(&(extent.bytes, extent.offset));
+    }
+
+    fn carve(&mut self, extent: Extent, bytes: u64) -> Extent {
+        self.remove(extent);
+        self.insert(Extent { offset: extent.offset + bytes, bytes: extent.bytes - bytes });
+        Extent { offset: extent.offset, bytes }
+    }
+
+    /// Room for `bytes`: the smallest free extent that holds them, or the end.
+    pub(super) fn allocate(&mut self, bytes: u64) -> Extent {
+        let fitting = self.by_size.range((bytes, 0)..).next().copied();
+        match fitting {
+            Some((found, offset)) => self.carve(Extent { offset, bytes: found }, bytes),
+            None => {
+                let extent = Extent { offset: self.end, bytes };
+                self.end += bytes;
+                extent
+            }
+        }
+    }
+
+    /// Room for `bytes` before `limit`, as near the start as can be.
+    pub(super) fn allocate_below(&mut self, bytes: u64, limit: u64) -> Option<Extent> {
+        let found = self.find_below(bytes, limit)?;
+        Some(self.carve(found, bytes))
+    }
+
+    /// The free extent that [`Space::allocate_below`] would use.
+    pub(super) fn find_below(&self, bytes: u64, limit: u64) -> Option<Extent> {
+        let fits = |(_, found): &(&u64, &u64)| **found >= bytes;
+        let (&offset, &bytes) = self.by_offset.range(..limit).find(fits)?;
+        Some(Extent { offset, bytes })
+    }
+
+    /// Takes back an extent.
+    pub(super) fn free(&mut self, extent: Extent) {
+        let mut extent = extent;
+        if let Some((&offset, &bytes)) = self.by_offset.range(..extent.offset).next_back()
+            && offset + bytes == extent.offset
+        {
+            self.remove(Extent { offset, bytes });
+            extent = Extent { offset, bytes: bytes + extent.bytes };
+        }
+        if let Some((&offset, &bytes)) = self.by_offset.range(extent.end()..).next()
+            && offset == extent.end()
+        {
+            self.remove(Extent { offset, bytes });
+            extent.bytes += bytes;
+        }
+        match extent.end() == self.end {
+            true => self.end = extent.offset,
+            false => self.insert(extent),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Rng;
+
+    /// Aim: nothing is given out twice and nothing is lost. Method: random allocation and freeing against a plain set of
+    /// units, and what is left compared with what is computed anew.
+    #[test]
+    fn space_is_given_out_once() {
+        for seed in 0..20 {
+            let mut rng = Rng::new(seed);
+            let mut space = Space::empty();
+            let mut used: Vec<Extent> = Vec::new();
+            for _ in 0..400 {
+                if used.is_empty() || rng.chance(11, 20) {
+                    let bytes = 64 * rng.between(1, 20);
+                    let limit = rng.below(20_000);
+                    let extent = match rng.chance(1, 3) {
+                        true => space.allocate_below(bytes, limit).inspect(|extent| assert!(extent.offset < limit)),
+                        false => Some(space.allocate(bytes)),
+                    };
+                    used.extend(extent);
+                } else {
+                    let index = rng.below(used.len() as u64) as usize;
+                    space.free(used.swap_remove(index));
+                }
+                let again = Space::around(used.clone()).expect("no overlap");
+                assert_eq!((&space.by_offset, space.end), (&again.by_offset, again.end), "seed {seed}");
+                assert_eq!(space.by_size.len(), space.by_offset.len());
+            }
+        }
+    }
+
+    #[test]
+    fn overlaps_are_found() {
+        let (one, two) = (Extent { offset: 1024, bytes: 128 }, Extent { offset: 1088, bytes: 64 });
+        assert_eq!(Space::around(vec![two, one]).err(), Some((one, two)));
+        let head = Extent { offset: 512, bytes: 64 };
+        assert!(Space::around(vec![head]).is_err(), "records do not stand in slots");
+    }
+}

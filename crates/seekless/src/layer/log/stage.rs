@@ -1,0 +1,348 @@
+//! Staging: changed chunks become records in free space of the lower file. Until a slot names them they mean nothing.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+
+use super::file::{File, Form, Moment, Node, Tail};
+use super::format::{Commit, Entry, NODE_ENTRIES, RECORDS_START, Record, entries_to_bytes, kinds};
+use super::space::{Extent, Space};
+use super::{Log, count};
+use crate::device::Data;
+use crate::fs::{Fs, FsError, FsResult, WriteMode};
+use crate::layer::codecs::{Position, ids};
+use crate::rt::Work;
+
+/// Chunks that are encoded at once, and written together where they fit together: 1 MiB of chunks of 64 KiB.
+const BATCH_CHUNKS: usize = 16;
+
+/// Longest tail. Appends within it write as much again and again, beyond it a whole chunk is encoded.
+const TAIL_BYTES_MAX: u64 = 4096;
+
+/// A chunk as it was when staging began.
+struct Snapshot {
+    chunk: u64,
+    bytes: Arc<Vec<u8>>,
+    base: Option<u32>,
+    changed_from: u32,
+    version: u64,
+}
+
+/// What a snapshot becomes.
+enum Staged {
+    Hole,
+    Chunk(Record),
+    Tail(Record),
+}
+
+impl Log {
+    /// Stages everything that has changed. The caller holds `shape`.
+    ///
+    /// # Errors
+    /// Then what has not been staged is still in memory, and nothing is lost.
+    pub(super) async fn stage_all(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<Moment> {
+        let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
+        self.ensure_space(lower, node).await?;
+        self.fold_tail(lower, node).await?;
+        let (snapshots, moment) = {
+            let file = file.borrow();
+            let moment = Moment { size: file.size, times: file.times, version: file.version };
+            (file.snapshots(u64::MAX), moment)
+        };
+        self.stage(lower, node, &snapshots).await?;
+        Ok(moment)
+    }
+
+    /// Stages those changed chunks that are not likely to change again soon: all but the last.
+    pub(super) async fn stage_full_chunks(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        let _shape = node.shape.enter().await;
+        file.borrow().check()?;
+        self.ensure_space(lower, node).await?;
+        let snapshots = {
+            let file = file.borrow();
+            let last = file.dirty.keys().next_back().copied().unwrap_or(0);
+            file.snapshots(last)
+        };
+        self.stage(lower, node, &snapshots).await
+    }
+
+    async fn stage(&self, lower: &Fs, node: &Rc<Node>, snapshots: &[Snapshot]) -> FsResult<()> {
+        for batch in snapshots.chunks(BATCH_CHUNKS) {
+            let staged = join_all(batch.iter().map(|snapshot| self.encode(node, snapshot))).await;
+            let records: Vec<&Record> = staged.iter().filter_map(Staged::record).collect();
+            let mut entries = self.place(lower, node, &records).await?.into_iter();
+            for (snapshot, staged) in batch.iter().zip(&staged) {
+                let entry = match staged {
+                    Staged::Hole => Entry::HOLE,
+                    _ => entries.next().unwrap_or(Entry::HOLE),
+                };
+                self.install(lower, node, snapshot, staged, entry).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Turns a chunk into what is stored of it.
+    async fn encode(&self, node: &Rc<Node>, snapshot: &Snapshot) -> Staged {
+        let Some(file) = node.regular() else { return Staged::Hole };
+        // Zeroes at the end are what is there without being stored.
+        let length = snapshot.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
+        if length == 0 {
+            return Staged::Hole;
+        }
+        if let Some(base) = snapshot.base
+            && snapshot.changed_from >= base
+            && snapshot.chunk == file.borrow().last_chunk()
+            && (length as u64).saturating_sub(base.into()) <= TAIL_BYTES_MAX
+        {
+            let body = snapshot.bytes.get(base as usize..length).unwrap_or_default().to_vec();
+            count(&self.counts.tails_written, 1);
+            return Staged::Tail(file.borrow().record(kinds::TAIL, ids::RAW, snapshot.chunk, base, body));
+        }
+        let position = {
+            let file = file.borrow();
+            Position { file_id: file.file_id, chunk: snapshot.chunk, generation: file.next_generation() }
+        };
+        let codec = self.options.codec.clone();
+        let id = codec.id();
+        let bytes = snapshot.bytes.clone();
+        let cycles = codec.cost().encode_cycles_per_kib * length as u64 / 1024;
+        let encoded = self.work(cycles, move || codec.encode(&bytes[..length], &position)).await;
+        count(&self.counts.chunks_encoded, 1);
+        count(&self.counts.bytes_encoded, length as u64);
+        let (id, body) = match encoded {
+            Some(body) => (id, body),
+            None => {
+                count(&self.counts.chunks_raw, 1);
+                (ids::RAW, snapshot.bytes[..length].to_vec())
+            }
+        };
+        let mut record = file.borrow().record(kinds::CHUNK, id, snapshot.chunk, length as u32, body);
+        record.generation = position.generation;
+        Staged::Chunk(record)
+    }
+
+    /// Writes records into free space, those that come to lie together in one write.
+    ///
+    /// # Errors
+    /// Then none of the space is used.
+    pub(super) async fn place(&self, lower: &Fs, node: &Rc<Node>, records: &[&Record]) -> FsResult<Vec<Entry>> {
+        let Some(file) = node.regular() else { return Ok(Vec::new()) };
+        if records.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut runs: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut entries = Vec::with_capacity(records.len());
+        {
+            let mut file = file.borrow_mut();
+            if file.generation == 0 {
+                // A file is born with its first record: in the same write, so that even what is left of a commit that
+                // never was shows whose it is.
+                let birth = file.birth();
+                let mut start = birth.encode().to_vec();
+                start.resize(RECORDS_START as usize, 0);
+                runs.push((0, start));
+            }
+            for record in records {
+                let (bytes, crc) = record.encode();
+                let length = bytes.len() as u64;
+                // Nodes are written with every commit; near the start they never keep a file long.
+                let low = match record.kind {
+                    kinds::NODE => file.space.allocate_below(length, u64::MAX),
+                    _ => None,
+                };
+                let extent = low.unwrap_or_else(|| file.space.allocate(length));
+                entries.push(Entry { offset: extent.offset, bytes: bytes.len() as u32, crc });
+                match runs.last_mut() {
+                    Some((start, run)) if *start + run.len() as u64 == extent.offset => run.extend_from_slice(&bytes),
+                    _ => runs.push((extent.offset, bytes)),
+                }
+            }
+        }
+        for (offset, run) in runs {
+            self.rt.charge(Work::Copy { bytes: run.len() as u64 }).await;
+            count(&self.counts.bytes_written, run.len() as u64);
+            if let Err(error) = self.write_lower(lower, node, offset, Data::from_slice(&run)).await {
+                let mut file = file.borrow_mut();
+                entries.iter().for_each(|entry| file.space.free(Extent::from(*entry)));
+                return Err(error);
+            }
+        }
+        let mut file = file.borrow_mut();
+        if file.generation == 0 {
+            file.generation = 1;
+            file.durable_generation = 1;
+        }
+        file.is_touched = true;
+        entries.iter().for_each(|entry| file.add_record(*entry));
+        Ok(entries)
+    }
+
+    /// Writes through the handle of a writer, or without one.
+    pub(super) async fn write_lower(&self, lower: &Fs, node: &Node, offset: u64, data: Data) -> FsResult<()> {
+        let handle = node.writer.get().map(|writer| writer.handle);
+        lower.write(node.ino, handle, offset, data, WriteMode::default()).await
+    }
+
+    /// Makes a record that has been written part of the file.
+    async fn install(
+        &self,
+        lower: &Fs,
+        node: &Rc<Node>,
+        snapshot: &Snapshot,
+        staged: &Staged,
+        entry: Entry,
+    ) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        if let Staged::Tail(record) = staged {
+            let mut file = file.borrow_mut();
+            file.drop_tail();
+            file.tail = Some(Tail { entry, chunk: snapshot.chunk, start: record.raw_bytes });
+        } else {
+            let before = self.with_index(lower, None, node, |file| file.index.set(snapshot.chunk, entry)).await?;
+            let mut file = file.borrow_mut();
+            file.drop_record(before);
+            if file.tail.is_some_and(|tail| tail.chunk == snapshot.chunk) {
+                file.drop_tail();
+            }
+        }
+        let mut file = file.borrow_mut();
+        let is_same = file.dirty.get(&snapshot.chunk).is_some_and(|dirty| dirty.version == snapshot.version);
+        if is_same {
+            self.forget_chunk(&mut file, snapshot.chunk);
+            if let Staged::Chunk(record) = staged {
+                let mut bytes = snapshot.bytes.clone();
+                if bytes.len() != record.raw_bytes as usize {
+                    bytes = Arc::new(bytes[..record.raw_bytes as usize].to_vec());
+                }
+                self.cache.borrow_mut().put((node.serial, snapshot.chunk), entry, bytes);
+            }
+        } else if let Some(dirty) = file.dirty.get_mut(&snapshot.chunk) {
+            // It has been changed meanwhile, nobody has noted since when; a whole record is always right.
+            dirty.base = None;
+        }
+        Ok(())
+    }
+
+    /// Only the last chunk has a tail: that of another is made part of its chunk.
+    async fn fold_tail(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        let Some(tail) = file.borrow().tail else { return Ok(()) };
+        if tail.chunk == file.borrow().last_chunk() {
+            return Ok(());
+        }
+        self.ensure_dirty(lower, None, node, tail.chunk).await?;
+        if let Some(dirty) = file.borrow_mut().dirty.get_mut(&tail.chunk) {
+            dirty.base = None;
+        }
+        Ok(())
+    }
+
+    /// Writes the changed nodes of the index. The caller holds `shape`.
+    pub(super) async fn stage_index(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        let depth = file.borrow().index.depth();
+        for level in 1..=depth {
+            let (changed, records) = {
+                let mut file = file.borrow_mut();
+                let (changed, dropped) = file.index.changed(level);
+                dropped.into_iter().for_each(|entry| file.drop_record(entry));
+                let record = |(number, entries): &(u64, Vec<Entry>)| {
+                    assert!(entries.len() == NODE_ENTRIES);
+                    let used = entries.iter().rposition(|entry| !entry.is_hole()).map_or(0, |last| last + 1);
+                    file.record(kinds::NODE, level, *number, 0, entries_to_bytes(&entries[..used]))
+                };
+                let records: Vec<Record> = changed.iter().map(record).collect();
+                (changed, records)
+            };
+            count(&self.counts.nodes_written, records.len() as u64);
+            let placed = self.place(lower, node, &records.iter().collect::<Vec<_>>()).await?;
+            let mut file = file.borrow_mut();
+            for ((number, _), entry) in changed.into_iter().zip(placed) {
+                let before = file.index.written(level, number, entry);
+                file.drop_record(before);
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes sure that it is known where there is free space.
+    pub(super) async fn ensure_space(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        {
+            let file = file.borrow();
+            if file.form != Form::Log || !file.is_space_partial || !file.is_synced {
+                return Ok(());
+            }
+        }
+        let mut used = Vec::new();
+        let mut from = 0;
+        while let Some((chunk, entry)) = self.with_index(lower, None, node, |file| file.index.next(from)).await? {
+            used.push(Extent::from(entry));
+            from = chunk + 1;
+        }
+        let mut file = file.borrow_mut();
+        used.extend(file.index.node_entries().into_iter().map(|(_, _, entry)| Extent::from(entry)));
+        used.extend(file.tail.map(|tail| Extent::from(tail.entry)));
+        used.extend(file.dropped.iter().chain(&file.waiting));
+        used.extend(file.prepared.iter().flat_map(|prepared| &prepared.dropped));
+        match Space::around(used) {
+            Ok(space) => {
+                file.space = space;
+                file.is_space_partial = false;
+                Ok(())
+            }
+            Err((one, two)) => {
+                let problem = format!("records at {} and {} overlap", one.offset, two.offset);
+                let error = FsError::corrupt("index", format_args!("inode {}", node.ino), problem);
+                file.form = Form::Broken(error.clone());
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Staged {
+    fn record(&self) -> Option<&Record> {
+        match self {
+            Staged::Hole => None,
+            Staged::Chunk(record) | Staged::Tail(record) => Some(record),
+        }
+    }
+}
+
+impl File {
+    /// The changed chunks before `end`, as they are now.
+    fn snapshots(&self, end: u64) -> Vec<Snapshot> {
+        let of = |(&chunk, dirty): (&u64, &super::file::Dirty)| Snapshot {
+            chunk,
+            bytes: dirty.bytes.clone(),
+            base: dirty.base,
+            changed_from: dirty.changed_from,
+            version: dirty.version,
+        };
+        self.dirty.range(..end).map(of).collect()
+    }
+
+    /// The chunk that holds the last byte.
+    pub(super) fn last_chunk(&self) -> u64 {
+        self.size.saturating_sub(1) >> self.chunk_shift
+    }
+
+    /// The commit with which a file begins: there is nothing in it.
+    pub(super) fn birth(&self) -> Commit {
+        Commit {
+            chunk_shift: self.chunk_shift,
+            depth: 0,
+            file_id: self.file_id,
+            generation: 1,
+            size: 0,
+            end: RECORDS_START,
+            live_bytes: 0,
+            tail: Entry::HOLE,
+            root: Vec::new(),
+        }
+    }
+}

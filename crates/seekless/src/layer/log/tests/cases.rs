@@ -1,0 +1,244 @@
+//! Aim: what the layer promises beyond what a model can say: costs, sizes, marks, space. Method: small programs, and what
+//! is found below.
+
+use super::*;
+use crate::fs::client::Client;
+use crate::fs::{OpenFlags, XATTR_CAPABILITY};
+use crate::layer::codecs::Copy;
+use crate::rng::Rng;
+
+fn counter(fs: &Fs, name: &str) -> u64 {
+    fs.counters().into_iter().find(|(found, _)| *found == name).map(|(_, count)| count).expect("a counter")
+}
+
+fn noise(bytes: usize) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    Rng::new(7).fill(&mut noise);
+    noise
+}
+
+/// The bytes written below for a random overwrite of 4 KiB do not depend on the size of the file.
+#[test]
+fn overwrites_cost_the_same_in_files_of_all_sizes() {
+    simulate(1, async |rt| {
+        let mut costs = Vec::new();
+        for megabytes in [1u64, 4, 64] {
+            let lower = model(&rt);
+            let fs = stack_on(&rt, lower.clone(), Options::new(Arc::new(Copy))).await.unwrap();
+            let client = Client::new(fs.clone());
+            let file = client.create(b"/f").await.unwrap();
+            let piece = noise(1 << 20);
+            for number in 0..megabytes {
+                client.write(file, number << 20, &piece).await.unwrap();
+            }
+            client.fsync(file).await.unwrap();
+            let before = counter(&fs, "bytes_written");
+            let mut rng = Rng::new(1);
+            for _ in 0..20 {
+                client.write(file, rng.below(megabytes << 8) << 12, &noise(4096)).await.unwrap();
+                client.fsync(file).await.unwrap();
+            }
+            costs.push((counter(&fs, "bytes_written") - before) / 20);
+            client.close(file).await.unwrap();
+            fs.close().await.unwrap();
+            assert_clean(&rt, &(lower as Fs), &zstd()).await;
+        }
+        // A chunk, its head, and the node of the index where there is one.
+        assert!(costs.iter().all(|&cost| (65_536..65_536 + 64 + 4096 + 64 + 1).contains(&cost)), "{costs:?}");
+    });
+}
+
+/// Small appends that are synced one by one write a tail, not a chunk.
+#[test]
+fn small_appends_write_tails() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/log").await.unwrap();
+        client.write(file, 0, &noise(50_000)).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let before = counter(&fs, "bytes_written");
+        let mut content = noise(50_000);
+        for number in 0..40u8 {
+            client.write(file, content.len() as u64, &[number; 100]).await.unwrap();
+            content.extend_from_slice(&[number; 100]);
+            client.fsync(file).await.unwrap();
+        }
+        let written = counter(&fs, "bytes_written") - before;
+        assert_eq!(counter(&fs, "tails_written"), 40);
+        assert!(written < 40 * 2_200, "{written}");
+        client.write(file, content.len() as u64, &[77; 5_000]).await.unwrap();
+        content.extend_from_slice(&[77; 5_000]);
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        let client = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert!(client.read_file(b"/log").await.unwrap() == content);
+        assert_clean(&rt, &(lower as Fs), &zstd()).await;
+    });
+}
+
+/// The size is known without opening the file, and never wrong.
+#[test]
+fn sizes_come_from_marks() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        client.write_file(b"/f", &noise(100_000)).await.unwrap();
+        fs.close().await.unwrap();
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        assert_eq!(client.stat(b"/f").await.unwrap().size, 100_000);
+        assert_eq!((counter(&fs, "sizes_from_marks"), counter(&fs, "headers_read")), (1, 0));
+        assert_eq!(client.list_xattr(b"/f").await.unwrap(), Vec::<Vec<u8>>::new());
+        // Before the next commit is durable, the mark is gone.
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 0, b"x").await.unwrap();
+        client.fsync(file).await.unwrap();
+        let below = Client::new(lower.clone() as Fs);
+        let found = below.get_xattr(b"/f", mark::NAME).await.unwrap();
+        assert_eq!(format::SizeMark::from_bytes(&found).unwrap().clean, 0);
+        client.close(file).await.unwrap();
+        // An attribute of that name from above is another.
+        client.set_xattr(b"/f", mark::NAME, b"mine").await.unwrap();
+        assert_eq!(client.get_xattr(b"/f", mark::NAME).await.unwrap(), b"mine");
+        assert_eq!(client.list_xattr(b"/f").await.unwrap(), [mark::NAME.to_vec()]);
+        fs.close().await.unwrap();
+        // Somebody replaces the lower file with another of ours.
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let other = Client::new(fs.clone());
+        other.write_file(b"/g", &noise(30_000)).await.unwrap();
+        fs.close().await.unwrap();
+        let bytes = below.read_file(b"/g").await.unwrap();
+        below.write_file(b"/f", &bytes).await.unwrap();
+        let client = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert_eq!(client.stat(b"/f").await.unwrap().size, 30_000);
+        assert!(client.read_file(b"/f").await.unwrap() == noise(30_000));
+    });
+}
+
+/// Files that nobody syncs are committed by and by, and all of them with one sync below.
+#[test]
+fn what_nobody_syncs_is_written_back() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        for number in 0..50 {
+            client.write_file(format!("/f{number}").as_bytes(), &noise(3_000)).await.unwrap();
+        }
+        assert_eq!(counter(&fs, "commits"), 0);
+        assert!(counter(&fs, "inodes_in_use") > 50, "they linger");
+        rt.sleep(Nanos::from_secs(11)).await;
+        assert_eq!((counter(&fs, "commits"), counter(&fs, "inodes_in_use")), (50, 1));
+        let below: Fs = lower.clone();
+        assert_clean(&rt, &below, &zstd()).await;
+        let other = Client::new(stack_on(&rt, below, zstd()).await.unwrap());
+        assert!(other.read_file(b"/f49").await.unwrap() == noise(3_000));
+    });
+}
+
+/// A file that is deleted before it is written back is gone when its last user is: nobody waits for its room.
+#[test]
+fn deleted_files_do_not_linger() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        client.write(file, 0, &noise(3_000)).await.unwrap();
+        client.unlink(b"/f").await.unwrap();
+        assert_eq!(client.read(file, 0, 4_000).await.unwrap(), noise(3_000));
+        client.close(file).await.unwrap();
+        assert_eq!((counter(&fs, "inodes_in_use"), counter(&fs, "bytes_waiting")), (1, 0));
+        assert_eq!(lower.leaks(), Default::default());
+        // One with another name is written back as ever.
+        let file = client.create(b"/g").await.unwrap();
+        client.write(file, 0, &noise(3_000)).await.unwrap();
+        client.link(b"/g", b"/h").await.unwrap();
+        client.unlink(b"/g").await.unwrap();
+        client.close(file).await.unwrap();
+        assert_eq!(counter(&fs, "inodes_in_use"), 2);
+        fs.close().await.unwrap();
+        let other = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        assert_eq!(other.read_file(b"/h").await.unwrap(), noise(3_000));
+    });
+}
+
+/// Space that is no longer used is used again, and in the end given back.
+#[test]
+fn space_is_used_again() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let options = tiny(Arc::new(Copy));
+        let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        let mut content = noise(400_000);
+        client.write(file, 0, &content).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let mut rng = Rng::new(3);
+        for round in 0..200u64 {
+            let at = rng.below(390_000) as usize;
+            content[at..at + 5_000].fill(round as u8);
+            client.write(file, at as u64, &content[at..at + 5_000]).await.unwrap();
+            client.fsync(file).await.unwrap();
+        }
+        let below = Client::new(lower.clone() as Fs);
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size < 600_000, "{size} bytes for 400000");
+        content.truncate(100_000);
+        client.truncate(b"/f", 100_000).await.unwrap();
+        client.fsync(file).await.unwrap();
+        while fs.idle(Nanos(rt.now().0 + 1_000_000)).await.unwrap() {}
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size < 200_000, "{size} bytes for 100000");
+        assert!(client.read_file(b"/f").await.unwrap() == content);
+        client.truncate(b"/f", 0).await.unwrap();
+        client.fsync(file).await.unwrap();
+        assert_eq!(below.stat(b"/f").await.unwrap().size, format::RECORDS_START);
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        assert_clean(&rt, &(lower as Fs), &options).await;
+    });
+}
+
+/// Holes take no storage, wherever they are.
+#[test]
+fn holes_cost_nothing() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        client.write(file, 1 << 45, b"far").await.unwrap();
+        client.write(file, 5 << 20, &vec![0; 3 << 20]).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let below = Client::new(lower.clone() as Fs);
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size < 2_000 + 3 * 4_160, "{size}");
+        assert_eq!(client.read(file, (1 << 45) - 2, 10).await.unwrap(), b"\0\0far");
+        client.close(file).await.unwrap();
+    });
+}
+
+/// Writing takes capabilities away when it happens, not when it is written back.
+#[test]
+fn capabilities_given_after_a_write_stay() {
+    simulate(1, async |rt| {
+        let (device, lfs) = memory_lfs(&rt, 32 << 20).await;
+        let fs = stack_on(&rt, lfs, zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        client.write_file(b"/program", &noise(5_000)).await.unwrap();
+        client.set_xattr(b"/program", XATTR_CAPABILITY, b"all").await.unwrap();
+        rt.sleep(Nanos::from_secs(20)).await;
+        assert_eq!(client.get_xattr(b"/program", XATTR_CAPABILITY).await.unwrap(), b"all");
+        let file = client.open(b"/program", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 0, b"x").await.unwrap();
+        assert!(client.get_xattr(b"/program", XATTR_CAPABILITY).await.is_err());
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        drop(device);
+    });
+}

@@ -1,0 +1,158 @@
+//! Aim: damage is noticed, and what can be mended is. Method: damage of every kind done to lower files.
+
+use super::*;
+use crate::fs::FsError;
+use crate::fs::client::Client;
+
+fn text(bytes: usize) -> Vec<u8> {
+    b"the quick brown fox jumps over the lazy dog; ".iter().copied().cycle().take(bytes).collect()
+}
+
+/// A file system below with one file of `content` in it, written through the layer and closed.
+async fn made(rt: &Rt, options: &Options, content: &[u8]) -> (Rc<MemFs>, Client) {
+    let lower = model(rt);
+    let fs = stack_on(rt, lower.clone(), options.clone()).await.unwrap();
+    Client::new(fs.clone()).write_file(b"/f", content).await.unwrap();
+    fs.close().await.unwrap();
+    let below: Fs = lower.clone();
+    (lower, Client::new(below))
+}
+
+async fn mounted(rt: &Rt, lower: &Rc<MemFs>, options: &Options) -> Client {
+    Client::new(stack_on(rt, lower.clone(), options.clone()).await.unwrap())
+}
+
+/// Puts `bytes` into the lower file as somebody would who knows nothing of layers.
+async fn overwrite(below: &Client, bytes: &[u8]) {
+    below.write_file(b"/f", bytes).await.unwrap();
+}
+
+/// Every single bit of a small file.
+#[test]
+fn every_flipped_bit_is_noticed() {
+    for options in [zstd(), Options::new(Arc::new(crate::layer::codecs::Copy))] {
+        simulate(1, async |rt| {
+            let content = text(700);
+            let (lower, below) = made(&rt, &options, &content).await;
+            let good = below.read_file(b"/f").await.unwrap();
+            for bit in 0..good.len() * 8 {
+                let mut bad = good.clone();
+                bad[bit / 8] ^= 1 << (bit % 8);
+                overwrite(&below, &bad).await;
+                let client = mounted(&rt, &lower, &options).await;
+                let read = client.read_file(b"/f").await;
+                assert!(matches!(read, Err(FsError::Corrupt { .. })), "bit {bit} of byte {}: {read:?}", bit / 8);
+                if bit % 16 == 0 {
+                    let report = check::check(&rt, lower.clone(), options.clone(), false).await.unwrap();
+                    assert_eq!(report.findings.len(), 1, "bit {bit}");
+                }
+            }
+            overwrite(&below, &good).await;
+            assert_eq!(mounted(&rt, &lower, &options).await.read_file(b"/f").await, Ok(content));
+        });
+    }
+}
+
+/// A copy that ended early is refused, and says so.
+#[test]
+fn a_file_cut_short_is_refused() {
+    simulate(1, async |rt| {
+        let options = tiny(Arc::new(Zstd::default()));
+        let mut content = vec![0; 40_000];
+        crate::rng::Rng::new(1).fill(&mut content);
+        let (lower, below) = made(&rt, &options, &content).await;
+        let good = below.read_file(b"/f").await.unwrap();
+        for length in (513..good.len()).step_by(97) {
+            overwrite(&below, &good[..length]).await;
+            let read = mounted(&rt, &lower, &options).await.read_file(b"/f").await;
+            assert!(matches!(read, Err(FsError::Corrupt { .. })), "{length} bytes: {read:?}");
+        }
+    });
+}
+
+/// A file with both slots gone, or its index, is mended from the heads of its records.
+#[test]
+fn an_index_is_made_anew() {
+    simulate(1, async |rt| {
+        let options = tiny(Arc::new(Zstd::default()));
+        // Many chunks, so that there are nodes; some of them written twice, one appended to.
+        let mut content = text(300_000);
+        let (lower, below) = made(&rt, &options, &content).await;
+        let client = mounted(&rt, &lower, &options).await;
+        let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+        for at in [5_000usize, 100_000, 200_001] {
+            content[at..at + 3_000].fill(at as u8);
+            client.write(file, at as u64, &content[at..at + 3_000]).await.unwrap();
+            client.fsync(file).await.unwrap();
+        }
+        client.write(file, 300_000, b"the end").await.unwrap();
+        content.extend_from_slice(b"the end");
+        client.fsync(file).await.unwrap();
+        client.close(file).await.unwrap();
+        client.fs().close().await.unwrap();
+        let good = below.read_file(b"/f").await.unwrap();
+        let ino = below.stat(b"/f").await.unwrap().ino;
+        let nodes: Vec<usize> = check::dump(&(lower.clone() as Fs), ino)
+            .await
+            .unwrap()
+            .lines()
+            .filter(|line| line.contains(": node"))
+            .map(|line| line.split(':').next().unwrap().parse().unwrap())
+            .collect();
+        assert!(!nodes.is_empty());
+        let mut damages: Vec<Vec<usize>> = vec![vec![3], vec![600], vec![20, 700], vec![0, 512]];
+        damages.extend(nodes.iter().map(|node| vec![node + 100]));
+        for damage in damages {
+            let mut bad = good.clone();
+            for &at in &damage {
+                bad[at] ^= 0x10;
+            }
+            overwrite(&below, &bad).await;
+            let report = check::check(&rt, lower.clone(), options.clone(), true).await.unwrap();
+            // The nodes of earlier commits are of no importance.
+            assert!(report.findings.iter().all(|finding| finding.repaired), "{damage:?}: {:?}", report.findings);
+            assert_clean(&rt, &(lower.clone() as Fs), &options).await;
+            let read = mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap();
+            assert!(read == content, "{damage:?}");
+        }
+    });
+}
+
+/// Files of somebody else are shown as they are or refused, and never lost.
+#[test]
+fn foreign_files_follow_the_rule() {
+    let foreign = [
+        b"#!/bin/sh\necho hello\n".to_vec(),
+        text(100_000),
+        vec![0; 500],
+        vec![0; 5_000],
+        // As an image of a disk begins.
+        [vec![0; 32_768], text(3_000)].concat(),
+        b"S".to_vec(),
+        vec![0xff; 1024],
+    ];
+    simulate(1, async |rt| {
+        for (number, content) in foreign.into_iter().enumerate() {
+            let lower = model(&rt);
+            let below = Client::new(lower.clone());
+            overwrite(&below, &content).await;
+            let strict = Options { plain: Plain::Error, ..zstd() };
+            let client = mounted(&rt, &lower, &strict).await;
+            assert_eq!(client.stat(b"/f").await.unwrap().size, content.len() as u64, "file {number}");
+            assert!(matches!(client.read_file(b"/f").await, Err(FsError::Corrupt { .. })), "file {number}");
+            assert!(client.truncate(b"/f", 0).await.is_err(), "file {number}");
+            let client = mounted(&rt, &lower, &zstd()).await;
+            assert_eq!(client.read_file(b"/f").await.as_ref(), Ok(&content), "file {number}");
+            let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+            client.write(file, content.len() as u64, b"more").await.unwrap();
+            client.close(file).await.unwrap();
+            client.fs().syncfs().await.unwrap();
+            assert_eq!(below.read_file(b"/f").await.unwrap(), [&content[..], b"more"].concat(), "file {number}");
+            // Written anew, it is one of ours.
+            client.write_file(b"/f", &content).await.unwrap();
+            client.fs().close().await.unwrap();
+            let client = mounted(&rt, &lower, &strict).await;
+            assert_eq!(client.read_file(b"/f").await.as_ref(), Ok(&content), "file {number}");
+        }
+    });
+}

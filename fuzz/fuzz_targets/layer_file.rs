@@ -1,0 +1,4 @@
+//! Lower files of a layer that make no sense and say they do.
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| seekless::testing::fuzz::layer::lower_file(input));
