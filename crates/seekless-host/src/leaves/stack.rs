@@ -70,7 +70,7 @@ impl HostLeaves {
             Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display()))),
         };
         if !is_there {
-            return self.create(rt, &path, size, options, purpose);
+            return self.create(rt, word, &path, options, purpose);
         }
         if purpose != Purpose::Inspect
             && let Some(user) = occupied::user_of(&path)
@@ -89,12 +89,13 @@ impl HostLeaves {
     fn create(
         &self,
         rt: &Rt,
+        word: &Word,
         path: &Path,
-        size: Option<u64>,
         options: FileOptions,
         purpose: Purpose,
     ) -> Result<FileDevice, Trouble> {
         let missing = Trouble::other(format!("there is no file {}", path.display()));
+        let size = word.given("size").map(|_| word.bytes("size"));
         match (purpose, size) {
             (Purpose::Format, Some(size)) => {
                 let device = FileDevice::create(rt, &self.reactor, path, size, options).map_err(explain)?;
@@ -104,6 +105,12 @@ impl HostLeaves {
             (Purpose::Format, None) => {
                 Err(missing.hint(format!("to make it, say how large: file:{},size=1GiB", path.display())))
             }
+            _ if word.is_member() => Err(missing.hint(format!(
+                "a mirror or RAID-5 goes on without member {number} with degraded=on; with replace={number} it takes a new \
+                 one, of the size of the others: truncate -s SIZE {}",
+                path.display(),
+                number = word.instance()
+            ))),
             _ => Err(missing.hint(format!("make it with: seekless mkfs 'lfs / file:{},size=1GiB'", path.display()))),
         }
     }
@@ -235,6 +242,12 @@ mod tests {
                     "lfs / file:T/missing",
                     Purpose::Use,
                     "there is no file T/missing | make it with: seekless mkfs 'lfs / file:T/missing,size=1GiB'",
+                ),
+                (
+                    "lfs / raid1:n=2 / file:T/missing-{}",
+                    Purpose::Use,
+                    "there is no file T/missing-0 | a mirror or RAID-5 goes on without member 0 with degraded=on; with \
+                     replace=0 it takes a new one, of the size of the others: truncate -s SIZE T/missing-0",
                 ),
                 (
                     "lfs / file:T/missing",

@@ -81,7 +81,7 @@ pub struct Word {
     settings: Vec<Setting>,
     name_span: Range<usize>,
     /// Its number, below a word that spreads over several.
-    instance: usize,
+    instance: Option<usize>,
 }
 
 /// Where the number of an instance goes in a path.
@@ -154,12 +154,17 @@ impl Word {
 
     /// Which of several this is, from 0 on; 0 where there is one.
     pub fn instance(&self) -> usize {
-        self.instance
+        self.instance.unwrap_or(0)
+    }
+
+    /// True below a word that spreads, where there may be several of it.
+    pub fn is_member(&self) -> bool {
+        self.instance.is_some()
     }
 
     /// The same word as instance `instance`: its number stands in paths where they have `{}`.
     fn numbered(&self, instance: usize) -> Word {
-        let mut word = Word { instance, ..self.clone() };
+        let mut word = Word { instance: Some(instance), ..self.clone() };
         for setting in &mut word.settings {
             if let Value::Path(path) = &mut setting.value {
                 *path = path.replace(NUMBER, &instance.to_string());

@@ -386,7 +386,7 @@ fn random_stack(rng: &mut Rng) -> Stack {
             params.insert(0, argument);
         }
         let setting = |param: &'static Param| Setting { param, value: random_value(&param.kind, rng), span: 0..0 };
-        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0, instance: 0 });
+        words.push(Word { spec, settings: params.into_iter().map(setting).collect(), name_span: 0..0, instance: None });
         match spec.role().stands_on() {
             Some(interface) => needed = Some(interface),
             None => return Stack { words, line: String::new() },
