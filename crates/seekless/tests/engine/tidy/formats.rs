@@ -4,6 +4,7 @@ use std::path::Path;
 
 use seekless::codec::Field;
 use seekless::fs::lfs::format as lfs;
+use seekless::vlog::format as vlog;
 use seekless::volume::format as volume;
 
 use super::files::file_systems;
@@ -17,8 +18,8 @@ struct Format {
     tables: &'static [(&'static str, &'static [Field])],
 }
 
-/// Every file system with its tables, and the arrays. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, VOLUME];
+/// Every file system with its tables, the arrays and the virtual log. A new one is one more row.
+const FORMATS: &[Format] = &[LFS, VOLUME, VLOG];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -42,6 +43,18 @@ const VOLUME: Format = Format {
         ("BitmapSector", volume::BitmapSector::FIELDS),
         ("RecordHead", volume::RecordHead::FIELDS),
         ("RecordEntry", volume::RecordEntry::FIELDS),
+    ],
+};
+
+const VLOG: Format = Format {
+    folder: "crates/seekless/src/vlog",
+    tables: &[
+        ("Superblock", vlog::Superblock::FIELDS),
+        ("Anchor", vlog::Anchor::FIELDS),
+        ("PieceHead", vlog::PieceHead::FIELDS),
+        ("RawPointer", vlog::RawPointer::FIELDS),
+        ("RecordHead", vlog::RecordHead::FIELDS),
+        ("RawChange", vlog::RawChange::FIELDS),
     ],
 };
 
@@ -92,7 +105,7 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    for folder in file_systems().into_iter().chain([root().join(VOLUME.folder)]) {
+    for folder in file_systems().into_iter().chain([VOLUME, VLOG].map(|format| root().join(format.folder))) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {
             problems.push(format!("{name} is not in FORMATS of this test"));
