@@ -10,7 +10,7 @@ use super::words::{Param, WordSpec};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::fork::ForkDevice;
 use crate::device::{Device, Memory};
-use crate::disk::{DataSheet, Disk, Drive, Options, Scheduler};
+use crate::disk::{DataSheet, Disk, Drive, Options, Overhead, Scheduler};
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos};
 
@@ -58,6 +58,12 @@ pub(super) const DISK: WordSpec = WordSpec {
         .default("0"),
         Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
         Param::new(
+            "overhead",
+            Kind::Switch,
+            "what each command costs; off where what is inside the drive pays it itself",
+        )
+        .default("on"),
+        Param::new(
             "size",
             Kind::Bytes { min: 1 << 20, max: 1 << 50 },
             "capacity of a drive that is not in the catalogue",
@@ -78,6 +84,10 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
         _ => Scheduler::CLook,
     };
     let options = Options { scheduler, keep_bytes: word.switch("keep") };
+    let drive = match word.switch("overhead") {
+        true => drive,
+        false => Cow::Owned(Drive { overhead: Overhead::NONE, ..drive.into_owned() }),
+    };
     let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| Trouble::other(error.to_string()))?;
     Ok(Rc::new(disk))
 }

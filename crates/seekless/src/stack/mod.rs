@@ -46,12 +46,13 @@ mod parse;
 #[cfg(test)]
 mod tests;
 mod value;
+mod vld;
 mod words;
 
 use std::fmt;
 use std::ops::Range;
 
-pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, Surroundings, Trouble};
+pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredDevice, Surroundings, Trouble};
 pub use complete::{Completions, complete};
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;

@@ -22,6 +22,8 @@ const TARGETS: &[Target] = &[
     Target { name: "lfs_format", body: fuzz::lfs::decoders, inputs: 20_000, bytes_max: 6_000 },
     Target { name: "lfs_mount", body: fuzz::lfs::mount, inputs: 60, bytes_max: 200 },
     Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
+    Target { name: "vld_format", body: fuzz::vld::decoders, inputs: 20_000, bytes_max: 600 },
+    Target { name: "vld_open", body: fuzz::vld::open, inputs: 300, bytes_max: 120 },
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];
 
@@ -33,6 +35,7 @@ const WORDS: &[&str] = &[
     "disk",
     "file",
     "wrap",
+    "vld",
     "hostdir",
     "fault",
     "fork",

@@ -2,4 +2,5 @@
 
 mod fuzz;
 mod golden;
+mod golden_vld;
 mod tidy;

@@ -7,6 +7,7 @@
 mod bytes;
 pub mod lfs;
 mod ops;
+pub mod vld;
 
 pub use bytes::Bytes;
 pub use ops::{differential, op};
