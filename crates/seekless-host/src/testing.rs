@@ -28,11 +28,13 @@ pub enum Need {
     Uring,
     /// A temporary directory in which holes can be punched.
     Punch,
+    /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
+    Nbd,
 }
 
 impl Need {
-    pub const ALL: [Need; 7] =
-        [Need::Root, Need::Fuse, Need::UserFuse, Need::Loop, Need::Tmpfs, Need::Uring, Need::Punch];
+    pub const ALL: [Need; 8] =
+        [Need::Root, Need::Fuse, Need::UserFuse, Need::Loop, Need::Tmpfs, Need::Uring, Need::Punch, Need::Nbd];
 
     /// The word for it in `SEEKLESS_REQUIRE`.
     pub fn word(self) -> &'static str {
@@ -44,6 +46,7 @@ impl Need {
             Need::Tmpfs => "tmpfs",
             Need::Uring => "uring",
             Need::Punch => "punch",
+            Need::Nbd => "nbd",
         }
     }
 }

@@ -52,7 +52,7 @@ fn check(args: &Args, stack: &Stack) -> Done {
     let leaves = world.leaves();
     let options = CheckOptions { repair: !args.no_changes, data: args.data };
     let checked = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
+        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
         match opened.probe().await {
             Ok(None) => return Err(info::something_else(stack).code(OPERATIONAL)),
             Ok(Some(_)) => opened.fsck(options).await.or_else(beyond_checking),

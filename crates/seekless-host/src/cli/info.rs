@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Done {
     let world = World::new()?;
     let leaves = world.leaves();
     let probed = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         Ok(opened.probe().await?)
     })?;
     let Some(probed) = probed else { return Err(something_else(&stack)) };
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Done {
 
 /// The failure for a store that does not hold the stack's file system.
 pub(super) fn something_else(stack: &Stack) -> Failure {
-    let name = stack.file_system().map_or("file system", |word| word.name());
+    let name = stack.volume().map_or("file system", |word| word.name());
     match content_of(stack) {
         Some((path, content)) => Failure::new(format!("there is no {name} on {path}: it holds {content}")),
         None => Failure::new(format!("there is no {name} here")),

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod disks;
+mod exports;
 mod mounts;
 mod output;
 mod traces;
