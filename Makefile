@@ -39,7 +39,7 @@ lint: ## format and lints
 test: setup lint ## everything that must pass: format, lints, all tests
 	$(CARGO) test --workspace --locked
 
-demo: build ## real files, a crash, recovery, a benchmark: three minutes after the build
+demo: build ## real files, a crash, recovery, a benchmark: about a minute after the build
 	@scripts/demo.sh
 
 fuzz: ## look for input that does harm, FUZZ_SECONDS=60 for each target

@@ -30,20 +30,10 @@ find_pjdfstest() {
     cargo install pjdfstest --version $PJDFSTEST_VERSION"
 }
 
-# Sets `program` to what mounts a stack, and `how` to the way it is called.
+# Sets `program` to what mounts a stack.
 find_seekless() {
-    target=${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/release
-    for program in "${SEEKLESS:-$target/seekless}" "$target/examples/stackmount"; do
-        [ -x "$program" ] || [ -z "${SEEKLESS:-}" ] || cannot "there is no program $SEEKLESS"
-        [ -x "$program" ] || continue
-        # Not every build of the program can mount.
-        case $program in
-            */stackmount) how=example ;;
-            *) how=program; "$program" mount --help >/dev/null 2>&1 || continue ;;
-        esac
-        return
-    done
-    cannot "there is no seekless to mount with (SEEKLESS=PROGRAM names one). It is built by
+    program=${SEEKLESS:-${CARGO_TARGET_DIR:-$(dirname "$0")/../target}/release/seekless}
+    [ -x "$program" ] || cannot "there is no program $program (SEEKLESS=PROGRAM names another). It is built by
     cargo build --release -p seekless-host"
 }
 
@@ -57,29 +47,13 @@ clean_up() {
 
 mount_stack() {
     mkdir "$scratch/mnt"
-    case $how in
-        program)
-            "$program" mount "$stack" "$scratch/mnt" -o allow_other || cannot "the stack could not be mounted"
-            ;;
-        example)
-            "$program" "$stack" "$scratch/mnt" allow_other >"$scratch/daemon.log" 2>&1 &
-            daemon=$!
-            until mountpoint -q "$scratch/mnt"; do
-                kill -0 "$daemon" 2>/dev/null || cannot "the stack could not be mounted: $(cat "$scratch/daemon.log")"
-                sleep 0.1
-            done
-            ;;
-    esac
+    "$program" mount "$stack" "$scratch/mnt" -o allow_other || cannot "the stack could not be mounted"
     mounted=yes
 }
 
 unmount() {
     mounted=
-    case $how in
-        program) "$program" umount "$scratch/mnt" ;;
-        # The daemon's end is that everything is durable; it can fail.
-        example) kill -TERM "$daemon" && wait "$daemon" || { cat "$scratch/daemon.log" >&2; return 1; } ;;
-    esac
+    "$program" umount "$scratch/mnt"
 }
 
 # write_config ALLOW_REMOUNT

@@ -12,6 +12,9 @@ cc              gcc            build     the linker for Rust programs
 fusermount3     fuse3          use       mounting as an ordinary user
 losetup         mount          use       tests and the demonstration on block devices
 mkfs.ext4       e2fsprogs      use       the file systems that benchmarks compare with
+makefs          makefs         use       tests that read volumes of others
+fls             sleuthkit      use       tests that have others read our volumes
+grub-fstest     grub-common    use       tests that have others read our volumes
 '
 
 # Looks in the directories of root as well, where an ordinary user finds losetup.

@@ -7,7 +7,7 @@ use rustix::rand::{GetRandomFlags, getrandom};
 ///
 /// # Errors
 /// What `getrandom(2)` says.
-pub fn numbers<const N: usize>() -> Result<[u64; N], Errno> {
+pub(crate) fn numbers<const N: usize>() -> Result<[u64; N], Errno> {
     let mut numbers = [0; N];
     for number in &mut numbers {
         let mut bytes = [0; 8];

@@ -5,6 +5,8 @@
 
 use std::fmt;
 use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::Command;
 
 /// What the fuzzer calls: requests as no kernel sends them. Panics when something that always holds does not.
 pub fn fuse_request(input: &[u8]) {
@@ -30,11 +32,25 @@ pub enum Need {
     Punch,
     /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
     Nbd,
+    /// Trace buffers of the kernel of a test's own.
+    Tracefs,
+    /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
+    UfsTools,
 }
 
 impl Need {
-    pub const ALL: [Need; 8] =
-        [Need::Root, Need::Fuse, Need::UserFuse, Need::Loop, Need::Tmpfs, Need::Uring, Need::Punch, Need::Nbd];
+    pub const ALL: [Need; 10] = [
+        Need::Root,
+        Need::Fuse,
+        Need::UserFuse,
+        Need::Loop,
+        Need::Tmpfs,
+        Need::Uring,
+        Need::Punch,
+        Need::Nbd,
+        Need::Tracefs,
+        Need::UfsTools,
+    ];
 
     /// The word for it in `SEEKLESS_REQUIRE`.
     pub fn word(self) -> &'static str {
@@ -47,6 +63,8 @@ impl Need {
             Need::Uring => "uring",
             Need::Punch => "punch",
             Need::Nbd => "nbd",
+            Need::Tracefs => "tracefs",
+            Need::UfsTools => "ufs-tools",
         }
     }
 }
@@ -81,6 +99,41 @@ pub fn skip(need: Need, why: impl fmt::Display) {
             let _ = writeln!(std::io::stderr(), "skipped ({}) {test}: {why}", need.word());
         }
         Err(error) => panic!("{error}"),
+    }
+}
+
+/// A loop device over a file, until it is dropped.
+pub struct LoopDevice(PathBuf);
+
+impl LoopDevice {
+    /// Attaches `file`, with sectors of `sector_bytes`. `None`, with a message, where that cannot be.
+    pub fn attach(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
+        let options = ["--find", "--show", "--sector-size", &sector_bytes.to_string()];
+        let output = match Command::new("losetup").args(options).arg(file).output() {
+            Ok(output) => output,
+            Err(error) => {
+                skip(Need::Loop, format_args!("cannot run losetup: {error}"));
+                return None;
+            }
+        };
+        let name = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        if name.is_empty() {
+            skip(Need::Loop, format_args!("no loop device: {}", String::from_utf8_lossy(&output.stderr)));
+            return None;
+        }
+        Some(LoopDevice(name.into()))
+    }
+
+    /// The device, for example `/dev/loop0`.
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for LoopDevice {
+    fn drop(&mut self) {
+        // A test that has failed has said so already.
+        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
     }
 }
 

@@ -24,4 +24,7 @@ pub enum LabError {
     Stalled(#[from] Stalled),
     #[error("{0}")]
     Spec(String),
+    /// Whoever watched the progress wanted it to end.
+    #[error("it was interrupted")]
+    Interrupted,
 }

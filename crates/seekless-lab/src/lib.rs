@@ -4,11 +4,15 @@
 //! modelled disks or in real time in this process, or any directory of the host, with the same calls at the same
 //! points. [`run`] puts the two together and [`report`] says what came out, next to what was published.
 //!
+//! An [`experiment`] says all of this in a file, sweeps what it varies, and puts what was published beside it.
+//!
 //! A [`trace`] is what a machine asked of its disks, whoever recorded it; [`replay`] asks the same of other storage.
 //!
 //! Nothing in here knows FUSE.
 
 mod error;
+pub mod experiment;
+pub mod published;
 pub mod replay;
 pub mod report;
 pub mod run;

@@ -2,68 +2,28 @@
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
-use serde::Serialize;
+use seekless::units::human_bytes;
 
-use crate::run::{Bound, Clock, Run};
+use crate::run::{Bound, Clock, Failed, Run};
 use crate::target::Coldness;
-use crate::workload::smallfile::{Measured, Phase, SmallFile};
+use crate::workload::{Comparison, Measured, Unit, Workload};
 
 /// The results of one command, with all that is needed to get them again.
-pub struct Report {
-    pub spec: SmallFile,
+pub struct Report<W> {
+    pub spec: W,
     pub runs: Vec<Run>,
+    pub failed: Vec<Failed>,
 }
 
-/// A published statement about a phase, and what a run says about it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Comparison {
-    pub contestant: String,
-    pub phase: Phase,
-    /// What is compared.
-    pub quantity: &'static str,
-    /// Where it was published.
-    pub source: &'static str,
-    pub published: String,
-    pub measured: String,
-    /// Measured over published less one, where both are numbers.
-    pub deviation: Option<f64>,
-    /// The processor profile was calibrated on this figure, so that agreement proves nothing.
-    pub calibrated: bool,
-    /// Why the two may differ.
-    pub remark: &'static str,
-}
-
-/// What [se95 §3] says of FFS creating or deleting small files: each takes two synchronous disk accesses, of which
-/// the disk does 67 in a second [se95 Table 1].
-pub const FFS_FILES_PER_SECOND: f64 = 67.0 / 2.0;
-
-/// What LFS gains over it: an order of magnitude, for files of 1 KB or less [se95 §3] and [ro92 Fig. 8].
-pub const LFS_OVER_FFS: f64 = 10.0;
-
-/// Share of the time during which the disk was busy while [ro92 §5.1] created small files.
-pub const RO92_CREATE_DISK_BUSY: f64 = 0.17;
-
-impl Report {
-    /// Published statements for every run that they are about: `lfs` on a modelled disk, with the processor of
-    /// [se95], on the papers' workload.
+impl<W: Workload> Report<W> {
+    /// Published statements about these runs, with what they say about them.
     pub fn comparisons(&self) -> Vec<Comparison> {
-        let papers = SmallFile { seed: self.spec.seed, ..SmallFile::default() };
-        if self.spec != papers {
-            return Vec::new();
-        }
-        self.runs.iter().filter(|run| is_of_the_papers(run)).flat_map(compare).collect()
+        self.spec.published(&self.runs)
     }
 
     /// The table, and what is to be known about it.
     pub fn to_text(&self) -> String {
-        let mut text = format!(
-            "small files: {} x {} bytes, {} in a directory, seed {}\n\n{}\n",
-            self.spec.files,
-            self.spec.bytes,
-            self.spec.files_per_directory,
-            self.spec.seed,
-            self.table()
-        );
+        let mut text = format!("{}\n\n{}\n", self.spec.title(), self.table());
         for (number, run) in self.runs.iter().enumerate() {
             let clock = match (run.clock, run.profile) {
                 (Clock::Virtual, Some(profile)) => format!("virtual time, processor profile {profile}"),
@@ -79,22 +39,21 @@ impl Report {
         if !comparisons.is_empty() {
             text += &format!("\nbeside what was published\n{}\n", comparison_table(&comparisons));
             for comparison in &comparisons {
-                text += &format!("{}, {}: {}\n", comparison.phase.name(), comparison.quantity, comparison.remark);
+                text += &format!("{}, {}: {}\n", comparison.phase, comparison.quantity, comparison.remark);
             }
         }
         text
     }
 
     fn table(&self) -> Table {
-        let mut table =
-            new_table(&["", "phase", "files/s", "time", "of it sync", "disk busy", "processor", "bound by"]);
+        let mut table = new_table(&["", "phase", "rate", "time", "of it sync", "disk busy", "processor", "bound by"]);
         for (number, run) in self.runs.iter().enumerate() {
             for (index, measured) in run.phases.iter().enumerate() {
                 let contestant =
                     if index == 0 { format!("[{}] {}", number + 1, run.contestant) } else { String::new() };
-                let mut row = vec![Cell::new(contestant), Cell::new(measured.phase.name())];
+                let mut row = vec![Cell::new(contestant), Cell::new(phase_text(measured))];
                 let figures = [
-                    measured.files_per_second().map_or("-".to_owned(), number_text),
+                    rate_text(measured),
                     seconds_text(measured.elapsed.as_secs_f64()),
                     seconds_text(measured.sync.as_secs_f64()),
                     measured.disk_busy().map_or("-".to_owned(), percent_text),
@@ -139,70 +98,14 @@ impl Report {
             })
             .collect();
         serde_json::json!({
-            "benchmark": "smallfile",
+            "benchmark": W::NAME,
             "seekless": env!("CARGO_PKG_VERSION"),
             "spec": self.spec,
             "runs": runs,
+            "failed": self.failed,
             "published": self.comparisons(),
         })
     }
-}
-
-fn is_of_the_papers(run: &Run) -> bool {
-    let is_lfs = run.contestant.split([':', ' ']).next() == Some("lfs");
-    is_lfs && run.clock == Clock::Virtual && run.profile == Some(HostProfile::SPARCSTATION2.name)
-}
-
-fn compare(run: &Run) -> Vec<Comparison> {
-    let mut comparisons = Vec::new();
-    let expected = FFS_FILES_PER_SECOND * LFS_OVER_FFS;
-    for (phase, calibrated) in [(Phase::Create, true), (Phase::Delete, false)] {
-        let Some(found) = run.phase(phase).and_then(Measured::files_per_second) else { continue };
-        comparisons.push(Comparison {
-            contestant: run.contestant.clone(),
-            phase,
-            quantity: "files/s",
-            source: "[se95 §3, Table 1]",
-            published: format!("about {expected:.0}"),
-            measured: number_text(found),
-            deviation: Some(found / expected - 1.0),
-            calibrated,
-            remark: "ten times FFS, which does two of its disk's 67 accesses a second for each file",
-        });
-    }
-    let bounds = [
-        (Phase::Create, Bound::Processor, "[ro92 §5.1]", "the processor was saturated"),
-        (Phase::Read, Bound::Disk, "[se95 §3]", "LFS and FFS read small files at comparable speed"),
-    ];
-    for (phase, expected, source, remark) in bounds {
-        let Some(found) = run.phase(phase) else { continue };
-        comparisons.push(Comparison {
-            contestant: run.contestant.clone(),
-            phase,
-            quantity: "bound by",
-            source,
-            published: bound_text(expected).to_owned(),
-            measured: bound_text(found.bound()).to_owned(),
-            deviation: None,
-            calibrated: false,
-            remark,
-        });
-    }
-    if let Some(found) = run.phase(Phase::Create).and_then(Measured::disk_busy) {
-        comparisons.push(Comparison {
-            contestant: run.contestant.clone(),
-            phase: Phase::Create,
-            quantity: "disk busy",
-            source: "[ro92 §5.1]",
-            published: percent_text(RO92_CREATE_DISK_BUSY),
-            measured: percent_text(found),
-            deviation: None,
-            calibrated: false,
-            remark: "on a slower machine with a slower disk (Sun-4/260, Wren IV)",
-        });
-    }
-    comparisons.sort_by_key(|comparison| comparison.phase);
-    comparisons
 }
 
 fn comparison_table(comparisons: &[Comparison]) -> Table {
@@ -214,7 +117,7 @@ fn comparison_table(comparisons: &[Comparison]) -> Table {
             (_, None) => String::new(),
         };
         table.add_row(vec![
-            Cell::new(comparison.phase.name()),
+            Cell::new(&comparison.phase),
             Cell::new(comparison.quantity),
             Cell::new(&comparison.published),
             Cell::new(&comparison.measured),
@@ -235,10 +138,14 @@ fn new_table(header: &[&str]) -> Table {
 fn phase_json(measured: &Measured) -> serde_json::Value {
     serde_json::json!({
         "phase": measured.phase,
-        "files": measured.files,
+        "file_bytes": measured.file_bytes,
+        "unit": measured.unit,
+        "count": measured.count,
+        "bytes": measured.bytes,
         "elapsed_ns": measured.elapsed.0,
         "sync_ns": measured.sync.0,
-        "files_per_second": measured.files_per_second(),
+        "per_second": measured.per_second(),
+        "bytes_per_second": measured.bytes_per_second(),
         "disk_busy": measured.disk_busy(),
         "disk_requests": measured.usage.disk_requests,
         "processor_busy": measured.processor_busy(),
@@ -256,8 +163,28 @@ fn profile_json(profile: HostProfile) -> serde_json::Value {
     })
 }
 
+fn phase_text(measured: &Measured) -> String {
+    match measured.file_bytes {
+        Some(bytes) => format!("{}, {}", measured.phase, human_bytes(bytes)),
+        None => measured.phase.clone(),
+    }
+}
+
+/// The rate in the unit that people compare. The papers' MB is 2^20 bytes: [se95 Table 1] calls 57 sectors in 11.11 ms
+/// 2.5 MB/s.
+fn rate_text(measured: &Measured) -> String {
+    const MIB: f64 = (1 << 20) as f64;
+    let (rate, unit) = match measured.unit {
+        _ if measured.is_about_bytes() => (measured.bytes_per_second().map(|rate| rate / MIB), "MiB"),
+        Unit::Files => (measured.per_second(), "files"),
+        Unit::Transactions => (measured.per_second(), "transactions"),
+        Unit::Bytes => (measured.per_second(), "bytes"),
+    };
+    rate.map_or("-".to_owned(), |rate| format!("{} {unit}/s", number_text(rate)))
+}
+
 /// Three digits, or all before the point.
-fn number_text(number: f64) -> String {
+pub(crate) fn number_text(number: f64) -> String {
     match number {
         number if number < 10.0 => format!("{number:.2}"),
         number if number < 100.0 => format!("{number:.1}"),
@@ -272,11 +199,11 @@ fn seconds_text(seconds: f64) -> String {
     }
 }
 
-fn percent_text(share: f64) -> String {
+pub(crate) fn percent_text(share: f64) -> String {
     format!("{:.0} %", share * 100.0)
 }
 
-fn bound_text(bound: Bound) -> &'static str {
+pub(crate) fn bound_text(bound: Bound) -> &'static str {
     match bound {
         Bound::Processor => "processor",
         Bound::Disk => "disk",

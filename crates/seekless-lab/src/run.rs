@@ -16,7 +16,7 @@ use seekless::units::Nanos;
 
 use crate::LabError;
 use crate::target::{Coldness, Directory, Host, Target, Vfs};
-use crate::workload::smallfile::{Measured, Outcome, Phase, SmallFile};
+use crate::workload::{Measured, Outcome, Unit, Watch, Workload, remove_all};
 
 /// Which clock a run used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -24,6 +24,14 @@ use crate::workload::smallfile::{Measured, Outcome, Phase, SmallFile};
 pub enum Clock {
     Virtual,
     Real,
+}
+
+/// A contestant without a result.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct Failed {
+    /// As it was asked for.
+    pub contestant: String,
+    pub error: String,
 }
 
 /// A run and what it took.
@@ -69,26 +77,36 @@ pub fn can_be_simulated(stack: &Stack) -> bool {
     stack.is_volatile() || stack.words().last().is_some_and(|leaf| leaf.name() == "memfs")
 }
 
-/// Runs `spec` on a stack in virtual time. The same arguments give the same nanoseconds.
+/// Runs `spec` on a stack in virtual time, with files that it keeps apart, such as a log, on the stack `beside`. The same
+/// arguments give the same nanoseconds.
 ///
 /// # Errors
-/// What the stack answers.
-pub fn simulate(
+/// What the stacks answer.
+pub fn simulate<W: Workload>(
     stack: &Stack,
+    beside: Option<&Stack>,
     profile: HostProfile,
-    spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
+    spec: &W,
+    watch: Watch<'_>,
 ) -> Result<Run, LabError> {
-    let mut rng = Rng::new(spec.seed);
-    let random = [(); 4].map(|()| rng.next_u64());
+    let mut rng = Rng::new(spec.seed());
+    let mut random = || [(); 4].map(|()| rng.next_u64());
+    let (own, other) = (Identity::new(random()), Identity::new(random()));
     let executor = Executor::simulated(rng.next_u64(), profile);
     let rt = executor.rt().clone();
     executor.block_on(async {
-        let mounted = stack.mount(&rt, &SimulatedLeaves, &Identity::new(random), Usage::default()).await?;
+        let mounted = stack.mount(&rt, &SimulatedLeaves, &own, Usage::default()).await?;
         let (parts, counted) = (described(&mounted), mounted.parts.clone());
-        let target = Vfs::new(rt.clone(), mounted);
-        let outcome = spec.run(&target, progress).await?;
+        let mut target = Vfs::new(rt.clone(), mounted);
+        if let Some(beside) = beside {
+            let mounted = beside.mount(&rt, &SimulatedLeaves, &other, Usage::default()).await?;
+            target = target.with_beside(Vfs::new(rt.clone(), mounted));
+        }
+        let outcome = spec.run(&target, watch).await?;
         close(target.fs()).await?;
+        if let Some(beside) = target.beside() {
+            close(beside.fs()).await?;
+        }
         Ok(run_of(stack, parts, &counted, Clock::Virtual, Some(profile.name), outcome))
     })?
 }
@@ -98,13 +116,13 @@ pub fn simulate(
 ///
 /// # Errors
 /// What the stack answers.
-pub async fn run_here(
+pub async fn run_here<W: Workload>(
     rt: &Rt,
     stack: &Stack,
     mounted: Mounted,
     image_files: Vec<PathBuf>,
-    spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
+    spec: &W,
+    watch: Watch<'_>,
 ) -> Result<Run, LabError> {
     /// The file system may be in use by others before and after.
     const HOME: &str = "seekless-bench";
@@ -113,7 +131,10 @@ pub async fn run_here(
     let outside = Vfs::new(rt.clone(), mounted).over_host(drop_host_caches);
     outside.mkdir(HOME).await?;
     let target = outside.at(HOME);
-    let outcome = spec.run(&target, progress).await;
+    let outcome = spec.run(&target, watch).await;
+    if outcome.is_err() {
+        remove_all(&target, "").await;
+    }
     let target = target.at("");
     let removed = target.rmdir(HOME).await;
     let closed = close(target.fs()).await;
@@ -127,14 +148,9 @@ pub async fn run_here(
 ///
 /// # Errors
 /// What the host answers.
-pub fn run_in_directory(
-    argument: &str,
-    host: Host,
-    spec: &SmallFile,
-    progress: &dyn Fn(Phase, u64),
-) -> Result<Run, LabError> {
+pub fn run_in_directory<W: Workload>(argument: &str, host: Host, spec: &W, watch: Watch<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
-    let outcome = at_once(spec.run(&target, progress))?;
+    let outcome = at_once(spec.run(&target, watch))?;
     Ok(Run {
         contestant: argument.to_owned(),
         parts: vec![target.describe()],
@@ -184,15 +200,30 @@ fn run_of(
 }
 
 impl Run {
-    pub fn phase(&self, phase: Phase) -> Option<&Measured> {
+    /// The first phase of this name.
+    pub fn phase(&self, phase: &str) -> Option<&Measured> {
         self.phases.iter().find(|measured| measured.phase == phase)
     }
 }
 
 impl Measured {
-    /// Files in a second; `None` when it took no time, as on storage that costs none.
-    pub fn files_per_second(&self) -> Option<f64> {
-        (self.elapsed > Nanos::ZERO).then(|| self.files as f64 / self.elapsed.as_secs_f64())
+    /// Of its unit, in a second; `None` when it took no time, as on storage that costs none.
+    pub fn per_second(&self) -> Option<f64> {
+        self.rate(self.count)
+    }
+
+    /// Bytes that the program read or wrote, in a second.
+    pub fn bytes_per_second(&self) -> Option<f64> {
+        self.rate(self.bytes)
+    }
+
+    /// The rate as people compare it: bytes where the phase is about bytes or its files are of several sizes.
+    pub fn is_about_bytes(&self) -> bool {
+        self.bytes > 0 && (self.unit == Unit::Bytes || self.file_bytes.is_some())
+    }
+
+    fn rate(&self, count: u64) -> Option<f64> {
+        (self.elapsed > Nanos::ZERO).then(|| count as f64 / self.elapsed.as_secs_f64())
     }
 
     /// Part of the time during which the processor was busy.

@@ -163,6 +163,11 @@ impl fmt::Display for Ino {
     }
 }
 
+/// `count` of a `thing` whose plural is regular: `1 error`, `2 errors`.
+pub fn counted(count: u64, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 /// `bytes` for people: `512 B`, `64 KiB`, `1.5 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");

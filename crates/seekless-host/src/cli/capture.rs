@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use seekless::units::human_bytes;
+use seekless::units::{counted, human_bytes};
 use seekless_lab::trace::{Options, Output, Trace};
 
 use super::trace::{describe, duration, survey};
@@ -75,7 +75,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     loop {
         let got = copy(&mut pipe, &mut out).map_err(cannot_write)?;
         bar.inc(got);
-        if signals.pending() {
+        if signals.pending().is_some() {
             break;
         }
         if let Some(child) = &mut child.0
@@ -102,7 +102,8 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     let size = fs::metadata(&args.output).map_or(0, |file| file.len());
     output::note(&format!("{name}: {}", human_bytes(size)));
     if lost > 0 {
-        output::note(&format!("warning: {lost} events were lost; give more memory with --buffer"));
+        let lost = counted(lost, "lost event");
+        output::note(&format!("warning: {lost}; give more memory with --buffer"));
     }
     let mut trace =
         Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })

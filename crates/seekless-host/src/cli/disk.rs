@@ -34,7 +34,7 @@ pub(super) struct ListArgs {
 pub(super) fn list(args: &ListArgs) -> Done {
     match args.json {
         true => output::print_json(&list::drives_json())?,
-        false => output::print(&list::drives().to_string())?,
+        false => output::print(&list::drives())?,
     }
     Ok(0)
 }

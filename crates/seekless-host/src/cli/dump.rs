@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args) -> Done {
     let text = world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
         if opened.probe().await?.is_none() {
-            return Err(info::something_else(&stack));
+            return Err(info::something_else(&stack, &leaves));
         }
 
         Ok(opened.dump(args.what.as_deref()).await?)

@@ -2,9 +2,10 @@
 
 use seekless::fs::FsError;
 use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, StackError, Verdict};
+use seekless::units::counted;
 use serde_json::{Value, json};
 
-use super::world::{World, content_of};
+use super::world::{World, place_of};
 use super::{Done, Failure, info, output, read_volume};
 
 /// Exit codes of fsck(8), which are bits.
@@ -15,12 +16,14 @@ pub(super) const WRONG_USAGE: u8 = 16;
 
 /// Check a file system that is not mounted
 ///
-/// Every structure that can be reached is read and compared with what is counted. Nothing is ever written: what a
-/// crash leaves behind is mended by mounting, so what this finds is damage.
+/// Every structure that can be reached is read and compared with what is counted. ffs is mended, unless -n says that
+/// nothing may be changed. lfs is never written to: what a crash leaves behind is mended by mounting, so what this finds
+/// is damage.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'
   seekless fsck --data 'lfs / file:a.img'     read all file data, too, and compare its checksums
+  seekless fsck -n 'ffs / file:ufs.img'       say what is wrong, and repair nothing
 
 Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done, 16 \
                       wrong usage")]
@@ -28,7 +31,7 @@ pub(super) struct Args {
     /// For example 'lfs / file:a.img'; see `seekless list`
     stack: String,
 
-    /// Change nothing; there is nothing yet that would be changed without it
+    /// Repair nothing
     #[arg(short = 'n', long)]
     no_changes: bool,
 
@@ -50,19 +53,20 @@ pub(super) fn run(args: &Args) -> Done {
 fn check(args: &Args, stack: &Stack) -> Done {
     let world = World::new().map_err(|failure| failure.code(OPERATIONAL))?;
     let leaves = world.leaves();
-    let options = CheckOptions { repair: !args.no_changes, data: args.data };
+    let options = CheckOptions { repair: stack.repairs() && !args.no_changes, data: args.data };
+    let purpose = if options.repair { Purpose::Use } else { Purpose::Inspect };
     let checked = world.run(async {
-        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await.map_err(failure)?;
+        let opened = stack.open_below(&world.rt, &leaves, purpose).await.map_err(failure)?;
         match opened.probe().await {
-            Ok(None) => return Err(info::something_else(stack).code(OPERATIONAL)),
-            Ok(Some(_)) => opened.fsck(options).await.or_else(beyond_checking),
-            Err(error) => beyond_checking(error),
+            Ok(None) => return Err(info::something_else(stack, &leaves).code(OPERATIONAL)),
+            // What keeps the volume from being looked at may be what the check can mend.
+            Ok(Some(_)) | Err(_) => opened.fsck(options).await.or_else(beyond_checking),
         }
         .map_err(failure)
     })?;
     match args.json {
-        true => output::print_json(&to_json(stack, &checked))?,
-        false => output::print(&to_text(stack, &checked))?,
+        true => output::print_json(&to_json(stack, &checked, args.data))?,
+        false => output::print(&to_text(stack, &checked, args))?,
     }
     Ok(match checked.verdict() {
         Verdict::Clean => 0,
@@ -94,7 +98,21 @@ fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-fn to_text(stack: &Stack, checked: &Checked) -> String {
+/// How much was found, in words.
+fn damage_text(checked: &Checked) -> String {
+    let listed = checked.findings.len() as u64;
+    match checked.unlisted {
+        0 => counted(listed, "error"),
+        more => format!("{} and {more} more, which are not listed", counted(listed, "error")),
+    }
+}
+
+/// The check has come as far as the files; a volume that cannot even be opened has none to count.
+fn has_seen_files(checked: &Checked) -> bool {
+    !checked.counts.is_empty()
+}
+
+fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
     let mut text = String::new();
     for finding in &checked.findings {
         text += &format!("{}{}\n", finding.text, if finding.repaired { " (repaired)" } else { "" });
@@ -104,18 +122,25 @@ fn to_text(stack: &Stack, checked: &Checked) -> String {
     }
     let counts: Vec<String> =
         checked.counts.iter().map(|(name, count)| format!("{} {count}", name.replace('_', " "))).collect();
-    let place = content_of(stack).map_or_else(|| stack.to_string(), |(path, _)| path);
-    text += &format!("{place}: {}", verdict_text(checked.verdict()));
+    text += &format!("{}: {}", place_of(stack), verdict_text(checked.verdict()));
     if !counts.is_empty() {
         text += &format!(" ({})", counts.join(", "));
     }
+    if has_seen_files(checked) && !args.data {
+        text += "\nfile data not read (use --data)";
+    }
     if checked.verdict() == Verdict::Damaged {
-        text += &format!("\n{} errors; save what can be read: mount it with -o ro and copy it", checked.findings.len());
+        let found = damage_text(checked);
+        text += &match has_seen_files(checked) {
+            true if stack.repairs() && args.no_changes => format!("\n{found}; leave out -n to repair them"),
+            true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
+            false => format!("\n{found}; nothing can be shown of it"),
+        };
     }
     text
 }
 
-fn to_json(stack: &Stack, checked: &Checked) -> Value {
+fn to_json(stack: &Stack, checked: &Checked, data: bool) -> Value {
     let findings: Vec<Value> = checked
         .findings
         .iter()
@@ -126,7 +151,9 @@ fn to_json(stack: &Stack, checked: &Checked) -> Value {
     json!({
         "stack": stack.to_string(),
         "verdict": verdict_text(checked.verdict()),
+        "data_checked": data && has_seen_files(checked),
         "findings": findings,
+        "findings_unlisted": checked.unlisted,
         "notes": checked.notes,
         "counts": counts,
     })

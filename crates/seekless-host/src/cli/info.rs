@@ -5,8 +5,9 @@ use seekless::stack::{Fact, Probed, Purpose, Stack};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::{Map, Value, json};
 
-use super::world::{World, content_of};
+use super::world::{World, contents, place_of};
 use super::{Done, Failure, output, read_volume};
+use crate::leaves::HostLeaves;
 
 /// Show what a file system's superblock says, without mounting it
 #[derive(clap::Args)]
@@ -32,7 +33,7 @@ pub(super) fn run(args: &Args) -> Done {
         let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         Ok(opened.probe().await?)
     })?;
-    let Some(probed) = probed else { return Err(something_else(&stack)) };
+    let Some(probed) = probed else { return Err(something_else(&stack, &leaves)) };
     match args.json {
         true => output::print_json(&to_json(&stack, &probed))?,
         false => output::print(&to_text(&stack, &probed))?,
@@ -41,13 +42,28 @@ pub(super) fn run(args: &Args) -> Done {
 }
 
 /// The failure for a store that does not hold the stack's file system.
-pub(super) fn something_else(stack: &Stack) -> Failure {
+///
+/// It speaks of mkfs only where that would destroy nothing.
+pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     let name = stack.volume().map_or("file system", |word| word.name());
-    match content_of(stack) {
-        Some((path, content)) => Failure::new(format!("there is no {name} on {path}: it holds {content}")),
-        None => Failure::new(format!("there is no {name} here")),
+    if stack.is_volatile() {
+        let problem =
+            format!("there is no {name} here: this store is new and empty in every command, and keeps nothing");
+        return Failure::new(problem)
+            .hint("mount and bench make a file system on it by themselves; to keep one, put it on file:PATH");
     }
-    .hint(format!("make one with: seekless mkfs '{stack}'"))
+    let stores = contents(leaves);
+    let is_blank = !stores.is_empty() && stores.iter().all(Option::is_none);
+    let failure = match &stores[..] {
+        [None] => Failure::new(format!("there is no {name} on {}: it is blank", place_of(stack))),
+        [Some(content)] => Failure::new(format!("there is no {name} on {}: it holds {content}", place_of(stack))),
+        [_, ..] if is_blank => Failure::new(format!("there is no {name} here: all {} stores are blank", stores.len())),
+        _ => Failure::new(format!("there is no {name} here")),
+    };
+    match is_blank {
+        true => failure.hint(format!("make one with: seekless mkfs '{stack}'")),
+        false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
+    }
 }
 
 /// The stack as it is written to mount it: without what only mkfs needs.

@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args) -> Done {
     output::print(&match args.what {
         What::Words if args.markdown => stack::markdown(),
         What::Words => stack::help(),
-        What::Drives => drives().to_string(),
+        What::Drives => drives(),
         What::Profiles => profiles().to_string(),
     })?;
     Ok(0)
@@ -74,7 +74,8 @@ pub(super) fn evidence(drive: &Drive) -> &'static str {
     }
 }
 
-pub(super) fn drives() -> Table {
+/// The catalogue as a table, and what to write for a drive that is not in it.
+pub(super) fn drives() -> String {
     let mut table = table(&["drive", "product", "capacity", "rpm", "known from"]);
     for drive in Drive::all() {
         table.add_row([
@@ -85,7 +86,7 @@ pub(super) fn drives() -> Table {
             evidence(drive).to_owned(),
         ]);
     }
-    table
+    format!("{table}\n\n{}\n", stack::DATA_SHEET_FORM)
 }
 
 pub(super) fn drives_json() -> Value {

@@ -1,9 +1,11 @@
 //! `seekless completions` and `seekless man`
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::Shell;
+use clap_mangen::Man;
 
 use super::{Done, Failure, output};
 
@@ -40,6 +42,98 @@ pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Done 
 
 pub(super) fn pages(args: &ManArgs, command: Command) -> Done {
     let failed = |error| Failure::new(format!("cannot write the manual into {}: {error}", args.directory.display()));
-    clap_mangen::generate_to(command, &args.directory).map_err(failed)?;
+    let mut command = command.disable_help_subcommand(true);
+    command.build();
+    write_pages(&command, &args.directory).map_err(failed)?;
     Ok(0)
+}
+
+/// A page for `command`, and one for each command below it.
+fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
+    for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
+        write_pages(below, directory)?;
+    }
+    let man = Man::new(command.clone()).source(concat!("seekless ", env!("CARGO_PKG_VERSION"))).manual("Seekless");
+    std::fs::write(directory.join(man.get_filename()), page(&man, command)?)
+}
+
+/// The sections that clap's pages have, but what stands below the help in the form of sections, with commands and tables
+/// as they were set.
+fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
+    let mut page = Vec::new();
+    man.render_title(&mut page)?;
+    man.render_name_section(&mut page)?;
+    man.render_synopsis_section(&mut page)?;
+    man.render_description_section(&mut page)?;
+    if command.get_arguments().any(|argument| !argument.is_hide_set()) {
+        man.render_options_section(&mut page)?;
+    }
+    if command.has_subcommands() {
+        man.render_subcommands_section(&mut page)?;
+    }
+    if let Some(text) = command.get_after_long_help().or(command.get_after_help()) {
+        page.extend_from_slice(sections(&text.to_string()).as_bytes());
+    }
+    Ok(page)
+}
+
+/// The text below a command's help as roff. A line that ends in a colon and has examples behind it begins EXAMPLES, one
+/// that says exit codes EXIT STATUS; anything else is NOTES. Indented lines stay as they are.
+fn sections(text: &str) -> String {
+    let (mut section, mut is_set, mut roff) = ("", false, String::new());
+    let mut begin = |roff: &mut String, wanted: &'static str| {
+        if section != wanted {
+            section = wanted;
+            *roff += &format!(".SH \"{wanted}\"\n");
+        } else {
+            *roff += ".PP\n";
+        }
+    };
+    let mut starts_paragraph = true;
+    for line in text.lines() {
+        let indented = line.starts_with(' ');
+        if is_set != indented && (is_set || !line.is_empty()) {
+            roff += if indented { ".RS 4\n.nf\n" } else { ".fi\n.RE\n" };
+            is_set = indented;
+        }
+        if line.is_empty() {
+            starts_paragraph = true;
+            continue;
+        }
+        if starts_paragraph && !indented {
+            starts_paragraph = false;
+            if matches!(line, "Example:" | "Examples:") {
+                begin(&mut roff, "EXAMPLES");
+                continue;
+            }
+            begin(&mut roff, if line.starts_with("Exit codes") { "EXIT STATUS" } else { "NOTES" });
+        }
+        // The heading says it already.
+        roff += &escaped(line.strip_prefix("Exit codes: ").unwrap_or(line).trim_start());
+        roff += "\n";
+    }
+    if is_set {
+        roff += ".fi\n.RE\n";
+    }
+    roff
+}
+
+/// `line` as text: no character in it is a command to roff.
+fn escaped(line: &str) -> String {
+    let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
+    if text.starts_with('.') { format!("\\&{text}") } else { text }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Examples and exit codes are sections of their own, and what is set in columns stays so.
+    #[test]
+    fn help_becomes_sections() {
+        let text = "Times are short.\n\nExamples:\n  seekless -a 'x'   does\n  .x\n\nExit codes: 0 done,\n1 not";
+        let expected = ".SH \"NOTES\"\nTimes are short.\n.SH \"EXAMPLES\"\n.RS 4\n.nf\nseekless \\-a \\(aqx\\(aq   does\n\\&.x\n\
+                        .fi\n.RE\n.SH \"EXIT STATUS\"\n0 done,\n1 not\n";
+        assert_eq!(sections(text), expected);
+    }
 }

@@ -22,6 +22,8 @@ mod mount_options;
 mod output;
 mod plot;
 mod replay;
+mod report;
+mod run;
 mod sync;
 mod trace;
 mod umount;
@@ -53,6 +55,7 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
   seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
+  seekless run experiments/st05-fig6
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
 struct Cli {
@@ -75,6 +78,8 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
+    Run(run::Args),
+    Report(report::Args),
     #[command(subcommand)]
     Disk(disk::Command),
     List(list::Args),
@@ -130,6 +135,7 @@ pub fn main() -> ExitCode {
 }
 
 fn run(arguments: Vec<OsString>) -> Done {
+    let arguments = without_help_for_help(arguments);
     let command = match Cli::try_parse_from(&arguments) {
         Ok(cli) => cli.command,
         Err(error) => return wrong_usage(&error, arguments.get(1)),
@@ -143,7 +149,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Sync(args) => sync::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Dump(args) => dump::run(&args),
-        Command::Bench(bench::Bench::Smallfile(args)) => bench::smallfile(&args),
+        Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),
         Command::Trace(trace::Command::Head(args)) => trace::head(&args),
         Command::Trace(trace::Command::Slice(args)) => trace::slice(&args),
@@ -151,6 +157,8 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
         Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Run(args) => run::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
@@ -158,6 +166,21 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Completions(args) => manual::completions(&args, Cli::command()),
         Command::Man(args) => manual::pages(&args, Cli::command()),
     }
+}
+
+/// `help --help` is help, as anywhere else. clap takes the option for the name of a command.
+fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
+    let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
+    let is_group = |name: &str| Cli::command().find_subcommand(name).is_some_and(clap::Command::has_subcommands);
+    let asks = match &words[..] {
+        [_, "help", .., "--help" | "-h"] => true,
+        [_, group, "help", .., "--help" | "-h"] => is_group(group),
+        _ => false,
+    };
+    if asks {
+        arguments.pop();
+    }
+    arguments
 }
 
 /// Shows clap's text. Help that was asked for is a success.
@@ -216,6 +239,22 @@ mod tests {
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    /// Help for `help` shows what `help` shows; a command's own argument that is called help is left alone.
+    #[test]
+    fn help_has_help() {
+        let asked =
+            |line: &str| without_help_for_help(line.split(' ').map(OsString::from).collect()).join(" ".as_ref());
+        for (line, expected) in [
+            ("seekless help --help", "seekless help"),
+            ("seekless help bench -h", "seekless help bench"),
+            ("seekless bench help --help", "seekless bench help"),
+            ("seekless info help --help", "seekless info help --help"),
+            ("seekless mkfs --help", "seekless mkfs --help"),
+        ] {
+            assert_eq!(asked(line), expected);
+        }
     }
 
     /// Each command has an example in its help, and says which exit codes it has.

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use seekless::stack::{Mounted, Stack, Usage};
+use seekless::stack::{Mounted, Part, Stack, Usage};
 
 use super::daemon::{Report, Side};
 use super::mount_options::{self, MountWords};
@@ -183,8 +183,10 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         let leaves = world.leaves();
         let usage = Usage { read_only: options.read_only, data_cached_above: true };
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| explain(&stack, error))?;
-        let place = options.mount_point.display().to_string();
+        let mounted = mounted.map_err(|error| explain(&stack, &leaves, error))?;
+        // Whoever reads the log is in another directory.
+        let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
+        let place = place.display().to_string();
         if !commit_is_given && !mounted.fs.traits().exclusive {
             // What is reached another way as well is kept by somebody else, who writes it back by himself.
             options.commit_interval = None;
@@ -203,11 +205,17 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
         log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
+        let warnings: Vec<String> = mounted.parts.iter().flat_map(Part::warnings).collect();
+        for warning in &warnings {
+            output::note(&format!("warning: {warning}"));
+        }
         match report {
             Some(report) => {
                 if let Some(report) = report.take() {
                     report.ready();
                 }
+                // The terminal has had them; the log keeps them.
+                warnings.iter().for_each(|warning| log::warn!("{warning}"));
             }
             None => output::note(&format!("mounted on {place}; control-C unmounts it")),
         }

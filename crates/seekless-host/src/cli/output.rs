@@ -48,6 +48,17 @@ pub(super) fn progress(total: u64) -> ProgressBar {
     }
 }
 
+/// A progress bar of `total` points of a sweep, with what is under way, which shows on a terminal only.
+pub(super) fn points(total: u64) -> ProgressBar {
+    let bar = progress(total);
+    match ProgressStyle::with_template(POINTS) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // As above.
+    }
+}
+
+const POINTS: &str = "{pos}/{len} points {wide_bar} {elapsed:>4} eta {eta:>4}  {msg:40!}";
+
 /// A count of steps of which nobody knows how many there are, which shows on a terminal only.
 pub(super) fn counter(what: &'static str) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
@@ -70,5 +81,6 @@ mod tests {
     fn the_progress_template_is_sound() {
         assert!(super::ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}").is_ok());
         assert!(super::ProgressStyle::with_template(super::COUNTER).is_ok());
+        assert!(super::ProgressStyle::with_template(super::POINTS).is_ok());
     }
 }

@@ -9,6 +9,7 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::device::DeviceError;
 use seekless::disk::Drive;
 use seekless::disk::validation::{Answer, Fit, Measured, Published, ReplayError, fit, published, replay};
+use seekless::units::counted;
 use seekless_lab::trace::{Output, contents};
 use serde_json::{Value, json};
 
@@ -151,7 +152,7 @@ fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), F
     let Some((line, problem, more)) = bad else {
         return Ok((lines, requests));
     };
-    let also = if more > 0 { format!(" (and {more} more such lines)") } else { String::new() };
+    let also = if more > 0 { format!(" (and {} like it)", counted(more as u64, "more line")) } else { String::new() };
     let failure = Failure::new(format!("{name}, line {line}: {problem}{also}"));
     Err(failure.hint(
         "a line is: R|W BUFFER-ACTION SECTOR SECTORS SERVICE-TIME THINK-TIME, times in microseconds; see `seekless disk \

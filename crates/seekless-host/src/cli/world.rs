@@ -1,6 +1,7 @@
 //! The real world of one command: clock, leaves and randomness.
 
 use std::future::Future;
+use std::path::Path;
 
 use seekless::fs::FsError;
 use seekless::rt::{Executor, Rt};
@@ -45,19 +46,38 @@ pub(super) fn identity() -> Result<Identity, Failure> {
 }
 
 /// An error of a stack on files, with what the file holds where that explains it.
-pub(super) fn explain(stack: &Stack, error: StackError) -> Failure {
-    let damaged = matches!(&error.cause, Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })));
-    match content_of(stack).filter(|_| damaged) {
-        Some((_, content)) if content != signature::LFS => info::something_else(stack),
+pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
+    match &error.cause {
+        Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
+        Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
+            return Failure::new(&error).hint(
+                "`seekless fsck` says what else is damaged; mounted with -o ro, what can still be shown can be copied",
+            );
+        }
+        _ => return Failure::new(&error),
+    }
+    let own = match stack.file_system().map(|word| word.name()) {
+        Some("ffs") => signature::UFS,
+        _ => signature::LFS,
+    };
+    match &contents(leaves)[..] {
+        [content] if content.as_deref() != Some(own) => info::something_else(stack, leaves),
         _ => Failure::new(&error),
     }
 }
 
-/// The path of a stack's image, and what is on it.
-pub(super) fn content_of(stack: &Stack) -> Option<(String, String)> {
-    let path = stack.words().last().filter(|leaf| leaf.name() == "file")?.text("path")?;
-    let file = std::fs::File::open(path).ok()?;
-    let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).ok()?;
-    let content = signature::content(&file, size).ok()?;
-    Some((path.to_owned(), content.unwrap_or_else(|| "nothing that is known".to_owned())))
+/// What the files and block devices that were opened hold; `None` for a blank one. Empty where that cannot be found out.
+pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
+    let content = |path: &Path| -> Option<Option<String>> {
+        let file = std::fs::File::open(path).ok()?;
+        let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).ok()?;
+        signature::content(&file, size).ok()
+    };
+    leaves.files().iter().map(|file| content(file.path())).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// What a stack is called in a sentence: the path of its image, or else its line.
+pub(super) fn place_of(stack: &Stack) -> String {
+    let leaf = stack.words().last().filter(|leaf| leaf.name() == "file");
+    leaf.and_then(|leaf| leaf.text("path")).map_or_else(|| stack.to_string(), str::to_owned)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use rustix::io::Errno;
+use seekless::device::DeviceError;
 use seekless::fs::{Fs, FsError};
 use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
@@ -262,10 +263,33 @@ struct Chore {
     ending: Ending,
 }
 
+/// What went wrong last, so that an episode of the same trouble is told once.
+#[derive(Default)]
+struct Trouble(Option<FsError>);
+
+impl Trouble {
+    /// True when `error` is another one than last time.
+    fn is_news(&mut self, error: &FsError) -> bool {
+        // Lack of space names another place each time.
+        let known = match (&self.0, error) {
+            (Some(FsError::Device(DeviceError::NoSpace { .. })), FsError::Device(DeviceError::NoSpace { .. })) => true,
+            (last, error) => last.as_ref() == Some(error),
+        };
+        self.0 = Some(error.clone());
+        !known
+    }
+
+    /// It has gone well; true when it had not before.
+    fn has_ended(&mut self) -> bool {
+        self.0.take().is_some()
+    }
+}
+
 /// Makes changes durable every `interval`.
 async fn commit(chore: Chore, interval: Nanos) {
     let activity = &chore.session.activity;
     let mut committed = 0;
+    let mut trouble = Trouble::default();
     while chore.ending.or(chore.rt.sleep(interval)).await {
         let changes = activity.changes.get();
         if changes == committed || chore.session.is_closed() {
@@ -273,9 +297,16 @@ async fn commit(chore: Chore, interval: Nanos) {
         }
         // Not to be dropped half-way: chores end only between commits.
         match chore.session.fs().syncfs().await {
-            Ok(()) => committed = changes,
+            Ok(()) => {
+                committed = changes;
+                if trouble.has_ended() {
+                    log::warn!("changes are made durable again");
+                }
+            }
             Err(error) => {
-                log::error!("changes could not be made durable: {error}");
+                if trouble.is_news(&error) {
+                    log::error!("changes could not be made durable: {error}");
+                }
                 committed = changes; // Repeating it would tell nothing new; the next change tries again.
             }
         }
@@ -285,6 +316,7 @@ async fn commit(chore: Chore, interval: Nanos) {
 /// Lets the file system work while nobody wants anything.
 async fn idle(chore: Chore) {
     let activity = &chore.session.activity;
+    let mut trouble = Trouble::default();
     let quiet_since = |requests| activity.requests.get() == requests;
     loop {
         let requests = activity.requests.get();
@@ -296,8 +328,14 @@ async fn idle(chore: Chore) {
             let more = Cell::new(false);
             let work = async {
                 match chore.session.fs().idle(until).await {
-                    Ok(again) => more.set(again),
-                    Err(error) => log::error!("background work stopped: {error}"),
+                    Ok(again) => {
+                        more.set(again);
+                        if trouble.has_ended() {
+                            log::warn!("background work goes on");
+                        }
+                    }
+                    Err(error) if trouble.is_news(&error) => log::error!("background work stopped: {error}"),
+                    Err(_) => {}
                 }
             };
             if !chore.ending.or(work).await {

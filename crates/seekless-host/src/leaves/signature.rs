@@ -36,6 +36,9 @@ pub const LFS: &str = "a Seekless LFS file system";
 /// What our virtual log disk is called here.
 pub const VLD: &str = "a Seekless virtual log disk";
 
+/// What the Berkeley Fast File System is called, whoever made it.
+pub const UFS: &str = "a UFS file system";
+
 const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 
 /// Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
@@ -73,8 +76,8 @@ const SIGNATURES: &[Signature] = &[
     at(128 << 10, b"\x0c\xb1\xba\x00\x00\x00\x00\x00", "a ZFS member"),
     at(0x10034, b"ReIsEr", "a ReiserFS file system"),
     at(0x8000, b"JFS1", "a JFS file system"),
-    at(8192 + 1372, b"\x54\x19\x01\x00", "a UFS file system"),
-    at(65536 + 1372, b"\x19\x01\x54\x19", "a UFS file system"),
+    at(8192 + 1372, b"\x54\x19\x01\x00", UFS),
+    at(65536 + 1372, b"\x19\x01\x54\x19", UFS),
     at(0x10000, b"\x01\x16\x19\x70", "a GFS2 file system"),
     at(0, b"hsqs", "a SquashFS file system"),
     at(0, b"\x45\x3d\xcd\x28", "a cramfs file system"),

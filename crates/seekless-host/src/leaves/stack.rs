@@ -254,7 +254,7 @@ mod tests {
                 assert_eq!(error(line, purpose).await, text);
             }
             assert!(error("lfs / file:T", Purpose::Use).await.starts_with("T is a directory"));
-            assert!(error("lfs / file:T/small", Purpose::Use).await.contains("no intact LFS superblock"));
+            assert!(error("lfs / file:T/small", Purpose::Use).await.contains("superblock copies of an LFS"));
 
             let stack = Stack::parse(&at("wrap / lfs / file:T/image,size=64MiB")).unwrap();
             stack.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity).await.unwrap();

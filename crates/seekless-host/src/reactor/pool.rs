@@ -3,13 +3,12 @@
 //! Threads are started when there is work and nobody to do it, up to a limit, and end after a while without work.
 
 use std::collections::VecDeque;
-use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::task::{Context, Poll, Waker};
 use std::time::Duration;
+
+use seekless::rt::{Receiver, oneshot};
 
 use super::notify::Notifier;
 
@@ -130,21 +129,10 @@ impl Workers {
     }
 
     /// Runs `job` on a thread; the future gives its result. Dropping the future lets the job run to its end.
-    pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> JobResult<T> {
-        let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
-        let for_job = slot.clone();
-        self.start(Box::new(move || {
-            let value = job();
-            let waker = {
-                let mut slot = for_job.lock().unwrap_or_else(PoisonError::into_inner);
-                slot.value = Some(value);
-                slot.waker.take()
-            };
-            if let Some(waker) = waker {
-                waker.wake();
-            }
-        }));
-        JobResult(slot)
+    pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
+        let (sender, receiver) = oneshot();
+        self.start(Box::new(move || sender.send(job())));
+        receiver
     }
 
     /// No job is queued or under way.
@@ -166,28 +154,5 @@ impl Drop for Workers {
         // Jobs under way own what they touch (H2), so nobody needs to wait for them.
         self.shared.queue().closing = true;
         self.shared.work.notify_all();
-    }
-}
-
-struct Slot<T> {
-    value: Option<T>,
-    waker: Option<Waker>,
-}
-
-/// The result of a job, to be awaited.
-pub(super) struct JobResult<T>(Arc<Mutex<Slot<T>>>);
-
-impl<T> Future for JobResult<T> {
-    type Output = T;
-
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<T> {
-        let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match slot.value.take() {
-            Some(value) => Poll::Ready(value),
-            None => {
-                slot.waker = Some(context.waker().clone());
-                Poll::Pending
-            }
-        }
     }
 }

@@ -45,10 +45,18 @@ impl Signals {
         }
     }
 
-    /// True when a signal has come, which is taken.
-    pub fn pending(&self) -> bool {
-        let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
-        rustix::io::read(&*self.file, &mut info).is_ok_and(|count| count == info.len())
+    /// The number of a signal that has come and is taken hereby, if one has.
+    pub fn pending(&self) -> Option<i32> {
+        /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.
+        const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
+        let mut info = [0u8; SIGINFO_BYTES];
+        match rustix::io::read(&*self.file, &mut info) {
+            Ok(SIGINFO_BYTES) => {
+                let [a, b, c, d, ..] = info;
+                Some(u32::from_ne_bytes([a, b, c, d]) as i32)
+            }
+            _ => None,
+        }
     }
 
     /// Runs `start`, which starts a process, with the signals as they were before: a process inherits which are
@@ -66,13 +74,9 @@ impl Signals {
 
     /// The next signal's number.
     pub async fn next(&self, reactor: &Reactor) -> i32 {
-        /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.
-        const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
         loop {
-            let mut info = [0u8; SIGINFO_BYTES];
-            if let Ok(SIGINFO_BYTES) = rustix::io::read(&*self.file, &mut info) {
-                let [a, b, c, d, ..] = info;
-                return u32::from_ne_bytes([a, b, c, d]) as i32;
+            if let Some(signal) = self.pending() {
+                return signal;
             }
             reactor.readable(&self.file).await;
         }

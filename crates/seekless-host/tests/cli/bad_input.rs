@@ -14,7 +14,7 @@ fn check(scratch: &Scratch, cases: &[Case<'_>]) {
     }
 }
 
-const WORDS: &str = "words: wrap, lfs, hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, fork, fault, memory, \
+const WORDS: &str = "words: wrap, lfs, ffs, hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, fork, fault, memory, \
                      file, disk";
 
 /// A stack line that makes no sense is shown with the place of the mistake, by every command that takes one, with the
@@ -65,6 +65,18 @@ fn bad_stack_lines_are_pointed_at() {
                 "seekless: cannot read the stack file missing.toml: No such file or directory (os error 2)",
             ),
             (
+                &["bench", "smallfile", "--clock", "virtual", "--on", "memfs", "--on", "/tmp"],
+                2,
+                "seekless: --clock virtual: /tmp is a directory of the host, which knows real time only\nleave the \
+                 directory out, or leave the clock to each contestant: --clock auto",
+            ),
+            (
+                &["bench", "smallfile", "--profile", "none", "--on", "lfs / file:a.img", "--on", "/tmp"],
+                2,
+                "seekless: --profile none says how fast the processor is in virtual time, and everything here runs in \
+                 real time\nleave it out, or measure a stack that can be simulated, such as 'lfs / disk:dec-rz26'",
+            ),
+            (
                 &["bench", "smallfile", "--on", "/nowhere/at/all"],
                 2,
                 "seekless: there is no directory /nowhere/at/all\na stack does not begin with / or ./",
@@ -95,12 +107,19 @@ fn stores_that_will_not_do_are_named() {
     let scratch = Scratch::new();
     scratch.write("zip", [b"PK\x03\x04".as_slice(), &[7; 5000]].concat());
     scratch.write("tiny", "?");
+    scratch.write("blank", vec![0; 9 << 20]);
+    scratch.write("m0", vec![0; 9 << 20]);
+    scratch.write("m1", vec![0; 9 << 20]);
     scratch.write("noise", [7; 5000]);
     scratch.make_directory("d");
     scratch.make_directory("mnt");
     let missing = "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nmake it with: seekless mkfs \
                    'lfs / file:a.img,size=1GiB'";
-    let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nmake one with: seekless mkfs 'lfs / file:zip'";
+    // mkfs is spoken of only where it would destroy nothing.
+    let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nis this the right store, and the stack that it \
+               was made with? Nothing was changed";
+    let volatile = "seekless: there is no lfs here: this store is new and empty in every command, and keeps \
+                    nothing\nmount and bench make a file system on it by themselves; to keep one, put it on file:PATH";
     check(
         &scratch,
         &[
@@ -113,13 +132,26 @@ fn stores_that_will_not_do_are_named() {
             (
                 &["info", "lfs / file:noise"],
                 1,
-                "seekless: there is no lfs on noise: it holds data (at byte 0 of 4.9 KiB)\nmake one with: seekless mkfs \
-                 'lfs / file:noise'",
+                "seekless: there is no lfs on noise: it holds data (at byte 0 of 4.9 KiB)\nis this the right store, and \
+                 the stack that it was made with? Nothing was changed",
             ),
+            (
+                &["info", "lfs / file:blank"],
+                1,
+                "seekless: there is no lfs on blank: it is blank\nmake one with: seekless mkfs 'lfs / file:blank'",
+            ),
+            (
+                &["dump", "lfs / raid0:n=2 / file:m{}"],
+                1,
+                "seekless: there is no lfs here: all 2 stores are blank\nmake one with: seekless mkfs 'lfs / raid0:n=2 / \
+                 file:m{}'",
+            ),
+            (&["fsck", "lfs / memory:64MiB"], 8, volatile),
+            (&["info", "lfs / disk:dec-rz26"], 1, volatile),
             (
                 &["info", "lfs / file:tiny"],
                 1,
-                "seekless: tiny has 1 bytes, less than one block of 512\n  lfs / file:tiny\n        ^^^^^^^^^",
+                "seekless: tiny has 1 byte, less than one block of 512\n  lfs / file:tiny\n        ^^^^^^^^^",
             ),
             (
                 &["info", "lfs / file:d"],
@@ -179,9 +211,17 @@ fn mkfs_protects_what_is_there() {
     let ended = scratch.run(&["mkfs", "lfs / file:end"]);
     assert!(ended.code == 1 && ended.err.contains("data (at byte 16777215 of 16 MiB)"), "{}", ended.err);
 
-    let ended = scratch.run(&["mkfs", "lfs / file:small,size=1MiB"]);
-    assert!(ended.code == 1 && ended.err.contains("the volume is too small"), "{}", ended.err);
-    assert!(!scratch.path("small").exists());
+    // The least that holds 64 segments of 128 KiB, 64 KiB before and 4 KiB behind them; the README says so.
+    for (size, code) in [("1MiB", 1), ("8256KiB", 1), ("8260KiB", 0)] {
+        let ended = scratch.run(&["mkfs", &format!("lfs / file:small,size={size}")]);
+        assert_eq!(
+            (ended.code, ended.err.contains("the volume is too small")),
+            (code, code == 1),
+            "{size} {}",
+            ended.err
+        );
+        assert_eq!(scratch.path("small").exists(), code == 0);
+    }
     let ended = scratch.run(&["mkfs", "lfs / file:a.img,size=1GiB", "--force"]);
     assert!(ended.code == 1 && ended.err.contains("is there already and has 64 MiB"), "{}", ended.err);
 }
@@ -250,10 +290,15 @@ fn damage_is_told_from_other_failures() {
     scratch.write("a.img", damaged);
     let ended = scratch.run(&["fsck", "lfs / file:a.img"]);
     assert_eq!(ended.code, 4, "{}{}", ended.out, ended.err);
-    assert!(ended.out.contains("a.img: damaged"), "{}", ended.out);
+    assert!(
+        ended.out.contains("a.img: damaged") && ended.out.contains("\n1 error; nothing can be shown of it"),
+        "{}",
+        ended.out
+    );
     let ended = scratch.run(&["fsck", "--json", "lfs / file:a.img"]);
     let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
     assert_eq!((ended.code, &report["verdict"]), (4, &"damaged".into()), "{}", ended.out);
+    assert_eq!(report["data_checked"], false, "there was none to be found");
     let ended = scratch.run(&["info", "lfs / file:a.img"]);
     assert!(ended.code == 1 && ended.err.contains("damaged"), "{}", ended.err);
 }

@@ -136,7 +136,7 @@ fn troubles_are_explained() {
         (
             &["cheetah9lp", "short"],
             1,
-            "short, line 3: 5 fields instead of 6: \"R Hit 1 2 3000\" (and 1 more such lines)",
+            "short, line 3: 5 fields instead of 6: \"R Hit 1 2 3000\" (and 1 more line like it)",
         ),
         (&["cheetah9lp", "seconds"], 1, "seconds, line 1: \"3e99\" is no time in microseconds"),
         (&["cheetah9lp", "binary"], 1, "binary, line 1: 1 fields instead of 6"),

@@ -4,6 +4,7 @@
 
 mod bad_input;
 mod disks;
+mod experiments;
 mod exports;
 mod mounts;
 mod output;

@@ -80,6 +80,10 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
     assert!(scratch.good(&["fsck", "--data", LINE]).contains("clean"));
     let log = std::fs::read_to_string(scratch.path("log")).unwrap();
     assert!(log.contains("replayed_transactions") && log.contains("everything is durable"), "{log}");
+    // The log is read from elsewhere.
+    let place = scratch.path("mnt").display().to_string();
+    assert_eq!(log.matches(&format!("mounted on {place} (")).count(), 2, "{log}");
+    assert!(log.contains(&format!("unmounted from {place};")), "{log}");
 }
 
 /// One image, one mount: another mount of it, mkfs, fsck and info say that it is in use; so does umount while
@@ -92,19 +96,19 @@ fn what_is_in_use_is_left_alone() {
     let scratch = prepared();
     scratch.make_directory("other");
     scratch.good(&["mount", LINE, "mnt"]);
-    let commands: [(&[&str], i32); 5] = [
-        (&["mount", LINE, "other"], 32),
-        (&["mkfs", "--force", LINE], 1),
-        (&["fsck", LINE], 8),
-        (&["info", LINE], 1),
-        (&["bench", "smallfile", "--on", LINE], 1),
-    ];
+    let commands: [(&[&str], i32); 4] =
+        [(&["mount", LINE, "other"], 32), (&["mkfs", "--force", LINE], 1), (&["fsck", LINE], 8), (&["info", LINE], 1)];
     for (arguments, code) in commands {
         let ended = scratch.run(arguments);
         let text = "seekless: a.img is in use by another mount or process; unmount it or end that process first\n  lfs / \
                     file:a.img\n        ^^^^^^^^^^\n";
         assert_eq!((ended.code, &*ended.err), (code, text), "{arguments:?}");
     }
+    // Of several contestants, the one that fails is named, and the others are measured.
+    let ended = scratch.run(&["bench", "smallfile", "--files", "5", "--on", LINE, "--on", "memfs"]);
+    let text = "seekless: lfs / file:a.img was not measured: a.img is in use by another mount or process; ";
+    assert!(ended.code == 1 && ended.err.starts_with(text), "{}", ended.err);
+    assert!(ended.out.contains("[1] memfs | create"), "{}", ended.out);
     let ended = scratch.run(&["mount", LINE, "mnt"]);
     let text = "seekless: mnt is a mount of ours already; unmount it first: seekless umount mnt\n";
     assert_eq!((ended.code, &*ended.err), (32, text));
@@ -113,6 +117,76 @@ fn what_is_in_use_is_left_alone() {
     assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is in use; find the users with: fuser -vm mnt\n"));
     drop(inside);
     scratch.good(&["umount", "mnt"]);
+}
+
+/// A benchmark that is ended deletes what it made, in a directory and on an image, and prints what it knows.
+#[test]
+fn an_ended_benchmark_leaves_nothing_behind() {
+    let scratch = prepared();
+    scratch.make_directory("d");
+    for (contestant, signal, code) in [("./d", Signal::TERM, 143), (LINE, Signal::INT, 130)] {
+        let mut command = scratch.command();
+        command.args(["bench", "smallfile", "--json", "--files", "500000", "--files-per-directory", "1000000"]);
+        command.args(["--bytes", "16", "--on", contestant]);
+        let modified = || std::fs::metadata(scratch.path("a.img")).unwrap().modified().unwrap();
+        let before = modified();
+        let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        match contestant {
+            // Mounting writes a checkpoint.
+            LINE => wait_for("writing", || modified() > before),
+            _ => wait_for("files", || std::fs::read_dir(scratch.path("d")).unwrap().next().is_some()),
+        }
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        let ended = scratch.ended(&child.wait_with_output().unwrap());
+        assert_eq!(
+            (ended.code, &*ended.err),
+            (code, &*format!("seekless: {contestant} was not measured: it was interrupted\n"))
+        );
+        let report: serde_json::Value = serde_json::from_str(&ended.out).unwrap();
+        assert_eq!(report["failed"][0]["contestant"], contestant);
+    }
+    assert_eq!(std::fs::read_dir(scratch.path("d")).unwrap().count(), 0);
+    let report: serde_json::Value = serde_json::from_str(&scratch.good(&["fsck", "--json", LINE])).unwrap();
+    assert_eq!((&report["counts"]["files"], &report["counts"]["directories"]), (&0.into(), &1.into()), "{report}");
+}
+
+/// Damage to file data is found with --data alone, is counted as far as it is listed, and each piece names its block once.
+#[test]
+fn damaged_data_is_counted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", LINE, "mnt"]);
+    for number in 0..150 {
+        scratch.write(&format!("mnt/f{number}"), [0xa5; 4096]);
+    }
+    scratch.good(&["umount", "mnt"]);
+    let mut image = std::fs::read(scratch.path("a.img")).unwrap();
+    let mut damaged = 0;
+    let mut at = 0;
+    while at + 4096 <= image.len() {
+        match image[at..at + 4096] == [0xa5; 4096] {
+            true => {
+                image[at] ^= 1;
+                damaged += 1;
+                at += 4096;
+            }
+            false => at += 512,
+        }
+    }
+    assert_eq!(damaged, 150);
+    scratch.write("a.img", image);
+    assert!(scratch.good(&["fsck", LINE]).ends_with("\nfile data not read (use --data)\n"));
+    let ended = scratch.run(&["fsck", "--data", LINE]);
+    assert_eq!((ended.code, &*ended.err), (4, ""));
+    let last = ended.out.lines().last().unwrap();
+    assert_eq!(
+        last,
+        "100 errors and 50 more, which are not listed; save what can be read: mount it with -o ro and copy it"
+    );
+    let first = ended.out.lines().next().unwrap();
+    assert!(first.starts_with("block 0 of ino ") && first.contains(" is damaged: "), "{first}");
 }
 
 /// In the foreground it serves until a signal comes, and then unmounts cleanly; both signals will do.
@@ -163,7 +237,9 @@ fn every_file_system_mounts() {
     }
     let scratch = prepared();
     scratch.make_directory("host");
-    for line in ["wrap / hostdir:host", "memfs", "lfs / memory:64MiB", "lfs / fork / file:a.img"] {
+    let lines =
+        ["wrap / hostdir:host", "memfs", "lfs / memory:64MiB", "lfs / fork / file:a.img", "wrap / ffs / memory:64MiB"];
+    for line in lines {
         scratch.good(&["mount", line, "mnt"]);
         scratch.write("mnt/f", line);
         assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), line.as_bytes(), "{line}");
@@ -172,4 +248,98 @@ fn every_file_system_mounts() {
         scratch.good(&["umount", "mnt"]);
     }
     assert_eq!(std::fs::read(scratch.path("host/f")).unwrap(), b"wrap / hostdir:host");
+}
+
+/// Damage in the log of a crashed volume: mount refuses to write and says what to do, fsck finds it, and read-only there is
+/// what was synced before, with a warning.
+#[test]
+fn a_damaged_log_can_still_be_read() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", "lfs:checkpoint=1h / file:a.img", "mnt", "--pid-file", "pid"]);
+    let content = |number: u32| -> Vec<u8> {
+        (0..50_000_u32).flat_map(|word| (word.wrapping_mul(2_654_435_761) ^ number << 24).to_le_bytes()).collect()
+    };
+    for number in 0..8 {
+        scratch.write(&format!("mnt/f{number}"), content(number));
+        for path in [format!("mnt/f{number}"), "mnt".into()] {
+            std::fs::File::open(scratch.path(&path)).unwrap().sync_all().unwrap();
+        }
+    }
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+    scratch.good(&["umount", "mnt"]);
+
+    let mut image = std::fs::read(scratch.path("a.img")).unwrap();
+    let wanted = &content(5)[100_000..100_064];
+    let at = image.windows(wanted.len()).position(|window| window == wanted).expect("file 5 is in the log");
+    image[at] ^= 1;
+    std::fs::write(scratch.path("a.img"), image).unwrap();
+
+    let ended = scratch.run(&["mount", LINE, "mnt"]);
+    assert_eq!(ended.code, 32, "{}", ended.err);
+    assert!(ended.err.contains("log at sector") && ended.err.contains("-o ro"), "{}", ended.err);
+    let ended = scratch.run(&["fsck", LINE]);
+    assert_eq!(ended.code, 4, "{} {}", ended.out, ended.err);
+    assert!(ended.out.contains("log at sector") && ended.out.contains("-o ro"), "{}", ended.out);
+    let ended = scratch.run(&["mount", LINE, "mnt", "-o", "ro"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("warning: log at sector"), "{}", ended.err);
+    for number in 0..8 {
+        let read = std::fs::read(scratch.path(&format!("mnt/f{number}")));
+        match number {
+            0..5 => assert!(read.unwrap() == content(number), "file {number}"),
+            _ => assert_eq!(read.unwrap_err().kind(), std::io::ErrorKind::NotFound, "file {number}"),
+        }
+    }
+    scratch.good(&["umount", "mnt"]);
+}
+
+const FFS: &str = "ffs / file:ufs.img";
+
+/// Kill -9 of a mounted UFS1 volume: what was synced is there after the check has repaired the volume, and as well when
+/// mounting does that by itself; and the check says what it found and by its exit code what it did.
+#[test]
+fn a_killed_ffs_is_repaired() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "ffs / file:ufs.img,size=64MiB"]);
+    scratch.make_directory("mnt");
+    for repair_first in [true, false] {
+        let round = if repair_first { "one" } else { "two" };
+        scratch.good(&["mount", FFS, "mnt", "--pid-file", "pid"]);
+        scratch.make_directory(&format!("mnt/{round}"));
+        for number in 0..200 {
+            scratch.write(&format!("mnt/{round}/f{number}"), format!("{number}").repeat(500));
+        }
+        scratch.good(&["sync", "mnt"]);
+        scratch.write("mnt/later", "this may be lost".repeat(10_000));
+        std::fs::remove_file(scratch.path(&format!("mnt/{round}/f7"))).unwrap();
+        kill_process(daemon(&scratch), Signal::KILL).unwrap();
+        wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+        scratch.good(&["umount", "mnt"]);
+        if repair_first {
+            // The maps wait for an update, so there is something to repair.
+            let ended = scratch.run(&["fsck", "-n", FFS]);
+            assert_eq!((ended.code, &*ended.err), (4, ""), "{}", ended.out);
+            let ended = scratch.run(&["fsck", FFS]);
+            assert_eq!((ended.code, &*ended.err), (1, ""), "{}", ended.out);
+            assert!(ended.out.contains("(repaired)") && ended.out.contains("ufs.img: repaired"), "{}", ended.out);
+            assert!(scratch.good(&["fsck", FFS]).contains("ufs.img: clean"));
+        }
+        scratch.good(&["mount", FFS, "mnt"]);
+        for number in (0..200).filter(|&number| number != 7) {
+            let bytes = std::fs::read(scratch.path(&format!("mnt/{round}/f{number}"))).unwrap();
+            assert_eq!(bytes, format!("{number}").repeat(500).as_bytes());
+        }
+        // With synchronous metadata a name that was removed is gone.
+        assert!(std::fs::metadata(scratch.path(&format!("mnt/{round}/f7"))).is_err());
+        scratch.good(&["umount", "mnt"]);
+        assert!(scratch.good(&["fsck", FFS]).contains("clean"));
+        assert!(scratch.good(&["info", "--json", FFS]).contains("\"clean\": true"));
+    }
 }

@@ -30,6 +30,9 @@ fn facts_are_for_programs_too() {
     let checked = json(&scratch.good(&["fsck", "--data", "--json", "lfs / file:a.img"]));
     assert_eq!((&checked["verdict"], &checked["counts"]["directories"]), (&"clean".into(), &1.into()), "{checked}");
     assert_eq!(checked["findings"], Value::Array(Vec::new()));
+    assert_eq!(checked["data_checked"], true);
+    assert!(!scratch.good(&["fsck", "--data", "lfs / file:a.img"]).contains("file data"));
+    assert_eq!(json(&scratch.good(&["fsck", "--json", "lfs / file:a.img"]))["data_checked"], false);
     assert!(scratch.good(&["dump", "lfs / file:a.img"]).starts_with("superblock\n"));
     assert_eq!(scratch.good(&["mkfs", "-f", "-q", "lfs / file:a.img"]), "");
 }
@@ -85,11 +88,22 @@ fn the_program_describes_itself() {
     assert!(drives.as_array().unwrap().iter().any(|drive| drive["name"] == "dec-rz26"));
     assert!(scratch.good(&["list", "profiles"]).contains("sparcstation2"));
     assert!(scratch.good(&["list"]).contains("cleaner=greedy|cost-benefit"));
+    for arguments in [&["list"][..], &["list", "drives"]] {
+        assert!(scratch.good(arguments).contains("disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"), "{arguments:?}");
+    }
     for shell in ["bash", "zsh", "fish"] {
         assert!(scratch.good(&["completions", shell]).contains("smallfile"), "{shell}");
     }
     scratch.make_directory("man");
     scratch.good(&["man", "man"]);
     assert!(std::fs::read_to_string(scratch.path("man/seekless-mount.1")).unwrap().contains("SIGTERM"));
+    for entry in std::fs::read_dir(scratch.path("man")).unwrap() {
+        let page = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+        assert!(!page.contains(".SH \"EXTRA\"") && !page.contains("\nExamples:"), "{page}");
+        assert_eq!(page.matches("\n.nf").count(), page.matches("\n.fi").count(), "{page}");
+    }
+    let page = std::fs::read_to_string(scratch.path("man/seekless-fsck.1")).unwrap();
+    assert!(page.contains(".SH \"EXAMPLES\"\n.RS 4\n.nf\nseekless fsck ") && page.contains(".SH \"EXIT STATUS\"\n"));
+    assert!(scratch.good(&["help", "--help"]).contains("Usage: seekless <COMMAND>"));
     assert!(scratch.good(&["--version"]).starts_with("seekless "));
 }

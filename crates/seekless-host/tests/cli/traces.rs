@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use seekless_host::testing::{LoopDevice, Need, skip};
 use serde_json::Value;
 
 use crate::Scratch;
@@ -109,26 +110,19 @@ fn instances_left() -> Vec<String> {
 }
 
 /// A recording holds what a loop device was asked while a command ran, tells of a command that failed, stops at Ctrl-C,
-/// and leaves nothing in the kernel. Needs root, tracefs and loop devices; says so when it skips.
+/// and leaves nothing in the kernel. Needs root, tracefs and loop devices.
 #[test]
 fn devices_are_recorded() {
     let scratch = Scratch::new();
     scratch.write("d.img", vec![0; 1 << 20]);
     let image = scratch.path("d.img");
-    let attached = Command::new("losetup").args(["--find", "--show"]).arg(&image).output();
-    let tracefs = std::path::Path::new("/sys/kernel/tracing/instances");
-    let Some(attached) = attached.ok().filter(|made| made.status.success() && tracefs.is_dir()) else {
-        eprintln!("skipped: no loop device or no tracefs");
-        return;
-    };
-    let device = String::from_utf8(attached.stdout).unwrap().trim().to_owned();
-    let detach = || Command::new("losetup").args(["--detach", &device]).status().unwrap();
-    if std::fs::create_dir(tracefs.join("seekless-probe")).is_err() {
-        detach();
-        eprintln!("skipped: no rights to make trace buffers");
-        return;
+    let probe = std::path::Path::new("/sys/kernel/tracing/instances/seekless-probe");
+    if let Err(error) = std::fs::create_dir(probe) {
+        return skip(Need::Tracefs, format_args!("cannot make {}: {error}", probe.display()));
     }
-    std::fs::remove_dir(tracefs.join("seekless-probe")).unwrap();
+    std::fs::remove_dir(probe).unwrap();
+    let Some(disk) = LoopDevice::attach(&image, 512) else { return };
+    let device = disk.path().to_str().unwrap().to_owned();
     let before = instances_left();
     let read = format!("dd if={device} of=/dev/null bs=64k count=4 iflag=direct");
     let recorded = scratch.run(&["trace", "capture", "d.img", "-o", "one.gz", "--", "sh", "-c", &read]);
@@ -148,7 +142,7 @@ fn devices_are_recorded() {
     }
     Command::new("kill").args(["-INT", &interrupted.id().to_string()]).status().unwrap();
     let stopped = interrupted.wait().unwrap();
-    detach();
+    drop(disk);
     assert_eq!(recorded.code, 0, "{}", recorded.err);
     assert_eq!((failed.code, failed.err.contains("ended with 3")), (1, true), "{}", failed.err);
     assert_eq!(stopped.code(), Some(0));

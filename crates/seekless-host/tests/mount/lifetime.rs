@@ -3,14 +3,14 @@
 
 use std::fs::{self, File};
 use std::io::Write;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use seekless::units::Nanos;
 use seekless_host::fuse::{UmountError, umount};
-use seekless_host::testing::{Need, skip};
+use seekless_host::testing::{LoopDevice, Need, skip};
 
 use crate::daemon::{Daemon, NoDaemon, Wish, on_every_mount};
 
@@ -145,53 +145,20 @@ fn commits_and_idle_time() {
     assert!(!daemon.has_mark("synced"));
 }
 
-/// A loop device for the time of a test.
-pub(crate) struct LoopDevice(pub(crate) PathBuf);
-
-impl LoopDevice {
-    fn attach(directory: &Path) -> Option<LoopDevice> {
-        let file = directory.join("image");
-        File::create(&file).unwrap().set_len(1 << 20).unwrap();
-        LoopDevice::attach_file(&file, 512)
-    }
-
-    pub(crate) fn attach_file(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
-        let sector_bytes = sector_bytes.to_string();
-        let options = ["--find", "--show", "--sector-size", &sector_bytes];
-        let output = match Command::new("losetup").args(options).arg(file).output() {
-            Ok(output) => output,
-            Err(error) => {
-                skip(Need::Loop, format_args!("cannot run losetup: {error}"));
-                return None;
-            }
-        };
-        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        if name.is_empty() {
-            skip(Need::Loop, format_args!("no loop device: {}", String::from_utf8_lossy(&output.stderr)));
-            return None;
-        }
-        Some(LoopDevice(name.into()))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
-    }
-}
-
 /// On a block device, `sync` and `syncfs` reach the file system, and `umount` returns after it has been closed.
 #[test]
 fn block_devices_are_synced_by_the_kernel() {
     let scratch = tempfile::tempdir().unwrap();
-    let Some(disk) = LoopDevice::attach(scratch.path()) else { return };
+    let image = scratch.path().join("image");
+    File::create(&image).unwrap().set_len(1 << 20).unwrap();
+    let Some(disk) = LoopDevice::attach(&image, 512) else { return };
     for transport in ["devfuse", "uring"] {
         if transport == "uring" && !crate::daemon::uring_is_offered() {
             continue;
         }
         let wish = Wish {
             transport,
-            block_device: Some(disk.0.clone()),
+            block_device: Some(disk.path().to_owned()),
             close_takes: Nanos::from_millis(300),
             ..Wish::default()
         };
@@ -199,7 +166,7 @@ fn block_devices_are_synced_by_the_kernel() {
         let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
         assert!(table.contains("fuseblk.seekless"), "{table}");
         // The mount keeps others away from the device.
-        let other = rustix::fs::open(&disk.0, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+        let other = rustix::fs::open(disk.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
         assert_eq!(other.unwrap_err(), rustix::io::Errno::BUSY);
         let file = File::create(daemon.path("file")).unwrap();
         rustix::fs::syncfs(&file).unwrap();

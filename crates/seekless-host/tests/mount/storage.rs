@@ -13,7 +13,7 @@ use seekless::stack::{CheckOptions, Identity, Purpose, Stack, Usage};
 use seekless::units::MIB;
 use seekless_host::leaves::HostLeaves;
 use seekless_host::reactor::{Reactor, ReactorOptions};
-use seekless_host::testing::{Need, skip};
+use seekless_host::testing::{LoopDevice, Need, skip};
 
 /// A tmpfs of a test's own, so that "the host is full" concerns nobody else.
 struct SmallHost(tempfile::TempDir);
@@ -188,6 +188,62 @@ fn a_full_host_is_a_full_volume() {
     closed.unwrap();
 }
 
+/// Takes a mount away also when its test fails.
+struct UnmountedAtLast<'a>(&'a str);
+
+impl Drop for UnmountedAtLast<'_> {
+    fn drop(&mut self) {
+        // After a test that went well there is nothing mounted.
+        let _ = Command::new(env!("CARGO_BIN_EXE_seekless")).args(["umount", "--lazy", self.0]).output();
+    }
+}
+
+/// A daemon whose host is full says so once, and once that it is over, however often it is asked in between.
+#[test]
+fn a_full_host_is_told_once() {
+    if !std::path::Path::new("/dev/fuse").exists() {
+        return skip(Need::Fuse, "there is no /dev/fuse");
+    }
+    let Some(host) = SmallHost::mount(48 * MIB) else { return };
+    let run = |arguments: &[&str]| {
+        let output = Command::new(env!("CARGO_BIN_EXE_seekless")).args(arguments).output().unwrap();
+        assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    };
+    let line = format!("lfs / file:{}", host.path("a.img").display());
+    // Where there is room.
+    let outside = tempfile::tempdir().unwrap();
+    let (log, mount_point) = (outside.path().join("log").display().to_string(), outside.path().join("mnt"));
+    let place = mount_point.display().to_string();
+    fs::create_dir(&mount_point).unwrap();
+    run(&["mkfs", "-q", &format!("{line},size=512MiB")]);
+    run(&["mount", &line, &place, "--log-file", &log, "-o", "commit=1"]);
+    let _unmounted = UnmountedAtLast(&place);
+    let write = |number: usize| -> std::io::Result<()> {
+        let file = File::create(mount_point.join(format!("f{number}")))?;
+        std::os::unix::fs::FileExt::write_all_at(&file, &content(number), 0)?;
+        file.sync_all()
+    };
+    let first_refused = (0..200).find(|&number| write(number).is_err()).expect("the host has room for fewer");
+    let refused = (0..40).filter(|number| write(first_refused + number).is_err()).count();
+    assert!(refused > 20, "{refused} of 40 refused");
+    std::thread::sleep(std::time::Duration::from_millis(2500));
+    for number in 0..first_refused {
+        fs::remove_file(mount_point.join(format!("f{number}"))).unwrap();
+    }
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+    while write(1_000).is_err() {
+        assert!(std::time::Instant::now() < deadline, "no room although everything is deleted");
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+    (1_001..1_010).for_each(|number| write(number).unwrap());
+    run(&["umount", &place]);
+    let log = fs::read_to_string(log).unwrap();
+    for text in ["the host has no room", "the host has room again"] {
+        assert_eq!(log.matches(text).count(), 1, "{text}\n{log}");
+    }
+    assert!(log.lines().count() < 12, "{log}");
+}
+
 /// A loop device over a sparse file on a full host takes writes and loses them: the sync says so, once. From then on
 /// nothing is a success, whatever the host says later; what was acknowledged before is there afterwards.
 #[test]
@@ -197,8 +253,8 @@ fn a_failed_sync_of_the_host_is_final() {
     File::create(&image).unwrap().set_len(256 * MIB).unwrap();
     // A write of which the host had room for a part is a success to Linux's loop driver (`lo_complete_rq` looks for
     // errors, not at the length; seen on 6.18). With sectors as large as pages there is no such write here.
-    let Some(disk) = crate::lifetime::LoopDevice::attach_file(&image, 4096) else { return };
-    let line = format!("lfs:discard=off / file:{}", disk.0.display());
+    let Some(disk) = LoopDevice::attach(&image, 4096) else { return };
+    let line = format!("lfs:discard=off / file:{}", disk.path().display());
     make(&line);
     let (acknowledged, closed) = with_mounted(&line, async |client| {
         for number in 0..8 {

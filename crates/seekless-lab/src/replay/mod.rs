@@ -17,6 +17,7 @@
 //!   P1  Requests are made in the order of the trace.
 //!   P2  Every request of the trace is made once, in as many pieces as the device needs, or the replay fails.
 
+mod blocks;
 mod compare;
 mod place;
 mod run;
@@ -25,9 +26,10 @@ mod stats;
 mod tests;
 mod timing;
 
+pub use blocks::Blocks;
 pub use compare::{COLUMNS, Comparison, compare, table};
 pub use place::{Devices, Map, Place};
-pub use run::{Outcome, ReplayError, Spec, check_stack, replay, simulate, timing_only};
+pub use run::{Each, Outcome, ReplayError, Spec, check_stack, replay, simulate, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;

@@ -80,6 +80,8 @@ pub struct Outcome {
     /// Time during which drives served requests, all drives together, and how many there are.
     pub disk_time: Option<Nanos>,
     pub disks: u64,
+    /// Requests that each drive served, where that is known of single ones.
+    pub disk_requests: Vec<u64>,
     /// Requests that were widened to whole blocks of the storage.
     pub widened: u64,
     /// Requests that went elsewhere because of the mapping.
@@ -89,7 +91,26 @@ pub struct Outcome {
     pub counters: Vec<Counter>,
 }
 
+/// A quantity that several have, each its own.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Each {
+    pub sum: f64,
+    pub mean: f64,
+    /// Standard deviation, of these and not of more of which these are a sample.
+    pub deviation: f64,
+}
+
 impl Outcome {
+    /// Requests that drives served; `None` when there are no drives.
+    pub fn requests_of_disks(&self) -> Option<Each> {
+        let count = self.disk_requests.len() as f64;
+        let values = || self.disk_requests.iter().map(|&requests| requests as f64);
+        let sum: f64 = values().sum();
+        let mean = sum / count;
+        let variance = values().map(|value| (value - mean).powi(2)).sum::<f64>() / count;
+        (count > 0.0).then(|| Each { sum, mean, deviation: variance.sqrt() })
+    }
+
     /// All operations together.
     pub fn total(&self) -> OpStats {
         let mut total = OpStats::default();
@@ -138,6 +159,7 @@ impl Outcome {
             "outstanding_max": self.outstanding_max,
             "disk_time_ns": self.disk_time.map(|time| time.0),
             "disks": self.disks,
+            "disk_requests": self.disk_requests,
             "disk_busy": self.disk_busy(),
             "widened": self.widened,
             "moved": self.moved,
@@ -164,7 +186,18 @@ pub fn simulate(
     executor.block_on(async {
         let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
         let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
-        let outcome = replay(&rt, device, requests, spec, progress).await?;
+        let mut outcome = replay(&rt, device, requests, spec, progress).await?;
+        // Of an array, only its members know how busy they were.
+        let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
+        let count = |leaf: &Device, wanted: &str| {
+            leaf.counters().into_iter().find(|(name, _)| *name == wanted).map(|(_, count)| count)
+        };
+        let busy: Option<Vec<u64>> = leaves.iter().map(|leaf| count(leaf, "busy_ns")).collect();
+        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+            outcome.disk_time = Some(Nanos(busy.iter().sum()));
+            outcome.disks = busy.len() as u64;
+            outcome.disk_requests = leaves.iter().filter_map(|leaf| count(leaf, "requests")).collect();
+        }
         Ok(Outcome { stack: asked, ..outcome })
     })?
 }
@@ -255,6 +288,7 @@ pub async fn replay(
         outstanding_max: state.outstanding_max,
         disk_time: (disks > 0).then_some(Nanos(disk_ns)),
         disks,
+        disk_requests: Vec::new(),
         widened: state.placer.widened,
         moved: state.placer.moved,
         without_latency: if spec.timing == Timing::Think { state.without_latency } else { 0 },

@@ -11,7 +11,7 @@ use rustix::fs::Advice;
 use rustix::time::ClockId;
 use seekless::units::Nanos;
 
-use super::{Coldness, Target, Usage};
+use super::{Coldness, Listed, Target, Usage};
 use crate::LabError;
 
 /// What the lab cannot do by itself, because it does not know who serves a directory.
@@ -147,7 +147,8 @@ impl Target for Directory {
 
     async fn create(&self, path: &str) -> Result<Self::File, LabError> {
         let path = self.path(path);
-        let file = OpenOptions::new().write(true).create_new(true).open(&path).map_err(failed("create", &path))?;
+        let file =
+            OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(failed("create", &path))?;
         Ok((file, path))
     }
 
@@ -156,6 +157,34 @@ impl Target for Directory {
         let file = File::open(&path).map_err(failed("open", &path))?;
         Ok((file, path))
     }
+
+    async fn open_to_write(&self, path: &str) -> Result<Self::File, LabError> {
+        let path = self.path(path);
+        let file = OpenOptions::new().read(true).write(true).open(&path).map_err(failed("open", &path))?;
+        Ok((file, path))
+    }
+
+    async fn stat(&self, path: &str) -> Result<u64, LabError> {
+        let path = self.path(path);
+        Ok(fs::symlink_metadata(&path).map_err(failed("look at", &path))?.len())
+    }
+
+    async fn list(&self, path: &str) -> Result<Vec<Listed>, LabError> {
+        let path = self.path(path);
+        let listed = |entry: io::Result<fs::DirEntry>| -> io::Result<Listed> {
+            let entry = entry?;
+            let is_directory = entry.file_type()?.is_dir();
+            Ok(Listed { name: entry.file_name().to_string_lossy().into_owned(), is_directory })
+        };
+        let entries = fs::read_dir(&path).map_err(failed("list", &path))?;
+        entries.map(listed).collect::<io::Result<_>>().map_err(failed("list", &path))
+    }
+
+    async fn fsync(&self, file: &mut Self::File) -> Result<(), LabError> {
+        file.0.sync_all().map_err(failed("sync", &file.1))
+    }
+
+    async fn compute(&self, _: Nanos) {}
 
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
         file.0.write_all_at(bytes, offset).map_err(failed("write", &file.1))

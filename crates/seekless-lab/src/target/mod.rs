@@ -24,11 +24,31 @@ pub trait Target {
 
     async fn rmdir(&self, path: &str) -> Result<(), LabError>;
 
-    /// Creates a file and opens it for writing: `open` with `O_CREAT | O_EXCL`.
+    /// Creates a file and opens it for reading and writing: `open` with `O_CREAT | O_EXCL`.
     async fn create(&self, path: &str) -> Result<Self::File, LabError>;
 
     /// Opens a file for reading.
     async fn open(&self, path: &str) -> Result<Self::File, LabError>;
+
+    /// Opens a file for reading and writing.
+    async fn open_to_write(&self, path: &str) -> Result<Self::File, LabError>;
+
+    /// Size of a file in bytes: `stat`.
+    async fn stat(&self, path: &str) -> Result<u64, LabError>;
+
+    /// What is in a directory, without `.` and `..`, in the directory's own order.
+    async fn list(&self, path: &str) -> Result<Vec<Listed>, LabError>;
+
+    /// Makes a file durable: `fsync`.
+    async fn fsync(&self, file: &mut Self::File) -> Result<(), LabError>;
+
+    /// Another place for files, on storage of its own, where there is one.
+    fn beside(&self) -> Option<&Self> {
+        None
+    }
+
+    /// The program computes for `time`: in virtual time only, since nobody wants to wait for a pretence.
+    async fn compute(&self, time: Nanos);
 
     /// Writes all of `bytes` at `offset`.
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError>;
@@ -50,6 +70,13 @@ pub trait Target {
 
     /// What has been used since some moment, which stays the same from call to call.
     fn usage(&self) -> Usage;
+}
+
+/// A name in a directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    pub name: String,
+    pub is_directory: bool,
 }
 
 /// How cold caches are after they were dropped.

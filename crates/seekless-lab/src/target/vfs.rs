@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 
 use async_trait::async_trait;
 use seekless::device::Data;
-use seekless::fs::{Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, WriteMode};
+use seekless::fs::{
+    DirEntry, DirSink, FileKind, Fs, FsError, FsResult, Handle, NewNode, OpenFlags, OpenProtocol, WriteMode,
+};
 use seekless::rt::{Rt, Work};
 use seekless::stack::{Mounted, Part};
 use seekless::units::{Ino, Nanos};
 
-use super::{Coldness, Target, Usage};
+use super::{Coldness, Listed, Target, Usage};
 use crate::LabError;
 
 /// A program's view of a mounted stack.
@@ -28,6 +30,7 @@ pub struct Vfs {
     dentries: RefCell<BTreeMap<(Ino, Vec<u8>), Ino>>,
     /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
     drop_host_caches: Box<dyn Fn() -> Option<String>>,
+    beside: Option<Box<Vfs>>,
 }
 
 /// An open file of a [`Vfs`].
@@ -47,6 +50,7 @@ impl Vfs {
             home: "",
             dentries: RefCell::default(),
             drop_host_caches: Box::new(|| None),
+            beside: None,
         }
     }
 
@@ -58,6 +62,11 @@ impl Vfs {
     /// With leaves in the host's files, of which the host keeps copies.
     pub fn over_host(self, drop_host_caches: impl Fn() -> Option<String> + 'static) -> Vfs {
         Vfs { drop_host_caches: Box::new(drop_host_caches), ..self }
+    }
+
+    /// With another mounted stack beside it.
+    pub fn with_beside(self, beside: Vfs) -> Vfs {
+        Vfs { beside: Some(Box::new(beside)), ..self }
     }
 
     pub fn fs(&self) -> &Fs {
@@ -102,14 +111,37 @@ impl Vfs {
         Ok((ino, name.as_bytes()))
     }
 
-    async fn open_node(&self, path: &str) -> FsResult<OpenFile> {
-        let (parent, name) = self.parent(path).await?;
-        let ino = self.component(parent, name).await?;
+    /// The inode at `path`; an empty path is the workload's own directory.
+    async fn node(&self, path: &str) -> FsResult<Ino> {
+        let mut ino = Ino::ROOT;
+        for part in self.home.split('/').chain(path.split('/')).filter(|part| !part.is_empty()) {
+            ino = self.component(ino, part.as_bytes()).await?;
+        }
+        Ok(ino)
+    }
+
+    async fn open_node(&self, path: &str, flags: OpenFlags) -> FsResult<OpenFile> {
+        let ino = self.node(path).await?;
         let handle = match self.fs.traits().open_protocol {
             OpenProtocol::ZeroMessage => None,
-            OpenProtocol::Handles => self.fs.open(ino, OpenFlags::READ).await?.handle,
+            OpenProtocol::Handles => self.fs.open(ino, flags).await?.handle,
         };
         Ok(OpenFile { path: path.to_owned(), ino, handle })
+    }
+
+    async fn list_node(&self, path: &str) -> FsResult<Vec<Listed>> {
+        let directory = self.open_node(path, OpenFlags::READ).await?;
+        let mut names = Names::default();
+        loop {
+            let before = names.cookie;
+            let listed = self.fs.readdir(directory.ino, directory.handle, before, false, &mut names).await;
+            if listed.is_err() || names.cookie == before {
+                if let Some(handle) = directory.handle {
+                    self.fs.release(directory.ino, handle).await?;
+                }
+                return listed.map(|()| names.listed);
+            }
+        }
     }
 
     async fn create_node(&self, path: &str) -> FsResult<OpenFile> {
@@ -134,6 +166,24 @@ impl Vfs {
         }
         self.forget_name(parent, name).await;
         Ok(())
+    }
+}
+
+/// Takes all entries of a directory.
+#[derive(Default)]
+struct Names {
+    listed: Vec<Listed>,
+    cookie: u64,
+}
+
+impl DirSink for Names {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        self.cookie = entry.cookie;
+        if entry.name != b"." && entry.name != b".." {
+            let name = String::from_utf8_lossy(entry.name).into_owned();
+            self.listed.push(Listed { name, is_directory: entry.kind == FileKind::Directory });
+        }
+        true
     }
 }
 
@@ -167,7 +217,36 @@ impl Target for Vfs {
 
     async fn open(&self, path: &str) -> Result<OpenFile, LabError> {
         self.rt.charge(Work::Call).await;
-        self.open_node(path).await.map_err(failed("open", path))
+        self.open_node(path, OpenFlags::READ).await.map_err(failed("open", path))
+    }
+
+    async fn open_to_write(&self, path: &str) -> Result<OpenFile, LabError> {
+        self.rt.charge(Work::Call).await;
+        self.open_node(path, OpenFlags::READ_WRITE).await.map_err(failed("open", path))
+    }
+
+    async fn stat(&self, path: &str) -> Result<u64, LabError> {
+        self.rt.charge(Work::Call).await;
+        let ino = self.node(path).await.map_err(failed("look at", path))?;
+        Ok(self.fs.getattr(ino, None).await.map_err(failed("look at", path))?.size)
+    }
+
+    async fn list(&self, path: &str) -> Result<Vec<Listed>, LabError> {
+        self.rt.charge(Work::Call).await;
+        self.list_node(path).await.map_err(failed("list", path))
+    }
+
+    async fn fsync(&self, file: &mut OpenFile) -> Result<(), LabError> {
+        self.rt.charge(Work::Call).await;
+        self.fs.fsync(file.ino, file.handle, false).await.map_err(failed("sync", &file.path))
+    }
+
+    fn beside(&self) -> Option<&Vfs> {
+        self.beside.as_deref()
+    }
+
+    async fn compute(&self, time: Nanos) {
+        self.rt.charge(Work::Compute { time }).await;
     }
 
     async fn write(&self, file: &mut OpenFile, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
@@ -235,7 +314,12 @@ impl Target for Vfs {
             });
             devices.flatten().find(|(name, _)| *name == wanted).map(|(_, value)| value)
         };
-        let disk = count("busy_ns").map(Nanos);
+        // Of several disks, how busy they were on average.
+        let disks = match self.parts.iter().rev().find(|part| !matches!(part, Part::FileSystem(_))) {
+            Some(Part::Devices(devices)) => devices.len() as u64,
+            _ => 1,
+        };
+        let disk = count("busy_ns").map(|busy| Nanos(busy / disks));
         let processor = match self.rt.is_virtual() {
             true => Some(self.rt.cpu_busy()),
             false => super::directory::process_time(),

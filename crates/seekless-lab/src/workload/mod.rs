@@ -1,3 +1,136 @@
-//! Programs that use files, as data and as calls on a [`Target`](crate::target::Target).
+//! Programs that use files, as data and as calls on a [`Target`].
+//!
+//! A workload is a value that says how much to do. It runs in phases, each measured from its first call until
+//! everything that it wrote is durable. What is read is compared with what was written: a benchmark of wrong answers
+//! is worth nothing.
 
+pub mod build;
+mod contents;
+pub mod largefile;
+mod meter;
+pub mod postmark;
+pub mod sizes;
 pub mod smallfile;
+pub mod tpcb;
+
+use std::ops::ControlFlow;
+
+use async_trait::async_trait;
+pub use meter::{Measured, Unit};
+use serde::Serialize;
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use crate::LabError;
+use crate::run::Run;
+use crate::target::{Coldness, Target};
+
+/// A program that uses files.
+#[async_trait(?Send)]
+pub trait Workload: Serialize {
+    /// The word for it on the command line.
+    const NAME: &'static str;
+
+    /// # Errors
+    /// `Spec`, when there is nothing to do, or too much.
+    fn check(&self) -> Result<(), LabError>;
+
+    /// What is done, in one line for people.
+    fn title(&self) -> String;
+
+    /// Decides every choice that a run has.
+    fn seed(&self) -> u64;
+
+    /// Runs all phases on `target`. After an error, files of the run may be left.
+    ///
+    /// # Errors
+    /// What the target answers, `Content` when it reads something else than was written, and `Interrupted`.
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError>;
+
+    /// Published statements about the phases of `runs`, where they are about runs like these.
+    fn published(&self, _runs: &[Run]) -> Vec<Comparison> {
+        Vec::new()
+    }
+}
+
+/// How far a phase has come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Step<'a> {
+    pub phase: &'a str,
+    pub done: u64,
+    pub total: u64,
+}
+
+/// Hears how far a run has come, and says whether to go on.
+pub type Watch<'a> = &'a dyn Fn(Step<'_>) -> ControlFlow<()>;
+
+/// What a run took.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Outcome {
+    pub phases: Vec<Measured>,
+    /// How cold the caches were where files were read.
+    pub coldness: Coldness,
+}
+
+/// A published statement about a phase, and what a run says about it.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Comparison {
+    pub contestant: String,
+    pub phase: String,
+    /// What is compared.
+    pub quantity: &'static str,
+    /// Where it was published.
+    pub source: &'static str,
+    pub published: String,
+    pub measured: String,
+    /// Measured over published less one, where both are numbers.
+    pub deviation: Option<f64>,
+    /// The processor profile was calibrated on this figure, so that agreement proves nothing.
+    pub calibrated: bool,
+    /// Why the two may differ.
+    pub remark: &'static str,
+}
+
+/// Reads a size in bytes, a number or text as a stack line has it: `"100MiB"`.
+fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
+    #[derive(serde::Deserialize)]
+    #[serde(untagged)]
+    enum Size {
+        Number(u64),
+        Text(String),
+    }
+    match Size::deserialize(deserializer)? {
+        Size::Number(bytes) => Ok(bytes),
+        Size::Text(text) => seekless::stack::read_bytes(&text).map_err(D::Error::custom),
+    }
+}
+
+/// The directory of file number `file`, when each holds `files_per_directory` of them.
+fn numbered_directory(file: u64, files_per_directory: u64) -> String {
+    format!("d{:05}", file / files_per_directory)
+}
+
+/// Whether file number `file` is the first in its directory.
+fn begins_directory(file: u64, files_per_directory: u64) -> bool {
+    file.is_multiple_of(files_per_directory)
+}
+
+/// Whether file number `file` of `files` is the last in its directory.
+fn ends_directory(file: u64, files: u64, files_per_directory: u64) -> bool {
+    (file + 1).is_multiple_of(files_per_directory) || file + 1 == files
+}
+
+/// Deletes everything below the directory `path`, as far as that is possible: what a run that has failed left behind.
+pub async fn remove_all<T: Target>(target: &T, path: &str) {
+    for listed in target.list(path).await.unwrap_or_default() {
+        let below = if path.is_empty() { listed.name } else { format!("{path}/{}", listed.name) };
+        match listed.is_directory {
+            true => {
+                Box::pin(remove_all(target, &below)).await;
+                let _ = target.rmdir(&below).await;
+            }
+            false => {
+                let _ = target.unlink(&below).await;
+            }
+        }
+    }
+}

@@ -6,24 +6,28 @@
 //! opened, read and closed; each is deleted; then everything is made durable again. Making durable belongs to the
 //! phase before it, for otherwise a file system that puts everything off would look infinitely fast. Directories
 //! are made before their first file and removed after their last one, inside the phases.
-//!
-//! What is read is compared with what was written: a benchmark of wrong answers is worth nothing.
 
-use seekless::rng::Rng;
-use seekless::units::Nanos;
-use serde::Serialize;
+use async_trait::async_trait;
+use serde::{Deserialize, Serialize};
 
+use super::contents::Contents;
+use super::meter::{Durable, Meter, Unit};
+use super::{Comparison, Outcome, Watch, Workload, begins_directory, ends_directory, numbered_directory, size};
 use crate::LabError;
-use crate::target::{Coldness, Target, Usage};
+use crate::run::Run;
+use crate::target::Target;
 
 /// How much to do. The defaults are those of the papers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
 pub struct SmallFile {
     pub files: u64,
     /// Size of each file.
+    #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub files_per_directory: u64,
     /// Decides what is in the files.
+    #[serde(skip_deserializing)]
     pub seed: u64,
 }
 
@@ -36,50 +40,25 @@ impl Default for SmallFile {
 /// Larger files are another benchmark, and each is held in memory.
 const BYTES_MAX: u64 = 64 << 20;
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Phase {
-    Create,
-    Read,
-    Delete,
-}
+pub const CREATE: &str = "create";
+pub const READ: &str = "read";
+pub const DELETE: &str = "delete";
 
-impl Phase {
-    pub const ALL: [Phase; 3] = [Phase::Create, Phase::Read, Phase::Delete];
+impl SmallFile {
+    fn directory(&self, file: u64) -> String {
+        numbered_directory(file, self.files_per_directory)
+    }
 
-    pub fn name(self) -> &'static str {
-        match self {
-            Phase::Create => "create",
-            Phase::Read => "read",
-            Phase::Delete => "delete",
-        }
+    fn path(&self, file: u64) -> String {
+        format!("{}/f{file:07}", self.directory(file))
     }
 }
 
-/// What one phase took.
-#[derive(Clone, Copy, PartialEq, Debug)]
-pub struct Measured {
-    pub phase: Phase,
-    pub files: u64,
-    /// From the first call to the end of making durable.
-    pub elapsed: Nanos,
-    /// Of this: making durable, once the last call had returned.
-    pub sync: Nanos,
-    pub usage: Usage,
-}
+#[async_trait(?Send)]
+impl Workload for SmallFile {
+    const NAME: &'static str = "smallfile";
 
-/// What a run took.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Outcome {
-    pub phases: Vec<Measured>,
-    /// How cold the caches were before the files were read.
-    pub coldness: Coldness,
-}
-
-impl SmallFile {
-    /// # Errors
-    /// `Spec`, when there is nothing to do, or too much.
-    pub fn check(&self) -> Result<(), LabError> {
+    fn check(&self) -> Result<(), LabError> {
         let fault = match self {
             SmallFile { files: 0, .. } => "there must be at least one file",
             SmallFile { files: 1_000_000_001.., .. } => "there can be at most 1,000,000,000 files",
@@ -90,130 +69,64 @@ impl SmallFile {
         Err(LabError::Spec(fault.to_owned()))
     }
 
-    fn directory(&self, file: u64) -> String {
-        format!("d{:05}", file / self.files_per_directory)
+    fn title(&self) -> String {
+        format!(
+            "small files: {} x {} bytes, {} in a directory, seed {}",
+            self.files, self.bytes, self.files_per_directory, self.seed
+        )
     }
 
-    fn path(&self, file: u64) -> String {
-        format!("{}/f{file:07}", self.directory(file))
+    fn seed(&self) -> u64 {
+        self.seed
     }
 
-    /// First file of its directory.
-    fn begins_directory(&self, file: u64) -> bool {
-        file.is_multiple_of(self.files_per_directory)
-    }
-
-    fn ends_directory(&self, file: u64) -> bool {
-        (file + 1).is_multiple_of(self.files_per_directory) || file + 1 == self.files
-    }
-
-    /// Runs all phases on `target`. `progress` hears the phase and how many of its files are done.
-    ///
-    /// # Errors
-    /// What the target answers, and `Content` when it reads something else than was written.
-    pub async fn run<T: Target>(&self, target: &T, progress: &dyn Fn(Phase, u64)) -> Result<Outcome, LabError> {
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
         self.check()?;
-        let contents = Contents::new(self);
-        // What came before is not to be paid for here.
-        target.sync().await?;
-        let mut phases = Vec::new();
+        let contents = Contents::new(self.seed, self.bytes);
+        let mut meter = Meter::start(target, watch).await?;
 
-        let stopwatch = Stopwatch::start(target);
+        let mut create = meter.begin(CREATE, Unit::Files, self.files);
         for file in 0..self.files {
-            if self.begins_directory(file) {
+            if begins_directory(file, self.files_per_directory) {
                 target.mkdir(&self.directory(file)).await?;
             }
             let mut open = target.create(&self.path(file)).await?;
-            target.write(&mut open, 0, &contents.of(file)).await?;
+            target.write(&mut open, 0, &contents.piece(file, self.bytes)).await?;
             target.close(open).await?;
-            progress(Phase::Create, file + 1);
+            meter.step(&mut create, 1, self.bytes)?;
         }
-        phases.push(stopwatch.stop(target, Phase::Create, self.files, true).await?);
+        meter.end(create, Durable::Yes).await?;
 
-        let coldness = target.drop_caches().await?;
-        let stopwatch = Stopwatch::start(target);
+        meter.drop_caches().await?;
+        let mut read = meter.begin(READ, Unit::Files, self.files);
         let mut buffer = vec![0; self.bytes as usize];
         for file in 0..self.files {
             let path = self.path(file);
             let mut open = target.open(&path).await?;
-            let read = target.read(&mut open, 0, &mut buffer).await?;
+            let bytes = target.read(&mut open, 0, &mut buffer).await?;
             target.close(open).await?;
-            contents.check(file, &path, &buffer[..read])?;
-            progress(Phase::Read, file + 1);
+            contents.check(file, self.bytes, &path, &buffer[..bytes])?;
+            meter.step(&mut read, 1, self.bytes)?;
         }
-        phases.push(stopwatch.stop(target, Phase::Read, self.files, false).await?);
+        meter.end(read, Durable::No).await?;
 
-        let stopwatch = Stopwatch::start(target);
+        let mut delete = meter.begin(DELETE, Unit::Files, self.files);
         for file in 0..self.files {
             target.unlink(&self.path(file)).await?;
-            if self.ends_directory(file) {
+            if ends_directory(file, self.files, self.files_per_directory) {
                 target.rmdir(&self.directory(file)).await?;
             }
-            progress(Phase::Delete, file + 1);
+            meter.step(&mut delete, 1, 0)?;
         }
-        phases.push(stopwatch.stop(target, Phase::Delete, self.files, true).await?);
-        Ok(Outcome { phases, coldness })
-    }
-}
-
-struct Stopwatch {
-    began: Nanos,
-    usage: Usage,
-}
-
-impl Stopwatch {
-    fn start<T: Target>(target: &T) -> Stopwatch {
-        Stopwatch { began: target.now(), usage: target.usage() }
+        meter.end(delete, Durable::Yes).await?;
+        Ok(meter.outcome())
     }
 
-    async fn stop<T: Target>(self, target: &T, phase: Phase, files: u64, sync: bool) -> Result<Measured, LabError> {
-        let calls_ended = target.now();
-        if sync {
-            target.sync().await?;
+    fn published(&self, runs: &[Run]) -> Vec<Comparison> {
+        let papers = SmallFile { seed: self.seed, ..SmallFile::default() };
+        match *self == papers {
+            true => runs.iter().flat_map(crate::published::small_files).collect(),
+            false => Vec::new(),
         }
-        let ended = target.now();
-        Ok(Measured {
-            phase,
-            files,
-            elapsed: ended.saturating_sub(self.began),
-            sync: ended.saturating_sub(calls_ended),
-            usage: target.usage().since(self.usage),
-        })
-    }
-}
-
-/// What is in the files: bytes that cannot be compressed, and begin with the number of the file.
-struct Contents {
-    common: Vec<u8>,
-}
-
-impl Contents {
-    fn new(spec: &SmallFile) -> Contents {
-        let mut common = vec![0; spec.bytes as usize];
-        Rng::new(spec.seed).fill(&mut common);
-        Contents { common }
-    }
-
-    fn of(&self, file: u64) -> Vec<u8> {
-        let mut bytes = self.common.clone();
-        for (byte, number) in bytes.iter_mut().zip(file.to_le_bytes()) {
-            *byte = number;
-        }
-        bytes
-    }
-
-    fn check(&self, file: u64, path: &str, found: &[u8]) -> Result<(), LabError> {
-        let expected = self.of(file);
-        if found == expected {
-            return Ok(());
-        }
-        let detail = match found.len() == expected.len() {
-            false => format!("{} bytes instead of {}", found.len(), expected.len()),
-            true => {
-                let at = found.iter().zip(&expected).take_while(|(one, other)| one == other).count();
-                format!("byte {at} differs")
-            }
-        };
-        Err(LabError::Content { path: path.to_owned(), detail })
     }
 }

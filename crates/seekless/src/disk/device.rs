@@ -28,11 +28,13 @@ pub struct Options {
     /// Keep what is written. Without, a disk costs no memory, and reads return zeroes: for experiments that
     /// only ask for times.
     pub keep_bytes: bool,
+    /// Largest request that the host hands over: its own limit, not the drive's.
+    pub request_bytes_max: u32,
 }
 
 impl Default for Options {
     fn default() -> Options {
-        Options { scheduler: Scheduler::default(), keep_bytes: true }
+        Options { scheduler: Scheduler::default(), keep_bytes: true, request_bytes_max: REQUEST_BYTES_MAX }
     }
 }
 
@@ -98,7 +100,7 @@ impl Disk {
             geometry: Geometry {
                 sectors: mechanism.sectors(),
                 block_bytes: SECTOR_BYTES as u32,
-                request_bytes_max: REQUEST_BYTES_MAX,
+                request_bytes_max: options.request_bytes_max,
             },
             write_behind: mechanism.drive().cache.write_behind != WriteBehind::None,
             name: mechanism.drive().name.to_string(),

@@ -48,7 +48,7 @@ pub enum FsError {
     #[error("would make a directory its own ancestor")]
     Loop,
     /// Bytes on the device are not what was written there.
-    #[error("{what} at {at} is damaged: {detail}")]
+    #[error("{} is damaged: {detail}", Damaged(what, at))]
     Corrupt { what: &'static str, at: String, detail: String },
     #[error(transparent)]
     Device(#[from] DeviceError),
@@ -67,10 +67,37 @@ impl FsError {
     }
 }
 
+/// What is damaged and where. A place that names the thing itself says it all: `block 8 of ino 5`.
+struct Damaged<'a>(&'a str, &'a str);
+
+impl fmt::Display for Damaged<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Damaged(what, at) = self;
+        match at.strip_prefix(what).is_some_and(|rest| rest.starts_with(' ')) {
+            true => f.write_str(at),
+            false => write!(f, "{what} at {at}"),
+        }
+    }
+}
+
 struct HostErrno(i32);
 
 impl fmt::Display for HostErrno {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         std::io::Error::from_raw_os_error(self.0).fmt(f)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A place that begins with what is there does not say it twice.
+    #[test]
+    fn damage_names_its_place_once() {
+        let text = |what, at| FsError::corrupt(what, at, "bad").to_string();
+        assert_eq!(text("block", "block 8 of ino 5"), "block 8 of ino 5 is damaged: bad");
+        assert_eq!(text("superblock", "sector 0"), "superblock at sector 0 is damaged: bad");
+        assert_eq!(text("block", "blocks 1 to 2"), "block at blocks 1 to 2 is damaged: bad");
     }
 }

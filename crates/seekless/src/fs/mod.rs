@@ -14,6 +14,7 @@
 
 pub mod client;
 mod error;
+pub mod ffs;
 pub mod lfs;
 mod types;
 
@@ -149,6 +150,11 @@ pub trait FileSystem {
     /// Ends the use of the file system: everything is durable and marked clean when this returns. No operation
     /// follows.
     async fn close(&self) -> FsResult<()>;
+
+    /// What whoever mounts this has to be told, a line each: that it is damaged, and what is therefore missing.
+    fn warnings(&self) -> Vec<String> {
+        Vec::new()
+    }
 
     /// Counts of what has happened, in an order fit for printing.
     fn counters(&self) -> Vec<Counter> {

@@ -17,6 +17,8 @@ pub enum Work {
     Copy { bytes: u64 },
     /// Handing one request to a device and taking its interrupt.
     DeviceRequest,
+    /// What the program itself computes, whatever the machine.
+    Compute { time: Nanos },
 }
 
 /// What a machine's processor needs for each kind of [`Work`].
@@ -68,6 +70,7 @@ impl HostProfile {
             Work::Call => self.call,
             Work::Copy { bytes } => Nanos(self.copy_per_kib.0 * bytes / 1024),
             Work::DeviceRequest => self.device_request,
+            Work::Compute { time } => time,
         }
     }
 }

@@ -21,7 +21,7 @@ mod tests;
 
 pub use cpu::{HostProfile, Work};
 pub use executor::{Clock, Executor, Limits, Stalled, Unfinished, VirtualClock};
-pub use sync::{Event, Gate};
+pub use sync::{Event, Gate, Receiver, Sender, oneshot};
 pub use task::{JoinHandle, Sleep, YieldNow};
 
 use std::future::Future;

@@ -87,17 +87,21 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-pub(super) struct Sender<T>(Arc<Mutex<Slot<T>>>);
-pub(super) struct Receiver<T>(Arc<Mutex<Slot<T>>>);
+/// Gives one value to a [`Receiver`]. Dropped without one, it leaves the receiver waiting for ever.
+pub struct Sender<T>(Arc<Mutex<Slot<T>>>);
 
-/// A value that travels once, from any thread.
-pub(super) fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
+/// Waits for the value of a [`Sender`].
+pub struct Receiver<T>(Arc<Mutex<Slot<T>>>);
+
+/// A value that travels once, from any thread to a task: the result of work that was done elsewhere.
+pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
     (Sender(slot.clone()), Receiver(slot))
 }
 
 impl<T> Sender<T> {
-    pub(super) fn send(self, value: T) {
+    /// Gives the value. Nobody needs to be waiting for it any more.
+    pub fn send(self, value: T) {
         let waker = {
             let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);
             slot.value = Some(value);

@@ -72,7 +72,9 @@ impl From<ArrayError> for Trouble {
             ArrayError::Missing { slot, .. } => trouble.hint(format!(
                 "degraded=on goes on without it; replace={slot} fills a new one in its place, with what is on it lost"
             )),
-            ArrayError::Nothing { .. } => trouble.hint("make it with mkfs"),
+            ArrayError::Nothing { .. } => {
+                trouble.hint("are these its members? On new and blank ones, mkfs makes an array")
+            }
             _ => trouble,
         }
     }

@@ -217,6 +217,14 @@ impl Part {
         }
     }
 
+    /// What whoever mounts it has to be told. See [`crate::fs::FileSystem::warnings`].
+    pub fn warnings(&self) -> Vec<String> {
+        match self {
+            Part::FileSystem(fs) => fs.warnings(),
+            Part::Device(_) | Part::Devices(_) => Vec::new(),
+        }
+    }
+
     /// Of several instances: sums, and the largest of maxima.
     pub fn counters(&self) -> Vec<Counter> {
         match self {
@@ -326,6 +334,12 @@ impl Stack {
     /// The word of the file system that lives on a device, if the stack has one.
     pub fn file_system(&self) -> Option<&Word> {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
+    }
+
+    /// True when the check of the stack's file system can repair it. Then the stack has to be opened to be used; to look
+    /// is enough for all others.
+    pub fn repairs(&self) -> bool {
+        self.kind("check").is_ok_and(|(_, kind)| kind.repairs())
     }
 
     /// The word at the top and its kind, where it is a device with a format of its own.

@@ -40,13 +40,20 @@ fn drives() -> Vec<&'static str> {
     Drive::names().collect()
 }
 
+/// How a drive is written that is not in the catalogue.
+pub const DATA_SHEET_FORM: &str = "or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+
 /// Options that describe a drive of which only the data sheet is known.
 const SHEET: [&str; 4] = ["size", "rpm", "seek", "rate"];
 
 pub(super) const DISK: WordSpec = WordSpec {
     name: "disk",
     help: "a modelled disk drive, from the catalogue or from a data sheet's size, rpm, seek and rate",
-    argument: Some(&Param::new("drive", Kind::Name(drives), "a drive of the catalogue")),
+    argument: Some(&Param::new(
+        "drive",
+        Kind::Name { catalogue: drives, otherwise: DATA_SHEET_FORM },
+        "a drive of the catalogue",
+    )),
     options: &[
         Param::new("scheduler", Kind::Choice(&["clook", "fcfs", "sstf", "sptf"]), "which waiting request is next")
             .default("clook"),
@@ -63,6 +70,11 @@ pub(super) const DISK: WordSpec = WordSpec {
             "what each command costs; off where what is inside the drive pays it itself",
         )
         .default("on"),
+        Param::new(
+            "request",
+            Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
+            "largest request that the host hands over: 64KiB for the machines of [se95] (default what SCSI allows)",
+        ),
         Param::new(
             "size",
             Kind::Bytes { min: 1 << 20, max: 1 << 50 },
@@ -83,7 +95,11 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
         "sptf" => Scheduler::Sptf { age_micros: u32::try_from(word.integer("age")).unwrap_or(u32::MAX) },
         _ => Scheduler::CLook,
     };
-    let options = Options { scheduler, keep_bytes: word.switch("keep") };
+    let request_bytes_max = match word.given("request") {
+        Some(_) => u32::try_from(word.bytes("request") / (4 * KIB) * (4 * KIB)).unwrap_or(u32::MAX),
+        None => Options::default().request_bytes_max,
+    };
+    let options = Options { scheduler, keep_bytes: word.switch("keep"), request_bytes_max };
     let drive = match word.switch("overhead") {
         true => drive,
         false => Cow::Owned(Drive { overhead: Overhead::NONE, ..drive.into_owned() }),
@@ -108,10 +124,8 @@ pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, Trouble> {
         (None, _) => {
             if let Some(missing) = SHEET.iter().find(|key| !given(key)) {
                 let problem = format!("`disk` needs a drive of the catalogue, or `{missing}` as well");
-                return Err(Trouble::other(problem).hint(format!(
-                    "drives: {}; or write disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB",
-                    drives().join(", ")
-                )));
+                let hint = format!("drives: {}; {DATA_SHEET_FORM}", drives().join(", "));
+                return Err(Trouble::other(problem).hint(hint));
             }
             let rpm = u32::try_from(word.integer("rpm")).unwrap_or(u32::MAX);
             let sheet = DataSheet::new(rpm, word.duration("seek"), word.bytes("size"), word.bytes("rate"));

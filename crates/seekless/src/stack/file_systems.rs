@@ -31,6 +31,11 @@ pub trait FileSystemKind: Sync {
     /// When the check itself cannot be done. Damage is reported in the result.
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
 
+    /// Whether [`FileSystemKind::fsck`] can repair anything, for which it has to write.
+    fn repairs(&self) -> bool {
+        false
+    }
+
     /// What is on the device, as text: the whole in outline, or the part that `what` names, in a form of
     /// [`FileSystemKind::dumps`].
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
@@ -109,6 +114,8 @@ pub enum Fact {
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     pub findings: Vec<Finding>,
+    /// Findings beyond those that are listed.
+    pub unlisted: u64,
     /// Worth knowing, and no damage.
     pub notes: Vec<String>,
     /// What was looked at, for people: inodes, segments ...

@@ -30,7 +30,7 @@ impl Param {
     /// What stands for the argument in a help text: `PATH`, `DRIVE`.
     fn placeholder(&self) -> String {
         match self.kind {
-            Kind::Name(_) => self.name.to_uppercase(),
+            Kind::Name { .. } => self.name.to_uppercase(),
             kind => kind.placeholder(),
         }
     }
@@ -86,6 +86,9 @@ pub fn help() -> String {
                 && let words @ [_, ..] = &argument.kind.words()[..]
             {
                 let _ = writeln!(text, "      {}: {}", argument.placeholder(), words.join(", "));
+                if let Kind::Name { otherwise, .. } = argument.kind {
+                    let _ = writeln!(text, "      {otherwise}");
+                }
             }
         }
     }

@@ -193,6 +193,7 @@ impl FileSystemKind for Lfs {
         let found = lfs::fsck(rt.clone(), device, FsckOptions { data: options.data }).await?;
         Ok(Checked {
             findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
+            unlisted: found.errors_unlisted,
             notes: found.notes,
             counts: vec![
                 ("files", found.files),

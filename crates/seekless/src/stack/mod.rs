@@ -37,6 +37,7 @@ mod build;
 mod complete;
 mod devices;
 mod error;
+mod ffs;
 mod file;
 mod file_systems;
 mod help;
@@ -54,12 +55,13 @@ use std::ops::Range;
 
 pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredDevice, Surroundings, Trouble};
 pub use complete::{Completions, complete};
+pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use order::{Interface, Role};
-pub use value::{Kind, Percent, Value};
+pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::{Param, WORDS, WordSpec};
 
 use crate::units::Nanos;

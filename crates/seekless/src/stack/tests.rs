@@ -57,7 +57,7 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, hostdir, memfs, raid0, raid1, raid5, \
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, ffs, hostdir, memfs, raid0, raid1, raid5, \
              remap, permute, volume, fork, fault, memory, file, disk",
         ),
         (
@@ -348,7 +348,7 @@ fn random_value(kind: &Kind, rng: &mut Rng) -> Value {
         }
         Kind::Integer { min, max } => Value::Integer(rng.between(min, max)),
         Kind::Switch => Value::Switch(rng.chance(1, 2)),
-        Kind::Choice(_) | Kind::Name(_) => {
+        Kind::Choice(_) | Kind::Name { .. } => {
             let words = kind.words();
             Value::Choice(words[rng.below(words.len() as u64) as usize])
         }
@@ -489,7 +489,7 @@ fn completion_offers_what_fits() {
     let cases: &[(&str, usize, &[&str])] = &[
         ("hos", 0, &["hostdir"]),
         ("me", 0, &["memfs", "memory"]),
-        ("wrap / ", 7, &["hostdir", "lfs", "memfs", "wrap"]),
+        ("wrap / ", 7, &["ffs", "hostdir", "lfs", "memfs", "wrap"]),
         ("wrap / m", 7, &["memfs"]),
         ("wrap / lfs:cleaner=greedy / m", 28, &["memory"]),
         ("lfs / fault:delay=1ms / f", 24, &["fault", "file", "fork"]),
@@ -520,6 +520,15 @@ fn completion_knows_the_drives() {
     assert!(completions.candidates.contains(&"hp97560".to_string()), "{completions:?}");
     assert!(completions.candidates.iter().all(|name| name.starts_with("hp9")));
     assert!(complete("disk:").candidates.len() >= 3);
+}
+
+/// Who names a drive that is not in the catalogue learns how to describe it, and so does who asks what there is.
+#[test]
+fn a_drive_can_be_described() {
+    let form = "or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+    let error = Stack::parse("disk:st3500").unwrap_err().to_string();
+    assert!(error.starts_with("`drive` of `disk`: there is no `st3500`") && error.ends_with(form), "{error}");
+    assert!(super::help().contains(form), "{}", super::help());
 }
 
 /// A stack file says the same as its line; anything else in it is an error that says what.
@@ -627,7 +636,7 @@ fn stacks_are_built() {
     assert_eq!(
         mount_error("lfs / disk:rpm=5400,size=1GiB,seek=8ms", &NoLeaves),
         "`disk` needs a drive of the catalogue, or `rate` as well\n  lfs / disk:rpm=5400,size=1GiB,seek=8ms\n        \
-         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\ndrives: {}; or write disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"
+         ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^\ndrives: {}; or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"
             .replace("{}", &crate::disk::Drive::names().collect::<Vec<_>>().join(", "))
     );
     assert_eq!(

@@ -24,8 +24,9 @@ pub enum Kind {
     Switch,
     /// One of a few words, known while compiling.
     Choice(&'static [&'static str]),
-    /// One of a catalogue's names, such as the drives of the disk model.
-    Name(fn() -> Vec<&'static str>),
+    /// One of a catalogue's names, such as the drives of the disk model. `otherwise` says what to do about a thing that
+    /// is not in it.
+    Name { catalogue: fn() -> Vec<&'static str>, otherwise: &'static str },
     /// Any text of at most this many bytes.
     Text { bytes_max: usize },
     /// A UUID, as RFC 9562 writes it.
@@ -79,6 +80,18 @@ pub(super) struct BadValue {
 impl BadValue {
     fn new(problem: impl Into<String>, hint: impl Into<String>) -> BadValue {
         BadValue { problem: problem.into(), hint: Some(hint.into()) }
+    }
+}
+
+/// Reads a number of bytes as a stack line has it: `512KiB`, `1.5GiB`.
+///
+/// # Errors
+/// What is wrong with it, and what would have been right.
+pub fn read_bytes(text: &str) -> Result<u64, String> {
+    match (Kind::Bytes { min: 0, max: u64::MAX }).read(text) {
+        Ok(Value::Bytes(bytes)) => Ok(bytes),
+        Ok(_) => unreachable!("a number of bytes was asked for"),
+        Err(BadValue { problem, hint }) => Err(hint.map_or(problem.clone(), |hint| format!("{problem}; {hint}"))),
     }
 }
 
@@ -147,7 +160,8 @@ impl Kind {
                 _ => Err(BadValue::new(format!("`{text}` is neither `on` nor `off`"), "use on or off")),
             },
             Kind::Choice(words) => read_choice(text, words),
-            Kind::Name(catalogue) => read_choice(text, &catalogue()),
+            Kind::Name { catalogue, otherwise } => read_choice(text, &catalogue())
+                .map_err(|bad| BadValue { hint: bad.hint.map(|hint| format!("{hint}; {otherwise}")), ..bad }),
             Kind::Text { bytes_max } if text.len() > bytes_max => Err(BadValue {
                 problem: format!("text of {} bytes is too long; at most {bytes_max} bytes fit", text.len()),
                 hint: None,
@@ -177,7 +191,7 @@ impl Kind {
             Kind::Integer { .. } => "NUMBER".into(),
             Kind::Switch => "on|off".into(),
             Kind::Choice(words) => words.join("|"),
-            Kind::Name(_) => "NAME".into(),
+            Kind::Name { .. } => "NAME".into(),
             Kind::Text { .. } => "TEXT".into(),
             Kind::Uuid => "UUID".into(),
             Kind::Path => "PATH".into(),
@@ -189,7 +203,7 @@ impl Kind {
         match *self {
             Kind::Switch => vec!["on", "off"],
             Kind::Choice(words) => words.to_vec(),
-            Kind::Name(catalogue) => catalogue(),
+            Kind::Name { catalogue, .. } => catalogue(),
             _ => Vec::new(),
         }
     }

@@ -197,6 +197,7 @@ impl StoredDevice for VldKind {
                 ("mapped_blocks", checkup.recovery.mapped_blocks),
                 ("searched_blocks", checkup.recovery.blocks_scanned),
             ],
+            ..Checked::default()
         })
     }
 }

@@ -6,7 +6,7 @@
 use super::build::Maker;
 use super::order::Role;
 use super::value::{Kind, Value};
-use super::{arrays, devices, lfs, vld};
+use super::{arrays, devices, ffs, lfs, vld};
 use crate::layer;
 
 /// A word: its name, what it takes and how it is made.
@@ -85,6 +85,7 @@ impl WordSpec {
 pub const WORDS: &[&WordSpec] = &[
     &WRAP,
     &lfs::LFS,
+    &ffs::FFS,
     &HOSTDIR,
     &MEMFS,
     &arrays::RAID0,

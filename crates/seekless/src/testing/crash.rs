@@ -511,7 +511,7 @@ impl Exploration<'_> {
             let tree = Tree::of(fs.clone()).await.map_err(|error| format!("reading everything failed: {error}"))?;
             let recorder = Recorder::new(&rt, &tree, mounted).await.map_err(|error| format!("the model: {error}"))?;
             let generator = Generator::with_tree(seed, Space::small(), Weights::CRASHY, &tree);
-            *ops.borrow_mut() = generator.take(again.ops).collect();
+            *ops.borrow_mut() = generator.filter(|op| cuts.subject.can(op)).take(again.ops).collect();
             let body = ops.borrow().clone();
             let (recorder, _) = follow(&rt, fs.clone(), &device, recorder, &[], &body).await?;
             fs.close().await.map_err(|error| format!("close failed: {error}"))?;

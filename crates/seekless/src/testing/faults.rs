@@ -297,6 +297,8 @@ impl Faults<'_> {
             recorder.issue(op, crash.position());
             let outcome = runner.apply(op).await;
             match judge(&outcome, fault) {
+                // What the failed operation was to make may not be there, and then there is nothing to sync.
+                Judged::Answer if failed > 0 && outcome.error().is_some() => recorder.refused(),
                 Judged::Answer => recorder.acknowledge(op, &outcome, crash.position()).await?,
                 Judged::Refused => {
                     recorder.refused();

@@ -1,6 +1,6 @@
 //! The oracle: is this tree something that a power cut may have left of that history?
 //!
-//! Both strengths ask that
+//! All strengths but [`Strength::InPlace`], which says how it asks for less, ask that
 //!
 //! * everything that an acknowledged fsync, fsyncdir or syncfs covered is there;
 //! * every other operation is there as a whole or not at all, a rename with both its names; only a write larger
@@ -23,6 +23,11 @@ pub enum Strength {
     /// Each for itself: any subset of the changed names may be there, and each file's content and attributes may be
     /// of different moments. What any file system owes, and what [`crate::fs`] promises.
     PerOperation,
+    /// As [`Strength::PerOperation`], for a file system that overwrites in place: each name for itself, so that a rename
+    /// may be there with its new name alone or with both; and a file whose content or size changed since it was
+    /// last synced may hold anything. What was not changed since is as it was. With `at_once`, a changed name is durable
+    /// as soon as the operation is acknowledged.
+    InPlace { at_once: bool },
     /// All names are those after some prefix of the operations, not before the last synced one. Content and
     /// attributes of each file are together those after some prefix of the operations on that file.
     NamespacePrefix,
@@ -38,6 +43,8 @@ pub struct Promise {
 
 impl Promise {
     pub const PER_OPERATION: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: 0 };
+    /// What the Berkeley file system promises, with synchronous metadata.
+    pub const IN_PLACE: Promise = Promise { strength: Strength::InPlace { at_once: true }, write_atomic_bytes: 0 };
     pub const NAMESPACE_PREFIX: Promise = Promise { strength: Strength::NamespacePrefix, write_atomic_bytes: 0 };
 }
 
@@ -55,7 +62,7 @@ impl History {
         }
         let question = Question::new(self, position, promise, found);
         match promise.strength {
-            Strength::PerOperation => question.any_subset(),
+            Strength::PerOperation | Strength::InPlace { .. } => question.any_subset(),
             Strength::NamespacePrefix => question.some_prefix(),
         }
     }
@@ -70,6 +77,8 @@ struct Question<'a> {
     everything: usize,
     /// Last step that may be there.
     last: usize,
+    /// Steps that had been acknowledged.
+    acknowledged: BTreeSet<usize>,
     /// Steps up to which the data of a file, its attributes, and the names in a directory are there.
     data: BTreeMap<Ino, usize>,
     attributes: BTreeMap<Ino, usize>,
@@ -80,7 +89,11 @@ impl<'a> Question<'a> {
     fn new(history: &'a History, position: usize, promise: Promise, found: &'a Tree) -> Question<'a> {
         let (data, attributes, directories) = Default::default();
         let last = history.issued_by(position);
-        let mut question = Question { history, promise, found, everything: 0, last, data, attributes, directories };
+        let acknowledged = history.steps.iter().enumerate();
+        let acknowledged = acknowledged.filter(|(_, step)| step.acknowledged.is_some_and(|at| at <= position));
+        let acknowledged = acknowledged.map(|(index, _)| index + 1).collect();
+        let mut question =
+            Question { history, promise, found, everything: 0, last, acknowledged, data, attributes, directories };
         let raise = |map: &mut BTreeMap<Ino, usize>, ino, steps: usize| {
             let bound = map.entry(ino).or_insert(0);
             *bound = steps.max(*bound);
@@ -132,6 +145,13 @@ impl<'a> Question<'a> {
             let attribute_states = self.history.states(ino, attributes_since, self.last);
             if !attribute_states.iter().any(|(_, state)| attributes_match(state)) {
                 return Err(self.complain(path, &attribute_states, found, "attributes"));
+            }
+            let in_place = matches!(self.promise.strength, Strength::InPlace { .. });
+            let written =
+                self.history.writes.range(since + 1..).any(|(&step, write)| step <= self.last && write.ino == ino);
+            let changed = written || data_states.windows(2).any(|pair| pair[0].1.contents != pair[1].1.contents);
+            if in_place && changed && found.kind == FileKind::Regular {
+                return Ok(());
             }
             let torn = self.torn_writes(ino, since).any(|(write, before, _)| is_prefix(write, before, found));
             if torn || data_states.iter().any(|(_, state)| data_match(state)) {
@@ -336,7 +356,10 @@ impl<'a> Search<'a> {
             if question.everything < change.step && change.step <= question.last {
                 changes.entry((change.directory, &change.name)).or_default().push(change);
                 changed_names.entry(change.directory).or_default().insert(&change.name);
-                if question.directories.get(&change.directory).is_some_and(|&steps| change.step <= steps) {
+                let at_once = question.promise.strength == Strength::InPlace { at_once: true };
+                if at_once && question.acknowledged.contains(&change.step)
+                    || question.directories.get(&change.directory).is_some_and(|&steps| change.step <= steps)
+                {
                     forced.insert(change.step);
                 }
             }
@@ -413,10 +436,11 @@ impl<'a> Search<'a> {
                 return true; // Too many ways to look at all of them; what was looked at does not prove a fault.
             }
             let mut next = state.clone();
+            let each_for_itself = matches!(self.question.promise.strength, Strength::InPlace { .. });
             let mut assume = |step, effective| *next.effective.entry(step).or_insert(effective) == effective;
             let consistent = changes[last..].iter().all(|change| assume(change.step, false))
                 && changes[..last].last().is_none_or(|change| assume(change.step, true));
-            if !consistent {
+            if !consistent && !each_for_itself {
                 continue;
             }
             let value = changes[..last].last().map_or(base, |change| change.value);

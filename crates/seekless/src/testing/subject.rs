@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 
+use super::ops::Op;
 use crate::device::Device;
 use crate::fs::{Fs, FsResult};
 use crate::rt::{Executor, HostProfile, Limits, Rt};
@@ -24,6 +25,16 @@ pub trait Subject {
     /// # Errors
     /// When the device fails, or nothing on it can be recognised.
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>>;
+
+    /// Whether the format has a place for what `op` does; the explorers leave out what it has none for.
+    fn can(&self, _op: &Op) -> bool {
+        true
+    }
+
+    /// Whether the file system tells damaged metadata from sound. Without checksums, damage can look like a name.
+    fn knows_damage(&self) -> bool {
+        true
+    }
 }
 
 /// Runs `program` in virtual time of its own, as far as `limits` go.

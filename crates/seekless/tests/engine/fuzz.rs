@@ -21,6 +21,8 @@ struct Target {
 const TARGETS: &[Target] = &[
     Target { name: "lfs_format", body: fuzz::lfs::decoders, inputs: 20_000, bytes_max: 6_000 },
     Target { name: "lfs_mount", body: fuzz::lfs::mount, inputs: 60, bytes_max: 200 },
+    Target { name: "ffs_format", body: fuzz::ffs::decoders, inputs: 20_000, bytes_max: 6_000 },
+    Target { name: "ffs_mount", body: fuzz::ffs::mount, inputs: 150, bytes_max: 120 },
     Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
     Target { name: "vld_format", body: fuzz::vld::decoders, inputs: 20_000, bytes_max: 600 },
     Target { name: "vld_open", body: fuzz::vld::open, inputs: 300, bytes_max: 120 },
@@ -30,6 +32,7 @@ const TARGETS: &[Target] = &[
 /// Words of a stack line and what stands between them, which bytes alone would hardly ever spell.
 const WORDS: &[&str] = &[
     "lfs",
+    "ffs",
     "memory",
     "memfs",
     "disk",

@@ -12,6 +12,7 @@
 //!       keeps mounts of the kernel's own file systems away.
 //!   F3  A new image's name is durable before anybody is told that the image exists.
 
+mod full;
 mod open;
 #[cfg(test)]
 mod tests;
@@ -32,6 +33,7 @@ use seekless::device::{BlockDevice, Buf, Counter, Data, DeviceError, Discard, Ge
 use seekless::rt::{Event, Rt};
 use seekless::units::{SECTOR_BYTES, Sector, human_bytes};
 
+use full::Fullness;
 pub use open::{FileError, FileOptions};
 
 use crate::reactor::{File, Reactor};
@@ -64,6 +66,7 @@ struct Shared {
     durable_write_busy: Cell<bool>,
     /// The first failure of unknown effect (F1).
     failed: RefCell<Option<String>>,
+    fullness: Fullness,
     counts: Counts,
 }
 
@@ -138,9 +141,27 @@ impl Shared {
 
     fn write_error(&self, at: Sector, bytes: u64, cause: Errno) -> DeviceError {
         match cause {
-            Errno::NOSPC | Errno::DQUOT => DeviceError::NoSpace { at, bytes },
+            Errno::NOSPC | Errno::DQUOT => self.no_space(at, bytes),
             cause => self.io_error("write", at, bytes, cause),
         }
+    }
+
+    fn no_space(&self, at: Sector, bytes: u64) -> DeviceError {
+        self.fullness.refused(&self.path, bytes);
+        DeviceError::NoSpace { at, bytes }
+    }
+
+    /// Something that may need space has been done.
+    fn had_space(&self) {
+        self.fullness.granted(&self.path, || match self.block_device {
+            // The file system on which the device's name stands says nothing about its space.
+            true => None,
+            false => rustix::fs::fstatvfs(&*self.file).ok().map(|host| {
+                let all = rustix::process::geteuid().is_root();
+                let blocks = if all { host.f_bfree } else { host.f_bavail };
+                blocks.saturating_mul(host.f_frsize)
+            }),
+        });
     }
 
     /// Writes all of `data`, in as many calls as it takes.
@@ -153,6 +174,7 @@ impl Shared {
                 more => done += more,
             }
         }
+        self.had_space();
         Ok(())
     }
 
@@ -320,8 +342,11 @@ impl BlockDevice for FileDevice {
         let mode = FallocateFlags::KEEP_SIZE;
         match shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await {
             // A host that cannot allocate ahead will say NoSpace at the write.
-            Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
-            Err(Errno::NOSPC | Errno::DQUOT) => Err(DeviceError::NoSpace { at, bytes }),
+            Ok(()) | Err(Errno::OPNOTSUPP) => {
+                shared.had_space();
+                Ok(())
+            }
+            Err(Errno::NOSPC | Errno::DQUOT) => Err(shared.no_space(at, bytes)),
             Err(cause) => Err(shared.io_error("allocate", at, bytes, cause)),
         }
     }

@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, FallocateFlags, FileType, FlockOperation, Mode, OFlags
 use rustix::io::Errno;
 use seekless::device::{ALIGN_BYTES, Discard, Geometry};
 use seekless::rt::Rt;
-use seekless::units::SECTOR_BYTES;
+use seekless::units::{SECTOR_BYTES, counted};
 
 use super::{FileDevice, Shared};
 use crate::reactor::Reactor;
@@ -34,7 +34,7 @@ pub enum FileError {
     InUse { path: PathBuf },
     #[error("{} is {kind}; a store is a regular file or a block device{hint}", path.display())]
     NotAStore { path: PathBuf, kind: &'static str, hint: &'static str },
-    #[error("{} has {bytes} bytes, less than one block of {block_bytes}", path.display())]
+    #[error("{} has {}, less than one block of {block_bytes}", path.display(), counted(*bytes, "byte"))]
     TooSmall { path: PathBuf, bytes: u64, block_bytes: u32 },
 }
 
@@ -131,6 +131,7 @@ impl FileDevice {
                 syncs: Default::default(),
                 durable_write_busy: false.into(),
                 failed: Default::default(),
+                fullness: Default::default(),
                 counts: Default::default(),
             }),
         })

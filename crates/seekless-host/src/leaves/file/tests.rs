@@ -3,7 +3,6 @@
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
-use std::process::Command;
 use std::task::Poll;
 
 use futures_util::future::{join_all, poll_fn};
@@ -13,7 +12,7 @@ use seekless::units::{KIB, MIB};
 
 use super::*;
 use crate::reactor::{Backend, ReactorOptions};
-use crate::testing::{Need, skip};
+use crate::testing::{LoopDevice, Need, skip};
 
 struct Bench {
     executor: Executor,
@@ -248,33 +247,6 @@ fn a_full_host_gives_no_space() {
     }
 }
 
-/// A loop device over a file, until it is dropped.
-struct LoopDevice(String);
-
-impl LoopDevice {
-    fn attach(file: &Path) -> Option<LoopDevice> {
-        let output = match Command::new("losetup").args(["--find", "--show"]).arg(file).output() {
-            Ok(output) => output,
-            Err(error) => {
-                skip(Need::Loop, format_args!("cannot run losetup: {error}"));
-                return None;
-            }
-        };
-        let name = String::from_utf8(output.stdout).ok()?.trim().to_owned();
-        if name.is_empty() {
-            skip(Need::Loop, format_args!("no loop device: {}", String::from_utf8_lossy(&output.stderr)));
-            return None;
-        }
-        Some(LoopDevice(name))
-    }
-}
-
-impl Drop for LoopDevice {
-    fn drop(&mut self) {
-        let _ = Command::new("losetup").args(["--detach", &self.0]).status();
-    }
-}
-
 /// F1: writes that the host took and then lost make the flush fail, and everything after it, although Linux
 /// itself reports success the second time. Method: a loop device over a sparse file on a full tmpfs.
 #[test]
@@ -282,8 +254,8 @@ fn a_failed_flush_is_never_forgotten() {
     for bench in benches() {
         let Some(_tmpfs) = SmallTmpfs::mount(bench.directory.path(), MIB) else { return };
         std::fs::File::create(bench.path()).unwrap().set_len(16 * MIB).unwrap();
-        let Some(disk) = LoopDevice::attach(&bench.path()) else { return };
-        let device = bench.open(Path::new(&disk.0), BUFFERED).unwrap();
+        let Some(disk) = LoopDevice::attach(&bench.path(), 512) else { return };
+        let device = bench.open(Path::new(disk.path()), BUFFERED).unwrap();
         bench
             .executor
             .block_on(async {
@@ -320,11 +292,11 @@ fn a_failed_flush_is_never_forgotten() {
 fn block_devices_are_claimed() {
     let bench = Bench::new(Backend::Pool);
     std::fs::File::create(bench.path()).unwrap().set_len(4 * MIB).unwrap();
-    let Some(disk) = LoopDevice::attach(&bench.path()) else { return };
-    let device = bench.open(Path::new(&disk.0), BUFFERED).unwrap();
+    let Some(disk) = LoopDevice::attach(&bench.path(), 512) else { return };
+    let device = bench.open(Path::new(disk.path()), BUFFERED).unwrap();
     assert_eq!(device.geometry().bytes(), 4 * MIB);
     assert!(device.is_block_device());
-    let exclusive = || rustix::fs::open(&disk.0, rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
+    let exclusive = || rustix::fs::open(disk.path(), rustix::fs::OFlags::EXCL, rustix::fs::Mode::empty());
     assert_eq!(exclusive().unwrap_err(), Errno::BUSY);
     device.release_claim();
     let other = exclusive().unwrap();

@@ -147,7 +147,7 @@ fn schedulers() {
 #[test]
 fn schedulers_pay() {
     let rate = |scheduler| {
-        let (executor, disk) = on(drive("cheetah9lp"), Options { scheduler, keep_bytes: false });
+        let (executor, disk) = on(drive("cheetah9lp"), Options { scheduler, keep_bytes: false, ..Options::default() });
         for worker in 0..32 {
             let (disk, mut rng) = (disk.clone(), Rng::new(worker));
             executor.rt().spawn(async move {

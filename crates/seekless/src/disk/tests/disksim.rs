@@ -94,7 +94,7 @@ fn random_rates() {
 fn array(disks: usize, unit: u64, write: bool, random: bool) -> f64 {
     let requests = 40_000; // As many as in the measurement: the ramp at the end of a run is part of it.
     let executor = Executor::simulated(1, HostProfile::NONE);
-    let options = Options { scheduler: Scheduler::Fcfs, keep_bytes: false };
+    let options = Options { scheduler: Scheduler::Fcfs, keep_bytes: false, ..Options::default() };
     let disks: Vec<Rc<Disk>> =
         (0..disks).map(|_| Rc::new(Disk::new(executor.rt().clone(), drive("cheetah9lp"), options).unwrap())).collect();
     let next = Rc::new(Cell::new(0));

@@ -525,7 +525,7 @@ impl<'a> Change<'a> {
 
 /// Room that the last operations before `NoSpace` leave, so that a file system that says it is full can still
 /// write the indirect blocks and directory blocks that small changes need.
-const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
+pub(super) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
 fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Privilege) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;

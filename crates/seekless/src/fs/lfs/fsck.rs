@@ -1,7 +1,8 @@
 //! Checking a volume: everything that can be reached is read and compared with everything that is counted.
 //!
 //! The volume is recovered in memory, as a read-only mount would, and then walked. Nothing is written: what a
-//! crash can leave behind is mended by mounting, so what this finds is damage.
+//! crash can leave behind is mended by mounting, so what this finds is damage. For what could have been lost from the
+//! end of the log it looks in every segment, where a mount looks in those that are likely.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -15,7 +16,7 @@ use super::{Lfs, Options, file, xattr};
 use crate::device::{Data, Device};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::rt::Rt;
-use crate::units::{Ino, SECTOR_BYTES};
+use crate::units::{Ino, SECTOR_BYTES, counted};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FsckOptions {
@@ -28,6 +29,8 @@ pub struct FsckOptions {
 pub struct Fsck {
     /// Each one is damage, said in one line.
     pub errors: Vec<String>,
+    /// Errors beyond those that are listed.
+    pub errors_unlisted: u64,
     /// Worth knowing, and no damage.
     pub notes: Vec<String>,
     pub files: u64,
@@ -43,7 +46,7 @@ impl Fsck {
     }
 }
 
-/// Errors listed before the check says that there are more.
+/// Errors that are listed; more are counted.
 const ERRORS_MAX: usize = 100;
 
 /// Checks the volume on `device`.
@@ -54,7 +57,7 @@ const ERRORS_MAX: usize = 100;
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let found = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
-    let lfs = Lfs::recovered(rt, device, mount_options, &found).await?;
+    let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
     let mut check = Check {
         lfs,
         options,
@@ -65,10 +68,14 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         unwritten_bytes: 0,
     };
     check.result.errors.extend(found.damaged);
+    check.result.errors.extend(check.lfs.warnings.borrow().iter().cloned());
     check.result.notes.extend(found.torn);
     let replayed = check.lfs.state.borrow().counters.replayed_transactions;
     if replayed > 0 {
-        check.result.notes.push(format!("{replayed} transactions since the last checkpoint will be replayed at mount"));
+        check
+            .result
+            .notes
+            .push(format!("{} since the last checkpoint will be replayed at mount", counted(replayed, "transaction")));
     }
     check.run().await?;
     Ok(check.result)
@@ -105,15 +112,13 @@ impl Check {
         self.check_directories().await?;
         self.check_links();
         self.check_counts();
-        if self.result.errors.len() >= ERRORS_MAX {
-            self.result.errors.push("there are more errors, which are not listed".into());
-        }
         Ok(())
     }
 
     fn error(&mut self, text: impl Into<String>) {
-        if self.result.errors.len() < ERRORS_MAX {
-            self.result.errors.push(text.into());
+        match self.result.errors.len() < ERRORS_MAX {
+            true => self.result.errors.push(text.into()),
+            false => self.result.errors_unlisted += 1,
         }
     }
 
@@ -420,7 +425,9 @@ impl Check {
         }
         let waiting = orphans.len();
         if waiting > 0 {
-            self.result.notes.push(format!("{waiting} files without a name will be freed at mount"));
+            self.result
+                .notes
+                .push(format!("{} without a name will be freed at mount", counted(waiting as u64, "file")));
         }
         errors.into_iter().for_each(|error| self.error(error));
     }

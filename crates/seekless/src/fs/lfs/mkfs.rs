@@ -72,7 +72,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
     let usable = volume_sectors.saturating_sub(HEAD_SECTORS + BLOCK_SECTORS);
     let segment_count = (usable / segment_sectors).min(SEGMENT_COUNT_MAX);
     if segment_count < SEGMENT_COUNT_MIN {
-        return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (8.1 MiB at the least)"));
+        return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (8260 KiB at the least)"));
     }
     if options.reserve_permille > 500 {
         return Err(FsError::Invalid("more than half of the volume would be reserve"));

@@ -32,10 +32,12 @@ mod mkfs;
 mod namespace;
 mod ops;
 mod recovery;
+mod salvage;
 mod segments;
 mod state;
 #[cfg(test)]
 mod tests;
+mod witness;
 pub mod xattr;
 
 use std::cell::{Cell, RefCell};
@@ -156,31 +158,37 @@ pub struct Lfs {
     cleaner_gate: Gate,
     closed: Cell<bool>,
     last_operation: Cell<Nanos>,
+    /// What the user has to know about the volume, a line each.
+    warnings: RefCell<Vec<String>>,
 }
 
-/// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back.
+/// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back. Read-only, a
+/// damaged volume is shown as it was at the latest moment that can be shown; [`crate::fs::FileSystem::warnings`] says so.
 ///
 /// # Errors
 /// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> crate::fs::FsResult<Rc<Lfs>> {
     let found = recovery::find_volume(&device).await?;
-    let lfs = Lfs::recovered(rt, device, options, &found).await?;
-    if !options.read_only {
-        lfs.begin_writing().await?;
+    if options.read_only {
+        return Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await;
     }
+    let lfs = Lfs::at(rt, device, options, &found, &found.checkpoint)?;
+    lfs.recover(&found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
+    lfs.begin_writing().await?;
     Ok(lfs)
 }
 
 impl Lfs {
-    /// The volume as it is after recovery, with nothing written yet.
-    async fn recovered(
+    /// The volume as `checkpoint` has it, with nothing loaded yet.
+    fn at(
         rt: Rt,
         device: Device,
         options: Options,
         found: &recovery::Found,
+        checkpoint: &format::Checkpoint,
     ) -> crate::fs::FsResult<Rc<Lfs>> {
-        let state = recovery::state_at(found.layout, &found.checkpoint, options)?;
-        let lfs = Rc::new_cyclic(|me| Lfs {
+        let state = recovery::state_at(found.layout, checkpoint, options)?;
+        Ok(Rc::new_cyclic(|me| Lfs {
             me: me.clone(),
             last_operation: Cell::new(rt.now()),
             rt,
@@ -196,8 +204,11 @@ impl Lfs {
             provision_gate: Gate::new(),
             cleaner_gate: Gate::new(),
             closed: Cell::new(false),
-        });
-        lfs.recover(found.checkpoint.serial, found.checkpoint.live_bytes).await?;
-        Ok(lfs)
+            warnings: RefCell::default(),
+        }))
+    }
+
+    fn warn(&self, text: String) {
+        self.warnings.borrow_mut().push(text);
     }
 }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
-use super::change::Change;
+use super::change::{Change, PENDING_MARGIN_BYTES};
 use super::dir::Found;
 use super::file::{self, Extent, Piece};
 use super::format::*;
@@ -306,12 +306,17 @@ impl FileSystem for Lfs {
         let capacity = state.layout.capacity_bytes();
         let used = state.used_bytes().saturating_sub(state.freed_pending_bytes).min(capacity);
         let free = (capacity - used) / block;
+        // What the next ordinary change would find: nothing, while the storage below is full.
+        let room = match state.stalled.is_empty() {
+            true => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
+            false => 0,
+        };
         let inodes = state.layout.ino_end() - FIRST_FREE_INO;
         Ok(StatFs {
             block_bytes: BLOCK_BYTES as u32,
             blocks: capacity / block,
             blocks_free: free,
-            blocks_available: free,
+            blocks_available: room / block,
             inodes,
             inodes_free: inodes.saturating_sub(state.inode_count),
             name_bytes_max: NAME_BYTES_MAX as u32,
@@ -333,6 +338,10 @@ impl FileSystem for Lfs {
 
     async fn close(&self) -> FsResult<()> {
         self.this().end_writing().await
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -7,6 +7,7 @@
 //!       that commits it.
 //!   V2  Replaying ends at the first partial segment that is not there. When a later one proves that it once was
 //!       durable, the volume is damaged, and that is an error: what was acknowledged is not dropped in silence.
+//!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
 
 use std::collections::BTreeSet;
 
@@ -16,10 +17,13 @@ use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
-use super::{Lfs, Options, log};
+use super::{Lfs, Options, log, witness};
 use crate::device::{Buf, Device};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
+
+/// Serial of the checkpoint that mkfs writes, when there is one slot.
+const FIRST_SERIAL: u64 = 1;
 
 /// What a volume says about itself.
 #[derive(Clone, Debug)]
@@ -70,7 +74,12 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
 /// A volume, found but not loaded.
 pub(super) struct Found {
     pub layout: Layout,
+    /// The newest one in a slot.
     pub checkpoint: Checkpoint,
+    /// The other slot's.
+    pub older: Option<Checkpoint>,
+    /// The slot that no intact copy is left of. A power cut can do that to the newest checkpoint, and then the log holds it.
+    pub lost_slot: Option<Sector>,
     /// Superblock copies that are not as they should be.
     pub damaged: Vec<String>,
     /// Checkpoint copies that are not intact, as a power cut may leave them.
@@ -103,7 +112,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
         }
     }
     let Some(superblock) = superblock else {
-        let detail = "no intact LFS superblock; is it an LFS volume? (`seekless mkfs` makes one)";
+        let detail = "none of the three superblock copies of an LFS is intact";
         return Err(FsError::corrupt("volume", device.describe(), detail));
     };
     let layout = Layout::new(superblock, sectors)?;
@@ -111,13 +120,15 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
         // The device has grown since mkfs, so the third copy is not at its end.
         damaged.retain(|text| !text.contains(&format!("sector {} ", places[2])));
     }
-    let (mut torn, mut newest): (Vec<String>, Option<Checkpoint>) = (Vec::new(), None);
+    let (mut torn, mut lost_slot) = (Vec::new(), None);
+    let mut slots: Vec<Checkpoint> = Vec::new();
     for slot in CHECKPOINT_SECTORS {
         let copies = log::read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+        let mut intact: Option<Checkpoint> = None;
         for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
             match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
-                Some(checkpoint) if newest.is_none_or(|newest| newest.serial < checkpoint.serial) => {
-                    newest = Some(checkpoint);
+                Some(checkpoint) if intact.is_none_or(|intact| intact.serial < checkpoint.serial) => {
+                    intact = Some(checkpoint);
                 }
                 Some(_) => {}
                 // A volume fresh from mkfs has one slot.
@@ -125,11 +136,19 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
                 None => torn.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
             }
         }
+        match intact {
+            Some(checkpoint) => slots.push(checkpoint),
+            None => lost_slot = Some(slot),
+        }
     }
-    let Some(checkpoint) = newest else {
+    slots.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.serial));
+    let Some(&checkpoint) = slots.first() else {
         return Err(FsError::corrupt("volume", device.describe(), "no intact checkpoint in either slot"));
     };
-    Ok(Found { layout, checkpoint, damaged, torn })
+    if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
+        lost_slot = None;
+    }
+    Ok(Found { layout, checkpoint, older: slots.get(1).copied(), lost_slot, damaged, torn })
 }
 
 /// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
@@ -169,21 +188,55 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     Ok(state)
 }
 
+/// How far the log is followed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Follow {
+    /// To its end; damage is an error.
+    ToTheEnd,
+    /// To its end, or to the damage in it.
+    ToTheDamage,
+    /// Not at all.
+    Nowhere,
+}
+
 impl Lfs {
-    /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `slot_serial` is the
-    /// serial number of the newest checkpoint in a slot.
-    pub(super) async fn recover(&self, slot_serial: u64, expected_live: u64) -> FsResult<()> {
-        self.load_tables(expected_live).await?;
+    /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `starts_max` is how far to
+    /// look for a witness of damage, as [`witness::find`] has it.
+    pub(super) async fn recover(
+        &self,
+        found: &Found,
+        from: &Checkpoint,
+        follow: Follow,
+        starts_max: usize,
+    ) -> FsResult<()> {
+        self.load_tables(from.live_bytes).await?;
         let mut in_log: BTreeSet<SegmentNo> = BTreeSet::new();
         {
             let state = self.state.borrow();
             in_log.extend([state.log.segment, state.log.next_segment]);
         }
-        self.roll_forward(&mut in_log).await?;
+        if follow != Follow::Nowhere {
+            let end = self.roll_forward(&mut in_log).await?;
+            // Behind a volume that was closed there is nothing, and no need to look far for it.
+            let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
+            let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
+            match witness.map(|witness| damage_error(&self.state.borrow().layout, &end, &witness)) {
+                Some(error) if follow == Follow::ToTheEnd => return Err(error),
+                Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
+                None => {}
+            }
+        }
+        let slot_serial = found.checkpoint.serial;
+        let loaded = self.state.borrow().checkpoint_serial;
+        if let Some(slot) = found.lost_slot.filter(|_| loaded <= slot_serial) {
+            self.warn(format!(
+                "checkpoint slot: sector {slot}: no intact copy is left, and the log holds no checkpoint after {loaded}. If \
+                 the slot held a later one, the changes after {loaded} are lost"
+            ));
+        }
         let mut state = self.state.borrow_mut();
         state.written_sequence = state.log.sequence;
         state.durable_sequence = state.log.sequence;
-        let loaded = state.checkpoint_serial;
         if loaded != slot_serial && (loaded + 1) % 2 == slot_serial % 2 {
             // The next checkpoint must not go where the only good one is.
             state.checkpoint_serial += 1;
@@ -226,7 +279,8 @@ impl Lfs {
         Ok(())
     }
 
-    async fn roll_forward(&self, in_log: &mut BTreeSet<SegmentNo>) -> FsResult<()> {
+    /// Replays what follows. Returns where nothing follows any more, which may be within a transaction.
+    async fn roll_forward(&self, in_log: &mut BTreeSet<SegmentNo>) -> FsResult<LogEnd> {
         let layout = self.state.borrow().layout;
         let mut end = self.state.borrow().log;
         let mut reader = SegmentReader { segment: None };
@@ -252,7 +306,7 @@ impl Lfs {
                 self.state.borrow_mut().counters.replayed_transactions += 1;
             }
         }
-        reader.check_damage(self, &layout, &end).await
+        Ok(end)
     }
 
     /// Applies one whole transaction.
@@ -487,25 +541,13 @@ impl SegmentReader {
         }
         Ok(None)
     }
+}
 
-    /// # Errors
-    /// `Corrupt` when something behind `end` says that the log went on there, durably (V2).
-    async fn check_damage(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<()> {
-        for (segment, first) in [(end.segment, end.offset), (end.next_segment, 0)] {
-            let bytes = self.bytes(lfs, layout, segment).await?;
-            let offsets = (first..layout.segment_sectors()).step_by(layout.align_sectors() as usize);
-            for offset in offsets {
-                let Some(partial) = partial_at(layout, segment, offset, bytes) else { continue };
-                if partial.summary.durable_sequence > end.sequence {
-                    let at = layout.segment_start(end.segment) + end.offset;
-                    let detail = format_args!(
-                        "partial segment {} is missing or damaged, but number {} says that it was written",
-                        end.sequence, partial.summary.sequence
-                    );
-                    return Err(FsError::corrupt("log", format_args!("sector {at}"), detail));
-                }
-            }
-        }
-        Ok(())
-    }
+fn damage_error(layout: &Layout, end: &LogEnd, witness: &witness::Witness) -> FsError {
+    let at = layout.segment_start(end.segment) + end.offset;
+    let detail = format_args!(
+        "partial segment {} is missing or damaged, but number {} at sector {} says that it was written",
+        end.sequence, witness.sequence, witness.at
+    );
+    FsError::corrupt("log", format_args!("sector {at}"), detail)
 }

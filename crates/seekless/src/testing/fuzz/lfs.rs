@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use super::Bytes;
+use super::{Bench, Bytes};
 use crate::codec::{self, Field, crc32c};
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
@@ -106,29 +106,7 @@ struct Base {
     backup: Sector,
 }
 
-/// Bytes of a volume in memory, to change.
-struct Bench {
-    image: Image,
-}
-
 impl Bench {
-    fn read(&self, at: u64, bytes: usize) -> Vec<u8> {
-        let start = Sector(at / SECTOR_BYTES);
-        let skip = (at % SECTOR_BYTES) as usize;
-        let mut sectors = vec![0; (skip + bytes).next_multiple_of(SECTOR_BYTES as usize)];
-        self.image.read(start, &mut sectors);
-        sectors[skip..skip + bytes].to_vec()
-    }
-
-    fn write(&mut self, at: u64, bytes: &[u8]) {
-        let start = Sector(at / SECTOR_BYTES);
-        let skip = (at % SECTOR_BYTES) as usize;
-        let mut sectors = vec![0; (skip + bytes.len()).next_multiple_of(SECTOR_BYTES as usize)];
-        self.image.read(start, &mut sectors);
-        sectors[skip..skip + bytes.len()].copy_from_slice(bytes);
-        self.image.write(start, &sectors);
-    }
-
     /// Gives a pointer the checksum of what it points to, if that is on the volume.
     fn mend_pointer(&self, pointer: Option<Pointer>) -> Option<Pointer> {
         match pointer? {

@@ -4,11 +4,14 @@
 //! The targets of the fuzzer (`fuzz/`) call these with inputs that it breeds; a test calls them with a small corpus
 //! that is kept and with seeded noise, so that they run everywhere.
 
+mod bench;
 mod bytes;
+pub mod ffs;
 pub mod lfs;
 mod ops;
 pub mod vld;
 
+use bench::Bench;
 pub use bytes::Bytes;
 pub use ops::{differential, op};
 

@@ -3,6 +3,7 @@
 use std::path::Path;
 
 use seekless::codec::Field;
+use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
 use seekless::vlog::format as vlog;
 use seekless::volume::format as volume;
@@ -19,7 +20,7 @@ struct Format {
 }
 
 /// Every file system with its tables, the arrays and the virtual log. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, VOLUME, VLOG];
+const FORMATS: &[Format] = &[LFS, FFS, VOLUME, VLOG];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -33,6 +34,16 @@ const LFS: Format = Format {
         ("Usage", lfs::Usage::FIELDS),
         ("Leaf", lfs::Leaf::FIELDS),
         ("LeafEntry", lfs::LeafEntry::FIELDS),
+    ],
+};
+
+const FFS: Format = Format {
+    folder: "crates/seekless/src/fs/ffs",
+    tables: &[
+        ("Superblock", ffs::Superblock::FIELDS),
+        ("Csum", ffs::Csum::FIELDS),
+        ("Group", ffs::Group::FIELDS),
+        ("Inode", ffs::Inode::FIELDS),
     ],
 };
 

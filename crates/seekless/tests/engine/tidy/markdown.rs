@@ -177,7 +177,7 @@ fn is_file(page: &Path, name: &str, all: &BTreeSet<String>) -> bool {
 }
 
 /// Names of files that a page may name although they are not there: the reader's own, and those that running makes.
-const NOT_OURS: &[&str] = &["stack.toml", "rc.local"];
+const NOT_OURS: &[&str] = &["stack.toml", "rc.local", "resolved.toml", "rows.csv"];
 
 /// Aim: pages name files that are there. Method: every piece of code that looks like a path of the project.
 #[test]

@@ -5,6 +5,7 @@
 
 mod files;
 mod formats;
+mod lists;
 mod markdown;
 mod rooms;
 mod rust;
@@ -20,7 +21,7 @@ fn root() -> PathBuf {
 /// Every file of the project under `folder` whose name ends with one of `endings`, in order; without what is built,
 /// hidden, or an input of the fuzzer.
 fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    const SKIPPED: &[&str] = &["target", "corpus", "artifacts", "node_modules"];
+    const SKIPPED: &[&str] = &["target", "results", "corpus", "artifacts", "node_modules"];
     let mut found = Vec::new();
     let mut open = vec![folder.to_path_buf()];
     while let Some(path) = open.pop() {

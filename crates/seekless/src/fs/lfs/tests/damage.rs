@@ -1,31 +1,72 @@
 //! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
 //! fail are answered truthfully. Method: the damage and fault explorers.
 
+use std::cell::Cell;
+
+use async_trait::async_trait;
+
 use super::crash::Small;
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::rng::Rng;
 use crate::testing::tests::replay;
-use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Weights};
+use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
 
 const BYTES: u64 = 9 * MIB;
 
 /// Every bit of the superblocks and checkpoints, a sample of all other bits, and larger damage.
 #[test]
 fn damaged_images() {
-    let subject = Small::default();
+    explore(&Small::default(), 1_000, 400, "damaged_images");
+}
+
+/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+#[test]
+fn damaged_images_read_only() {
+    explore(&ThenReadOnly::default(), 500, 300, "damaged_images_read_only");
+}
+
+/// Mounted for writing once, after mkfs.
+#[derive(Default)]
+struct ThenReadOnly {
+    written: Cell<bool>,
+}
+
+#[async_trait(?Send)]
+impl Subject for ThenReadOnly {
+    fn name(&self) -> String {
+        "lfs, read-only".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.written.set(false);
+        mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let options = Options { read_only: self.written.replace(true), ..Options::default() };
+        Ok(mount(rt.clone(), device, options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        Small::default().fsck(rt, device).await
+    }
+}
+
+fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
     let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
     let superblock = 0..format::Superblock::BYTES as u64;
     let checkpoint = format::CHECKPOINT_SECTORS[0].byte_offset();
     let damage = DamageTest {
-        subject: &subject,
+        subject,
         device: CrashOptions::volatile(BYTES),
         flip_all: vec![superblock, checkpoint..checkpoint + 256],
-        flips: 1_000,
-        splices: 400,
+        flips,
+        splices,
         data_checked: true,
         memory: None,
         seed: 1,
-        replay: replay("fs::lfs::tests::damage::damaged_images"),
+        replay: replay(&format!("fs::lfs::tests::damage::{test}")),
     };
     match damage.run(&ops) {
         Ok(report) => println!("{report}"),
@@ -47,4 +88,95 @@ fn failing_requests() {
             Err(report) => panic!("{report}"),
         }
     }
+}
+
+/// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.
+const LONG_FILES: usize = 12;
+
+fn long_name(file: usize) -> Vec<u8> {
+    format!("/f{file:02}").into_bytes()
+}
+
+fn long_content(file: usize) -> Vec<u8> {
+    let mut content = vec![0; if file < LONG_FILES { 200_000 + 25_000 * file } else { 100 }];
+    Rng::new(file as u64).fill(&mut content);
+    content
+}
+
+/// The image of a volume that was not closed after syncing them, and the segment in which the log ended.
+async fn long_transactions(rt: &Rt, bytes: u64) -> (Image, layout::Layout, u64) {
+    let memory = Rc::new(Memory::new(bytes));
+    let device: Device = memory.clone();
+    mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+    let options = Options { checkpoint_interval: Nanos::from_secs(3600), ..Options::default() };
+    let lfs = mount(rt.clone(), device, options).await.unwrap();
+    let client = Client::new(lfs.clone());
+    for file in 0..LONG_FILES + 2 {
+        client.write_file(&long_name(file), &long_content(file)).await.unwrap();
+        client.fsync_path(&long_name(file)).await.unwrap();
+        client.fsync_path(b"/").await.unwrap();
+    }
+    let state = lfs.state.borrow();
+    (memory.image(), state.layout, state.log.segment)
+}
+
+/// Aim: damage in the log is told from its end, also where a transaction is longer than a segment; a read-only mount
+/// then shows what was there before. Method: one bit after another, and whole segments, of a log without a checkpoint
+/// behind it.
+#[test]
+fn damage_is_not_the_end_of_the_log() {
+    const BYTES: u64 = 32 * MIB;
+    let (image, layout, last) = simulate(1, async |rt| long_transactions(&rt, BYTES).await);
+    assert!(last > 2 * LONG_FILES as u64, "transactions are longer than a segment");
+    let mut rng = Rng::new(5);
+    // Each segment as a whole but those that hold the checkpoint or the end, and bits in all but the last.
+    let mut places: Vec<(u64, u64)> =
+        (2..last - 2).map(|segment| (layout.segment_start(segment).byte_offset(), layout.segment_bytes())).collect();
+    let log = layout.segment_start(0).byte_offset()..layout.segment_start(last).byte_offset();
+    places.extend((0..400).map(|_| (log.start + rng.below(log.end - log.start), 1)));
+    let mut refused = 0;
+    for (at, bytes) in places {
+        let mut image = image.clone();
+        let first = crate::units::Sector(at / crate::units::SECTOR_BYTES);
+        match bytes {
+            1 => {
+                let mut sector = [0; crate::units::SECTOR_BYTES as usize];
+                image.read(first, &mut sector);
+                sector[(at % crate::units::SECTOR_BYTES) as usize] ^= 1 << rng.below(8);
+                image.write(first, &sector);
+            }
+            _ => image.zero(first, bytes / crate::units::SECTOR_BYTES),
+        }
+        let what = format!("{bytes} bytes at {at}");
+        simulate(1, async |rt| {
+            let copy = || -> Device { Rc::new(Memory::from_image(BYTES, image.clone())) };
+            let read_only = Options { read_only: true, ..Options::default() };
+            let shown = mount(rt.clone(), copy(), read_only).await.expect(&what);
+            let client = Client::new(shown.clone());
+            let mut there = 0;
+            for file in 0..LONG_FILES + 1 {
+                match client.read_file(&long_name(file)).await {
+                    Ok(content) => {
+                        assert!(content == long_content(file), "{what}: file {file}");
+                        there += 1;
+                    }
+                    Err(FsError::NotFound | FsError::Corrupt { .. }) => {}
+                    Err(error) => panic!("{what}: file {file}: {error}"),
+                }
+            }
+            let errors = fsck(rt.clone(), copy(), FsckOptions { data: true }).await.expect(&what).errors;
+            match mount(rt.clone(), copy(), Options::default()).await {
+                Err(FsError::Corrupt { .. }) => {
+                    refused += 1;
+                    assert!(!shown.warnings().is_empty() && !errors.is_empty(), "{what}");
+                }
+                Err(error) => panic!("{what}: {error}"),
+                Ok(_) => assert!(there == LONG_FILES + 1 || !errors.is_empty(), "{what}: only {there} files are left"),
+            }
+            if there < LONG_FILES + 1 {
+                assert!(!errors.is_empty(), "{what}: {there} files and nothing said");
+            }
+        });
+    }
+    assert!(refused > 200, "{refused}");
 }

@@ -227,3 +227,29 @@ fn cleaned_segments_are_given_back() {
         assert!(full > 100 * MIB && after < 20 * MIB, "{full} bytes below when full, {after} when emptied");
     });
 }
+
+/// `df` says that nothing is available when nothing more is accepted. Method: a file is written until there is no space.
+#[test]
+fn a_full_volume_has_nothing_available() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        let lfs = mount(rt.clone(), device, Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", b"").await.unwrap();
+        let file = client.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+        let mut written = 0;
+        let full = loop {
+            match client.write(file, written, &[7; 4096]).await {
+                Ok(_) => written += 4096,
+                Err(error) => break error,
+            }
+        };
+        assert_eq!(full, FsError::NoSpace);
+        let statfs = lfs.statfs().await.unwrap();
+        assert_eq!(statfs.blocks_available, 0, "{statfs:?}");
+        client.close(file).await.unwrap();
+        client.unlink(b"/f").await.unwrap();
+        lfs.syncfs().await.unwrap();
+        assert!(lfs.statfs().await.unwrap().blocks_available > written / 4096 * 9 / 10);
+    });
+}

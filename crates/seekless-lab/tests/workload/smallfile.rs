@@ -1,6 +1,7 @@
 //! The small-file benchmark: that it measures what it says, and what it measures.
 
 use std::cell::{Cell, RefCell};
+use std::ops::ControlFlow;
 use std::path::Path;
 
 use async_trait::async_trait;
@@ -9,14 +10,12 @@ use seekless::stack::Stack;
 use seekless::units::Nanos;
 use seekless_lab::LabError;
 use seekless_lab::report::Report;
-use seekless_lab::run::{Bound, Run, can_be_simulated, run_in_directory, simulate};
-use seekless_lab::target::{Coldness, Host, Target, Usage};
-use seekless_lab::workload::smallfile::{Phase, SmallFile};
+use seekless_lab::run::{Bound, can_be_simulated, run_in_directory, simulate};
+use seekless_lab::target::{Coldness, Host, Listed, Target, Usage};
+use seekless_lab::workload::smallfile::{CREATE, DELETE, READ, SmallFile};
+use seekless_lab::workload::{Step, Workload};
 
-fn simulated(line: &str, profile: HostProfile, spec: &SmallFile) -> Run {
-    let stack = Stack::parse(line).unwrap_or_else(|error| panic!("{error}"));
-    simulate(&stack, profile, spec, &|_, _| ()).unwrap_or_else(|error| panic!("{error}"))
-}
+use crate::{GO_ON, simulated};
 
 /// The same seed gives the same nanoseconds and the same counts of everything. Method: run it twice.
 #[test]
@@ -34,17 +33,17 @@ fn a_run_can_be_repeated() {
 #[test]
 fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     let run = simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, &SmallFile::default());
-    let phase = |phase| *run.phase(phase).unwrap();
-    let (create, read, delete) = (phase(Phase::Create), phase(Phase::Read), phase(Phase::Delete));
+    let phase = |phase| run.phase(phase).unwrap().clone();
+    let (create, read, delete) = (phase(CREATE), phase(READ), phase(DELETE));
     assert_eq!(create.bound(), Bound::Processor, "{create:?}");
     assert_eq!(read.bound(), Bound::Disk, "{read:?}");
     assert!(create.processor_busy().unwrap() > 0.9, "{create:?}");
-    assert!((create.files_per_second().unwrap() / 335.0 - 1.0).abs() < 0.05, "{create:?}");
-    assert!((delete.files_per_second().unwrap() / 335.0 - 1.0).abs() < 0.20, "{delete:?}");
-    let report = Report { spec: SmallFile::default(), runs: vec![run] };
+    assert!((create.per_second().unwrap() / 335.0 - 1.0).abs() < 0.05, "{create:?}");
+    assert!((delete.per_second().unwrap() / 335.0 - 1.0).abs() < 0.20, "{delete:?}");
+    let report = Report { spec: SmallFile::default(), runs: vec![run], failed: Vec::new() };
     let comparisons = report.comparisons();
     assert_eq!(comparisons.len(), 5, "{comparisons:?}");
-    assert!(comparisons.iter().any(|it| it.phase == Phase::Delete && it.deviation.is_some() && !it.calibrated));
+    assert!(comparisons.iter().any(|it| it.phase == DELETE && it.deviation.is_some() && !it.calibrated));
     assert!(report.to_text().contains("calibrated on it"));
 }
 
@@ -61,7 +60,7 @@ fn bounds_do_not_hang_on_the_division_of_a_create() {
         let namespace_call = create - call - call - copy_per_kib;
         let profile = HostProfile { namespace_call, call, copy_per_kib, ..base };
         let run = simulated("lfs / disk:dec-rz26", profile, &SmallFile::default());
-        let bounds = Phase::ALL.map(|phase| run.phase(phase).unwrap().bound());
+        let bounds = [CREATE, READ, DELETE].map(|phase| run.phase(phase).unwrap().bound());
         assert_eq!(bounds, [Bound::Processor, Bound::Disk, Bound::Processor], "{times} times: {run:?}");
     }
 }
@@ -72,10 +71,10 @@ fn without_a_processor_only_the_disk_takes_time() {
     let spec = SmallFile { files: 200, ..SmallFile::default() };
     let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &spec);
     assert!(run.phases.iter().all(|phase| phase.usage.processor == Some(Nanos::ZERO)), "{run:?}");
-    assert!(run.phase(Phase::Read).unwrap().disk_busy().unwrap() > 0.9, "{run:?}");
+    assert!(run.phase(READ).unwrap().disk_busy().unwrap() > 0.9, "{run:?}");
     let run = simulated("memfs", HostProfile::NONE, &spec);
-    assert!(run.phases.iter().all(|phase| phase.elapsed == Nanos::ZERO && phase.files_per_second().is_none()));
-    assert_eq!(Report { spec, runs: vec![run] }.comparisons(), []);
+    assert!(run.phases.iter().all(|phase| phase.elapsed == Nanos::ZERO && phase.per_second().is_none()));
+    assert_eq!(Report { spec, runs: vec![run], failed: Vec::new() }.comparisons(), []);
 }
 
 /// The host's own directory can be measured with the same calls, and nothing is left in it.
@@ -86,14 +85,24 @@ fn directories_are_measured_and_left_as_they_were() {
     let spec = SmallFile { files: 50, bytes: 3000, files_per_directory: 7, seed: 1 };
     // Dropping caches is for the machine as a whole, and not for tests that run side by side.
     let done = RefCell::new(Vec::new());
-    let progress = |phase: Phase, files| done.borrow_mut().push((phase, files));
+    let progress = |step: Step<'_>| {
+        done.borrow_mut().push((step.phase.to_owned(), step.done, step.total));
+        ControlFlow::Continue(())
+    };
     let run = run_in_directory(directory.to_str().unwrap(), Host::default(), &spec, &progress).unwrap();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
+    let stop = |step: Step<'_>| match (step.phase, step.done) {
+        (READ, 10) => ControlFlow::Break(()),
+        _ => ControlFlow::Continue(()),
+    };
+    let stopped = run_in_directory(directory.to_str().unwrap(), Host::default(), &spec, &stop);
+    assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
+    assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0, "also when it is interrupted");
     std::fs::remove_dir(&directory).unwrap();
     assert_eq!(run.phases.len(), 3);
     assert_eq!(done.borrow().len(), 150);
-    assert_eq!(done.borrow().last(), Some(&(Phase::Delete, 50)));
-    let missing = run_in_directory("/nowhere/at/all", Host::default(), &spec, &|_, _| ()).unwrap_err().to_string();
+    assert_eq!(done.borrow().last(), Some(&(DELETE.to_owned(), 50, 50)));
+    let missing = run_in_directory("/nowhere/at/all", Host::default(), &spec, &GO_ON).unwrap_err().to_string();
     assert!(missing.starts_with("cannot make the directory /nowhere/at/all/seekless-bench-"), "{missing}");
     assert!(!Path::new("/nowhere").exists());
 }
@@ -126,6 +135,19 @@ impl Target for Counting {
         self.calls.borrow_mut().push(format!("open {path}"));
         Ok(path.to_owned())
     }
+    async fn open_to_write(&self, path: &str) -> Result<String, LabError> {
+        self.open(path).await
+    }
+    async fn stat(&self, path: &str) -> Result<u64, LabError> {
+        Ok(self.files.borrow()[path].len() as u64)
+    }
+    async fn list(&self, _: &str) -> Result<Vec<Listed>, LabError> {
+        Ok(Vec::new())
+    }
+    async fn fsync(&self, _: &mut String) -> Result<(), LabError> {
+        Ok(())
+    }
+    async fn compute(&self, _: Nanos) {}
     async fn write(&self, file: &mut String, _: u64, bytes: &[u8]) -> Result<(), LabError> {
         self.files.borrow_mut().insert(file.clone(), bytes.to_vec());
         Ok(())
@@ -164,7 +186,7 @@ impl Target for Counting {
 
 fn run_on(target: &Counting, spec: &SmallFile) -> Result<(), LabError> {
     let executor = seekless::rt::Executor::simulated(1, HostProfile::NONE);
-    executor.block_on(spec.run(target, &|_, _| ()))?.map(drop)
+    executor.block_on(spec.run(target, &GO_ON))?.map(drop)
 }
 
 /// The calls of a run, in order: everything is made durable after creating and after deleting, and read cold.
@@ -194,6 +216,6 @@ fn wrong_answers_are_no_result() {
     }
     let stack = Stack::parse("lfs / file:a.img").unwrap();
     assert!(!can_be_simulated(&stack) && can_be_simulated(&Stack::parse("wrap / memfs").unwrap()));
-    let error = simulate(&stack, HostProfile::NONE, &SmallFile::default(), &|_, _| ()).unwrap_err().to_string();
+    let error = simulate(&stack, None, HostProfile::NONE, &SmallFile::default(), &GO_ON).unwrap_err().to_string();
     assert!(error.contains("`file` lies in the real world"), "{error}");
 }

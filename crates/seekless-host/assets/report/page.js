@@ -1,0 +1,255 @@
+"use strict";
+// Draws what is in #data. Everything that the page says was computed before; here it is only shown.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const page = document.getElementById("page");
+  const DASHES = ["none", "7 4", "2 3", "9 3 2 3"];
+  const SYMBOLS = ["circle", "triangle", "square", "diamond", "star"];
+  let marks = 0;
+
+  // An element with attributes and children; children that are text are text, whatever is in them.
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key.startsWith("on")) element.addEventListener(key.slice(2), value);
+      else if (value !== undefined && value !== null && value !== false) element.setAttribute(key, value);
+    }
+    element.append(...children.filter((child) => child !== null && child !== undefined && child !== ""));
+    return element;
+  }
+
+  function download(name, type, text) {
+    const url = URL.createObjectURL(new Blob([text], { type }));
+    const link = make("a", { href: url, download: name });
+    document.body.append(link);
+    link.click();
+    link.remove();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  }
+
+  const cell = (value) => (/[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value));
+  const csv = (header, rows) => [header, ...rows].map((row) => row.map(cell).join(",")).join("\n") + "\n";
+
+  function digits(number) {
+    if (number === null || number === undefined) return "";
+    const size = Math.abs(number);
+    if (size >= 1e6) return d3.format(",.4~s")(number);
+    if (size >= 100) return d3.format(",.0f")(number);
+    if (size >= 1) return d3.format(".3~r")(number);
+    return size === 0 ? "0" : d3.format(".3~r")(number);
+  }
+
+  // Round values within a range, for a logarithmic axis: powers of ten, and 2 and 5 between them where there is room.
+  function round([from, to]) {
+    const within = Math.log10(to / from) > 3 ? [1] : [1, 2, 5];
+    const decades = d3.range(Math.floor(Math.log10(from)), Math.ceil(Math.log10(to)) + 1);
+    return decades.flatMap((decade) => within.map((digit) => digit * 10 ** decade)).filter((value) => value >= from && value <= to);
+  }
+
+  // A figure, with its state: which axes are logarithmic and which curves are hidden.
+  function figure(drawing, experiment) {
+    const numeric = drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => typeof m.x === "number")));
+    const distinct = (pick) => [...new Set(drawing.panels.flatMap((panel) => panel.curves.map(pick)))];
+    const colours = distinct((curve) => curve.colour);
+    const dashes = distinct((curve) => curve.dash);
+    const colour = (curve) => `var(--c${colours.indexOf(curve.colour) % 8})`;
+    const dash = (curve) => (curve.source ? "1 4" : DASHES[Math.max(0, dashes.indexOf(curve.dash)) % DASHES.length]);
+    const symbol = (curve) => SYMBOLS[Math.max(0, dashes.indexOf(curve.dash)) % SYMBOLS.length];
+    const state = { xLog: drawing.x_log, yLog: drawing.y_log, hidden: new Set() };
+    const panels = make("div", { class: "panels" });
+
+    function plot(panel) {
+      const curves = panel.curves.filter((curve) => !state.hidden.has(curve.name));
+      const every = drawing.panels.flatMap((p) => p.curves.filter((c) => !state.hidden.has(c.name)).flatMap((c) => c.marks));
+      const points = curves.flatMap((curve) => curve.marks.map((mark) => ({ ...mark, curve })))
+        .filter((point) => !state.yLog || point.y > 0);
+      marks += points.length;
+      const xs = [...new Set(every.map((mark) => mark.x))];
+      const ys = every.map((mark) => mark.y).filter((y) => !state.yLog || y > 0);
+      const width = drawing.panels.length > 1 ? 530 : 1080;
+      const title = (point) => `${point.curve.name}\n${drawing.x_label}: ${point.x}\n${drawing.y_label}: ${digits(point.y)}`;
+      const bottom = state.yLog ? d3.min(ys) * 0.8 : Math.min(0, d3.min(ys) ?? 0);
+      const from = drawing.y_from ?? bottom;
+      const y = {
+        type: state.yLog ? "log" : "linear", label: drawing.y_label, nice: !state.yLog, zero: false,
+        domain: [state.yLog ? Math.max(from, bottom) : from, (d3.max(ys) ?? 1) * (state.yLog ? 1.25 : 1.03)],
+      };
+      // Labels of our own: those of a logarithmic scale leave out most of what is there.
+      const axes = [Plot.gridY(state.yLog ? { ticks: round(y.domain) } : {})];
+      if (state.yLog) axes.push(Plot.axisY(round(y.domain), { text: digits, label: drawing.y_label }));
+      else axes.push(Plot.axisY({ label: drawing.y_label }));
+      const common = { width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 42, style: { background: "transparent", fontSize: "12px" }, y };
+      if (drawing.chart === "bar") {
+        const names = curves.map((curve) => curve.name);
+        return Plot.plot({
+          ...common,
+          fx: { label: drawing.x_label, domain: xs, padding: 0.15 },
+          x: { axis: null, domain: names, padding: 0.05 },
+          marks: [
+            ...axes,
+            Plot.axisFx({ anchor: "bottom", label: drawing.x_label }),
+            Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 }),
+            Plot.tip(points, Plot.pointerX({ fx: "x", x: (p) => p.curve.name, y: "y", title })),
+          ],
+          color: { type: "identity" },
+        });
+      }
+      const x = numeric
+        ? { type: state.xLog ? "log" : "linear", label: drawing.x_label, inset: 8 }
+        : { type: "point", label: drawing.x_label, domain: xs };
+      const axisX = numeric && xs.length <= 14
+        ? Plot.axisX(xs, { text: (d) => d3.format("~")(d), label: drawing.x_label })
+        : Plot.axisX({ label: drawing.x_label });
+      const lines = curves.map((curve) => Plot.line(points.filter((p) => p.curve === curve), {
+        x: "x", y: "y", stroke: colour(curve), strokeWidth: curve.source ? 1.5 : 2, strokeDasharray: dash(curve),
+      }));
+      const dots = curves.map((curve) => Plot.dot(points.filter((p) => p.curve === curve), {
+        x: "x", y: "y", symbol: symbol(curve), r: curve.source ? 5.5 : 3.5, stroke: colour(curve), strokeWidth: 1.7,
+        fill: curve.source ? "none" : colour(curve),
+      }));
+      return Plot.plot({
+        ...common, x, color: { type: "identity" },
+        marks: [...axes, axisX, Plot.ruleY([y.domain[0]], { strokeOpacity: 0.4 }), ...lines, ...dots, Plot.tip(points, Plot.pointer({ x: "x", y: "y", title }))],
+      });
+    }
+
+    function draw() {
+      panels.replaceChildren(...drawing.panels.map((panel) => {
+        const svg = plot(panel);
+        svg.setAttribute("role", "img");
+        svg.setAttribute("aria-label", `${drawing.title} ${panel.name}`);
+        return make("div", {}, panel.name ? make("h4", {}, panel.name) : "", svg);
+      }));
+    }
+
+    const names = new Map();
+    drawing.panels.forEach((panel) => panel.curves.forEach((curve) => names.has(curve.name) || names.set(curve.name, curve)));
+    const legend = make("div", { class: "legend", role: "group", "aria-label": "curves" }, ...[...names.values()].map((curve) => {
+      const swatch = drawing.chart === "bar"
+        ? Plot.plot({ width: 14, height: 14, margin: 0, axis: null, marks: [Plot.dot([0], { x: 7, y: 7, r: 6, symbol: "square", fill: colour(curve), fillOpacity: curve.source ? 0.45 : 1 })], x: { type: "identity" }, y: { type: "identity" }, color: { type: "identity" } })
+        : Plot.plot({
+          width: 34, height: 14, margin: 0, axis: null, x: { type: "identity" }, y: { type: "identity" }, color: { type: "identity" },
+          marks: [
+            Plot.line([[1, 7], [33, 7]], { stroke: colour(curve), strokeWidth: 2, strokeDasharray: dash(curve) }),
+            Plot.dot([[17, 7]], { symbol: symbol(curve), r: curve.source ? 5 : 3.5, stroke: colour(curve), fill: curve.source ? "none" : colour(curve) }),
+          ],
+        });
+      swatch.setAttribute("aria-hidden", "true");
+      const button = make("button", { type: "button", "aria-pressed": "true", title: "show or hide" }, swatch, curve.name);
+      button.addEventListener("click", () => {
+        state.hidden.has(curve.name) ? state.hidden.delete(curve.name) : state.hidden.add(curve.name);
+        button.setAttribute("aria-pressed", String(!state.hidden.has(curve.name)));
+        draw();
+      });
+      return button;
+    }));
+    const toggle = (text, key) => {
+      const box = make("input", { type: "checkbox" });
+      box.checked = state[key];
+      box.addEventListener("change", () => { state[key] = box.checked; draw(); });
+      return make("label", {}, box, ` ${text}`);
+    };
+    const file = `${experiment.name}-${drawing.id}`;
+    const rows = () => drawing.panels.flatMap((panel) => panel.curves.flatMap((c) => c.marks.map((m) => [panel.name, c.name, c.source || "measured", m.x, m.y])));
+    const controls = make("div", { class: "controls" },
+      numeric && drawing.chart !== "bar" ? toggle("log x", "xLog") : "", toggle("log y", "yLog"),
+      make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", csv(["panel", "curve", "source", drawing.x_label, drawing.y_label], rows())) }, "CSV"),
+      make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(panels)) }, "SVG"));
+    draw();
+    return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls, panels, legend,
+      drawing.caption ? make("figcaption", {}, drawing.caption) : "");
+  }
+
+  // All panels of a figure as one SVG file, with the colours that are seen.
+  function standalone(panels) {
+    const style = getComputedStyle(document.documentElement);
+    const resolve = (text) => text.replace(/var\((--[a-z0-9-]+)\)/g, (_, name) => style.getPropertyValue(name).trim() || "black");
+    let left = 0;
+    let height = 0;
+    let inner = "";
+    for (const div of panels.children) {
+      const svg = div.querySelector("svg").cloneNode(true);
+      const [width, high] = [Number(svg.getAttribute("width")), Number(svg.getAttribute("height"))];
+      svg.setAttribute("x", left);
+      svg.setAttribute("y", 24);
+      svg.setAttribute("color", style.getPropertyValue("--ink").trim());
+      const name = div.querySelector("h4");
+      if (name) {
+        const text = document.createElementNS("http://www.w3.org/2000/svg", "text");
+        text.setAttribute("x", left + 10);
+        text.setAttribute("y", 16);
+        text.textContent = name.textContent;
+        inner += new XMLSerializer().serializeToString(text);
+      }
+      inner += resolve(new XMLSerializer().serializeToString(svg));
+      left += width + 16;
+      height = Math.max(height, high + 24);
+    }
+    return `<svg xmlns="http://www.w3.org/2000/svg" width="${left}" height="${height}" viewBox="0 0 ${left} ${height}" font-family="sans-serif" font-size="12" fill="${style.getPropertyValue("--ink").trim()}"><rect width="100%" height="100%" fill="${style.getPropertyValue("--paper").trim()}"/>${inner}</svg>\n`;
+  }
+
+  function table(header, rows) {
+    const head = make("tr", {}, ...header.map(([text, kind]) => make("th", { class: kind, scope: "col" }, text)));
+    return make("div", { class: "scroll" }, make("table", {}, make("thead", {}, head), make("tbody", {}, ...rows)));
+  }
+
+  const VERDICTS = { holds: "\u2713 holds", differs: "\u2717 differs", open: "\u25CB not measured" };
+
+  function claims(checked) {
+    return table([["", ""], ["claim", ""], ["found", ""], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, found }) =>
+      make("tr", {},
+        make("td", { class: `badge ${verdict}` }, VERDICTS[verdict]),
+        make("td", {}, claim.text, make("small", {}, claim.source)),
+        make("td", {}, found, claim.note ? make("small", {}, claim.note) : ""),
+        make("td", { class: "number" }, cases ? `${held} of ${cases}` : ""))));
+  }
+
+  function published(rows) {
+    return table([["published", ""], ["where", ""], ["published", "number"], ["measured", "number"], ["deviation", "number"]], rows.map((row) =>
+      make("tr", {},
+        make("td", {}, row.metric, make("small", {}, row.source)),
+        make("td", {}, Object.entries(row.dims).map(([k, v]) => (typeof v === "number" ? `${k} ${v}` : v)).join(", "), row.note ? make("small", {}, row.note) : ""),
+        make("td", { class: "number" }, digits(row.value)),
+        make("td", { class: "number" }, row.measured === null ? "\u2013" : digits(row.measured)),
+        make("td", { class: "number" }, row.deviation === null ? "" : d3.format("+.1%")(row.deviation)))));
+  }
+
+  function experiment(one) {
+    const held = one.claims.filter((c) => c.verdict === "holds").length;
+    const open = one.claims.filter((c) => c.verdict === "open").length;
+    const sentence = `${held} of ${one.claims.length} claims hold` + (open ? `, ${open} not measured` : "") + ".";
+    const save = () => download(`${one.name}.csv`, "text/csv", one.csv);
+    return make("section", { class: "experiment", id: one.name },
+      make("h2", {}, one.title, " ", make("small", {}, one.paper)),
+      one.about ? make("p", { class: "about" }, one.about) : "",
+      one.claims.length ? make("p", { class: "verdict" }, sentence) : "",
+      one.claims.length ? claims(one.claims) : "",
+      ...one.figures.map((drawing) => figure(drawing, one)),
+      one.published.length ? make("details", { open: one.published.length <= 12 }, make("summary", {}, `published figures beside measured ones (${one.published.length})`), published(one.published)) : "",
+      make("div", { class: "controls" }, make("button", { type: "button", onclick: save }, `all ${one.rows} rows as CSV`)),
+      make("details", {}, make("summary", {}, "how it was made"), make("pre", {}, JSON.stringify(one.provenance, null, 2)), make("pre", {}, one.description)));
+  }
+
+  function theme() {
+    const root = document.documentElement;
+    const dark = root.dataset.theme ? root.dataset.theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+    root.dataset.theme = dark ? "light" : "dark";
+  }
+
+  try {
+    const links = data.experiments.map((one) => {
+      const held = one.claims.filter((c) => c.verdict === "holds").length;
+      return make("span", {}, make("a", { href: `#${one.name}` }, one.title), one.claims.length ? make("span", { class: "mark" }, ` ${held}/${one.claims.length}`) : "");
+    });
+    page.replaceChildren(
+      make("header", { class: "top" }, make("h1", {}, data.title), make("button", { type: "button", onclick: theme }, "light / dark")),
+      links.length > 1 ? make("nav", { "aria-label": "experiments" }, ...links) : "",
+      ...data.experiments.map(experiment));
+    const figures = data.experiments.reduce((sum, one) => sum + one.figures.length, 0);
+    page.append(make("pre", { id: "seekless-done", "data-figures": figures, "data-marks": marks, hidden: "" }));
+    if (location.hash) document.getElementById(decodeURIComponent(location.hash.slice(1)))?.scrollIntoView();
+  } catch (error) {
+    page.prepend(make("pre", { id: "seekless-error" }, `The page could not be drawn: ${error.stack || error}`));
+  }
+})();

@@ -1,0 +1,384 @@
+//! `seekless run`: an experiment on all cores, from where the last run of it ended.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use indicatif::ProgressBar;
+use seekless_lab::LabError;
+use seekless_lab::experiment::{
+    Checked, Deviation, Experiment, FileWorkload, Measure, On, Outside, Plan, Results, Row, UseWorkload, Verdict,
+    deviations, digits,
+};
+use seekless_lab::run::{Run, run_in_directory};
+use seekless_lab::workload::{Step, Workload};
+use serde_json::json;
+use sha2::{Digest, Sha256};
+
+use super::{Done, FAILED, Failure, WRONG_USAGE, bench, output};
+use crate::reactor::Signals;
+
+/// Run an experiment: measure all of its points, and check what it claims
+///
+/// An experiment is a folder with experiment.toml: a workload, who is compared, what is swept, figures, and claims of a
+/// paper; published.csv beside it holds published figures. Points that have been measured are not measured again, so a
+/// run that was killed goes on where it was. Afterwards, seekless report makes a page of the results.
+#[derive(clap::Args)]
+#[command(after_help = "The results' folder holds rows.jsonl and rows.csv (what was measured), resolved.toml (the \
+                        experiment with everything filled in) and provenance.json (which program, when, where). Points \
+                        that another build of the program has measured are measured again.
+
+Examples:
+  seekless run experiments/st05-fig6
+  seekless run experiments/st05-fig6 --quick --out /tmp/look
+  seekless report results/st05-fig6 -o fig6.html
+
+Exit codes: 0 measured, 1 failed, or with --check a claim did not hold, 2 wrong usage, 130 interrupted")]
+pub(super) struct Args {
+    /// The experiment's folder
+    experiment: PathBuf,
+
+    /// Where the results go; results/NAME without, and results/NAME-quick with --quick
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+
+    /// Points measured at the same time; as many as there are processors without
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
+    jobs: Option<u16>,
+
+    /// Fewer values and a smaller workload: to see whether everything works, not to conclude from
+    #[arg(long)]
+    quick: bool,
+
+    /// Fail when a claim that was measured does not hold
+    #[arg(long)]
+    check: bool,
+
+    /// Show what would be measured, and measure nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Print JSON, one line for each row, claim and published figure
+    #[arg(long)]
+    json: bool,
+}
+
+const INTERRUPTED: u8 = 130;
+
+pub(super) fn run(args: &Args) -> Done {
+    let usage = |error: &dyn std::fmt::Display| Failure::new(error).code(WRONG_USAGE);
+    let experiment = Experiment::read(&args.experiment).map_err(|error| usage(&error))?;
+    let experiment = if args.quick { experiment.quick() } else { experiment };
+    let program = this_program()?;
+    let plan = Plan::new(&experiment, &program).map_err(|error| usage(&error))?;
+    if args.dry_run {
+        return dry_run(&plan);
+    }
+    // Before threads begin, so that none of them takes the signals.
+    let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
+    let folder = args.out.clone().unwrap_or_else(|| {
+        Path::new("results").join(if args.quick {
+            format!("{}-quick", experiment.name)
+        } else {
+            experiment.name.clone()
+        })
+    });
+    let mut results = Results::open(&folder)?;
+    let forgotten = results.keep_only(&plan)?;
+    if forgotten > 0 {
+        output::note(&format!(
+            "{forgotten} points in {} belong to another program or another experiment, and are dropped",
+            folder.display()
+        ));
+    }
+    let wanted: Vec<usize> =
+        (0..plan.points.len()).filter(|&index| !results.done().contains_key(&plan.points[index].key)).collect();
+    if wanted.len() < plan.points.len() {
+        let done = plan.points.len() - wanted.len();
+        output::note(&format!("{done} of {} points are measured already", plan.points.len()));
+    }
+    let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
+    let start = (jiff::Timestamp::now(), Instant::now());
+    let sweep = Sweep { experiment: &experiment, plan: &plan, outside: &World };
+    let ended = sweep.measure(&wanted, jobs, &mut results, &signals)?;
+    let measured = wanted.len() - ended.failed.len() - ended.left;
+    if ended.interrupted {
+        let done = plan.points.len() - ended.failed.len() - ended.left;
+        output::note(&format!(
+            "interrupted: {done} of {} points are in {}; the same command goes on from there",
+            plan.points.len(),
+            folder.display()
+        ));
+        return Ok(INTERRUPTED);
+    }
+    let provenance = provenance(&experiment, &program, start, measured, jobs);
+    let rows = results.finish(&experiment, &plan, &provenance)?;
+    if let Some((name, problem)) = ended.failed.first() {
+        let others = match ended.failed.len() {
+            1 => String::new(),
+            count => format!("\n{} more points failed", count - 1),
+        };
+        let failure = Failure::new(format!("{name}: {problem}{others}"));
+        return Err(failure.hint(format!("the other points are in {}; the same command tries again", folder.display())));
+    }
+    let claims: Vec<Checked> = experiment.description.claims.iter().map(|claim| claim.verify(&rows)).collect();
+    let published = deviations(&experiment.published, &rows);
+    match args.json {
+        true => output::print(&to_json(&rows, &claims, &published))?,
+        false => output::print(&to_text(&experiment, &rows, &claims, &published, &folder))?,
+    }
+    let differs = claims.iter().any(|checked| checked.verdict == Verdict::Differs);
+    Ok(if args.check && differs { FAILED } else { 0 })
+}
+
+fn dry_run(plan: &Plan) -> Done {
+    let mut text = String::new();
+    for (index, point) in plan.points.iter().enumerate() {
+        let on = if point.on.is_empty() { "nothing" } else { &point.on };
+        text += &format!("{}: {on}\n", plan.name_of(index));
+    }
+    text += &format!("{} points for {} places\n", plan.points.len(), plan.places.len());
+    output::print(&text)?;
+    Ok(0)
+}
+
+/// The digest of the running program: what another one has measured is not what this one would measure.
+fn this_program() -> Result<String, Failure> {
+    let bytes = std::fs::read("/proc/self/exe")
+        .map_err(|error| Failure::new(format!("cannot read the program itself: {error}")))?;
+    Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// The points that are to be measured, and how.
+struct Sweep<'a> {
+    experiment: &'a Experiment,
+    plan: &'a Plan,
+    outside: &'a dyn Outside,
+}
+
+/// How a sweep ended.
+struct Ended {
+    interrupted: bool,
+    /// Points that nobody has begun, or that were under way when it was interrupted.
+    left: usize,
+    failed: Vec<(String, String)>,
+}
+
+type Message = (usize, Result<Vec<Measure>, String>);
+
+impl Sweep<'_> {
+    /// Measures: what is simulated on as many threads as wanted, then what takes real time, one after another.
+    fn measure(
+        &self,
+        wanted: &[usize],
+        jobs: usize,
+        results: &mut Results,
+        signals: &Signals,
+    ) -> Result<Ended, Failure> {
+        let mut real = Vec::new();
+        let mut simulated = Vec::new();
+        for &index in wanted {
+            let is_simulated = self.plan.points[index].is_simulated(self.experiment, self.outside);
+            let list = if is_simulated.map_err(Failure::new)? { &mut simulated } else { &mut real };
+            list.push(index);
+        }
+        let bar = output::points(wanted.len() as u64);
+        let mut ended = Ended { interrupted: false, left: wanted.len(), failed: Vec::new() };
+        for (points, jobs) in [(simulated, jobs), (real, 1)] {
+            if !ended.interrupted && !points.is_empty() {
+                self.some(&points, jobs, results, signals, &bar, &mut ended)?;
+            }
+        }
+        bar.finish_and_clear();
+        Ok(ended)
+    }
+
+    fn some(
+        &self,
+        points: &[usize],
+        jobs: usize,
+        results: &mut Results,
+        signals: &Signals,
+        bar: &ProgressBar,
+        ended: &mut Ended,
+    ) -> Result<(), Failure> {
+        let next = AtomicUsize::new(0);
+        let stop = AtomicBool::new(false);
+        let (send, receive) = mpsc::channel::<Message>();
+        let work = |send: mpsc::Sender<Message>| {
+            while !stop.load(Ordering::Relaxed) {
+                let Some(&index) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
+                bar.set_message(self.plan.name_of(index));
+                let measured = self.plan.points[index].measure(self.experiment, self.outside);
+                if send.send((index, measured)).is_err() {
+                    break;
+                }
+            }
+        };
+        std::thread::scope(|scope| {
+            for _ in 0..jobs.min(points.len()) {
+                let send = send.clone();
+                scope.spawn(|| work(send));
+            }
+            drop(send);
+            let mut outcome = Ok(());
+            loop {
+                match receive.recv_timeout(Duration::from_millis(100)) {
+                    Ok((index, Ok(measures))) => {
+                        let kept = results.add(&self.plan.points[index].key, measures);
+                        ended.left -= 1;
+                        bar.inc(1);
+                        if let Err(error) = kept {
+                            stop.store(true, Ordering::Relaxed);
+                            outcome = Err(Failure::new(error));
+                        }
+                    }
+                    Ok((index, Err(problem))) => {
+                        ended.left -= 1;
+                        ended.failed.push((self.plan.name_of(index), problem));
+                        bar.inc(1);
+                    }
+                    Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
+                    Err(mpsc::RecvTimeoutError::Timeout) => {}
+                }
+                if !ended.interrupted && signals.pending().is_some() {
+                    ended.interrupted = true;
+                    stop.store(true, Ordering::Relaxed);
+                    output::note("interrupted; what is under way is brought to its end (once more gives it up)");
+                } else if ended.interrupted && signals.pending().is_some() {
+                    bar.finish_and_clear();
+                    // Everything that is done has been written. Simulations cannot be stopped in the middle.
+                    std::process::exit(i32::from(INTERRUPTED));
+                }
+            }
+        })
+    }
+}
+
+/// Measures in real time what cannot be simulated.
+struct World;
+
+impl Outside for World {
+    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError> {
+        spec.apply(OnWorld(on))
+    }
+}
+
+struct OnWorld<'a>(&'a On);
+
+impl UseWorkload for OnWorld<'_> {
+    type Output = Result<Run, LabError>;
+
+    fn with<W: Workload + Copy>(self, spec: &W) -> Result<Run, LabError> {
+        let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
+        match self.0 {
+            On::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
+            On::Directory(path) => run_in_directory(path, bench::host(), spec, unwatched),
+            On::Stack(stack) => {
+                bench::run_here_in_a_world(stack, spec, unwatched).map_err(|failure| LabError::Spec(failure.text))
+            }
+        }
+    }
+}
+
+/// How the results came about. The only place where they know the date.
+fn provenance(
+    experiment: &Experiment,
+    program: &str,
+    (date, start): (jiff::Timestamp, Instant),
+    measured: usize,
+    jobs: usize,
+) -> serde_json::Value {
+    let command: Vec<String> = std::env::args_os().map(|word| word.to_string_lossy().into_owned()).collect();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    let processor = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let processor = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    json!({
+        "seekless": env!("CARGO_PKG_VERSION"),
+        "program_sha256": program,
+        "command": command,
+        "experiment": experiment.name,
+        "seed": experiment.description.seed,
+        "date": date.to_string(),
+        "seconds": (start.elapsed().as_secs_f64() * 10.0).round() / 10.0,
+        "points_measured": measured,
+        "jobs": jobs,
+        "kernel": format!("Linux {}", kernel.trim()),
+        "processor": processor.map(|(_, name)| name),
+    })
+}
+
+fn to_json(rows: &[Row], claims: &[Checked], published: &[Deviation]) -> String {
+    let rows = rows.iter().map(|row| json!({ "kind": "row", "row": row }));
+    let claims = claims.iter().map(|checked| json!({ "kind": "claim", "claim": checked }));
+    let published = published.iter().map(|deviation| {
+        json!({ "kind": "published", "published": deviation.published, "measured": deviation.measured,
+            "deviation": deviation.relative() })
+    });
+    rows.chain(claims).chain(published).map(|line| format!("{line}\n")).collect()
+}
+
+fn to_text(
+    experiment: &Experiment,
+    rows: &[Row],
+    claims: &[Checked],
+    published: &[Deviation],
+    folder: &Path,
+) -> String {
+    let description = &experiment.description;
+    let mut text =
+        format!("{} {}\n{} rows in {}\n", description.title, description.paper, rows.len(), folder.display());
+    if !published.is_empty() {
+        text += &format!("\n{}\n", published_table(published));
+    }
+    if !claims.is_empty() {
+        text += &format!("\n{}\n", claims_table(claims));
+        let held = claims.iter().filter(|checked| checked.verdict == Verdict::Holds).count();
+        let open = claims.iter().filter(|checked| checked.verdict == Verdict::Open).count();
+        let not_measured = if open > 0 { format!(", {open} not measured") } else { String::new() };
+        text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
+    }
+    let folder = folder.display();
+    text + &format!("For a page: seekless report {folder} -o {}.html\n", experiment.name)
+}
+
+fn claims_table(claims: &[Checked]) -> Table {
+    let mut table = new_table(&["", "claim", "source", "found", "cases"]);
+    for checked in claims {
+        table.add_row(vec![
+            Cell::new(checked.verdict.name()),
+            Cell::new(&checked.claim.text),
+            Cell::new(&checked.claim.source),
+            Cell::new(&checked.found),
+            Cell::new(format!("{} of {}", checked.held, checked.cases)).set_alignment(CellAlignment::Right),
+        ]);
+    }
+    table
+}
+
+fn published_table(published: &[Deviation]) -> Table {
+    let mut table = new_table(&["published", "where", "published", "measured", "deviation", "source"]);
+    for deviation in published {
+        let Deviation { published, measured } = deviation;
+        let place: Vec<String> = published.dims.iter().map(|(name, value)| format!("{name} {value}")).collect();
+        let numbers = [
+            digits(published.value),
+            measured.map_or_else(|| "-".to_owned(), digits),
+            deviation.relative().map_or_else(String::new, |relative| format!("{:+.1} %", relative * 100.0)),
+        ];
+        let mut row = vec![Cell::new(&published.metric), Cell::new(place.join(", "))];
+        row.extend(numbers.iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+        row.push(Cell::new(&published.source));
+        table.add_row(row);
+    }
+    table
+}
+
+fn new_table(header: &[&str]) -> Table {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(header.to_vec());
+    table
+}

@@ -1,0 +1,155 @@
+//! Results as a page and as pictures. Both are made of what a run has stored, and of nothing else.
+//!
+//! The page is one file that needs no network and no server: data, style, scripts and the libraries that draw
+//! ([D3 and Observable Plot](../../assets/report/vendor/README.md)) are in it, and its content-security policy allows
+//! just these scripts, by their digests. Without scripts it shows the same figures as pictures.
+
+mod svg;
+
+use base64::Engine;
+use seekless_lab::experiment::{Checked, Stored, Verdict, deviations, draw, to_csv};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+pub use svg::to_svg;
+
+const PAGE: &str = include_str!("../../assets/report/page.html");
+const STYLE: &str = include_str!("../../assets/report/page.css");
+const SCRIPT: &str = include_str!("../../assets/report/page.js");
+const D3: &str = include_str!("../../assets/report/vendor/d3.min.js");
+const PLOT: &str = include_str!("../../assets/report/vendor/plot.umd.min.js");
+
+/// A page of all `results`.
+///
+/// # Errors
+/// When a figure cannot be drawn.
+pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
+    let experiments: Vec<Value> = results.iter().map(experiment).collect();
+    let data = json!({ "title": title, "experiments": experiments }).to_string();
+    let hashes: Vec<String> = [D3, PLOT, SCRIPT].iter().map(|script| format!("'{}'", integrity(script))).collect();
+    let text = fallback(title, results)?;
+    // What is put in is not looked through for further marks, as data may contain anything.
+    let marks = [
+        ("@HASHES@", hashes.join(" ")),
+        ("@VERSION@", env!("CARGO_PKG_VERSION").to_owned()),
+        ("@TITLE@", escape(title)),
+        ("@STYLE@", STYLE.to_owned()),
+        ("@STATIC@", text),
+        ("@DATA@", harmless(&data)),
+        ("@D3@", D3.to_owned()),
+        ("@PLOT@", PLOT.to_owned()),
+        ("@SCRIPT@", SCRIPT.to_owned()),
+    ];
+    let mut page = String::new();
+    let mut rest = PAGE;
+    for (mark, value) in &marks {
+        let Some((before, after)) = rest.split_once(mark) else { unreachable!("the page has {mark} in its place") };
+        page += before;
+        page += value;
+        rest = after;
+    }
+    Ok(page + rest)
+}
+
+/// What the page shows of one experiment.
+fn experiment(stored: &Stored) -> Value {
+    let Stored { name, description, published, rows, provenance, text } = stored;
+    let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
+    let figures: Vec<_> = description.figures.iter().map(|figure| draw(figure, description, rows, published)).collect();
+    let published: Vec<Value> = deviations(published, rows)
+        .iter()
+        .map(|deviation| {
+            let published = &deviation.published;
+            json!({
+                "dims": published.dims, "metric": published.metric, "value": published.value,
+                "source": published.source, "note": published.note,
+                "measured": deviation.measured, "deviation": deviation.relative(),
+            })
+        })
+        .collect();
+    json!({
+        "name": name,
+        "title": description.title,
+        "paper": description.paper,
+        "about": description.about.trim(),
+        "description": text,
+        "claims": claims,
+        "figures": figures,
+        "published": published,
+        "rows": rows.len(),
+        "csv": to_csv(rows),
+        "provenance": provenance,
+    })
+}
+
+/// The page for who runs no scripts: the verdicts and the figures as they are at first.
+fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
+    let mut text = format!("<h1>{}</h1>\n", escape(title));
+    for stored in results {
+        let description = &stored.description;
+        text += &format!("<section><h2>{} {}</h2>\n", escape(&description.title), escape(&description.paper));
+        text += &format!("<p class=\"about\">{}</p>\n<ul>\n", escape(description.about.trim()));
+        for claim in &description.claims {
+            let Checked { claim, verdict, found, .. } = claim.verify(&stored.rows);
+            let word = match verdict {
+                Verdict::Open => verdict.name().to_owned(),
+                _ => format!("{}: {}", verdict.name(), escape(&found)),
+            };
+            text += &format!("<li>{} {} <b>{word}</b></li>\n", escape(&claim.text), escape(&claim.source));
+        }
+        text += "</ul>\n";
+        for figure in &description.figures {
+            let drawing = draw(figure, description, &stored.rows, &stored.published);
+            text += &format!(
+                "<figure>{}<figcaption>{}</figcaption></figure>\n",
+                to_svg(&drawing)?,
+                escape(&drawing.caption)
+            );
+        }
+        text += "</section>\n";
+    }
+    Ok(text)
+}
+
+/// Text as text, in HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// JSON that can stand in a script element: nothing in it ends the element or begins a comment.
+fn harmless(json: &str) -> String {
+    json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
+}
+
+/// The digest by which a content-security policy names a script.
+fn integrity(script: &str) -> String {
+    format!("sha256-{}", base64::engine::general_purpose::STANDARD.encode(Sha256::digest(script)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The libraries are those of the registry, byte for byte. Method: their sums, as they were written down.
+    #[test]
+    fn libraries_are_unchanged() {
+        let sums = include_str!("../../assets/report/vendor/checksums.txt");
+        for (name, text) in [("d3.min.js", D3), ("plot.umd.min.js", PLOT)] {
+            let sum: String = Sha256::digest(text).iter().map(|byte| format!("{byte:02x}")).collect();
+            assert!(sums.contains(&format!("{sum}  {name}")), "{name}: {sum}");
+            let ends = text.contains("</script") || text.contains("<!--");
+            assert!(!ends, "{name} would end the element that it stands in");
+        }
+        assert!(!SCRIPT.contains("</script") && !SCRIPT.contains("<!--"));
+    }
+
+    /// Data cannot leave its element, whatever it contains, and comes back as it was.
+    #[test]
+    fn data_stays_data() {
+        let nasty = "</script><script>alert(1)</script><!-- \u{2028} @D3@";
+        let text = harmless(&json!({ "x": nasty }).to_string());
+        assert!(!text.contains('<'), "{text}");
+        let back: Value = serde_json::from_str(&text).unwrap();
+        assert_eq!(back["x"], nasty);
+    }
+}

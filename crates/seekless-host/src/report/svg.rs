@@ -1,0 +1,345 @@
+//! A figure as a picture that stands alone: for print, for mail, and for a page whose reader runs no scripts.
+
+use std::ops::Range;
+
+use plotters::coord::Shift;
+use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
+use plotters::coord::types::RangedCoordf64;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+use seekless_lab::experiment::{Chart, Curve, Drawing, Panel, Value};
+
+const FONT: &str = "sans-serif";
+const INK: RGBColor = RGBColor(30, 30, 30);
+const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Okabe and Ito's colours, which nearly everybody can tell apart, less the light ones.
+const COLOURS: [RGBColor; 8] = [
+    RGBColor(0, 114, 178),
+    RGBColor(213, 94, 0),
+    RGBColor(0, 158, 115),
+    RGBColor(184, 87, 143),
+    RGBColor(185, 122, 0),
+    RGBColor(61, 155, 209),
+    RGBColor(107, 79, 160),
+    RGBColor(67, 70, 77),
+];
+const PANEL_WIDTH: u32 = 460;
+const ALONE_WIDTH: u32 = 860;
+const HEIGHT: u32 = 380;
+const LEGEND_LINE: u32 = 20;
+
+type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// An axis whose labels are where we say.
+struct Scale {
+    inner: RangedCoordf64,
+    points: Vec<f64>,
+}
+
+impl Ranged for Scale {
+    type FormatOption = DefaultFormatting;
+    type ValueType = f64;
+
+    fn map(&self, value: &f64, limit: (i32, i32)) -> i32 {
+        self.inner.map(value, limit)
+    }
+
+    fn key_points<Hint: KeyPointHint>(&self, hint: Hint) -> Vec<f64> {
+        if hint.weight().allow_light_points() { Vec::new() } else { self.points.clone() }
+    }
+
+    fn range(&self) -> Range<f64> {
+        self.inner.range()
+    }
+}
+
+/// The picture.
+///
+/// # Errors
+/// When something about it cannot be drawn.
+pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
+    let names = distinct(drawing, |curve| &curve.name);
+    let count = u32::try_from(drawing.panels.len().max(1)).unwrap_or(u32::MAX);
+    let width = if count > 1 { PANEL_WIDTH.saturating_mul(count) } else { ALONE_WIDTH };
+    let columns = (width / 280).max(1);
+    let lines = u32::try_from(names.len()).unwrap_or(u32::MAX).div_ceil(columns);
+    let height = 40 + HEIGHT + LEGEND_LINE.saturating_mul(lines) + 16;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(cannot)?;
+        let title = text(19).pos(Pos::new(HPos::Center, VPos::Top));
+        root.draw(&Text::new(drawing.title.clone(), (width as i32 / 2, 12), title)).map_err(cannot)?;
+        let (_, below) = root.split_vertically(40);
+        let (charts, legend) = below.split_vertically(HEIGHT);
+        for (panel, area) in drawing.panels.iter().zip(charts.split_evenly((1, drawing.panels.len().max(1)))) {
+            match drawing.chart {
+                Chart::Line => Axes::of(drawing).lines(panel, &area)?,
+                Chart::Bar => Axes::of(drawing).bars(panel, &area)?,
+            }
+        }
+        for (index, name) in names.iter().enumerate() {
+            let curve = drawing.panels.iter().flat_map(|panel| &panel.curves).find(|curve| curve.name == **name);
+            let Some(curve) = curve else { continue };
+            let (row, column) = (index as u32 / columns, index as u32 % columns);
+            let (x, y) = ((70 + column * (width / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
+            let colour = colour(drawing, curve);
+            legend.draw(&PathElement::new([(x, y), (x + 26, y)], colour.stroke_width(2))).map_err(cannot)?;
+            let point = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
+            legend.draw(&Circle::new((x + 13, y), 4, point)).map_err(cannot)?;
+            let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
+            legend.draw(&Text::new((*name).clone(), (x + 34, y), style)).map_err(cannot)?;
+        }
+        root.present().map_err(cannot)?;
+    }
+    Ok(svg)
+}
+
+fn cannot(error: impl std::fmt::Display) -> String {
+    format!("cannot draw: {error}")
+}
+
+fn text<'a>(size: i32) -> TextStyle<'a> {
+    TextStyle::from((FONT, size).into_font()).color(&INK)
+}
+
+fn distinct<'a>(drawing: &'a Drawing, pick: impl Fn(&'a Curve) -> &'a String) -> Vec<&'a String> {
+    let mut all: Vec<&String> = Vec::new();
+    for value in drawing.panels.iter().flat_map(|panel| &panel.curves).map(pick) {
+        if !all.contains(&value) {
+            all.push(value);
+        }
+    }
+    all
+}
+
+fn colour(drawing: &Drawing, curve: &Curve) -> RGBColor {
+    let index = distinct(drawing, |curve| &curve.colour).iter().position(|colour| **colour == curve.colour);
+    COLOURS[index.unwrap_or(0) % COLOURS.len()]
+}
+
+/// The axes that all panels of a figure share. A logarithmic axis is a linear one of logarithms.
+struct Axes<'a> {
+    drawing: &'a Drawing,
+    /// Values of an axis of texts, or of few numbers: these are where the labels are.
+    xs: Vec<Value>,
+    x_range: (f64, f64),
+    y_range: (f64, f64),
+    y_points: Vec<f64>,
+}
+
+impl Axes<'_> {
+    fn of(drawing: &Drawing) -> Axes<'_> {
+        let marks = || drawing.panels.iter().flat_map(|panel| &panel.curves).flat_map(|curve| &curve.marks);
+        let mut xs: Vec<Value> = Vec::new();
+        for mark in marks() {
+            if !xs.iter().any(|x| x.is_same(&mark.x)) {
+                xs.push(mark.x.clone());
+            }
+        }
+        if xs.iter().all(|x| x.number().is_some()) {
+            xs.sort_by(Value::order);
+        }
+        let mut axes = Axes { drawing, xs, x_range: (0.0, 1.0), y_range: (0.0, 1.0), y_points: Vec::new() };
+        let places = || marks().map(|mark| axes.x(&mark.x));
+        let (first, last) = (places().fold(f64::MAX, f64::min), places().fold(f64::MIN, f64::max));
+        let margin = ((last - first) * 0.03).max(0.05);
+        let x_range = (first - margin, last + margin);
+        let ys = || marks().filter_map(|mark| axes.y(mark.y));
+        let (least, most) = (ys().fold(f64::MAX, f64::min), ys().fold(f64::MIN, f64::max));
+        if first <= last && least <= most {
+            let from = drawing.y_from.and_then(|from| axes.y(from));
+            let bottom = if drawing.y_log { least - 0.1 } else { least.min(0.0) };
+            let bottom = from.unwrap_or(bottom);
+            axes.x_range = x_range;
+            axes.y_range = (bottom, most + ((most - bottom) * 0.05).max(1e-9));
+        }
+        axes.y_points = axes.points();
+        axes
+    }
+
+    fn is_numeric(&self) -> bool {
+        self.drawing.chart == Chart::Line && self.xs.iter().all(|x| x.number().is_some())
+    }
+
+    /// Where `x` is on the axis. Texts stand beside each other.
+    fn x(&self, x: &Value) -> f64 {
+        match x.number().filter(|_| self.is_numeric()) {
+            Some(number) if self.drawing.x_log => number.max(f64::MIN_POSITIVE).log2(),
+            Some(number) => number,
+            None => self.xs.iter().position(|other| other.is_same(x)).unwrap_or(0) as f64,
+        }
+    }
+
+    /// Where `y` is; nowhere on a logarithmic axis when it is not above zero.
+    fn y(&self, y: f64) -> Option<f64> {
+        match self.drawing.y_log {
+            true => (y > 0.0).then(|| y.log10()),
+            false => Some(y),
+        }
+    }
+
+    /// Round values: powers of ten with 2 and 5 between them, or multiples of such a one.
+    fn points(&self) -> Vec<f64> {
+        let (bottom, top) = self.y_range;
+        if self.drawing.y_log {
+            let decades = (bottom.floor() as i32)..=(top.ceil() as i32);
+            let within: &[f64] = if top - bottom > 3.0 { &[1.0] } else { &[1.0, 2.0, 5.0] };
+            let points = decades.flat_map(|decade| within.iter().map(move |digit| digit.log10() + f64::from(decade)));
+            return points.filter(|point| (bottom..=top).contains(point)).collect();
+        }
+        let rough = (top - bottom) / 6.0;
+        let decade = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].map(|digit| digit * decade).into_iter().find(|step| *step >= rough);
+        let step = step.unwrap_or(rough);
+        let first = (bottom / step).ceil() as i64;
+        (first..first + 12).map(|count| count as f64 * step).filter(|point| *point <= top).collect()
+    }
+
+    fn scale(range: (f64, f64), points: Vec<f64>) -> Scale {
+        Scale { inner: (range.0..range.1).into(), points }
+    }
+
+    fn y_text(&self, y: f64) -> String {
+        let number = if self.drawing.y_log { 10_f64.powf(y) } else { y };
+        let rounded = (number * 1e6).round() / 1e6;
+        match rounded.abs() {
+            size if size >= 1e6 => format!("{}M", rounded / 1e6),
+            size if size >= 1e4 => format!("{}k", rounded / 1e3),
+            _ => format!("{rounded}"),
+        }
+    }
+
+    fn frame<'a, 'b>(
+        &self,
+        panel: &Panel,
+        area: &'b Area<'a>,
+        x_range: (f64, f64),
+    ) -> Result<ChartContext<'b, SVGBackend<'a>, Cartesian2d<Scale, Scale>>, String> {
+        let all: Vec<f64> = self.xs.iter().map(|x| self.x(x)).collect();
+        // Too many labels would cover each other.
+        let every = all.len().div_ceil(12).max(1);
+        let x_points: Vec<f64> = all.into_iter().step_by(every).collect();
+        let mut chart = ChartBuilder::on(area)
+            .caption(&panel.name, text(15))
+            .margin_right(16)
+            .margin_left(4)
+            .x_label_area_size(46)
+            .y_label_area_size(66)
+            .build_cartesian_2d(Self::scale(x_range, x_points), Self::scale(self.y_range, self.y_points.clone()))
+            .map_err(cannot)?;
+        let x_text = |at: &f64| {
+            self.xs
+                .iter()
+                .find(|x| (self.x(x) - at).abs() < 1e-9)
+                .map_or_else(String::new, std::string::ToString::to_string)
+        };
+        chart
+            .configure_mesh()
+            .bold_line_style(GRID)
+            .light_line_style(TRANSPARENT)
+            .axis_style(INK)
+            .x_labels(24)
+            .y_labels(16)
+            .x_label_formatter(&x_text)
+            .y_label_formatter(&|y| self.y_text(*y))
+            .x_desc(self.drawing.x_label.clone())
+            .y_desc(self.drawing.y_label.clone())
+            .label_style(text(13))
+            .axis_desc_style(text(14))
+            .draw()
+            .map_err(cannot)?;
+        Ok(chart)
+    }
+
+    fn lines(&self, panel: &Panel, area: &Area<'_>) -> Result<(), String> {
+        let mut chart = self.frame(panel, area, self.x_range)?;
+        let dashes = distinct(self.drawing, |curve| &curve.dash);
+        for curve in &panel.curves {
+            let colour = colour(self.drawing, curve);
+            let points: Vec<(f64, f64)> =
+                curve.marks.iter().filter_map(|mark| Some((self.x(&mark.x), self.y(mark.y)?))).collect();
+            let is_solid = curve.source.is_empty() && dashes.first().is_none_or(|first| **first == curve.dash);
+            let style = colour.stroke_width(2);
+            match is_solid {
+                true => chart.draw_series(LineSeries::new(points.clone(), style)).map(|_| ()),
+                false => chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, style)).map(|_| ()),
+            }
+            .map_err(cannot)?;
+            let style = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
+            let radius = if curve.source.is_empty() { 3 } else { 5 };
+            let dots = points.into_iter().map(|point| Circle::new(point, radius, style));
+            chart.draw_series(dots).map_err(cannot)?;
+        }
+        Ok(())
+    }
+
+    fn bars(&self, panel: &Panel, area: &Area<'_>) -> Result<(), String> {
+        let range = (-0.5, self.xs.len() as f64 - 0.5);
+        let mut chart = self.frame(panel, area, range)?;
+        let width = 0.84 / panel.curves.len().max(1) as f64;
+        for (index, curve) in panel.curves.iter().enumerate() {
+            let colour = colour(self.drawing, curve).mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+            let bar = |mark: &seekless_lab::experiment::Mark| {
+                let left = self.x(&mark.x) - 0.42 + index as f64 * width;
+                Some(Rectangle::new([(left, self.y_range.0), (left + width * 0.94, self.y(mark.y)?)], colour.filled()))
+            };
+            chart.draw_series(curve.marks.iter().filter_map(bar)).map_err(cannot)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use seekless_lab::experiment::Mark;
+
+    use super::*;
+
+    fn drawing(chart: Chart, log: bool, marks: Vec<Mark>) -> Drawing {
+        let curve = Curve {
+            name: "<one> & \"two\"".into(),
+            colour: "a".into(),
+            dash: String::new(),
+            source: String::new(),
+            marks,
+        };
+        Drawing {
+            id: "f".into(),
+            title: "a <title>".into(),
+            caption: String::new(),
+            chart,
+            x_label: "x".into(),
+            y_label: "y".into(),
+            x_log: log,
+            y_log: log,
+            y_from: None,
+            colour_label: String::new(),
+            dash_label: String::new(),
+            panels: vec![Panel { name: String::new(), curves: vec![curve] }],
+        }
+    }
+
+    /// Every kind of figure can be drawn, also with nothing, one point, zeroes and texts; names are text. Method: all
+    /// combinations, and a look for what should not be in the picture.
+    #[test]
+    fn everything_can_be_drawn() {
+        let mark = |x: Value, y: f64| Mark { x, y };
+        let cases: [Vec<Mark>; 5] = [
+            vec![],
+            vec![mark(Value::Integer(8), 1.0)],
+            vec![mark(Value::Integer(0), 0.0), mark(Value::Integer(1), 0.0)],
+            vec![mark(Value::Text("read".into()), 3.0), mark(Value::Text("write".into()), 1e7)],
+            vec![mark(Value::Integer(8), 1e-3), mark(Value::Number(2048.5), 12_345.0)],
+        ];
+        for chart in [Chart::Line, Chart::Bar] {
+            for log in [false, true] {
+                for marks in &cases {
+                    let svg = to_svg(&drawing(chart, log, marks.clone())).unwrap();
+                    assert!(svg.starts_with("<svg") && svg.contains("&lt;one&gt;"), "{svg}");
+                    assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
+                }
+            }
+        }
+    }
+}

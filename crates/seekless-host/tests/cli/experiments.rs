@@ -1,0 +1,147 @@
+//! Experiments and reports as a user meets them.
+
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use crate::Scratch;
+
+/// Twenty points, each of which takes a while.
+const SWEEP: &str = r#"
+title = "A sweep <of> \"points\""
+workload = { kind = "requests", pattern = "random", operation = "read", bytes = "4KiB", span = "64MiB", requests = 4000, timing = "window:4" }
+contestant = [{ name = "fcfs", on = "raid0:n={n} / disk:cheetah9lp,scheduler=fcfs" }, { name = "sptf", on = "raid0:n={n} / disk:cheetah9lp,scheduler=sptf" }]
+quick = { requests = 100 }
+
+[variables.n]
+values = [1, 2, 3, 4, 5, 6, 7, 8, 9, 10]
+quick = [1, 2]
+
+[[figure]]
+id = "rate"
+title = "Rate"
+x = "n"
+y = "requests_per_s"
+
+[[claim]]
+text = "looking ahead helps"
+source = "[wo94]"
+metric = "elapsed_s"
+test = "compare"
+where = { n = 1 }
+of = { contestant = "sptf" }
+to = { contestant = "fcfs" }
+below = 1.0
+
+[[claim]]
+text = "the moon is made of cheese"
+source = "none"
+metric = "elapsed_s"
+test = "value"
+where = { n = 1 }
+below = 0.0
+"#;
+
+fn scratch() -> Scratch {
+    let scratch = Scratch::new();
+    scratch.make_directory("sweep");
+    scratch.write("sweep/experiment.toml", SWEEP);
+    scratch.write("sweep/published.csv", "contestant,n,metric,value,source\nfcfs,1,requests_per_s,100,[x]\n");
+    scratch
+}
+
+fn read(scratch: &Scratch, name: &str) -> String {
+    std::fs::read_to_string(scratch.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
+}
+
+/// An experiment is run, what it claims is checked, a second run measures nothing, and the report has it all without a
+/// word from elsewhere.
+#[test]
+fn experiments_are_run_and_reported() {
+    let scratch = scratch();
+    let quick = ["run", "sweep", "--quick"];
+    let ended = scratch.run(&quick);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.out.contains("looking ahead helps") && ended.out.contains("1 of 2 claims hold"), "{}", ended.out);
+    assert!(ended.out.contains("4 rows in results/sweep-quick"), "{}", ended.out);
+    let rows = read(&scratch, "results/sweep-quick/rows.jsonl");
+    let again = scratch.run(&[&quick[..], &["--json", "--check"]].concat());
+    assert_eq!(again.code, 1, "a claim does not hold");
+    assert!(again.err.contains("4 of 4 points are measured already"), "{}", again.err);
+    let kinds: Vec<Value> = again.out.lines().map(|line| serde_json::from_str::<Value>(line).unwrap()).collect();
+    assert_eq!(kinds.iter().filter(|line| line["kind"] == "row").count(), 4);
+    assert_eq!(kinds.iter().filter(|line| line["kind"] == "claim").count(), 2);
+    assert_eq!(rows, read(&scratch, "results/sweep-quick/rows.jsonl"));
+    let provenance: Value = serde_json::from_str(&read(&scratch, "results/sweep-quick/provenance.json")).unwrap();
+    assert_eq!((&provenance["points_measured"], &provenance["seed"]), (&0.into(), &1.into()));
+    // What was resolved is itself the description of an experiment.
+    assert!(read(&scratch, "results/sweep-quick/resolved.toml").contains("raid0:n=2 / disk:cheetah9lp,scheduler=sptf"));
+
+    let made = scratch.good(&["report", "results/sweep-quick", "-o", "page.html", "--svg", "pictures"]);
+    assert!(made.contains("page.html") && made.ends_with(", and 1 picture\n"), "{made}");
+    let page = read(&scratch, "page.html");
+    assert!(page.contains("default-src 'none'") && !page.contains("<of>"), "the title is text");
+    for outside in ["src=\"", "@import", "href=\"http"] {
+        assert!(!page.contains(outside), "the page asks for {outside}");
+    }
+    assert!(read(&scratch, "pictures/sweep-rate.svg").starts_with("<svg"));
+}
+
+/// A sweep that is killed in the middle goes on from there, and ends with the same files as one that was not.
+/// Method: SIGKILL as soon as some points are in the folder, at two moments.
+#[test]
+fn a_killed_sweep_goes_on() {
+    let scratch = scratch();
+    let run = |out: &str| scratch.run(&["run", "sweep", "--out", out, "--jobs", "2"]);
+    assert_eq!(run("whole").code, 0);
+    for wanted in [1, 7] {
+        let out = format!("killed-{wanted}");
+        let mut child = scratch.command().args(["run", "sweep", "--jobs", "2", "--out", &out]).spawn().unwrap();
+        let journal = scratch.path(&format!("{out}/points.jsonl"));
+        let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        let start = Instant::now();
+        while lines() < wanted && start.elapsed() < Duration::from_secs(60) && child.try_wait().unwrap().is_none() {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let kept = lines();
+        assert!(kept >= wanted, "{kept} points were kept");
+        let ended = run(&out);
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        for file in ["rows.jsonl", "rows.csv", "resolved.toml"] {
+            let (one, other) = (read(&scratch, &format!("whole/{file}")), read(&scratch, &format!("{out}/{file}")));
+            assert_eq!(one, other, "{file} after a kill with {kept} points");
+        }
+    }
+}
+
+/// What is wrong is said with what to do about it.
+#[test]
+fn troubles_are_explained() {
+    let scratch = scratch();
+    scratch.make_directory("empty");
+    scratch.make_directory("typo");
+    scratch.write("typo/experiment.toml", SWEEP.replace("pattern", "patern"));
+    scratch.make_directory("failing");
+    scratch.write("failing/experiment.toml", SWEEP.replace("span = \"64MiB\"", "span = \"1TiB\""));
+    scratch.make_directory("torn");
+    scratch.write("torn/points.jsonl", "these are\nno points\n");
+    for (arguments, code, said) in [
+        (&["run", "nowhere"][..], 2, "cannot read nowhere/experiment.toml"),
+        (&["run", "empty"], 2, "this folder is no experiment"),
+        (&["run", "typo"], 2, "unknown field `patern`"),
+        (&["run", "failing", "--quick"], 1, "--map wrap"),
+        (&["run", "sweep", "--jobs", "0"], 2, "0 is not in 1..=1024"),
+        (&["run", "sweep", "--out", "torn"], 1, "torn/points.jsonl, line 1: this is no measured point"),
+        (&["run", "sweep", "--out", "sweep/experiment.toml"], 1, "cannot make sweep/experiment.toml"),
+        (&["report", "empty"], 1, "`seekless run` makes one"),
+        (&["report"], 2, "RESULTS"),
+    ] {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
+    }
+    let plan = scratch.good(&["run", "sweep", "--dry-run"]);
+    assert!(plan.ends_with("20 points for 20 places\n"), "{plan}");
+}

@@ -1,0 +1,289 @@
+//! Claims: what a paper says in words, and whether the rows say so too.
+//!
+//! | test | holds when |
+//! |---|---|
+//! | `compare` | each row with `of` in it, over its counterpart with `to` instead, is `above` or `below` |
+//! | `spread` | largest less smallest over the mean, along one dimension, is at most `at_most` |
+//! | `value` | the row is within `tolerance`, a share of it, of `expect`; or `above` or `below` |
+//! | `shape` | values along one dimension go as `shape` says: `falls`, `rises`, `valley` (down, then up) |
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::description::Description;
+use super::rows::{Row, Selection, check_dimension, check_selection, counterpart};
+use super::value::Value;
+
+/// A statement that rows can confirm.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Claim {
+    pub text: String,
+    /// Who says so, and where.
+    pub source: String,
+    pub metric: String,
+    pub test: Test,
+    #[serde(default, rename = "where", skip_serializing_if = "Selection::is_empty")]
+    pub only: Selection,
+    #[serde(default, skip_serializing_if = "Selection::is_empty")]
+    pub of: Selection,
+    #[serde(default, skip_serializing_if = "Selection::is_empty")]
+    pub to: Selection,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub above: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub below: Option<f64>,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub along: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub at_most: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shape: Option<Shape>,
+    /// Steps against the shape that are smaller than this share do not count.
+    #[serde(default)]
+    pub slack: f64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub expect: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tolerance: Option<f64>,
+    /// Why the two may differ.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub note: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Test {
+    Compare,
+    Spread,
+    Value,
+    Shape,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Shape {
+    Falls,
+    Rises,
+    Valley,
+}
+
+/// A claim beside the rows.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Checked {
+    pub claim: Claim,
+    pub verdict: Verdict,
+    /// Cases of the claim, and how many of them are as it says.
+    pub cases: usize,
+    pub held: usize,
+    /// What was found, in words.
+    pub found: String,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    Holds,
+    Differs,
+    /// There are no rows for it.
+    Open,
+}
+
+impl Verdict {
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Holds => "holds",
+            Verdict::Differs => "differs",
+            Verdict::Open => "not measured",
+        }
+    }
+}
+
+/// What rows have in common that differ along one dimension only, and where each is along it with what was measured.
+type Line = (BTreeMap<String, Value>, Vec<(Value, f64)>);
+
+/// One case of a claim: where it is, what was found, and whether that is as claimed.
+struct Case {
+    place: String,
+    found: f64,
+    held: bool,
+}
+
+impl Claim {
+    pub(super) fn check(&self, description: &Description, dims: &[String]) -> Result<(), String> {
+        description.check_metric(&self.metric)?;
+        for selection in [&self.only, &self.of, &self.to] {
+            check_selection(selection, dims)?;
+        }
+        let bound = self.above.or(self.below).is_some();
+        let missing = match self.test {
+            Test::Compare if self.to.is_empty() => "`to`, which rows are compared with",
+            Test::Compare if !bound => "`above` or `below`",
+            Test::Spread | Test::Shape if self.along.is_empty() => "`along`, a dimension",
+            Test::Spread if self.at_most.is_none() => "`at_most`",
+            Test::Shape if self.shape.is_none() => "`shape`",
+            Test::Value if !bound && self.expect.is_none() => "`expect` with `tolerance`, `above` or `below`",
+            Test::Value if self.expect.is_some() != self.tolerance.is_some() => "both `expect` and `tolerance`",
+            _ if !self.along.is_empty() => return check_dimension(&self.along, dims),
+            _ => return Ok(()),
+        };
+        Err(format!("this test needs {missing}"))
+    }
+
+    /// Compares the claim with `rows`.
+    pub fn verify(&self, rows: &[Row]) -> Checked {
+        let cases = match self.test {
+            Test::Compare => self.compare(rows),
+            Test::Spread => self.spread(rows),
+            Test::Value => self.value(rows),
+            Test::Shape => self.shape(rows),
+        };
+        let held = cases.iter().filter(|case| case.held).count();
+        let verdict = match cases.len() {
+            0 => Verdict::Open,
+            all if all == held => Verdict::Holds,
+            _ => Verdict::Differs,
+        };
+        Checked { claim: self.clone(), verdict, cases: cases.len(), held, found: self.in_words(&cases) }
+    }
+
+    fn metric_of(&self, row: &Row) -> Option<f64> {
+        row.metrics.get(&self.metric).copied()
+    }
+
+    fn is_within(&self, found: f64) -> bool {
+        self.above.is_none_or(|limit| found > limit) && self.below.is_none_or(|limit| found < limit)
+    }
+
+    fn compare(&self, rows: &[Row]) -> Vec<Case> {
+        let of = rows.iter().filter(|row| self.only.holds(&row.dims) && self.of.holds(&row.dims));
+        let case = |row: &Row| {
+            let other = counterpart(row, &self.to, rows)?;
+            let found = self.metric_of(row)? / self.metric_of(other)?;
+            found.is_finite().then(|| Case { place: place(&row.dims), found, held: self.is_within(found) })
+        };
+        of.filter_map(case).collect()
+    }
+
+    fn value(&self, rows: &[Row]) -> Vec<Case> {
+        let case = |row: &&Row| {
+            let found = self.metric_of(row)?;
+            let near = match (self.expect, self.tolerance) {
+                (Some(expected), Some(tolerance)) => (found - expected).abs() <= (tolerance * expected).abs(),
+                _ => true,
+            };
+            Some(Case { place: place(&row.dims), found, held: near && self.is_within(found) })
+        };
+        self.only.of(rows).iter().filter_map(case).collect()
+    }
+
+    fn spread(&self, rows: &[Row]) -> Vec<Case> {
+        let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
+            let values = || line.iter().map(|(_, value)| *value);
+            let mean = values().sum::<f64>() / line.len() as f64;
+            let found = (values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min)) / mean;
+            let held = self.at_most.is_some_and(|limit| found <= limit);
+            (line.len() > 1 && found.is_finite()).then(|| Case { place: place(&dims), found, held })
+        };
+        self.lines(rows).into_iter().filter_map(case).collect()
+    }
+
+    fn shape(&self, rows: &[Row]) -> Vec<Case> {
+        let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
+            let values: Vec<f64> = line.iter().map(|(_, value)| *value).collect();
+            let found = values.last()? / values.first()?;
+            let held = self.shape.is_some_and(|shape| shape.is_of(&values, self.slack));
+            (values.len() > 2 && found.is_finite()).then(|| Case { place: place(&dims), found, held })
+        };
+        self.lines(rows).into_iter().filter_map(case).collect()
+    }
+
+    /// Rows that differ along one dimension only, in its order.
+    fn lines(&self, rows: &[Row]) -> Vec<Line> {
+        let mut lines: Vec<Line> = Vec::new();
+        for row in self.only.of(rows) {
+            let mut dims = row.dims.clone();
+            let (Some(along), Some(metric)) = (dims.remove(&self.along), self.metric_of(row)) else { continue };
+            match lines.iter_mut().find(|(theirs, _)| *theirs == dims) {
+                Some((_, line)) => line.push((along, metric)),
+                None => lines.push((dims, vec![(along, metric)])),
+            }
+        }
+        for (_, line) in &mut lines {
+            line.sort_by(|(one, _), (two, _)| one.order(two));
+        }
+        lines
+    }
+
+    fn in_words(&self, cases: &[Case]) -> String {
+        let by_size = |one: &&Case, two: &&Case| one.found.total_cmp(&two.found);
+        let (Some(least), Some(most)) = (cases.iter().min_by(by_size), cases.iter().max_by(by_size)) else {
+            return "no rows".to_owned();
+        };
+        let text = |found: f64| match self.test {
+            Test::Compare => format!("{}x", digits(found)),
+            Test::Spread => format!("{} %", digits(found * 100.0)),
+            Test::Value => digits(found),
+            Test::Shape => format!("{}x from end to end", digits(found)),
+        };
+        let range = match cases {
+            [only] => text(only.found),
+            _ => format!("{} to {}", text(least.found), text(most.found)),
+        };
+        let wrong: Vec<&Case> = cases.iter().filter(|case| !case.held).collect();
+        // Where it differs most is what somebody wants to look at.
+        match wrong.as_slice() {
+            [] => range,
+            [only] if cases.len() == 1 => format!("{range} ({})", only.place),
+            _ => {
+                let shown: Vec<String> =
+                    wrong.iter().take(3).map(|case| format!("{} at {}", text(case.found), case.place)).collect();
+                let more = if wrong.len() > shown.len() { ", .." } else { "" };
+                format!("{range}; not so: {}{more}", shown.join(", "))
+            }
+        }
+    }
+}
+
+impl Shape {
+    /// Steps against the shape that are within `slack` do not count.
+    fn is_of(self, values: &[f64], slack: f64) -> bool {
+        let falls = |part: &[f64]| part.windows(2).all(|pair| pair[1] <= pair[0] * (1.0 + slack));
+        let rises = |part: &[f64]| part.windows(2).all(|pair| pair[1] >= pair[0] * (1.0 - slack));
+        let (Some(first), Some(last)) = (values.first(), values.last()) else { return false };
+        match self {
+            Shape::Falls => falls(values) && last < first,
+            Shape::Rises => rises(values) && last > first,
+            Shape::Valley => {
+                let by_size = |one: &usize, two: &usize| values[*one].total_cmp(&values[*two]);
+                let bottom = (0..values.len()).min_by(by_size).unwrap_or(0);
+                let inside = bottom > 0 && bottom + 1 < values.len();
+                inside && falls(&values[..=bottom]) && rises(&values[bottom..])
+            }
+        }
+    }
+}
+
+/// `smart, disks 4, stripe 8`.
+fn place(dims: &BTreeMap<String, Value>) -> String {
+    let part = |(name, value): (&String, &Value)| match value {
+        Value::Text(text) => text.clone(),
+        number => format!("{name} {number}"),
+    };
+    dims.iter().map(part).collect::<Vec<_>>().join(", ")
+}
+
+/// Three digits, or all before the point.
+pub fn digits(number: f64) -> String {
+    match number.abs() {
+        0.0 => "0".to_owned(),
+        size if size >= 100.0 => format!("{number:.0}"),
+        size if size >= 10.0 => format!("{number:.1}"),
+        size if size >= 1.0 => format!("{number:.2}"),
+        size => {
+            let places = (2.0 - size.log10().floor()).clamp(0.0, 9.0) as usize;
+            format!("{number:.places$}")
+        }
+    }
+}

@@ -1,0 +1,315 @@
+//! What `experiment.toml` says.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::claim::Claim;
+use super::kinds::Kind;
+use super::published::{self, Published};
+use super::rows::{CONTESTANT, Selection, check_dimension, check_selection};
+use super::value::{Unit, Value};
+use super::{ExperimentError, KINDS};
+
+/// Name of the file in an experiment's folder.
+pub(super) const FILE: &str = "experiment.toml";
+
+/// An experiment as its folder says it.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Description {
+    pub title: String,
+    /// Where what it repeats was published: `[st05 Figure 6]`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub paper: String,
+    /// What it does, how that differs from what was published, and why.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub about: String,
+    /// Decides every choice that a point has.
+    #[serde(default = "one")]
+    pub seed: u64,
+    #[serde(default)]
+    pub clock: Clock,
+    /// Processor profile in virtual time; see `HostProfile`.
+    #[serde(default = "no_profile")]
+    pub profile: String,
+    /// `kind`, and what that kind of workload can be told.
+    pub workload: toml::Table,
+    #[serde(default)]
+    pub variables: BTreeMap<String, Variable>,
+    #[serde(rename = "contestant")]
+    pub contestants: Vec<Contestant>,
+    #[serde(default, rename = "figure")]
+    pub figures: Vec<Figure>,
+    #[serde(default, rename = "claim")]
+    pub claims: Vec<Claim>,
+    /// Changes of the workload for a quick look.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub quick: toml::Table,
+}
+
+fn one() -> u64 {
+    1
+}
+
+fn no_profile() -> String {
+    "none".to_owned()
+}
+
+/// Which clock points run on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Clock {
+    /// Virtual where everything is modelled, real otherwise.
+    #[default]
+    Auto,
+    Virtual,
+    /// One point after another, because they would disturb each other.
+    Real,
+}
+
+/// What is swept.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Variable {
+    /// What people call it; its name without.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// Numbers have it. In a stack line, `{name}` is a value with its unit.
+    #[serde(default)]
+    pub unit: Unit,
+    pub values: Vec<Value>,
+    /// Fewer of them, for a quick look.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub quick: Vec<Value>,
+}
+
+/// One of those that are compared.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Contestant {
+    pub name: String,
+    /// A stack, or a directory that begins with `/` or `./`, with variables in braces. Nothing where the workload needs
+    /// nothing to run on.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub on: String,
+    /// What is different from the workload of the others.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub workload: toml::Table,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub profile: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<Clock>,
+}
+
+/// A diagram of the rows.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Figure {
+    /// Names files and places in a page.
+    pub id: String,
+    pub title: String,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub caption: String,
+    #[serde(default)]
+    pub chart: Chart,
+    /// The dimension along the axis.
+    pub x: String,
+    #[serde(default)]
+    pub x_axis: Axis,
+    /// The metric.
+    pub y: String,
+    #[serde(default)]
+    pub y_axis: Axis,
+    #[serde(default, rename = "where", skip_serializing_if = "Selection::is_empty")]
+    pub only: Selection,
+    /// Each value is divided by that of the row in which these hold instead.
+    #[serde(default, skip_serializing_if = "Selection::is_empty")]
+    pub relative_to: Selection,
+    /// Dimensions that colours tell apart; the contestants unless something else is said.
+    #[serde(default = "contestants")]
+    pub colour: String,
+    /// The dimension that dashes and symbols tell apart.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub dash: String,
+    /// A diagram for each value of this one, side by side.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub panels: String,
+}
+
+fn contestants() -> String {
+    CONTESTANT.to_owned()
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Chart {
+    #[default]
+    Line,
+    Bar,
+}
+
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Axis {
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub label: String,
+    /// At first; a reader can change it.
+    #[serde(default)]
+    pub log: bool,
+    /// An axis without it begins at zero when it is linear.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<f64>,
+}
+
+/// A folder that has been read and checked.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// Name of the folder.
+    pub name: String,
+    /// Relative paths of the description begin here.
+    pub folder: PathBuf,
+    pub description: Description,
+    pub published: Vec<Published>,
+}
+
+impl Experiment {
+    /// Reads an experiment's folder.
+    ///
+    /// # Errors
+    /// When a file cannot be read, or says something that cannot be; with its path and line.
+    pub fn read(folder: &Path) -> Result<Experiment, ExperimentError> {
+        let path = folder.join(FILE);
+        let text = std::fs::read_to_string(&path).map_err(|cause| {
+            let path = path.display().to_string();
+            match folder.is_dir() && cause.kind() == std::io::ErrorKind::NotFound {
+                true => {
+                    let problem = "there is no such file, so this folder is no experiment".to_owned();
+                    ExperimentError::Description { path, problem }
+                }
+                false => ExperimentError::Io { path, cause },
+            }
+        })?;
+        let wrong = |problem: String| ExperimentError::Description { path: path.display().to_string(), problem };
+        let description: Description = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+        description.check().map_err(wrong)?;
+        let published = published::read(&folder.join(published::FILE), &description)?;
+        // `.` and `..` have no name of their own.
+        let whole = std::fs::canonicalize(folder);
+        let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
+        let name = whole.file_name().map_or_else(|| "experiment".into(), |name| name.to_string_lossy().into_owned());
+        Ok(Experiment { name, folder: folder.to_owned(), description, published })
+    }
+
+    /// The same with fewer values and a smaller workload: to see whether everything works, not to conclude from.
+    pub fn quick(mut self) -> Experiment {
+        for variable in self.description.variables.values_mut().filter(|variable| !variable.quick.is_empty()) {
+            variable.values = std::mem::take(&mut variable.quick);
+        }
+        let quick = std::mem::take(&mut self.description.quick);
+        self.description.workload.extend(quick);
+        self
+    }
+}
+
+impl Description {
+    /// The kind of its workload.
+    ///
+    /// # Errors
+    /// When there is none of this name.
+    pub fn kind(&self) -> Result<&'static Kind, String> {
+        let names = || KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+        match self.workload.get("kind") {
+            Some(toml::Value::String(name)) => KINDS
+                .iter()
+                .find(|kind| kind.name == name)
+                .ok_or_else(|| format!("there is no workload `{name}`; there are: {}", names())),
+            _ => Err(format!("[workload] must say its kind, one of: {}", names())),
+        }
+    }
+
+    /// All that tells rows apart.
+    ///
+    /// # Errors
+    /// As [`Description::kind`].
+    pub fn dims(&self) -> Result<Vec<String>, String> {
+        let own = self.kind()?.dims.iter().map(|name| (*name).to_owned());
+        Ok([CONTESTANT.to_owned()].into_iter().chain(self.variables.keys().cloned()).chain(own).collect())
+    }
+
+    /// What people call a dimension, with its unit.
+    pub fn label(&self, dim: &str) -> String {
+        let Some(variable) = self.variables.get(dim) else { return dim.to_owned() };
+        let label = if variable.label.is_empty() { dim } else { &variable.label };
+        match variable.unit.name() {
+            "" => label.to_owned(),
+            unit => format!("{label} ({unit})"),
+        }
+    }
+
+    pub(super) fn check_metric(&self, name: &str) -> Result<(), String> {
+        let metrics = self.kind()?.metrics;
+        match metrics.iter().any(|(metric, _)| *metric == name) {
+            true => Ok(()),
+            false => {
+                let names: Vec<&str> = metrics.iter().map(|(name, _)| *name).collect();
+                Err(format!("there is no metric `{name}`; there are: {}", names.join(", ")))
+            }
+        }
+    }
+
+    /// Everything that names something else names something that is there.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let dims = self.dims()?;
+        let own = self.kind()?.dims;
+        for (name, variable) in &self.variables {
+            let at = |problem: &str| format!("[variables.{name}]: {problem}");
+            if variable.values.is_empty() {
+                return Err(at("there must be at least one value"));
+            }
+            if name == CONTESTANT || own.contains(&name.as_str()) {
+                return Err(at("this name is taken by a dimension of every row"));
+            }
+            let mut all = variable.values.iter().chain(&variable.quick);
+            if variable.unit != Unit::None
+                && let Some(text) = all.find(|value| value.number().is_none())
+            {
+                return Err(at(&format!("`{text}` is no number, and has a unit")));
+            }
+            if let Some(strange) = variable.quick.iter().find(|quick| !variable.values.iter().any(|v| v.is_same(quick)))
+            {
+                return Err(at(&format!("{strange} is among the quick values only")));
+            }
+        }
+        if self.contestants.is_empty() {
+            return Err("there must be at least one [[contestant]]".into());
+        }
+        for (index, contestant) in self.contestants.iter().enumerate() {
+            if self.contestants[..index].iter().any(|other| other.name == contestant.name) {
+                return Err(format!("two contestants are called `{}`", contestant.name));
+            }
+        }
+        for (index, figure) in self.figures.iter().enumerate() {
+            let at = |problem: String| format!("figure `{}`: {problem}", figure.id);
+            let is_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+            if figure.id.is_empty() || !figure.id.chars().all(is_name) {
+                return Err(at("an id is made of letters, digits, - and _".into()));
+            }
+            if self.figures[..index].iter().any(|other| other.id == figure.id) {
+                return Err(at("two figures have this id".into()));
+            }
+            let optional = [&figure.dash, &figure.panels].into_iter().filter(|name| !name.is_empty());
+            for name in [&figure.x, &figure.colour].into_iter().chain(optional) {
+                check_dimension(name, &dims).map_err(at)?;
+            }
+            self.check_metric(&figure.y).map_err(at)?;
+            check_selection(&figure.only, &dims).map_err(at)?;
+            check_selection(&figure.relative_to, &dims).map_err(at)?;
+        }
+        for claim in &self.claims {
+            claim.check(self, &dims).map_err(|problem| format!("claim \"{}\": {problem}", claim.text))?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,206 @@
+//! Figures: rows as curves, for whatever draws them.
+
+use serde::Serialize;
+
+use super::description::{Chart, Description, Figure};
+use super::published::Published;
+use super::rows::{CONTESTANT, Row, counterpart};
+use super::value::Value;
+
+/// A figure with its points.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Drawing {
+    pub id: String,
+    pub title: String,
+    pub caption: String,
+    pub chart: Chart,
+    pub x_label: String,
+    pub y_label: String,
+    pub x_log: bool,
+    pub y_log: bool,
+    pub y_from: Option<f64>,
+    /// What colours and dashes tell apart.
+    pub colour_label: String,
+    pub dash_label: String,
+    pub panels: Vec<Panel>,
+}
+
+/// One diagram of a figure.
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Panel {
+    /// What it is of; empty when it is the only one.
+    pub name: String,
+    pub curves: Vec<Curve>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Curve {
+    pub name: String,
+    /// The value that decides its colour, and the one that decides its dash.
+    pub colour: String,
+    pub dash: String,
+    /// Who published it; empty when it was measured here.
+    pub source: String,
+    pub marks: Vec<Mark>,
+}
+
+#[derive(Clone, PartialEq, Debug, Serialize)]
+pub struct Mark {
+    pub x: Value,
+    pub y: f64,
+}
+
+/// A point on its way to its curve.
+struct Placed {
+    panel: Option<Value>,
+    colour: Value,
+    dash: Option<Value>,
+    /// Dimensions that the figure has no place for, when they differ.
+    rest: String,
+    source: String,
+    mark: Mark,
+}
+
+/// The points of `figure`: the rows' and the published ones.
+pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published: &[Published]) -> Drawing {
+    let chosen = figure.only.of(rows);
+    let mut all: Vec<Placed> = Vec::new();
+    // A dimension without a place of its own belongs into the name of the curve when it has several values.
+    let places = [&figure.x, &figure.colour, &figure.dash, &figure.panels];
+    let mut others: Vec<&String> = Vec::new();
+    for name in chosen.iter().flat_map(|row| row.dims.keys()).filter(|name| !places.contains(name)) {
+        let mut values = chosen.iter().filter_map(|row| row.dims.get(name));
+        let first = values.next();
+        if !others.contains(&name) && values.any(|value| first.is_some_and(|first| !first.is_same(value))) {
+            others.push(name);
+        }
+    }
+    for row in &chosen {
+        let Some(mut y) = row.metrics.get(&figure.y).copied() else { continue };
+        if !figure.relative_to.is_empty() {
+            let other = counterpart(row, &figure.relative_to, rows).and_then(|other| other.metrics.get(&figure.y));
+            let Some(other) = other.filter(|other| **other != 0.0) else { continue };
+            y /= other;
+        }
+        let rest = others.iter().filter_map(|name| Some(part(name, row.dims.get(*name)?)));
+        all.extend(place(figure, &row.dims, y, rest.collect::<Vec<_>>().join(", "), String::new()));
+    }
+    let is_drawn = |published: &&Published| published.metric == figure.y && figure.relative_to.is_empty();
+    for published in published.iter().filter(is_drawn).filter(|published| figure.only.holds(&published.dims)) {
+        let rest = others.iter().filter_map(|name| Some(part(name, published.dims.get(*name)?)));
+        let rest = rest.collect::<Vec<_>>().join(", ");
+        all.extend(place(figure, &published.dims, published.value, rest, published.source.clone()));
+    }
+    let label = |label: &str, instead: String| if label.is_empty() { instead } else { label.to_owned() };
+    let colour_label = description.label(&figure.colour);
+    Drawing {
+        id: figure.id.clone(),
+        title: figure.title.clone(),
+        caption: figure.caption.clone(),
+        chart: figure.chart,
+        x_label: label(&figure.x_axis.label, description.label(&figure.x)),
+        y_label: label(&figure.y_axis.label, figure.y.clone()),
+        x_log: figure.x_axis.log,
+        y_log: figure.y_axis.log,
+        y_from: figure.y_axis.from,
+        colour_label,
+        dash_label: if figure.dash.is_empty() { String::new() } else { description.label(&figure.dash) },
+        panels: panels(figure, description, all),
+    }
+}
+
+/// Where a point with these dimensions is drawn; nowhere when one is missing that the figure needs.
+fn place(
+    figure: &Figure,
+    dims: &std::collections::BTreeMap<String, Value>,
+    y: f64,
+    rest: String,
+    source: String,
+) -> Option<Placed> {
+    let optional = |name: &String| match name.is_empty() {
+        true => Some(None),
+        false => dims.get(name).cloned().map(Some),
+    };
+    Some(Placed {
+        panel: optional(&figure.panels)?,
+        colour: dims.get(&figure.colour)?.clone(),
+        dash: optional(&figure.dash)?,
+        rest,
+        source,
+        mark: Mark { x: dims.get(&figure.x)?.clone(), y },
+    })
+}
+
+fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<Panel> {
+    /// Curves with what decides their colour.
+    type Coloured = Vec<(Value, Curve)>;
+    let mut panels: Vec<(Option<Value>, Coloured)> = Vec::new();
+    for placed in all {
+        let is_same = |panel: &Option<Value>| match (panel, &placed.panel) {
+            (Some(one), Some(two)) => one.is_same(two),
+            _ => true,
+        };
+        let index = panels.iter().position(|(panel, _)| is_same(panel)).unwrap_or_else(|| {
+            panels.push((placed.panel.clone(), Vec::new()));
+            panels.len() - 1
+        });
+        let dash = placed.dash.as_ref().map(Value::to_string).unwrap_or_default();
+        let colour = placed.colour.to_string();
+        let parts = [part(&figure.colour, &placed.colour)]
+            .into_iter()
+            .chain(placed.dash.as_ref().map(|dash| part(&figure.dash, dash)))
+            .chain([placed.rest, placed.source.clone()]);
+        let name = parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ");
+        let curves = &mut panels[index].1;
+        match curves.iter_mut().find(|(_, curve)| curve.name == name) {
+            Some((_, curve)) => curve.marks.push(placed.mark),
+            None => {
+                let curve = Curve { name, colour, dash, source: placed.source, marks: vec![placed.mark] };
+                curves.push((placed.colour, curve));
+            }
+        }
+    }
+    if figure.panels != CONTESTANT {
+        let order = |one: &Option<Value>, two: &Option<Value>| match (one, two) {
+            (Some(one), Some(two)) => one.order(two),
+            _ => std::cmp::Ordering::Equal,
+        };
+        panels.sort_by(|(one, _), (two, _)| order(one, two));
+    }
+    let finish = |(value, mut curves): (Option<Value>, Vec<(Value, Curve)>)| {
+        // Contestants stay in the order in which they were named.
+        if figure.colour != CONTESTANT {
+            curves.sort_by(|(one, _), (two, _)| one.order(two));
+        }
+        let mut curves: Vec<Curve> = curves.into_iter().map(|(_, curve)| curve).collect();
+        curves.sort_by_key(|curve| !curve.source.is_empty());
+        for curve in &mut curves {
+            // Texts stay in the order of the rows, which is that of the description.
+            curve.marks.sort_by(|one, two| match (one.x.number(), two.x.number()) {
+                (Some(one), Some(two)) => one.total_cmp(&two),
+                _ => std::cmp::Ordering::Equal,
+            });
+        }
+        let name = value.map_or_else(String::new, |value| match description.variables.contains_key(&figure.panels) {
+            true => named(&description.label(&figure.panels), &value),
+            false => value.to_string(),
+        });
+        Panel { name, curves }
+    };
+    panels.into_iter().map(finish).collect()
+}
+
+/// `disks 4`, or a text alone.
+fn part(name: &str, value: &Value) -> String {
+    match value {
+        Value::Text(text) => text.clone(),
+        number => format!("{name} {number}"),
+    }
+}
+
+fn named(label: &str, value: &Value) -> String {
+    match value {
+        Value::Text(text) => text.clone(),
+        number => format!("{label}: {number}"),
+    }
+}

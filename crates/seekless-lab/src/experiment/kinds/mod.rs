@@ -1,0 +1,189 @@
+//! Kinds of workload that an experiment can name. A new one is a file here and a row in [`KINDS`].
+
+mod count;
+mod files;
+mod generated;
+mod replay;
+
+use std::path::{Path, PathBuf};
+
+pub use files::{FileWorkload, UseWorkload};
+
+use seekless::rt::HostProfile;
+use seekless::stack::Stack;
+use seekless::units::human_bytes;
+use serde::de::{Deserialize, Deserializer, Error as _};
+
+use super::ExperimentError;
+use crate::LabError;
+use crate::run::Run;
+
+/// Every kind of workload.
+pub const KINDS: &[Kind] = &[
+    replay::KIND,
+    generated::KIND,
+    count::KIND,
+    files::SMALLFILE,
+    files::LARGEFILE,
+    files::SIZES,
+    files::POSTMARK,
+    files::TPCB,
+    files::BUILD,
+];
+
+/// A kind of workload, as it is named in `[workload] kind = "..."`.
+#[derive(Debug)]
+pub struct Kind {
+    pub name: &'static str,
+    /// One line for people.
+    pub help: &'static str,
+    /// Dimensions that its rows have besides contestant and variables.
+    pub dims: &'static [&'static str],
+    /// What it measures, and what that means.
+    pub metrics: &'static [(&'static str, &'static str)],
+    /// Reads what the description says of it. What it does not know is an error.
+    pub(super) read: fn(&toml::Table) -> Result<Box<dyn Workload>, String>,
+}
+
+/// Something to measure.
+pub trait Workload: Send + Sync {
+    /// Files that the result hangs on, by their place in the experiment's folder.
+    fn inputs(&self) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// Finds out, before anything is measured, whether it can run on this.
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    fn check(&self, on: &On) -> Result<(), String>;
+
+    /// True when it runs in virtual time there, so that others can run at the same time.
+    fn is_simulated(&self, on: &On, context: &Context<'_>) -> bool;
+
+    /// Measures.
+    ///
+    /// # Errors
+    /// Whatever kept it from its result, in words.
+    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String>;
+}
+
+/// One row of a workload's result.
+#[derive(Clone, PartialEq, Debug, serde::Serialize, serde::Deserialize)]
+pub struct Measure {
+    /// Values of the kind's own dimensions.
+    #[serde(default)]
+    pub dims: std::collections::BTreeMap<String, super::Value>,
+    pub metrics: std::collections::BTreeMap<String, f64>,
+}
+
+impl Measure {
+    fn new(metrics: impl IntoIterator<Item = (&'static str, Option<f64>)>) -> Measure {
+        let known = metrics.into_iter().filter_map(|(name, value)| {
+            let value = value.filter(|value| value.is_finite())?;
+            Some((name.to_owned(), value))
+        });
+        Measure { dims: std::collections::BTreeMap::new(), metrics: known.collect() }
+    }
+
+    fn at_number(mut self, dim: &str, value: u64) -> Measure {
+        self.dims.insert(dim.to_owned(), super::Value::Integer(value as i64));
+        self
+    }
+
+    fn at(mut self, dim: &str, value: &str) -> Measure {
+        self.dims.insert(dim.to_owned(), super::Value::Text(value.to_owned()));
+        self
+    }
+}
+
+/// What a workload runs on.
+pub enum On {
+    Nothing,
+    Stack(Box<Stack>),
+    Directory(String),
+}
+
+impl On {
+    /// Reads what a contestant says, with its variables filled in.
+    pub(super) fn read(text: &str) -> Result<On, String> {
+        use seekless::stack::Target;
+        match Target::of(text) {
+            _ if text.is_empty() => Ok(On::Nothing),
+            Target::Directory(path) => Ok(On::Directory(path.to_owned())),
+            Target::StackFile(path) => Err(format!("write the line of {path} itself, so that it stays what it is")),
+            Target::Line(line) => Ok(On::Stack(Box::new(Stack::parse(line).map_err(|error| error.to_string())?))),
+        }
+    }
+}
+
+/// What else a run needs to know.
+pub struct Context<'a> {
+    /// The experiment's folder.
+    pub folder: &'a Path,
+    pub seed: u64,
+    pub profile: HostProfile,
+    pub clock: super::Clock,
+    pub outside: &'a dyn Outside,
+}
+
+/// What only the real world can do.
+pub trait Outside: Sync {
+    /// Runs a program that uses files in real time, on a stack in this process or in a directory.
+    ///
+    /// # Errors
+    /// What stack or directory answer.
+    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError>;
+}
+
+/// Reads the keys of a table into `T`, which refuses those that it does not know.
+fn parse<T: for<'de> Deserialize<'de>>(table: &toml::Table) -> Result<T, String> {
+    let mut table = table.clone();
+    table.remove("kind");
+    T::deserialize(toml::Value::Table(table)).map_err(|error| format!("[workload]: {}", error.to_string().trim()))
+}
+
+/// A size in bytes, written as in a stack line: `"4KiB"`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+struct Bytes(u64);
+
+impl<'de> Deserialize<'de> for Bytes {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Bytes, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        seekless::stack::read_bytes(&text).map(Bytes).map_err(D::Error::custom)
+    }
+}
+
+impl std::fmt::Display for Bytes {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&human_bytes(self.0))
+    }
+}
+
+/// A value that is written as text and read by its own `FromStr`.
+fn from_text<'de, T: std::str::FromStr<Err = String>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
+    String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
+}
+
+/// The digest of a file's contents.
+pub(super) fn digest(path: &Path) -> Result<u128, ExperimentError> {
+    use std::hash::Hasher;
+    let failed = |cause| ExperimentError::Io { path: path.display().to_string(), cause };
+    let bytes = std::fs::read(path).map_err(failed)?;
+    let mut hasher = siphasher::sip128::SipHasher13::new();
+    hasher.write(&bytes);
+    Ok(siphasher::sip128::Hasher128::finish128(&hasher).as_u128())
+}
+
+/// A path in an experiment's folder that is a file, or says what to do when it is not there.
+pub(super) fn existing(folder: &Path, path: &Path) -> Result<PathBuf, String> {
+    let whole = folder.join(path);
+    match whole.is_file() {
+        true => Ok(whole),
+        false => {
+            let made_by = whole.parent().map(|parent| parent.join("capture.sh")).filter(|script| script.is_file());
+            let hint = made_by.map_or(String::new(), |script| format!("; make it with {}", script.display()));
+            Err(format!("there is no file {}{hint}", whole.display()))
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! `replay`: a block trace on devices.
+
+use std::path::PathBuf;
+
+use serde::Deserialize;
+
+use super::{Bytes, Context, Kind, Measure, On, Workload, existing, from_text, parse};
+use crate::replay::{Blocks, Map, Outcome, Place, Spec, Timing, check_stack, simulate};
+use crate::trace::{Format, Names, Op, Options, Request, Summary, Trace, TraceError};
+
+pub(super) const KIND: Kind = Kind {
+    name: "replay",
+    help: "a block trace, replayed on modelled devices",
+    dims: &[],
+    metrics: METRICS,
+    read: |table| parse::<Replay>(table).map(|replay| Box::new(replay) as Box<dyn Workload>),
+};
+
+/// What a replay measures.
+pub(super) const METRICS: &[(&str, &str)] = &[
+    ("elapsed_s", "from the first request to the last answer"),
+    ("requests", "requests of the trace"),
+    ("requests_per_s", "of the trace"),
+    ("bytes_per_s", "of the trace"),
+    ("response_mean_ms", "mean response time"),
+    ("response_p50_ms", "median response time"),
+    ("response_p99_ms", "99th percentile of response times"),
+    ("read_p99_ms", "the same, of reads"),
+    ("write_p99_ms", "the same, of writes"),
+    ("disk_busy", "share of the time during which a drive was busy, on average"),
+    ("disk_requests", "requests that drives served"),
+    ("disk_requests_per_s", "of one drive, on average"),
+    ("disk_requests_spread", "standard deviation of that between drives, over the mean; averages of the whole run"),
+];
+
+/// What `[workload]` says of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Replay {
+    trace: PathBuf,
+    #[serde(default)]
+    format: Option<String>,
+    #[serde(default = "closed", deserialize_with = "from_text")]
+    timing: Timing,
+    #[serde(default = "error", deserialize_with = "from_text")]
+    map: Map,
+    /// Requests are cut into blocks of this size, whole ones, each a request of its own.
+    #[serde(default)]
+    block: Option<Bytes>,
+    /// Blocks are permuted with this seed, within the first `size` bytes: [st05]'s "stupid" layout.
+    #[serde(default)]
+    permute: Option<u64>,
+    #[serde(default)]
+    size: Option<Bytes>,
+    /// Only so many requests from the start of the trace.
+    #[serde(default)]
+    requests: Option<u64>,
+}
+
+fn closed() -> Timing {
+    Timing::Closed
+}
+
+fn error() -> Map {
+    Map::Error
+}
+
+/// A trace as an experiment wants it. Cheap to open again.
+pub(super) struct Wanted {
+    pub(super) path: PathBuf,
+    pub(super) format: Option<String>,
+    pub(super) block: Option<Bytes>,
+    pub(super) permute: Option<u64>,
+    pub(super) size: Option<Bytes>,
+    pub(super) requests: Option<u64>,
+}
+
+impl Wanted {
+    /// Finds contradictions.
+    pub(super) fn check(&self) -> Result<(), String> {
+        if let Some(format) = &self.format {
+            Format::parse(format)?;
+        }
+        match (self.permute, self.block, self.size) {
+            (Some(_), None, _) => Err("[workload]: to permute, say the `block`".into()),
+            (Some(_), _, None) => Err("[workload]: to permute, say the `size` of what is permuted".into()),
+            (None, _, Some(_)) => Err("[workload]: `size` is that of what is permuted; say `permute`".into()),
+            _ => Ok(()),
+        }
+    }
+
+    pub(super) fn open(
+        &self,
+        options: Options,
+    ) -> Result<impl Iterator<Item = Result<Request, TraceError>> + use<>, String> {
+        let format = self.format.as_deref().map(Format::parse).transpose()?;
+        let trace = Trace::open(std::slice::from_ref(&self.path), &Options { format, ..options });
+        let trace = trace.map_err(|error| error.to_string())?;
+        let some = trace.take(usize::try_from(self.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX));
+        let block = self.block.map(|block| block.0);
+        Blocks::new(some, block, self.permute.zip(self.size.map(|size| size.0)))
+    }
+}
+
+impl Workload for Replay {
+    fn inputs(&self) -> Vec<PathBuf> {
+        vec![self.trace.clone()]
+    }
+
+    fn check(&self, on: &On) -> Result<(), String> {
+        self.wanted(self.trace.clone()).check()?;
+        check_device(on)
+    }
+
+    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+        true
+    }
+
+    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let On::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
+        let wanted = self.wanted(existing(context.folder, &self.trace)?);
+        let options = Options { latency: self.timing == Timing::Think, ..Options::default() };
+        let mut spec = Spec { timing: self.timing, map: self.map, place: None, seed: context.seed };
+        if self.map == Map::Scale {
+            let mut summary = Summary::default();
+            for request in wanted.open(options.clone())? {
+                summary.add(&request.map_err(|error| error.to_string())?);
+            }
+            let place = Place::of(&summary, &crate::replay::Devices::One, &Names::default());
+            spec.place = Some(place.map_err(|error| error.to_string())?);
+        }
+        let outcome = simulate(stack, wanted.open(options)?, &spec, &|_| {}).map_err(|error| error.to_string())?;
+        Ok(vec![measure(&outcome)])
+    }
+}
+
+impl Replay {
+    fn wanted(&self, path: PathBuf) -> Wanted {
+        let Replay { format, block, permute, size, requests, .. } = self;
+        let (format, block, permute, size, requests) = (format.clone(), *block, *permute, *size, *requests);
+        Wanted { path, format, block, permute, size, requests }
+    }
+}
+
+/// A replay needs a stack of devices.
+pub(super) fn check_device(on: &On) -> Result<(), String> {
+    match on {
+        On::Stack(stack) => check_stack(stack).map_err(|error| error.to_string()),
+        On::Nothing => Err("a contestant needs `on`, a stack of devices".into()),
+        On::Directory(path) => Err(format!("requests are made on devices, and {path} is a directory")),
+    }
+}
+
+/// The outcome of a replay as a row.
+pub(super) fn measure(outcome: &Outcome) -> Measure {
+    let total = outcome.total();
+    let p99 = |op: Op| {
+        let stats = &outcome.ops[op.index()];
+        (stats.requests > 0).then(|| stats.quantile(0.99).as_millis_f64())
+    };
+    let each = outcome.requests_of_disks();
+    Measure::new([
+        ("elapsed_s", Some(outcome.elapsed.as_secs_f64())),
+        ("requests", Some(total.requests as f64)),
+        ("requests_per_s", outcome.requests_per_second()),
+        ("bytes_per_s", outcome.bytes_per_second()),
+        ("response_mean_ms", Some(total.mean().as_millis_f64())),
+        ("response_p50_ms", Some(total.quantile(0.5).as_millis_f64())),
+        ("response_p99_ms", Some(total.quantile(0.99).as_millis_f64())),
+        ("read_p99_ms", p99(Op::Read)),
+        ("write_p99_ms", p99(Op::Write)),
+        ("disk_busy", outcome.disk_busy()),
+        ("disk_requests", each.map(|each| each.sum)),
+        ("disk_requests_per_s", each.map(|each| each.mean / outcome.elapsed.as_secs_f64())),
+        ("disk_requests_spread", each.map(|each| each.deviation / each.mean)),
+    ])
+}

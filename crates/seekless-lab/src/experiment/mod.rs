@@ -1,0 +1,62 @@
+//! Experiments: a folder that says what to measure and what was published, and a folder with what came out.
+//!
+//! An experiment names a workload, contestants to run it on, and variables that are swept. Every combination is a
+//! [`Point`], which depends on nothing but its own text: points are run in any order, by any number of threads or
+//! processes, and what has been measured once is not measured again. Figures and claims are said in the same file, so
+//! that the rows alone make the report.
+//!
+//! | file of the folder | holds |
+//! |---|---|
+//! | `experiment.toml` | the [`Description`]: workload, variables, contestants, figures, claims |
+//! | `published.csv` | the [`published`] points, each with its source |
+//!
+//! | file of the results | holds |
+//! |---|---|
+//! | `points.jsonl` | a line for each point that is done; what makes a killed sweep go on where it was |
+//! | `rows.jsonl`, `rows.csv` | what was measured, in the order of the plan |
+//! | `resolved.toml` | the description with everything filled in, the published points too |
+//! | `provenance.json` | which program measured when, where and by which command |
+//!
+//! Invariants
+//!   E1  The same point gives the same rows, whichever thread runs it and whatever ran before; only where time is
+//!       real do they differ.
+//!   E2  A row is never taken from a point that differs in anything that its result hangs on: the key covers the text of
+//!       the point, the contents of the files that it reads and the program.
+//!   E3  A sweep that was killed and goes on ends with the same rows as one that was not.
+
+mod claim;
+mod description;
+mod figure;
+mod kinds;
+mod plan;
+mod published;
+// Results are files.
+#[allow(clippy::disallowed_types)]
+mod results;
+mod rows;
+#[cfg(test)]
+mod tests;
+mod value;
+
+pub use claim::{Checked, Claim, Verdict, digits};
+pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, Figure, Variable};
+pub use figure::{Curve, Drawing, Mark, Panel, draw};
+pub use kinds::{Context, FileWorkload, KINDS, Kind, Measure, On, Outside, UseWorkload, Workload};
+pub use plan::{Place, Plan, Point};
+pub use published::{Deviation, Published, deviations};
+pub use results::{Results, ResultsError, Stored, to_csv};
+pub use rows::{Condition, Row, Selection};
+pub use value::{Unit, Value};
+
+/// What is wrong with an experiment, and where.
+#[derive(Debug, thiserror::Error)]
+pub enum ExperimentError {
+    #[error("cannot read {path}: {cause}")]
+    Io { path: String, cause: std::io::Error },
+    /// The file is there, but not what it has to be.
+    #[error("{path}: {problem}")]
+    Description { path: String, problem: String },
+    /// A point cannot be made or measured.
+    #[error("{point}: {problem}")]
+    Point { point: String, problem: String },
+}

@@ -1,0 +1,202 @@
+//! The points of an experiment, each on its own.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::hash::Hasher;
+
+use seekless::rt::HostProfile;
+use serde::Serialize;
+use siphasher::sip128::{Hasher128, SipHasher13};
+
+use super::description::{Clock, Contestant, Experiment};
+use super::kinds::{Context, Kind, Measure, On, Outside, Workload, digest};
+use super::rows::{CONTESTANT, Row};
+use super::value::{Value, Values, fill, fill_all};
+use super::{Description, ExperimentError};
+
+/// Something to measure, with all variables filled in.
+#[derive(Clone, Debug, Serialize)]
+pub struct Point {
+    /// What tells it from all other points: see E2.
+    pub key: String,
+    /// What it runs on.
+    pub on: String,
+    pub workload: toml::Table,
+    pub profile: String,
+    pub clock: Clock,
+    pub seed: u64,
+}
+
+/// A place in the experiment, and the point that is measured for it. Places that differ only in variables that a
+/// contestant does not use share a point.
+#[derive(Clone, Debug)]
+pub struct Place {
+    pub dims: BTreeMap<String, Value>,
+    /// Index into the plan's points.
+    pub point: usize,
+}
+
+/// Everything that an experiment measures.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    pub points: Vec<Point>,
+    pub places: Vec<Place>,
+}
+
+impl Plan {
+    /// Makes the plan, and finds out whether all of it can be done. `program` names the program that will measure: what
+    /// another one has measured is no result of this one.
+    ///
+    /// # Errors
+    /// What is wrong with a point, and which one it is.
+    pub fn new(experiment: &Experiment, program: &str) -> Result<Plan, ExperimentError> {
+        let description = &experiment.description;
+        let wrong = |problem: String| ExperimentError::Point { point: experiment.name.clone(), problem };
+        let kind = description.kind().map_err(wrong)?;
+        let mut digests = BTreeMap::new();
+        let mut plan = Plan { points: Vec::new(), places: Vec::new() };
+        for values in combinations(description) {
+            for contestant in &description.contestants {
+                let mut dims: BTreeMap<String, Value> =
+                    values.iter().map(|(name, (value, _))| (name.clone(), value.clone())).collect();
+                dims.insert(CONTESTANT.to_owned(), Value::Text(contestant.name.clone()));
+                let failed = |problem: String| ExperimentError::Point { point: in_words(&dims), problem };
+                let mut point = fill_point(description, contestant, &values).map_err(failed)?;
+                let parsed = Parsed::new(kind, &point).map_err(failed)?;
+                parsed.workload.check(&parsed.on).map_err(failed)?;
+                let mut text = format!("{program}\n{}", serde_json::json!(point));
+                for path in parsed.workload.inputs() {
+                    let digest = match digests.get(&path) {
+                        Some(digest) => *digest,
+                        None => {
+                            let whole = super::kinds::existing(&experiment.folder, &path).map_err(failed)?;
+                            let digest = digest(&whole)?;
+                            digests.insert(path.clone(), digest);
+                            digest
+                        }
+                    };
+                    let _ = write!(text, "\n{} {digest:032x}", path.display()); // A String takes everything.
+                }
+                point.key = hash(&text);
+                let index = plan.points.iter().position(|other| other.key == point.key);
+                let index = index.unwrap_or_else(|| {
+                    plan.points.push(point);
+                    plan.points.len() - 1
+                });
+                plan.places.push(Place { dims, point: index });
+            }
+        }
+        Ok(plan)
+    }
+
+    /// The rows of the places whose points have been measured, in the order of the plan.
+    pub fn rows(&self, measured: &BTreeMap<String, Vec<Measure>>) -> Vec<Row> {
+        let of_place = |place: &Place| {
+            let measures = measured.get(&self.points[place.point].key)?;
+            let row = |measure: &Measure| {
+                let dims = place.dims.clone().into_iter().chain(measure.dims.clone());
+                Row { dims: dims.collect(), metrics: measure.metrics.clone() }
+            };
+            Some(measures.iter().map(row).collect::<Vec<_>>())
+        };
+        self.places.iter().filter_map(of_place).flatten().collect()
+    }
+
+    /// The place for which a point is measured first, in words.
+    pub fn name_of(&self, point: usize) -> String {
+        self.places.iter().find(|place| place.point == point).map_or_else(String::new, |place| in_words(&place.dims))
+    }
+}
+
+impl Point {
+    /// True when time is virtual, so that other points can run at the same time.
+    ///
+    /// # Errors
+    /// When the point cannot be read, which its plan would have said.
+    pub fn is_simulated(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<bool, String> {
+        let parsed = Parsed::new(experiment.description.kind()?, self)?;
+        Ok(parsed.workload.is_simulated(&parsed.on, &self.context(experiment, outside)?))
+    }
+
+    /// Measures it.
+    ///
+    /// # Errors
+    /// Whatever kept it from its result, in words.
+    pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
+        let parsed = Parsed::new(experiment.description.kind()?, self)?;
+        parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)
+    }
+
+    fn context<'a>(&self, experiment: &'a Experiment, outside: &'a dyn Outside) -> Result<Context<'a>, String> {
+        let profile = profile(&self.profile)?;
+        Ok(Context { folder: &experiment.folder, seed: self.seed, profile, clock: self.clock, outside })
+    }
+}
+
+/// A point whose texts have been understood.
+struct Parsed {
+    on: On,
+    workload: Box<dyn Workload>,
+}
+
+impl Parsed {
+    fn new(kind: &Kind, point: &Point) -> Result<Parsed, String> {
+        profile(&point.profile)?;
+        Ok(Parsed { on: On::read(&point.on)?, workload: (kind.read)(&point.workload)? })
+    }
+}
+
+fn profile(name: &str) -> Result<HostProfile, String> {
+    HostProfile::named(name).ok_or_else(|| {
+        let names: Vec<&str> = HostProfile::ALL.iter().map(|profile| profile.name).collect();
+        format!("there is no processor profile `{name}`; there are: {}", names.join(", "))
+    })
+}
+
+fn fill_point(description: &Description, contestant: &Contestant, values: &Values) -> Result<Point, String> {
+    let mut workload = description.workload.clone();
+    workload.extend(contestant.workload.clone());
+    let toml::Value::Table(workload) = fill_all(&toml::Value::Table(workload), values)? else {
+        return Err("[workload] is no table".into());
+    };
+    Ok(Point {
+        key: String::new(),
+        on: fill(&contestant.on, values)?,
+        workload,
+        profile: fill(contestant.profile.as_ref().unwrap_or(&description.profile), values)?,
+        clock: contestant.clock.unwrap_or(description.clock),
+        seed: description.seed,
+    })
+}
+
+/// Every combination of the variables' values. The last variable changes fastest.
+fn combinations(description: &Description) -> Vec<Values> {
+    let mut all = vec![Values::new()];
+    for (name, variable) in &description.variables {
+        let with = |values: &Values| {
+            let values = values.clone();
+            variable.values.iter().map(move |value| {
+                let mut values = values.clone();
+                values.insert(name.clone(), (value.clone(), variable.unit));
+                values
+            })
+        };
+        all = all.iter().flat_map(with).collect();
+    }
+    all
+}
+
+/// 128 bits in hexadecimal digits.
+fn hash(text: &str) -> String {
+    let mut hasher = SipHasher13::new();
+    hasher.write(text.as_bytes());
+    format!("{:032x}", hasher.finish128().as_u128())
+}
+
+fn in_words(dims: &BTreeMap<String, Value>) -> String {
+    let of = |(name, value): (&String, &Value)| match name == CONTESTANT {
+        true => value.to_string(),
+        false => format!("{name} {value}"),
+    };
+    dims.iter().map(of).collect::<Vec<_>>().join(", ")
+}

@@ -1,0 +1,118 @@
+//! Rows of results, and how some of them are chosen.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::value::Value;
+
+/// What was measured: where, and how much.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+pub struct Row {
+    /// Contestant, variables, and what the workload tells apart, such as its phases.
+    pub dims: BTreeMap<String, Value>,
+    /// Named with their unit last: `elapsed_s`.
+    pub metrics: BTreeMap<String, f64>,
+}
+
+/// The dimension that says on what a row was measured.
+pub(super) const CONTESTANT: &str = "contestant";
+
+/// A condition on one dimension.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Condition {
+    /// A value, or a comparison with a number: `">128"`.
+    One(Value),
+    /// Any of these.
+    Any(Vec<Value>),
+}
+
+impl Condition {
+    pub(super) fn holds(&self, value: &Value) -> bool {
+        match self {
+            Condition::One(wanted) => match comparison(wanted) {
+                Some((compare, limit)) => value.number().is_some_and(|number| compare(number, limit)),
+                None => wanted.is_same(value),
+            },
+            Condition::Any(values) => values.iter().any(|wanted| wanted.is_same(value)),
+        }
+    }
+
+    /// The only value for which it holds.
+    fn value(&self) -> Option<&Value> {
+        match self {
+            Condition::One(value) if comparison(value).is_none() => Some(value),
+            _ => None,
+        }
+    }
+}
+
+type Compare = fn(f64, f64) -> bool;
+
+/// `">128"` as a comparison with 128.
+fn comparison(value: &Value) -> Option<(Compare, f64)> {
+    let Value::Text(text) = value else { return None };
+    let words: [(&str, Compare); 4] = [
+        ("<=", |one, two| one <= two),
+        (">=", |one, two| one >= two),
+        ("<", |one, two| one < two),
+        (">", |one, two| one > two),
+    ];
+    let (compare, rest) = words.iter().find_map(|(word, compare)| Some((*compare, text.strip_prefix(word)?)))?;
+    Some((compare, rest.trim().parse().ok()?))
+}
+
+/// Conditions on dimensions, all of which have to hold.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Selection(pub BTreeMap<String, Condition>);
+
+impl Selection {
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn names(&self) -> impl Iterator<Item = &String> {
+        self.0.keys()
+    }
+
+    pub(super) fn holds(&self, dims: &BTreeMap<String, Value>) -> bool {
+        self.0.iter().all(|(name, condition)| dims.get(name).is_some_and(|value| condition.holds(value)))
+    }
+
+    /// The rows for which all conditions hold.
+    pub(super) fn of<'a>(&self, rows: &'a [Row]) -> Vec<&'a Row> {
+        rows.iter().filter(|row| self.holds(&row.dims)).collect()
+    }
+}
+
+/// The row that differs from `row` only in that `instead` holds.
+pub(super) fn counterpart<'a>(row: &Row, instead: &Selection, rows: &'a [Row]) -> Option<&'a Row> {
+    rows.iter().find(|other| {
+        let rest = row.dims.iter().all(|(name, value)| match instead.0.get(name) {
+            Some(_) => true,
+            None => other.dims.get(name).is_some_and(|theirs| theirs.is_same(value)),
+        });
+        rest && other.dims.len() == row.dims.len() && instead.holds(&other.dims)
+    })
+}
+
+/// What is wrong with the names in `selection`, if anything: they must be dimensions, and comparisons need numbers.
+pub(super) fn check_selection(selection: &Selection, dims: &[String]) -> Result<(), String> {
+    selection.names().try_for_each(|name| check_dimension(name, dims))?;
+    for (name, condition) in &selection.0 {
+        let Some(Value::Text(text)) = condition.value() else { continue };
+        if text.starts_with(['<', '>']) {
+            return Err(format!("`{text}` is no comparison of {name} with a number, such as >128"));
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn check_dimension(name: &str, dims: &[String]) -> Result<(), String> {
+    match dims.iter().any(|dim| dim == name) {
+        true => Ok(()),
+        false => Err(format!("there is no dimension `{name}`; there are: {}", dims.join(", "))),
+    }
+}

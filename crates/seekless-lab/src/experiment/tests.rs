@@ -1,0 +1,308 @@
+//! Experiments from their folder to their verdicts, and everything that can be wrong with one.
+
+use std::path::{Path, PathBuf};
+
+use super::*;
+use crate::LabError;
+use crate::run::Run;
+
+/// Nothing here takes real time.
+struct NoOutside;
+
+impl Outside for NoOutside {
+    fn files(&self, _: &On, _: &FileWorkload) -> Result<Run, LabError> {
+        Err(LabError::Spec("there is no real time in this test".into()))
+    }
+}
+
+const EXPERIMENT: &str = r#"
+title = "Random reads on arrays"
+paper = "[st05 Figure 3]"
+
+[workload]
+kind = "requests"
+pattern = "random"
+operation = "read"
+bytes = "4KiB"
+span = "64MiB"
+requests = "{count}"
+timing = "window:8"
+
+[variables.count]
+values = [50]
+
+[variables.disks]
+label = "disks"
+values = [1, 2, 4]
+quick = [1]
+
+[variables.stripe]
+label = "stripe unit"
+unit = "sectors"
+values = [16, 128]
+
+[[contestant]]
+name = "random"
+on = "raid0:n={disks},stripe={stripe} / disk:cheetah9lp,scheduler=fcfs"
+
+[[contestant]]
+name = "sequential"
+on = "raid0:n={disks},stripe={stripe} / disk:cheetah9lp,scheduler=fcfs"
+workload = { pattern = "sequential" }
+
+[[figure]]
+id = "rates"
+title = "Rates"
+x = "disks"
+y = "requests_per_s"
+dash = "stripe"
+
+[[figure]]
+id = "relative"
+title = "Beside one disk"
+x = "stripe"
+y = "requests_per_s"
+panels = "disks"
+where = { contestant = "random" }
+relative_to = { disks = 1 }
+
+[[claim]]
+text = "more disks serve more"
+source = "[st05 §4]"
+metric = "requests_per_s"
+test = "compare"
+where = { contestant = "random", disks = ">1" }
+to = { disks = 1 }
+above = 1.2
+
+[[claim]]
+text = "nobody has measured 64 disks"
+source = "[st05 §4]"
+metric = "requests_per_s"
+test = "value"
+where = { disks = 64 }
+above = 0.0
+
+[quick]
+requests = 20
+"#;
+
+fn folder(experiment: &str, published: Option<&str>) -> tempfile::TempDir {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("experiment.toml"), experiment).unwrap();
+    if let Some(published) = published {
+        std::fs::write(folder.path().join("published.csv"), published).unwrap();
+    }
+    folder
+}
+
+/// Runs every point that is not done yet, at most `some` of them.
+fn run(experiment: &Experiment, out: &Path, some: usize) -> (usize, Vec<Row>) {
+    let plan = Plan::new(experiment, "test").unwrap();
+    let mut results = Results::open(out).unwrap();
+    let mut measured = 0;
+    for point in &plan.points {
+        if measured < some && !results.done().contains_key(&point.key) {
+            results.add(&point.key, point.measure(experiment, &NoOutside).unwrap()).unwrap();
+            measured += 1;
+        }
+    }
+    let rows = results.finish(experiment, &plan, &serde_json::json!({ "date": "never" })).unwrap();
+    (measured, rows)
+}
+
+/// An experiment is read, swept, checked and stored, and what was stored is read as it was. Method: a small one, in which
+/// every part of a description is used.
+#[test]
+fn an_experiment_runs() {
+    let published = "contestant,disks,stripe,metric,value,source,note\nrandom,4,16,requests_per_s,500,[x],\"a, b\"\n";
+    let folder = folder(EXPERIMENT, Some(published));
+    let experiment = Experiment::read(folder.path()).unwrap();
+    assert_eq!(experiment.description.dims().unwrap(), ["contestant", "count", "disks", "stripe"]);
+    let out = folder.path().join("out");
+    let (measured, rows) = run(&experiment, &out, usize::MAX);
+    // One disk is the same whatever the stripe unit, but its line is not.
+    assert_eq!((measured, rows.len()), (12, 12));
+    assert!(rows.iter().all(|row| row.metrics["requests"] == 50.0));
+    let stored = Stored::read(&out).unwrap();
+    assert!(stored.rows == rows, "numbers are read as they were written");
+    assert_eq!(stored.description, experiment.description);
+    assert_eq!((&stored.published, &stored.name), (&experiment.published, &experiment.name));
+    let verdicts: Vec<Verdict> = stored.description.claims.iter().map(|claim| claim.verify(&rows).verdict).collect();
+    assert_eq!(verdicts, [Verdict::Holds, Verdict::Open]);
+    let beside = deviations(&stored.published, &rows);
+    assert!(beside[0].relative().is_some_and(|relative| relative.abs() < 0.5), "{beside:?}");
+    let figure = |index: usize| draw(&stored.description.figures[index], &stored.description, &rows, &stored.published);
+    let drawing = figure(0);
+    assert_eq!((drawing.panels.len(), drawing.panels[0].curves.len()), (1, 5), "{drawing:?}");
+    assert_eq!((drawing.x_label.as_str(), drawing.dash_label.as_str()), ("disks", "stripe unit (sectors)"));
+    let relative = figure(1);
+    assert_eq!(relative.panels.len(), 3);
+    assert!(relative.panels[0].curves[0].marks.iter().all(|mark| mark.y == 1.0), "{relative:?}");
+    let quick = Plan::new(&experiment.quick(), "test").unwrap();
+    assert_eq!(quick.points.len(), 4);
+    assert_eq!(quick.points[0].workload["requests"], toml::Value::Integer(20));
+}
+
+/// E3: a sweep that is killed at any moment goes on where it was, and ends with the same files. Method: some points, then a
+/// torn line as a kill leaves it, then the others; beside a run in one go.
+#[test]
+fn a_killed_sweep_goes_on() {
+    let folder = folder(EXPERIMENT, None);
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let (whole, parts) = (folder.path().join("whole"), folder.path().join("parts"));
+    assert_eq!(run(&experiment, &whole, usize::MAX).0, 12);
+    assert_eq!(run(&experiment, &parts, 5).0, 5);
+    let journal = parts.join("points.jsonl");
+    let text = std::fs::read_to_string(&journal).unwrap();
+    for torn in [1, 30, text.lines().last().unwrap().len()] {
+        std::fs::write(&journal, &text[..text.len() - torn]).unwrap();
+        assert_eq!(Results::open(&parts).unwrap().done().len(), 4, "{torn} bytes torn off");
+    }
+    assert_eq!(run(&experiment, &parts, usize::MAX).0, 8);
+    assert_eq!(run(&experiment, &parts, usize::MAX).0, 0);
+    for name in ["rows.jsonl", "rows.csv", "resolved.toml"] {
+        let read = |folder: &PathBuf| std::fs::read(folder.join(name)).unwrap();
+        // E3, to the last digit.
+        assert!(read(&whole) == read(&parts), "{name} differs");
+    }
+}
+
+/// E2: another program, another seed or another content of a trace is another point; and what belongs to none is dropped.
+#[test]
+fn keys_cover_what_a_result_hangs_on() {
+    let text = r#"
+        title = "t"
+        workload = { kind = "count", trace = "a.csv" }
+        contestant = [{ name = "whole" }]
+    "#;
+    let folder = folder(text, None);
+    let trace = folder.path().join("a.csv");
+    let lines = |count: u64| -> String { (0..count).map(|n| format!("0,R,{n},4096,{n}000\n")).collect() };
+    std::fs::write(&trace, lines(20)).unwrap();
+    let experiment = Experiment::read(folder.path()).unwrap();
+    let key = |experiment: &Experiment, program: &str| Plan::new(experiment, program).unwrap().points[0].key.clone();
+    let first = key(&experiment, "one");
+    assert_eq!(first, key(&experiment, "one"));
+    assert_ne!(first, key(&experiment, "two"));
+    let mut seeded = experiment.clone();
+    seeded.description.seed = 2;
+    assert_ne!(first, key(&seeded, "one"));
+    let out = folder.path().join("out");
+    let (_, rows) = run(&experiment, &out, 9);
+    assert_eq!(rows.iter().map(|row| row.metrics["requests"]).collect::<Vec<_>>(), [20.0, 0.0, 20.0]);
+    std::fs::write(&trace, lines(21)).unwrap();
+    assert_ne!(first, key(&experiment, "one"));
+    let plan = Plan::new(&experiment, "test").unwrap();
+    let mut results = Results::open(&out).unwrap();
+    assert_eq!((results.done().len(), results.keep_only(&plan).unwrap(), results.done().len()), (1, 1, 0));
+    assert!(matches!(Results::open(&out), Err(ResultsError::Busy { .. })));
+    drop(results);
+    assert_eq!(Results::open(&out).unwrap().done().len(), 0);
+    let _ = std::fs::remove_file(&trace);
+    let error = Plan::new(&experiment, "one").unwrap_err().to_string();
+    assert!(error.contains("there is no file") && error.contains("a.csv"), "{error}");
+}
+
+/// What is wrong with a description is said with its place. Method: one thing after another is made wrong.
+#[test]
+fn wrong_descriptions_are_explained() {
+    for (from, to, said) in [
+        ("title = \"Random reads on arrays\"", "", "missing field `title`"),
+        ("[[figure]]", "[[figuer]]", "unknown field `figuer`"),
+        ("kind = \"requests\"", "kind = \"reqests\"", "there is no workload `reqests`; there are: replay, requests"),
+        ("pattern = \"random\"", "patern = \"random\"", "unknown field `patern`"),
+        ("unit = \"sectors\"", "unit = \"furlongs\"", "unknown variant `furlongs`"),
+        ("values = [16, 128]", "values = [16, \"many\"]", "`many` is no number, and has a unit"),
+        ("values = [16, 128]", "values = []", "at least one value"),
+        ("quick = [1]", "quick = [3]", "3 is among the quick values only"),
+        ("span = \"64MiB\"", "span = 64", "invalid type: integer `64`, expected a string"),
+        ("span = \"64MiB\"", "span = \"64 parsecs\"", "there is no unit `parsecs`"),
+        ("timing = \"window:8\"", "timing = \"window\"", "a window needs its size"),
+        ("timing = \"window:8\"", "timing = \"open\"", "requests without times"),
+        ("n={disks}", "n={dsks}", "there is no variable `dsks`; there are: count, disks, stripe"),
+        ("n={disks}", "n={disks", "a brace without its partner"),
+        ("raid0:n", "radi0:n", "radi0"),
+        ("name = \"sequential\"", "name = \"random\"", "two contestants are called `random`"),
+        ("x = \"disks\"", "x = \"discs\"", "figure `rates`: there is no dimension `discs`"),
+        ("y = \"requests_per_s\"", "y = \"speed\"", "there is no metric `speed`"),
+        ("disks = \">1\"", "disks = \">one\"", "is no comparison of disks with a number"),
+        ("above = 1.2", "", "this test needs `above` or `below`"),
+        ("paper =", "profile = \"cray\"\npaper =", "there is no processor profile `cray`"),
+    ] {
+        let text = EXPERIMENT.replacen(from, to, 1);
+        assert_ne!(text, EXPERIMENT, "{from} is in the description");
+        let folder = folder(&text, None);
+        let error = match Experiment::read(folder.path()) {
+            Ok(experiment) => Plan::new(&experiment, "test").map(|_| ()).unwrap_err(),
+            Err(error) => error,
+        };
+        assert!(error.to_string().contains(said), "{to}: {error}");
+    }
+    let nothing = tempfile::tempdir().unwrap();
+    let error = Experiment::read(nothing.path()).unwrap_err().to_string();
+    assert!(error.contains("this folder is no experiment"), "{error}");
+    for (table, said) in [
+        ("metric,value\n", "there is no column `source`"),
+        ("metric,value,source,speed\n", "the column `speed` is no dimension"),
+        ("metric,value,source\nrequests_per_s,many,[x]\n", "line 2: the value `many` is no number"),
+        ("metric,value,source\nspeed,1,[x]\n", "line 2: there is no metric `speed`"),
+        ("metric,value,source\nrequests_per_s,1,\n", "line 2: there is no source"),
+    ] {
+        let folder = folder(EXPERIMENT, Some(table));
+        let error = Experiment::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains(said) && error.contains("published.csv"), "{error}");
+    }
+}
+
+/// Each test of a claim tells right from wrong. Method: made-up rows and claims that hold or do not.
+#[test]
+fn claims_are_checked() {
+    let row = |who: &str, x: i64, y: f64| Row {
+        dims: [("contestant".to_owned(), Value::Text(who.into())), ("x".to_owned(), Value::Integer(x))].into(),
+        metrics: [("y".to_owned(), y)].into(),
+    };
+    let line = |who: &'static str, ys: [f64; 4]| ys.into_iter().enumerate().map(move |(x, y)| row(who, x as i64, y));
+    let rows: Vec<Row> = line("flat", [10.0, 10.1, 9.9, 10.0]).chain(line("valley", [20.0, 8.0, 9.0, 15.0])).collect();
+    for (claim, holds) in [
+        ("test = 'spread', along = 'x', at_most = 0.021, where = { contestant = 'flat' }", true),
+        ("test = 'spread', along = 'x', at_most = 0.019, where = { contestant = 'flat' }", false),
+        ("test = 'compare', of = { contestant = 'valley' }, to = { contestant = 'flat' }, above = 1.0", false),
+        (
+            "test = 'compare', where = { x = ['0', 3] }, of = { contestant = 'valley' }, to = { contestant = 'flat' }, above = 1.4",
+            true,
+        ),
+        ("test = 'compare', where = { contestant = 'valley', x = '>0' }, to = { x = 0 }, below = 0.76", true),
+        ("test = 'shape', along = 'x', shape = 'valley', where = { contestant = 'valley' }", true),
+        ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley' }", false),
+        ("test = 'shape', along = 'x', shape = 'falls', where = { contestant = 'valley', x = '<=1' }", false),
+        ("test = 'shape', along = 'x', shape = 'rises', where = { contestant = 'valley', x = '>=1' }", true),
+        ("test = 'value', where = { contestant = 'flat', x = 1 }, expect = 10.0, tolerance = 0.02", true),
+        ("test = 'value', where = { contestant = 'flat', x = 1 }, expect = 10.0, tolerance = 0.005", false),
+    ] {
+        let text = format!("claim = {{ text = 't', source = 's', metric = 'y', {claim} }}");
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        let claim: Claim = table["claim"].clone().try_into().unwrap();
+        let checked = claim.verify(&rows);
+        assert_eq!(checked.verdict == Verdict::Holds, holds, "{text}: {checked:?}");
+    }
+}
+
+/// Values keep their type and get their unit, and braces can be written.
+#[test]
+fn texts_are_filled() {
+    use super::value::{Values, fill, fill_all};
+    let values: Values = [
+        ("n".to_owned(), (Value::Integer(4), Unit::None)),
+        ("s".to_owned(), (Value::Integer(16), Unit::Sectors)),
+        ("k".to_owned(), (Value::Integer(64), Unit::KiB)),
+    ]
+    .into();
+    assert_eq!(
+        fill("raid0:n={n},stripe={s} / a-{{}}.img {k}", &values).unwrap(),
+        "raid0:n=4,stripe=8192B / a-{}.img 64KiB"
+    );
+    let filled = fill_all(&toml::Value::String("{n}".into()), &values).unwrap();
+    assert_eq!(filled, toml::Value::Integer(4));
+    assert!(fill("{n", &values).is_err() && fill("n}", &values).is_err() && fill("{m}", &values).is_err());
+}

@@ -1,0 +1,182 @@
+//! Values of variables, their units, and text with variables in it.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use seekless::units::SECTOR_BYTES;
+use serde::{Deserialize, Serialize};
+
+/// A value of a variable or of another dimension of a row.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum Value {
+    Integer(i64),
+    Number(f64),
+    Text(String),
+}
+
+impl Value {
+    /// As a number, if it is one.
+    pub fn number(&self) -> Option<f64> {
+        match self {
+            Value::Integer(number) => Some(*number as f64),
+            Value::Number(number) => Some(*number),
+            Value::Text(_) => None,
+        }
+    }
+
+    /// Equal as people see it: 4 is 4.0, and what a file holds as text may be a number.
+    pub fn is_same(&self, other: &Value) -> bool {
+        match (self.number(), other.number()) {
+            (Some(one), Some(two)) => one == two,
+            _ => self.to_string() == other.to_string(),
+        }
+    }
+
+    /// Numbers by size, before texts by letters.
+    pub fn order(&self, other: &Value) -> Ordering {
+        match (self.number(), other.number()) {
+            (Some(one), Some(two)) => one.total_cmp(&two),
+            (Some(_), None) => Ordering::Less,
+            (None, Some(_)) => Ordering::Greater,
+            (None, None) => self.to_string().cmp(&other.to_string()),
+        }
+    }
+
+    /// Reads a cell of a table: a number if it is one.
+    pub fn read(text: &str) -> Value {
+        match (text.parse(), text.parse()) {
+            (Ok(integer), _) => Value::Integer(integer),
+            (_, Ok(number)) => Value::Number(number),
+            _ => Value::Text(text.to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Integer(number) => write!(f, "{number}"),
+            Value::Number(number) => write!(f, "{number}"),
+            Value::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// Unit of a variable. In a stack line its values are written with it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum Unit {
+    /// A count, or no number.
+    #[default]
+    #[serde(rename = "")]
+    None,
+    /// 512 bytes each, as [st05] counts; written in bytes.
+    #[serde(rename = "sectors")]
+    Sectors,
+    B,
+    KiB,
+    MiB,
+    GiB,
+    #[serde(rename = "us")]
+    Micros,
+    #[serde(rename = "ms")]
+    Millis,
+    #[serde(rename = "s")]
+    Seconds,
+    #[serde(rename = "%")]
+    Percent,
+}
+
+impl Unit {
+    /// As it stands on an axis; empty for counts.
+    pub fn name(self) -> &'static str {
+        match self {
+            Unit::None => "",
+            Unit::Sectors => "sectors",
+            Unit::B => "B",
+            Unit::KiB => "KiB",
+            Unit::MiB => "MiB",
+            Unit::GiB => "GiB",
+            Unit::Micros => "us",
+            Unit::Millis => "ms",
+            Unit::Seconds => "s",
+            Unit::Percent => "%",
+        }
+    }
+
+    /// `value` as a stack line has it.
+    fn written(self, value: &Value) -> String {
+        match (self, value.number()) {
+            (Unit::Sectors, Some(sectors)) => format!("{}B", (sectors * SECTOR_BYTES as f64) as u64),
+            (unit, _) => format!("{value}{}", unit.name()),
+        }
+    }
+}
+
+/// Values of all variables of one point, with their units.
+pub(super) type Values = BTreeMap<String, (Value, Unit)>;
+
+/// `text` with each `{name}` replaced by the value of the variable. `{{` and `}}` are braces, such as those of
+/// `file:a-{{}}.img`.
+///
+/// # Errors
+/// When there is no such variable, or a brace has no partner.
+pub(super) fn fill(text: &str, values: &Values) -> Result<String, String> {
+    let mut filled = String::new();
+    let mut rest = text;
+    while let Some(at) = rest.find(['{', '}']) {
+        filled += &rest[..at];
+        let brace = &rest[at..];
+        if let Some(after) = brace.strip_prefix("{{") {
+            filled.push('{');
+            rest = after;
+        } else if let Some(after) = brace.strip_prefix("}}") {
+            filled.push('}');
+            rest = after;
+        } else if let Some((name, after)) = brace.strip_prefix('{').and_then(|inside| inside.split_once('}'))
+            && !name.contains('{')
+        {
+            let (value, unit) = look_up(name, values)?;
+            filled += &unit.written(value);
+            rest = after;
+        } else {
+            return Err(format!("a brace without its partner in `{text}`; write {{{{ or }}}} for a brace itself"));
+        }
+    }
+    Ok(filled + rest)
+}
+
+fn look_up<'a>(name: &str, values: &'a Values) -> Result<&'a (Value, Unit), String> {
+    values.get(name).ok_or_else(|| {
+        let known: Vec<&str> = values.keys().map(String::as_str).collect();
+        let hint = if known.is_empty() { "there are none".into() } else { format!("there are: {}", known.join(", ")) };
+        format!("there is no variable `{name}`; {hint}")
+    })
+}
+
+/// A value of the description with its texts filled. A text that is one variable alone has the variable's own type, so
+/// that numbers stay numbers.
+///
+/// # Errors
+/// As [`fill`].
+pub(super) fn fill_all(value: &toml::Value, values: &Values) -> Result<toml::Value, String> {
+    Ok(match value {
+        toml::Value::String(text) => {
+            let alone = text.strip_prefix('{').and_then(|text| text.strip_suffix('}'));
+            match alone.filter(|name| !name.contains(['{', '}'])).map(|name| look_up(name, values)).transpose()? {
+                Some((Value::Integer(number), Unit::None)) => toml::Value::Integer(*number),
+                Some((Value::Number(number), Unit::None)) => toml::Value::Float(*number),
+                _ => toml::Value::String(fill(text, values)?),
+            }
+        }
+        toml::Value::Array(items) => {
+            toml::Value::Array(items.iter().map(|item| fill_all(item, values)).collect::<Result<_, _>>()?)
+        }
+        toml::Value::Table(table) => {
+            let entries = table.iter().map(|(key, value)| Ok((key.clone(), fill_all(value, values)?)));
+            toml::Value::Table(entries.collect::<Result<_, String>>()?)
+        }
+        other => other.clone(),
+    })
+}

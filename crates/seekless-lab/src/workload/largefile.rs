@@ -1,0 +1,132 @@
+//! The large-file benchmark: one file is written and read, in order and at random.
+//!
+//! Paper: [ro92 Fig. 9] and [se95 §3]: 100 MB in units of 8 KB, in five phases: written in order, read in order,
+//! rewritten at random, read at random, and read in order again.
+//!
+//! The papers do not say how random offsets were drawn. Here each unit is written once and read once, in a random
+//! order, so that every phase moves the same bytes. Everything is made durable at the end of the phases that write,
+//! and caches are dropped before those that read: the machines of the papers kept a small part of the file.
+
+use async_trait::async_trait;
+use seekless::rng::Rng;
+use seekless::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::contents::Contents;
+use super::meter::{Durable, Meter, Unit};
+use super::{Outcome, Watch, Workload, size};
+use crate::LabError;
+use crate::target::Target;
+
+/// How much to do. The defaults are those of the papers.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LargeFile {
+    /// Size of the file, rounded down to whole units.
+    #[serde(deserialize_with = "size")]
+    pub bytes: u64,
+    /// Bytes of each call.
+    #[serde(deserialize_with = "size")]
+    pub unit: u64,
+    /// Decides what is in the file, and every random order.
+    #[serde(skip_deserializing)]
+    pub seed: u64,
+}
+
+impl Default for LargeFile {
+    fn default() -> LargeFile {
+        LargeFile { bytes: 100 << 20, unit: 8 << 10, seed: 1 }
+    }
+}
+
+/// Each unit is held in memory.
+const UNIT_MAX: u64 = 64 << 20;
+
+/// The order of units is held in memory.
+const UNITS_MAX: u64 = 1 << 28;
+
+const PATH: &str = "large";
+
+pub const WRITE: &str = "write";
+pub const READ: &str = "read";
+pub const RANDOM_WRITE: &str = "random write";
+pub const RANDOM_READ: &str = "random read";
+pub const REREAD: &str = "read again";
+
+impl LargeFile {
+    fn units(&self) -> u64 {
+        self.bytes / self.unit
+    }
+
+    /// All units, in order or in one that is drawn.
+    fn order(&self, shuffled: Option<&mut Rng>) -> Vec<u64> {
+        let mut order: Vec<u64> = (0..self.units()).collect();
+        if let Some(rng) = shuffled {
+            rng.shuffle(&mut order);
+        }
+        order
+    }
+}
+
+#[async_trait(?Send)]
+impl Workload for LargeFile {
+    const NAME: &'static str = "largefile";
+
+    fn check(&self) -> Result<(), LabError> {
+        let fault = match self {
+            LargeFile { unit: 0, .. } => "a unit has at least one byte",
+            LargeFile { unit, .. } if *unit > UNIT_MAX => "a unit has at most 64 MiB",
+            LargeFile { bytes, unit, .. } if bytes < unit => "the file must hold at least one unit",
+            LargeFile { bytes, unit, .. } if bytes / unit > UNITS_MAX => "there can be at most 268,435,456 units",
+            _ => return Ok(()),
+        };
+        Err(LabError::Spec(fault.to_owned()))
+    }
+
+    fn title(&self) -> String {
+        format!("a large file: {} in units of {}, seed {}", human_bytes(self.bytes), human_bytes(self.unit), self.seed)
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
+        self.check()?;
+        let (units, unit) = (self.units(), self.unit);
+        let contents = Contents::new(self.seed, unit);
+        let mut rng = Rng::new(self.seed);
+        let mut meter = Meter::start(target, watch).await?;
+        let mut open = target.create(PATH).await?;
+        let mut buffer = vec![0; unit as usize];
+        // What a unit holds tells how often it was written: its number, and later that and the number of units.
+        let phases = [
+            (WRITE, self.order(None), true, 0),
+            (READ, self.order(None), false, 0),
+            (RANDOM_WRITE, self.order(Some(&mut rng)), true, units),
+            (RANDOM_READ, self.order(Some(&mut rng)), false, units),
+            (REREAD, self.order(None), false, units),
+        ];
+        for (name, order, writes, version) in phases {
+            if !writes {
+                meter.drop_caches().await?;
+            }
+            let mut phase = meter.begin(name, Unit::Bytes, units * unit);
+            for index in order {
+                let at = index * unit;
+                if writes {
+                    target.write(&mut open, at, &contents.piece(index + version, unit)).await?;
+                } else {
+                    let bytes = target.read(&mut open, at, &mut buffer).await?;
+                    contents.check(index + version, unit, PATH, &buffer[..bytes])?;
+                }
+                meter.step(&mut phase, unit, unit)?;
+            }
+            meter.end(phase, if writes { Durable::Yes } else { Durable::No }).await?;
+        }
+        target.close(open).await?;
+        target.unlink(PATH).await?;
+        target.sync().await?;
+        Ok(meter.outcome())
+    }
+}

@@ -1,0 +1,132 @@
+//! Measuring the phases of a run.
+
+use std::ops::ControlFlow;
+
+use seekless::units::Nanos;
+use serde::Serialize;
+
+use super::{Outcome, Step, Watch};
+use crate::LabError;
+use crate::target::{Coldness, Target, Usage};
+
+/// What a phase does much of.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Unit {
+    Files,
+    Bytes,
+    Transactions,
+}
+
+/// What one phase took.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Measured {
+    pub phase: String,
+    /// Size of the files, in a phase that is repeated with several.
+    pub file_bytes: Option<u64>,
+    pub unit: Unit,
+    /// In this unit; bytes are counted anyway.
+    pub count: u64,
+    /// Read or written by the program.
+    pub bytes: u64,
+    /// From the first call to the end of making durable.
+    pub elapsed: Nanos,
+    /// Of this: making durable, once the last call had returned.
+    pub sync: Nanos,
+    pub usage: Usage,
+}
+
+/// Measures one phase after another.
+pub(super) struct Meter<'a, T> {
+    target: &'a T,
+    watch: Watch<'a>,
+    phases: Vec<Measured>,
+    coldness: Coldness,
+}
+
+/// A phase that goes on.
+pub(super) struct Running {
+    phase: &'static str,
+    file_bytes: Option<u64>,
+    unit: Unit,
+    total: u64,
+    done: u64,
+    bytes: u64,
+    began: Nanos,
+    usage: Usage,
+}
+
+/// Whether the end of a phase waits until everything is durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Durable {
+    Yes,
+    /// Nothing was written.
+    No,
+}
+
+impl<'a, T: Target> Meter<'a, T> {
+    /// What came before is made durable, so that it is not paid for here.
+    pub(super) async fn start(target: &'a T, watch: Watch<'a>) -> Result<Meter<'a, T>, LabError> {
+        target.sync().await?;
+        Ok(Meter { target, watch, phases: Vec::new(), coldness: Coldness::Cold })
+    }
+
+    /// Begins a phase that will do `total` of `unit`.
+    pub(super) fn begin(&self, phase: &'static str, unit: Unit, total: u64) -> Running {
+        let (began, usage) = (self.target.now(), self.target.usage());
+        Running { phase, file_bytes: None, unit, total, done: 0, bytes: 0, began, usage }
+    }
+
+    /// `count` more have been done, with `bytes` read or written.
+    ///
+    /// # Errors
+    /// `Interrupted`, when whoever watches wants no more.
+    pub(super) fn step(&self, running: &mut Running, count: u64, bytes: u64) -> Result<(), LabError> {
+        running.done += count;
+        running.bytes += bytes;
+        let Running { phase, done, total, .. } = *running;
+        match (self.watch)(Step { phase, done, total }) {
+            ControlFlow::Continue(()) => Ok(()),
+            ControlFlow::Break(()) => Err(LabError::Interrupted),
+        }
+    }
+
+    pub(super) async fn end(&mut self, running: Running, durable: Durable) -> Result<(), LabError> {
+        let calls_ended = self.target.now();
+        if durable == Durable::Yes {
+            self.target.sync().await?;
+        }
+        let ended = self.target.now();
+        self.phases.push(Measured {
+            phase: running.phase.to_owned(),
+            file_bytes: running.file_bytes,
+            unit: running.unit,
+            count: running.done,
+            bytes: running.bytes,
+            elapsed: ended.saturating_sub(running.began),
+            sync: ended.saturating_sub(calls_ended),
+            usage: self.target.usage().since(running.usage),
+        });
+        Ok(())
+    }
+
+    /// Makes what follows read from the device.
+    pub(super) async fn drop_caches(&mut self) -> Result<(), LabError> {
+        let coldness = self.target.drop_caches().await?;
+        if self.coldness == Coldness::Cold {
+            self.coldness = coldness;
+        }
+        Ok(())
+    }
+
+    pub(super) fn outcome(self) -> Outcome {
+        Outcome { phases: self.phases, coldness: self.coldness }
+    }
+}
+
+impl Running {
+    /// The phase is one of several with files of different sizes.
+    pub(super) fn with_files_of(self, bytes: u64) -> Running {
+        Running { file_bytes: Some(bytes), ..self }
+    }
+}

@@ -1,0 +1,196 @@
+//! The sweep over file sizes: the same amount of data in files of each size is created, read, overwritten and deleted.
+//!
+//! Paper: [se95 §3]: 32 MB of data in files of 1 KB, 2 KB ... 64 MB, at most 100 files in a directory, calls of at most
+//! 4 MB.
+//!
+//! Everything is made durable at the end of each phase that changes something, and caches are dropped before files are
+//! read. A size of more than all the data together is one file.
+
+use async_trait::async_trait;
+use seekless::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::contents::Contents;
+use super::meter::{Durable, Meter, Unit};
+use super::{Outcome, Watch, Workload, begins_directory, ends_directory, numbered_directory, size};
+use crate::LabError;
+use crate::target::Target;
+
+/// How much to do. The defaults are those of the paper.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Sizes {
+    /// The first size; each is twice the one before it.
+    #[serde(deserialize_with = "size")]
+    pub smallest: u64,
+    /// No size is larger.
+    #[serde(deserialize_with = "size")]
+    pub largest: u64,
+    /// Data in the files of one size together.
+    #[serde(deserialize_with = "size")]
+    pub bytes: u64,
+    /// Bytes of a call, at most.
+    #[serde(deserialize_with = "size")]
+    pub unit: u64,
+    pub files_per_directory: u64,
+    /// Decides what is in the files.
+    #[serde(skip_deserializing)]
+    pub seed: u64,
+}
+
+impl Default for Sizes {
+    fn default() -> Sizes {
+        Sizes {
+            smallest: 1 << 10,
+            largest: 64 << 20,
+            bytes: 32 << 20,
+            unit: 4 << 20,
+            files_per_directory: 100,
+            seed: 1,
+        }
+    }
+}
+
+/// Each call's bytes are held in memory.
+const UNIT_MAX: u64 = 64 << 20;
+
+pub const CREATE: &str = "create";
+pub const READ: &str = "read";
+pub const OVERWRITE: &str = "overwrite";
+pub const DELETE: &str = "delete";
+
+/// The files of one size.
+struct Files {
+    spec: Sizes,
+    bytes: u64,
+    count: u64,
+}
+
+impl Files {
+    fn path(&self, file: u64) -> String {
+        format!("{}/f{file:07}", numbered_directory(file, self.spec.files_per_directory))
+    }
+
+    /// Offset and length of each call on a file.
+    fn calls(&self) -> impl Iterator<Item = (u64, u64)> + use<> {
+        let (unit, bytes) = (self.spec.unit, self.bytes);
+        (0..bytes.div_ceil(unit)).map(move |call| (call * unit, unit.min(bytes - call * unit)))
+    }
+
+    /// The number of what is written at `offset` of `file`: no two are the same.
+    fn number(&self, file: u64, offset: u64, version: u64) -> u64 {
+        (version * self.count + file) * self.bytes.div_ceil(self.spec.unit) + offset / self.spec.unit
+    }
+}
+
+impl Sizes {
+    /// Every size of the sweep.
+    pub fn sizes(&self) -> impl Iterator<Item = u64> + use<> {
+        let largest = self.largest;
+        std::iter::successors(Some(self.smallest), |size| size.checked_mul(2)).take_while(move |size| *size <= largest)
+    }
+
+    async fn run_size<T: Target>(
+        &self,
+        target: &T,
+        meter: &mut Meter<'_, T>,
+        contents: &Contents,
+        files: &Files,
+    ) -> Result<(), LabError> {
+        let per_directory = self.files_per_directory;
+        let mut create = meter.begin(CREATE, Unit::Files, files.count).with_files_of(files.bytes);
+        for file in 0..files.count {
+            if begins_directory(file, per_directory) {
+                target.mkdir(&numbered_directory(file, per_directory)).await?;
+            }
+            let mut open = target.create(&files.path(file)).await?;
+            for (offset, bytes) in files.calls() {
+                target.write(&mut open, offset, &contents.piece(files.number(file, offset, 0), bytes)).await?;
+            }
+            target.close(open).await?;
+            meter.step(&mut create, 1, files.bytes)?;
+        }
+        meter.end(create, Durable::Yes).await?;
+
+        meter.drop_caches().await?;
+        let mut buffer = vec![0; self.unit.min(files.bytes) as usize];
+        let mut read = meter.begin(READ, Unit::Files, files.count).with_files_of(files.bytes);
+        for file in 0..files.count {
+            let path = files.path(file);
+            let mut open = target.open(&path).await?;
+            for (offset, bytes) in files.calls() {
+                let found = target.read(&mut open, offset, &mut buffer[..bytes as usize]).await?;
+                contents.check(files.number(file, offset, 0), bytes, &path, &buffer[..found])?;
+            }
+            target.close(open).await?;
+            meter.step(&mut read, 1, files.bytes)?;
+        }
+        meter.end(read, Durable::No).await?;
+
+        let mut overwrite = meter.begin(OVERWRITE, Unit::Files, files.count).with_files_of(files.bytes);
+        for file in 0..files.count {
+            let mut open = target.open_to_write(&files.path(file)).await?;
+            for (offset, bytes) in files.calls() {
+                target.write(&mut open, offset, &contents.piece(files.number(file, offset, 1), bytes)).await?;
+            }
+            target.close(open).await?;
+            meter.step(&mut overwrite, 1, files.bytes)?;
+        }
+        meter.end(overwrite, Durable::Yes).await?;
+
+        let mut delete = meter.begin(DELETE, Unit::Files, files.count).with_files_of(files.bytes);
+        for file in 0..files.count {
+            target.unlink(&files.path(file)).await?;
+            if ends_directory(file, files.count, per_directory) {
+                target.rmdir(&numbered_directory(file, per_directory)).await?;
+            }
+            meter.step(&mut delete, 1, 0)?;
+        }
+        meter.end(delete, Durable::Yes).await
+    }
+}
+
+#[async_trait(?Send)]
+impl Workload for Sizes {
+    const NAME: &'static str = "sizes";
+
+    fn check(&self) -> Result<(), LabError> {
+        let fault = match self {
+            Sizes { smallest: 0, .. } => "a file must have at least one byte",
+            Sizes { smallest, largest, .. } if smallest > largest => "the smallest size is larger than the largest",
+            Sizes { unit, .. } if *unit == 0 || *unit > UNIT_MAX => "a call has between one byte and 64 MiB",
+            Sizes { files_per_directory: 0, .. } => "a directory must hold at least one file",
+            Sizes { bytes, smallest, .. } if bytes / smallest > 1_000_000_000 => {
+                "there can be at most 1,000,000,000 files"
+            }
+            _ => return Ok(()),
+        };
+        Err(LabError::Spec(fault.to_owned()))
+    }
+
+    fn title(&self) -> String {
+        format!(
+            "file sizes: {} in files of {} to {}, {} in a directory, seed {}",
+            human_bytes(self.bytes),
+            human_bytes(self.smallest),
+            human_bytes(self.sizes().last().unwrap_or(self.smallest)),
+            self.files_per_directory,
+            self.seed
+        )
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
+        self.check()?;
+        let contents = Contents::new(self.seed, self.unit.min(self.largest));
+        let mut meter = Meter::start(target, watch).await?;
+        for bytes in self.sizes() {
+            let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(1) };
+            self.run_size(target, &mut meter, &contents, &files).await?;
+        }
+        Ok(meter.outcome())
+    }
+}

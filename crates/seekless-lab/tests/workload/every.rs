@@ -1,0 +1,230 @@
+//! What every workload has to keep to. Method: each at a small size.
+
+use std::cell::RefCell;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+
+use seekless::rt::{Executor, HostProfile};
+use seekless::stack::{Identity, NoLeaves, Stack, Usage};
+use seekless::units::Nanos;
+use seekless_lab::LabError;
+use seekless_lab::report::Report;
+use seekless_lab::run::{Bound, run_in_directory};
+use seekless_lab::target::{Host, Target, Vfs};
+use seekless_lab::workload::build::Build;
+use seekless_lab::workload::largefile::{self, LargeFile};
+use seekless_lab::workload::postmark::PostMark;
+use seekless_lab::workload::sizes::{self, Sizes};
+use seekless_lab::workload::smallfile::SmallFile;
+use seekless_lab::workload::tpcb::{self, TpcB};
+use seekless_lab::workload::{Step, Workload, remove_all};
+
+use crate::{GO_ON, simulated};
+
+const SMALL: SmallFile = SmallFile { files: 60, bytes: 1024, files_per_directory: 7, seed: 3 };
+const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, seed: 3 };
+const SIZES: Sizes =
+    Sizes { smallest: 4 << 10, largest: 128 << 10, bytes: 64 << 10, unit: 32 << 10, files_per_directory: 4, seed: 3 };
+
+fn postmark() -> PostMark {
+    PostMark { files: 50, transactions: 200, directories: 3, ..PostMark::default() }
+}
+
+/// More accounts than the cache holds, in a tree of three levels.
+fn bank() -> TpcB {
+    TpcB { accounts: 10_000, bytes: 8 << 20, cache: 64 << 10, warmup: 20, transactions: 200, ..TpcB::default() }
+}
+
+fn build() -> Build {
+    Build { compile_us_per_kib: 1_000, ..Build::default() }
+}
+
+/// An empty directory of the host, gone at the end.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str) -> Scratch {
+        let path = std::env::temp_dir().join(format!("seekless-lab-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Scratch(path)
+    }
+
+    fn is_empty(&self) -> bool {
+        std::fs::read_dir(&self.0).unwrap().count() == 0
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// The same seed gives the same nanoseconds; each phase does as much as it announces; the host's directory is left as it
+/// was, also when a run is interrupted.
+fn keeps_the_rules<W: Workload + Copy>(spec: &W) {
+    let run = || simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
+    let first = run();
+    assert_eq!(first, run(), "{}", W::NAME);
+    assert!(first.phases.iter().all(|phase| phase.elapsed > Nanos::ZERO), "{first:?}");
+
+    let scratch = Scratch::new(W::NAME);
+    let parent = scratch.0.to_str().unwrap();
+    let last = RefCell::new(Vec::<(String, u64, u64)>::new());
+    let watch = |step: Step<'_>| {
+        let mut last = last.borrow_mut();
+        match last.last_mut().filter(|(phase, done, _)| *phase == step.phase && *done < step.done) {
+            Some(known) => known.1 = step.done,
+            None => last.push((step.phase.to_owned(), step.done, step.total)),
+        }
+        ControlFlow::Continue(())
+    };
+    let here = run_in_directory(parent, Host::default(), spec, &watch).unwrap();
+    assert!(scratch.is_empty());
+    let last = last.into_inner();
+    assert_eq!(last.len(), here.phases.len(), "{last:?}");
+    for ((phase, done, total), measured) in last.iter().zip(&here.phases) {
+        assert_eq!((phase, done, *total), (&measured.phase, total, measured.count), "{}", W::NAME);
+    }
+    let stop = |step: Step<'_>| match step.phase == here.phases[1].phase {
+        true => ControlFlow::Break(()),
+        false => ControlFlow::Continue(()),
+    };
+    let stopped = run_in_directory(parent, Host::default(), spec, &stop);
+    assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
+    assert!(scratch.is_empty());
+    let text = Report { spec: *spec, runs: vec![first], failed: Vec::new() }.to_text();
+    assert!(here.phases.iter().all(|phase| text.contains(&phase.phase)), "{text}");
+}
+
+#[test]
+fn small_files() {
+    keeps_the_rules(&SMALL);
+}
+
+#[test]
+fn a_large_file() {
+    keeps_the_rules(&LARGE);
+}
+
+#[test]
+fn sizes_of_files() {
+    keeps_the_rules(&SIZES);
+}
+
+#[test]
+fn mail() {
+    keeps_the_rules(&postmark());
+}
+
+#[test]
+fn transactions() {
+    keeps_the_rules(&bank());
+}
+
+#[test]
+fn a_build() {
+    keeps_the_rules(&build());
+}
+
+/// [ro92 §5.1]: a log turns random writes into sequential ones; reading in order what was written at random is what it
+/// pays. Method: a file of 8 MiB, larger than what the disk's buffer holds.
+#[test]
+fn a_log_likes_random_writes() {
+    let spec = LargeFile { bytes: 8 << 20, ..LargeFile::default() };
+    let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &spec);
+    let rate = |phase| run.phase(phase).unwrap().bytes_per_second().unwrap();
+    assert!(rate(largefile::RANDOM_WRITE) > 0.8 * rate(largefile::WRITE), "{run:?}");
+    assert!(rate(largefile::REREAD) < 0.5 * rate(largefile::READ), "{run:?}");
+    assert!(run.phases.iter().all(|phase| phase.bytes == 8 << 20));
+}
+
+/// [se95 §4]: a transaction reads a page and makes room by writing one, so a log that only writes in bulk does more of them
+/// than the disk has accesses for two; and commits that wait for a log on the same disk are dear. Method: the same bank on
+/// storage of its own and with the log beside.
+#[test]
+fn transactions_are_bound_by_the_disk() {
+    let spec = TpcB { commits_wait: true, ..bank() };
+    let stack = Stack::parse("lfs:cache=1MiB / disk:dec-rz26").unwrap();
+    let rate = |beside: Option<&Stack>, spec: &TpcB| {
+        let run = seekless_lab::run::simulate(&stack, beside, HostProfile::NONE, spec, &GO_ON).unwrap();
+        run.phase(tpcb::TRANSACTIONS).unwrap().per_second().unwrap()
+    };
+    let (lazy, apart, together) = (rate(None, &bank()), rate(Some(&stack), &spec), rate(None, &spec));
+    assert!(lazy > apart && apart > together, "{lazy} {apart} {together}");
+    assert!((40.0..120.0).contains(&lazy), "one random access a transaction: {lazy}");
+}
+
+/// Every size moves about the same bytes, and one file at least.
+#[test]
+fn sizes_move_the_same_bytes() {
+    let run = simulated("memfs", HostProfile::NONE, &SIZES);
+    let creates: Vec<(Option<u64>, u64, u64)> = run
+        .phases
+        .iter()
+        .filter(|phase| phase.phase == sizes::CREATE)
+        .map(|phase| (phase.file_bytes, phase.count, phase.bytes))
+        .collect();
+    let kib = |size: u64, count, bytes: u64| (Some(size << 10), count, bytes << 10);
+    assert_eq!(
+        creates,
+        [kib(4, 16, 64), kib(8, 8, 64), kib(16, 4, 64), kib(32, 2, 64), kib(64, 1, 64), kib(128, 1, 128)]
+    );
+}
+
+/// What is computed takes the processor's time, in virtual time only.
+#[test]
+fn compiling_takes_the_processor() {
+    let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &build());
+    let compile = run.phase(seekless_lab::workload::build::COMPILE).unwrap();
+    assert_eq!(compile.bound(), Bound::Processor, "{compile:?}");
+    let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &Build::default());
+    assert!(run.phases.iter().all(|phase| phase.usage.processor == Some(Nanos::ZERO)), "{run:?}");
+}
+
+/// What a run that has failed leaves behind can be taken away: directories with all that is in them.
+#[test]
+fn what_is_left_behind_is_deleted() {
+    let stack = Stack::parse("lfs / disk:dec-rz26").unwrap();
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let ran = executor.block_on(async {
+        let mounted = stack.mount(&rt, &NoLeaves, &Identity::new([1, 2, 3, 4]), Usage::default()).await.unwrap();
+        let target = Vfs::new(rt.clone(), mounted);
+        for directory in ["a", "a/b", "a/b/c", "d"] {
+            target.mkdir(directory).await.unwrap();
+        }
+        for file in ["a/x", "a/b/y", "a/b/z", "e"] {
+            let open = target.create(file).await.unwrap();
+            target.close(open).await.unwrap();
+        }
+        let mut names: Vec<String> = target.list("a").await.unwrap().into_iter().map(|listed| listed.name).collect();
+        names.sort();
+        assert_eq!(names, ["b", "x"]);
+        remove_all(&target, "").await;
+        assert_eq!(target.list("").await.unwrap(), []);
+    });
+    ran.unwrap();
+}
+
+/// Senseless sizes are refused before anything is done.
+#[test]
+fn senseless_sizes_are_refused() {
+    fn refused<W: Workload>(spec: &W) {
+        let stack = Stack::parse("lfs / disk:dec-rz26").unwrap();
+        let run = seekless_lab::run::simulate(&stack, None, HostProfile::NONE, spec, &GO_ON);
+        assert!(matches!(run, Err(LabError::Spec(_))), "{run:?}");
+    }
+    refused(&LargeFile { unit: 0, ..LARGE });
+    refused(&LargeFile { bytes: 1, ..LARGE });
+    refused(&Sizes { smallest: 0, ..SIZES });
+    refused(&Sizes { largest: 1, ..SIZES });
+    refused(&Sizes { unit: 0, ..SIZES });
+    refused(&PostMark { smallest: 9, largest: 8, ..PostMark::default() });
+    refused(&PostMark { read_unit: 0, ..PostMark::default() });
+    refused(&PostMark { read_bias: 11, ..PostMark::default() });
+    refused(&TpcB { accounts: 0, ..bank() });
+    refused(&TpcB { cache: 1, ..bank() });
+    refused(&Build { files: 0, ..Build::default() });
+    refused(&Build { bytes: 1, ..Build::default() });
+}

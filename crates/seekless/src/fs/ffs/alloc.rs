@@ -1,0 +1,263 @@
+//! Where new inodes and blocks go: the policy across cylinder groups [mc84 §3.3].
+//!
+//!   1. A directory goes to a group with at least average free inodes, the one with the fewest directories.
+//!   2. A file's inode goes to its directory's group.
+//!   3. Data goes to the inode's group; each further `maxbpg` blocks, and each indirect block with the data behind it,
+//!      to a group with at least average free blocks.
+//!   4. A block goes behind the one before; after `maxcontig` of them, `rotdelay` further on.
+//!   5. A group that is full passes on to others, at distances 1, 2, 4 ..., and at last to each in turn.
+//!
+//! Differences from 4.4BSD
+//!   1. A write that will not find room for all of its blocks fails before it has changed anything.
+
+use super::cache::Kind;
+use super::format::*;
+use super::group::GroupMut;
+use super::state::*;
+use crate::device::Buf;
+use crate::fs::FsError;
+
+/// What a search in a group is given: a preferred place in the group, or none.
+type Search<'a> = dyn Fn(&mut GroupMut<'_>, Option<u32>) -> Option<u32> + 'a;
+
+impl State {
+    /// Looks for something in the groups, the preferred one first. Returns the group and what was found in it.
+    fn search_groups(
+        &mut self,
+        first: u32,
+        preferred: Option<u32>,
+        possible: &dyn Fn(&State, u32) -> bool,
+        search: &Search<'_>,
+    ) -> Step<Option<(u32, u32)>> {
+        let groups = self.layout.groups;
+        let mut order = vec![(first, preferred)];
+        let mut group = first;
+        let mut distance = 1;
+        while distance < groups {
+            group = (group + distance) % groups;
+            order.push((group, None));
+            distance *= 2;
+        }
+        order.extend((2..groups).map(|offset| ((first + offset) % groups, None)));
+        for (group, preferred) in order {
+            if !possible(self, group) {
+                continue;
+            }
+            if let Some(found) = self.change_group(group, |map| search(map, preferred))? {
+                self.counters.group_overflows += u64::from(group != first);
+                return Ok(Some((group, found)));
+            }
+        }
+        Ok(None)
+    }
+
+    // ---- Inodes ----
+
+    /// Takes an inode number for a file in the directory `parent`.
+    pub(super) fn take_inode(&mut self, parent: u32, directory: bool) -> Step<u32> {
+        if self.totals.nifree <= 0 {
+            return fail(FsError::NoSpace);
+        }
+        let per_group = self.layout.inodes_per_group;
+        let wanted = if directory { self.directory_group() * per_group } else { parent };
+        let preferred = (wanted > 0).then_some(wanted % per_group);
+        let found = self.search_groups(
+            wanted / per_group,
+            preferred,
+            &|state, group| state.summaries[group as usize].nifree > 0,
+            &|map, preferred| map.take_inode(preferred, directory),
+        )?;
+        let Some((group, index)) = found else { return fail(FsError::NoSpace) };
+        let ino = group * per_group + index;
+        if ino <= ROOT_INO {
+            let at = format_args!("group {group}").to_string();
+            return fail(FsError::corrupt("cylinder group", at, "it says that a reserved inode is free"));
+        }
+        Ok(ino)
+    }
+
+    /// The group for a new directory.
+    fn directory_group(&self) -> u32 {
+        let average = self.totals.nifree / i64::from(self.layout.groups);
+        let (mut best, mut fewest) = (0, self.layout.inodes_per_group);
+        for (group, summary) in self.summaries.iter().enumerate() {
+            if summary.ndir < fewest && i64::from(summary.nifree) >= average {
+                (best, fewest) = (group as u32, summary.ndir);
+            }
+        }
+        best
+    }
+
+    /// Gives an inode number back.
+    pub(super) fn give_inode(&mut self, ino: u32, directory: bool) -> Step<()> {
+        let (group, index) = (self.layout.group_of_ino(ino), ino % self.layout.inodes_per_group);
+        self.change_group(group, |map| Some(map.free_inode(index, directory)))?;
+        Ok(())
+    }
+
+    // ---- Blocks ----
+
+    /// Fragments that ordinary users may still take.
+    pub(super) fn frags_available(&self) -> i64 {
+        let free = self.totals.nbfree * i64::from(self.layout.frag) + self.totals.nffree;
+        let kept = if self.options.use_reserve {
+            0
+        } else {
+            i64::from(self.layout.dsize) * i64::from(self.layout.minfree) / 100
+        };
+        free - kept - self.promised_blocks * i64::from(self.layout.frag)
+    }
+
+    /// Makes sure that `blocks` allocations of at most a block each will not fail for want of space.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn promise(&mut self, blocks: i64) -> Step<()> {
+        if blocks == 0 {
+            return Ok(());
+        }
+        let frag = i64::from(self.layout.frag);
+        if self.frags_available() < blocks * frag || self.totals.nbfree - self.promised_blocks < blocks {
+            return fail(FsError::NoSpace);
+        }
+        self.promised_blocks += blocks;
+        Ok(())
+    }
+
+    /// Where block `lbn` had better go. `before` are the pointers that stand before it in the inode or the indirect
+    /// block, in which it is number `index`.
+    pub(super) fn preferred_block(&mut self, ino: u32, lbn: u64, index: usize, before: &[u32]) -> u32 {
+        let layout = &self.layout;
+        let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or(0);
+        let own = layout.group_of_ino(ino);
+        if index.is_multiple_of(layout.maxbpg as usize) || previous == 0 {
+            if lbn < DIRECT as u64 {
+                return layout.group_base(own) + layout.frag;
+            }
+            let start = if previous == 0 {
+                u64::from(own) + lbn / u64::from(layout.maxbpg)
+            } else {
+                u64::from(layout.group_of(previous)) + 1
+            };
+            let start = (start % u64::from(layout.groups)) as u32;
+            let average = self.totals.nbfree / i64::from(layout.groups);
+            let roomy = |group: &u32| i64::from(self.summaries[*group as usize].nbfree) >= average;
+            let Some(group) = (start..layout.groups).chain(0..=start).find(roomy) else { return 0 };
+            self.superblock.cgrotor = group;
+            return layout.group_base(group) + layout.frag;
+        }
+        let next = previous + layout.frag;
+        let run = layout.maxcontig as usize;
+        let run_is_full = index >= run && {
+            let first = before[index - run];
+            u64::from(first) + u64::from(layout.maxcontig) * u64::from(layout.frag) == u64::from(next)
+        };
+        let rotation = &layout.rotation;
+        if !run_is_full || rotation.rotdelay == 0 {
+            return next;
+        }
+        let [delay, rps, nsect, nspf] = [rotation.rotdelay, rotation.rps, rotation.nsect, rotation.nspf].map(u64::from);
+        let skipped = delay.saturating_mul(rps).saturating_mul(nsect) / (nspf * 1000);
+        let skipped = skipped.min(layout.frags_per_group.into()).next_multiple_of(layout.frag.into());
+        next.saturating_add(skipped as u32)
+    }
+
+    /// Takes `frags` fragments, at `preferred` if that can be.
+    ///
+    /// # Errors
+    /// `NoSpace`.
+    pub(super) fn take_frags(&mut self, ino: u32, preferred: u32, frags: u32) -> Step<u32> {
+        let layout = &self.layout;
+        let whole = frags == layout.frag;
+        let preferred = (preferred > 0 && preferred < layout.size).then_some(preferred);
+        let (first, in_group) = match preferred {
+            Some(at) => (layout.group_of(at), Some(at % layout.frags_per_group)),
+            None => (layout.group_of_ino(ino), None),
+        };
+        let possible = |state: &State, group: u32| {
+            let Csum { nbfree, nffree, .. } = state.summaries[group as usize];
+            nbfree > 0 || !whole && nffree >= frags
+        };
+        let found = self.search_groups(first, in_group, &possible, &|map, preferred| {
+            if whole { map.take_block(preferred) } else { map.take_frags(preferred, frags) }
+        })?;
+        let Some((group, in_group)) = found else { return fail(FsError::NoSpace) };
+        let at = self.layout.group_base(group) + in_group;
+        if !self.layout.is_data(at, frags) {
+            let place = format_args!("group {group}").to_string();
+            let detail = format_args!("it says that fragment {at}, which holds metadata, is free").to_string();
+            return fail(FsError::corrupt("cylinder group", place, detail));
+        }
+        self.counters.blocks_taken += 1;
+        self.counters.blocks_as_wanted += u64::from(Some(at) == preferred);
+        Ok(at)
+    }
+
+    /// Takes `length` blocks in a row behind `preferred`, if there are any.
+    pub(super) fn take_cluster(&mut self, preferred: u32, length: u32) -> Step<Option<u32>> {
+        if self.layout.contigsumsize == 0 || preferred == 0 || preferred >= self.layout.size {
+            return Ok(None);
+        }
+        let first = self.layout.group_of(preferred);
+        let in_group = Some(preferred % self.layout.frags_per_group);
+        let possible = |state: &State, group: u32| state.longest_cluster[group as usize] >= length;
+        let found =
+            self.search_groups(first, in_group, &possible, &|map, preferred| map.take_cluster(preferred, length))?;
+        Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))
+    }
+
+    /// Makes the tail of a file longer: `old` fragments at `at` become `new`, in place if that can be. Returns where
+    /// they are, and what they left behind if they moved; that is still taken.
+    ///
+    /// The file's data moves along; it is in memory.
+    pub(super) fn grow_frags(&mut self, ino: u32, lbn: u64, at: u32, old: u32, new: u32) -> Step<(u32, Option<u32>)> {
+        let kind = self.data_kind(ino, lbn)?;
+        let frag_bytes = self.layout.frag_bytes as usize;
+        let data = self.buffer(at, old, kind)?;
+        let mut grown = Buf::zeroed(new as usize * frag_bytes);
+        let kept = data.len().min(old as usize * frag_bytes);
+        grown[..kept].copy_from_slice(&data[..kept]);
+        let group = self.layout.group_of(at);
+        let in_group = at - self.layout.group_base(group);
+        let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
+        if extended.is_some() {
+            self.cache.replace(at, grown.freeze());
+            self.counters.tails_extended += 1;
+            return Ok((at, None));
+        }
+        let inode = self.inode(ino)?.inode;
+        let preferred = self.preferred_block(ino, lbn, lbn as usize, &inode.db);
+        let wanted = self.tail_request(new);
+        let moved = self.take_frags(ino, preferred, wanted)?;
+        if wanted > new {
+            // A whole block was taken, so that the next growth finds its place free.
+            self.free_frags(moved + new, wanted - new)?;
+        }
+        self.cache.create(moved, grown.freeze(), kind);
+        self.counters.tails_moved += 1;
+        Ok((moved, Some(at)))
+    }
+
+    /// How many fragments to ask for when a tail of `new` moves: a whole block to save time, or exactly what is needed
+    /// to save space; which of them, depends on how fragmented free space is.
+    fn tail_request(&mut self, new: u32) -> u32 {
+        let (dsize, minfree) = (i64::from(self.layout.dsize), i64::from(self.layout.minfree));
+        let loose = self.totals.nffree;
+        if self.superblock.optim == OPTIM_SPACE {
+            if minfree >= 5 && loose <= dsize * minfree / (2 * 100) {
+                self.superblock.optim = OPTIM_TIME;
+            }
+            return new;
+        }
+        if loose >= dsize * (minfree - 2) / 100 {
+            self.superblock.optim = OPTIM_SPACE;
+        }
+        self.layout.frag
+    }
+
+    /// Puts a new buffer of zeroes at `at`.
+    pub(super) fn zero_buffer(&mut self, at: u32, frags: u32, kind: Kind) {
+        let bytes = (frags * self.layout.frag_bytes) as usize;
+        self.cache.create(at, Buf::zeroed(bytes).freeze(), kind);
+    }
+}

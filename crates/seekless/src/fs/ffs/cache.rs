@@ -1,0 +1,390 @@
+//! The buffer cache: blocks of the volume in memory, by address.
+//!
+//! A buffer is clean, dirty (a delayed write), or on its way to the device, or both of the last two: the version on
+//! its way is a copy that shares memory until somebody changes the buffer.
+//!
+//! Invariants
+//!   B1  Buffers never overlap; each covers whole fragments of one block.
+//!   B2  A buffer that is dirty or on its way stays in memory.
+//!   B3  No two writes that overlap are on their way at the same time.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::device::Data;
+
+/// What a buffer holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Kind {
+    /// The block of a cylinder group.
+    Group(u32),
+    Inodes,
+    Indirect {
+        ino: u32,
+    },
+    Directory {
+        ino: u32,
+    },
+    File {
+        ino: u32,
+        lbn: u64,
+    },
+}
+
+impl Kind {
+    /// The file to which the buffer belongs; 0 for the volume's own.
+    pub(super) fn owner(self) -> u32 {
+        match self {
+            Kind::Group(_) | Kind::Inodes => 0,
+            Kind::Indirect { ino } | Kind::Directory { ino } | Kind::File { ino, .. } => ino,
+        }
+    }
+
+    pub(super) fn is_file_data(self) -> bool {
+        matches!(self, Kind::File { .. })
+    }
+}
+
+pub(super) struct Buffer {
+    pub data: Data,
+    pub kind: Kind,
+    /// Since when it is dirty, in the order of events.
+    pub dirty: Option<u64>,
+    pub in_flight: bool,
+    /// Written, but perhaps only to a cache that a power cut empties.
+    pub volatile: bool,
+    rank: Rank,
+}
+
+/// A write under way.
+#[derive(Clone, Copy)]
+struct Flight {
+    end: u32,
+    begun: u64,
+}
+
+/// Order in which clean buffers are given up: first those that were read or written to their end, then the least
+/// recently used.
+type Rank = (bool, u64);
+
+pub(super) struct Cache {
+    buffers: BTreeMap<u32, Buffer>,
+    frag_bytes: usize,
+    frag: u32,
+    clean: BTreeMap<Rank, u32>,
+    dirty: BTreeMap<u64, u32>,
+    dirty_of: BTreeMap<u32, BTreeSet<u32>>,
+    /// Writes under way, by their start.
+    in_flight: BTreeMap<u32, Flight>,
+    /// Blocks being read, each with the number of the read that may deliver it.
+    loading: BTreeMap<u32, u64>,
+    clock: u64,
+    clean_bytes: u64,
+    clean_bytes_max: u64,
+    pub dirty_bytes: u64,
+    pub in_flight_bytes: u64,
+}
+
+/// So much is kept whatever the options say, so that one step finds everything that it needs at once.
+const CLEAN_BUFFERS_MIN: u64 = 48;
+
+impl Cache {
+    pub(super) fn new(frag_bytes: u32, frag: u32, bytes_max: u64) -> Cache {
+        let least = CLEAN_BUFFERS_MIN * u64::from(frag_bytes * frag);
+        Cache {
+            buffers: BTreeMap::new(),
+            frag_bytes: frag_bytes as usize,
+            frag,
+            clean: BTreeMap::new(),
+            dirty: BTreeMap::new(),
+            dirty_of: BTreeMap::new(),
+            in_flight: BTreeMap::new(),
+            loading: BTreeMap::new(),
+            clock: 0,
+            clean_bytes: 0,
+            clean_bytes_max: bytes_max.max(least),
+            dirty_bytes: 0,
+            in_flight_bytes: 0,
+        }
+    }
+
+    pub(super) fn tick(&mut self) -> u64 {
+        self.clock += 1;
+        self.clock
+    }
+
+    pub(super) fn peek(&self, at: u32) -> Option<&Buffer> {
+        self.buffers.get(&at)
+    }
+
+    /// The bytes at `at`, marked as used.
+    pub(super) fn get(&mut self, at: u32) -> Option<&Data> {
+        self.rank(at, true);
+        self.buffers.get(&at).map(|buffer| &buffer.data)
+    }
+
+    /// Marks a buffer as used up: it will be among the first to go.
+    pub(super) fn age(&mut self, at: u32) {
+        self.rank(at, false);
+    }
+
+    fn rank(&mut self, at: u32, recent: bool) {
+        let clock = self.tick();
+        if let Some(buffer) = self.buffers.get_mut(&at) {
+            if self.clean.remove(&buffer.rank).is_some() {
+                self.clean.insert((recent, clock), at);
+            }
+            buffer.rank = (recent, clock);
+        }
+    }
+
+    fn is_evictable(buffer: &Buffer) -> bool {
+        buffer.dirty.is_none() && !buffer.in_flight
+    }
+
+    /// Takes note that the buffer may have become clean, or dirty.
+    fn settle(&mut self, at: u32) {
+        let Some(buffer) = self.buffers.get(&at) else { return };
+        let (rank, bytes) = (buffer.rank, buffer.data.len() as u64);
+        let listed = self.clean.contains_key(&rank);
+        match (Self::is_evictable(buffer), listed) {
+            (true, false) => {
+                self.clean.insert(rank, at);
+                self.clean_bytes += bytes;
+            }
+            (false, true) => {
+                self.clean.remove(&rank);
+                self.clean_bytes -= bytes;
+            }
+            _ => {}
+        }
+    }
+
+    /// Makes room for clean buffers.
+    pub(super) fn evict(&mut self) {
+        while self.clean_bytes > self.clean_bytes_max {
+            let Some((_, at)) = self.clean.pop_first() else { return };
+            if let Some(buffer) = self.buffers.remove(&at) {
+                self.clean_bytes -= buffer.data.len() as u64;
+            }
+        }
+    }
+
+    pub(super) fn drop_clean(&mut self) {
+        for at in std::mem::take(&mut self.clean).into_values() {
+            self.buffers.remove(&at);
+        }
+        self.clean_bytes = 0;
+    }
+
+    /// Adds what was read from the device. What is there already is newer, and stays. Returns false when that is another
+    /// block, which overlaps this one (B1): two files claim the same fragments.
+    pub(super) fn insert_clean(&mut self, at: u32, data: Data, kind: Kind) -> bool {
+        if self.overlaps_buffer(at, data.len()) {
+            return self.buffers.contains_key(&at);
+        }
+        let rank = (true, self.tick());
+        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, rank });
+        self.settle(at);
+        self.evict();
+        true
+    }
+
+    fn overlaps_buffer(&self, at: u32, bytes: usize) -> bool {
+        let end = at + bytes.div_ceil(self.frag_bytes) as u32;
+        let before = self.buffers.range(at.saturating_sub(self.frag)..end);
+        before.into_iter().any(|(&start, buffer)| start + buffer.data.len().div_ceil(self.frag_bytes) as u32 > at)
+    }
+
+    /// Puts a dirty buffer at `at`, where there must be none; what was on its way in from the device is forgotten.
+    pub(super) fn create(&mut self, at: u32, data: Data, kind: Kind) {
+        let frags = (data.len() / self.frag_bytes) as u32;
+        self.forget(at, frags);
+        let rank = (true, self.tick());
+        self.buffers.insert(at, Buffer { data, kind, dirty: None, in_flight: false, volatile: false, rank });
+        self.mark_dirty(at);
+    }
+
+    pub(super) fn mark_dirty(&mut self, at: u32) {
+        let clock = self.tick();
+        let Some(buffer) = self.buffers.get_mut(&at) else { return };
+        if buffer.dirty.is_none() {
+            buffer.dirty = Some(clock);
+            let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
+            self.dirty.insert(clock, at);
+            self.dirty_of.entry(owner).or_default().insert(at);
+            self.dirty_bytes += bytes;
+            self.settle(at);
+        }
+    }
+
+    fn mark_clean(&mut self, at: u32) {
+        let Some(buffer) = self.buffers.get_mut(&at) else { return };
+        if let Some(since) = buffer.dirty.take() {
+            let (bytes, owner) = (buffer.data.len() as u64, buffer.kind.owner());
+            self.dirty.remove(&since);
+            self.dirty_bytes -= bytes;
+            if let Some(set) = self.dirty_of.get_mut(&owner) {
+                set.remove(&at);
+                if set.is_empty() {
+                    self.dirty_of.remove(&owner);
+                }
+            }
+            self.settle(at);
+        }
+    }
+
+    /// The bytes for changing; the buffer becomes dirty.
+    pub(super) fn bytes_mut(&mut self, at: u32) -> Option<&mut [u8]> {
+        self.mark_dirty(at);
+        self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
+    }
+
+    /// As [`Cache::bytes_mut`], without making the buffer dirty: for a change that may turn out to be none.
+    pub(super) fn bytes_quietly(&mut self, at: u32) -> Option<&mut [u8]> {
+        self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
+    }
+
+    /// Replaces the bytes of a buffer, perhaps by more or fewer, and makes it dirty.
+    pub(super) fn replace(&mut self, at: u32, data: Data) {
+        let Some(buffer) = self.buffers.get(&at) else { return };
+        let kind = buffer.kind;
+        self.remove_buffer(at);
+        self.create(at, data, kind);
+    }
+
+    /// Forgets the fragments: they belong to nobody any more. A write that is on its way goes on, and is waited for
+    /// before the next one to the same place.
+    pub(super) fn forget(&mut self, at: u32, frags: u32) {
+        let end = at + frags;
+        let found: Vec<u32> = self
+            .buffers
+            .range(at.saturating_sub(self.frag)..end)
+            .filter(|(start, buffer)| **start + (buffer.data.len() / self.frag_bytes) as u32 > at)
+            .map(|(&start, _)| start)
+            .collect();
+        for start in found {
+            self.remove_buffer(start);
+        }
+        let loads: Vec<u32> =
+            self.loading.range(at.saturating_sub(self.frag - 1)..end).map(|(&start, _)| start).collect();
+        for load in loads {
+            self.loading.remove(&load);
+        }
+    }
+
+    fn remove_buffer(&mut self, at: u32) {
+        self.mark_clean(at);
+        if let Some(buffer) = self.buffers.remove(&at)
+            && self.clean.remove(&buffer.rank).is_some()
+        {
+            self.clean_bytes -= buffer.data.len() as u64;
+        }
+    }
+
+    /// Drops file data that is not needed any more.
+    pub(super) fn drop_if_clean_data(&mut self, at: u32) {
+        let Some(buffer) = self.buffers.get(&at) else { return };
+        if buffer.kind.is_file_data() && Self::is_evictable(buffer) {
+            self.remove_buffer(at);
+        }
+    }
+
+    // ---- Reading ----
+
+    pub(super) fn is_loading(&self, at: u32) -> bool {
+        self.loading.contains_key(&at)
+    }
+
+    /// Begins a read. Its result counts only if [`Cache::end_load`] finds the same number.
+    pub(super) fn begin_load(&mut self, at: u32) -> u64 {
+        let number = self.tick();
+        self.loading.insert(at, number);
+        number
+    }
+
+    /// Ends a read. Returns whether its result is still wanted.
+    pub(super) fn end_load(&mut self, at: u32, number: u64) -> bool {
+        let wanted = self.loading.get(&at) == Some(&number);
+        if wanted {
+            self.loading.remove(&at);
+        }
+        wanted
+    }
+
+    // ---- Writing ----
+
+    /// Whether a write to any of these fragments is on its way.
+    pub(super) fn is_in_flight(&self, at: u32, frags: u32) -> bool {
+        self.in_flight.range(..at + frags).next_back().is_some_and(|(_, flight)| flight.end > at)
+        // Writes do not overlap each other, so that the last one to begin before the end decides.
+    }
+
+    /// Whether a write that began at `until` or before is still on its way.
+    pub(super) fn is_in_flight_since(&self, until: u64) -> bool {
+        self.in_flight.values().any(|flight| flight.begun <= until)
+    }
+
+    pub(super) fn any_in_flight(&self) -> bool {
+        !self.in_flight.is_empty()
+    }
+
+    /// Takes the buffer's bytes to the device: it is clean from now on, and on its way.
+    pub(super) fn begin_write(&mut self, at: u32) -> Option<Data> {
+        self.mark_clean(at);
+        let begun = self.tick();
+        let buffer = self.buffers.get_mut(&at)?;
+        buffer.in_flight = true;
+        let data = buffer.data.clone();
+        self.settle(at);
+        let end = at + (data.len() / self.frag_bytes) as u32;
+        self.in_flight.insert(at, Flight { end, begun }); // B3
+        self.in_flight_bytes += data.len() as u64;
+        Some(data)
+    }
+
+    /// Ends the write of what was `bytes` long at `at`.
+    /// Returns when it had begun.
+    pub(super) fn end_write(&mut self, at: u32, bytes: usize, outcome: Written) -> u64 {
+        let begun = self.in_flight.remove(&at).map_or(0, |flight| flight.begun);
+        self.in_flight_bytes -= bytes as u64;
+        let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
+        // A buffer that came after the one that was written has not been on its way.
+        if !buffer.in_flight {
+            return begun;
+        }
+        buffer.in_flight = false;
+        match outcome {
+            Written::Durable => buffer.volatile = false,
+            Written::Volatile => buffer.volatile = true,
+            Written::Failed => self.mark_dirty(at),
+        }
+        self.settle(at);
+        begun
+    }
+
+    /// Addresses of dirty buffers of a file, or of the volume's own with 0.
+    pub(super) fn dirty_of(&self, owner: u32) -> Vec<u32> {
+        self.dirty_of.get(&owner).map(|set| set.iter().copied().collect()).unwrap_or_default()
+    }
+
+    /// Buffers that became dirty at `until` or before, oldest first.
+    pub(super) fn dirty_until(&self, until: u64) -> Vec<u32> {
+        self.dirty.range(..=until).map(|(_, &at)| at).collect()
+    }
+
+    pub(super) fn oldest_dirty_data(&self) -> Option<u32> {
+        self.dirty
+            .values()
+            .copied()
+            .find(|at| self.buffers.get(at).is_some_and(|buffer| buffer.kind.is_file_data() && !buffer.in_flight))
+    }
+}
+
+/// How a write ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Written {
+    Durable,
+    Volatile,
+    /// It has to be tried again.
+    Failed,
+}

@@ -1,0 +1,265 @@
+//! Directories: chunks of entries on the volume, an index of them in memory.
+//!
+//! The index is built when a name is first asked for, and kept up from then on. Whoever uses it holds the lock of the
+//! directory.
+//!
+//! Invariants
+//!   D1  Each chunk is full of entries, used or not; none crosses its end.
+//!   D2  The first two entries are `.` and `..`.
+//!   D3  An entry stays where it is as long as its name exists, so that its offset can be the cookie of a listing.
+//!
+//! Differences from 4.4BSD
+//!   1. A new entry goes where one gap is large enough; entries are not moved together to make one (D3).
+
+use std::collections::BTreeMap;
+
+use super::Ffs;
+use super::format::*;
+use super::state::*;
+use crate::fs::{FsError, FsResult};
+
+/// One name.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Found {
+    pub ino: u32,
+    /// As the entry says; the inode knows better.
+    pub kind: u8,
+    /// Where the entry is in the directory.
+    pub offset: u64,
+}
+
+/// The names of a directory.
+#[derive(Default)]
+pub(super) struct Index {
+    names: BTreeMap<Vec<u8>, Found>,
+    by_offset: BTreeMap<u64, Vec<u8>>,
+    /// The largest gap of each chunk.
+    gaps: Vec<u16>,
+}
+
+/// Where a new entry can go.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Slot {
+    /// In this chunk.
+    Chunk(u64),
+    /// In a new one at the end.
+    Append,
+}
+
+/// Bytes that can be taken from behind the entry.
+fn gap(entry: &Dirent<'_>) -> usize {
+    entry.record_bytes - entry.needed_bytes()
+}
+
+impl Index {
+    fn add_chunk(&mut self, start: u64, chunk: &[u8]) -> Result<(), String> {
+        let entries = dirents(chunk)?;
+        self.gaps.push(entries.iter().map(gap).max().unwrap_or(0) as u16);
+        for entry in entries.iter().filter(|entry| entry.ino != 0) {
+            let offset = start + entry.offset as u64;
+            let found = Found { ino: entry.ino, kind: entry.kind, offset };
+            if self.names.insert(entry.name.to_vec(), found).is_some() {
+                return Err(format!("the name {:?} is there twice", String::from_utf8_lossy(entry.name)));
+            }
+            self.by_offset.insert(offset, entry.name.to_vec());
+        }
+        Ok(())
+    }
+
+    /// D2.
+    fn check_dots(&self) -> Result<(), String> {
+        let mut first = self.by_offset.values();
+        match (first.next(), first.next()) {
+            (Some(one), Some(two)) if one == b"." && two == b".." => Ok(()),
+            _ => Err("it does not begin with `.` and `..`".into()),
+        }
+    }
+
+    pub(super) fn get(&self, name: &[u8]) -> Option<&Found> {
+        self.names.get(name)
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.names.len() <= 2 // D2
+    }
+
+    /// The first entry at `offset` or behind it.
+    pub(super) fn from(&self, offset: u64) -> Option<(&[u8], &Found)> {
+        let (_, name) = self.by_offset.range(offset..).next()?;
+        Some((name, self.names.get(name)?))
+    }
+
+    pub(super) fn slot_for(&self, name: &[u8]) -> Slot {
+        let needed = dirent_bytes(name.len()) as u16;
+        match self.gaps.iter().position(|&gap| gap >= needed) {
+            Some(chunk) => Slot::Chunk(chunk as u64 * DIR_CHUNK_BYTES as u64),
+            None => Slot::Append,
+        }
+    }
+}
+
+/// Reads all names of a directory.
+pub(super) async fn build_index(ffs: &Ffs, ino: u32) -> FsResult<()> {
+    let mut index = Index::default();
+    let block = u64::from(ffs.state.borrow().layout.block_bytes);
+    let mut start = 0;
+    loop {
+        let data = ffs.step(|state| {
+            let size = state.inode(ino)?.inode.size;
+            if start >= size {
+                return Ok(None);
+            }
+            let lbn = start / block;
+            let frags = state.layout.block_frags(size, lbn);
+            let kind = state.data_kind(ino, lbn)?;
+            match state.block_at(ino, lbn)? {
+                Some(at) => {
+                    let data = state.buffer(at, frags, kind)?;
+                    let end = data.len().min((size - start) as usize);
+                    Ok(Some(data.slice(0..end)))
+                }
+                None => fail(FsError::corrupt("directory", format_args!("inode {ino}"), "it has a hole")),
+            }
+        });
+        let Some(data) = data.await? else { break };
+        for chunk in data.chunks_exact(DIR_CHUNK_BYTES) {
+            let at = format_args!("inode {ino}, byte {start}").to_string();
+            index.add_chunk(start, chunk).map_err(|detail| FsError::corrupt("directory", at, detail))?;
+            start += DIR_CHUNK_BYTES as u64;
+        }
+        if data.len() < DIR_CHUNK_BYTES {
+            break;
+        }
+    }
+    index.check_dots().map_err(|detail| FsError::corrupt("directory", format_args!("inode {ino}"), detail))?;
+    let kept = ffs.step(|state| {
+        let known = state.inode(ino)?;
+        known.index = Some(Box::new(std::mem::take(&mut index)));
+        Ok(())
+    });
+    kept.await
+}
+
+impl State {
+    /// The names of a directory.
+    ///
+    /// # Errors
+    /// `NotDirectory` when it is none.
+    pub(super) fn index(&mut self, dir: u32) -> Step<&mut Index> {
+        let known = self.inode(dir)?;
+        if !known.inode.is_directory() {
+            return fail(FsError::NotDirectory);
+        }
+        match &mut known.index {
+            Some(_) => {}
+            None => return Err(Stop::Index(dir)),
+        }
+        match self.inodes.get_mut(&dir).and_then(|known| known.index.as_mut()) {
+            Some(index) => Ok(index),
+            None => fail(FsError::Stale),
+        }
+    }
+
+    /// What `name` in `dir` is.
+    pub(super) fn find(&mut self, dir: u32, name: &[u8]) -> Step<Option<Found>> {
+        let index = self.index(dir)?;
+        if name.len() > NAME_BYTES_MAX {
+            return fail(FsError::NameTooLong);
+        }
+        Ok(index.get(name).cloned())
+    }
+
+    /// The directory's block that holds byte `offset`, in memory: its address, and the offset of its chunk in it.
+    fn dir_chunk(&mut self, dir: u32, offset: u64) -> Step<(u32, usize)> {
+        let block = u64::from(self.layout.block_bytes);
+        let (lbn, within) = (offset / block, (offset % block) as usize / DIR_CHUNK_BYTES * DIR_CHUNK_BYTES);
+        let size = self.inode(dir)?.inode.size;
+        let kind = self.data_kind(dir, lbn)?;
+        let missing = || FsError::corrupt("directory", format_args!("inode {dir}, byte {offset}"), "it is not there");
+        let Some(at) = self.block_at(dir, lbn)? else { return fail(missing()) };
+        let data = self.buffer(at, self.layout.block_frags(size, lbn), kind)?;
+        if within + DIR_CHUNK_BYTES > data.len() { fail(missing()) } else { Ok((at, within)) }
+    }
+
+    /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to be written.
+    pub(super) fn insert_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+        let (at, within) = self.dir_chunk(dir, start)?;
+        self.index(dir)?;
+        let needed = dirent_bytes(name.len());
+        let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
+        let damaged = |detail: String| FsError::corrupt("directory", format_args!("inode {dir}, byte {start}"), detail);
+        let entries = dirents(chunk).map_err(damaged)?;
+        let Some(place) = entries.iter().find(|entry| gap(entry) >= needed) else {
+            return fail(damaged("its gap is gone".into()));
+        };
+        let (offset, record, used) = (place.offset, place.record_bytes, place.needed_bytes());
+        let new = offset + used;
+        if used > 0 {
+            crate::codec::put_at(chunk, offset + 4, used as u16);
+        }
+        put_dirent(chunk, new, ino, record - used, kind, name);
+        let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
+        let place = start + new as u64;
+        let index = self.index(dir)?;
+        index.names.insert(name.to_vec(), Found { ino, kind, offset: place });
+        index.by_offset.insert(place, name.to_vec());
+        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
+            *gap = widest as u16;
+        }
+        Ok(at)
+    }
+
+    /// Fills a fresh chunk at `start` with the one entry, behind whatever the directory had.
+    pub(super) fn append_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+        let (at, within) = self.dir_chunk(dir, start)?;
+        self.index(dir)?;
+        let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
+        put_dirent(chunk, 0, ino, DIR_CHUNK_BYTES, kind, name);
+        let index = self.index(dir)?;
+        index.names.insert(name.to_vec(), Found { ino, kind, offset: start });
+        index.by_offset.insert(start, name.to_vec());
+        index.gaps.resize((start / DIR_CHUNK_BYTES as u64) as usize, 0);
+        index.gaps.push((DIR_CHUNK_BYTES - dirent_bytes(name.len())) as u16);
+        Ok(at)
+    }
+
+    /// Takes an entry out: the one before it in the chunk gets its bytes. Returns the block to be written.
+    pub(super) fn remove_entry(&mut self, dir: u32, name: &[u8]) -> Step<u32> {
+        let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
+        let start = found.offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
+        let (at, within) = self.dir_chunk(dir, start)?;
+        let offset = (found.offset - start) as usize;
+        let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
+        let damaged = |detail: String| FsError::corrupt("directory", format_args!("inode {dir}, byte {start}"), detail);
+        let entries = dirents(chunk).map_err(damaged)?;
+        let place = entries.iter().position(|entry| entry.offset == offset);
+        let Some(place) = place else { return fail(damaged("an entry is gone".into())) };
+        let record = entries[place].record_bytes;
+        match place.checked_sub(1).map(|before| (entries[before].offset, entries[before].record_bytes)) {
+            None => crate::codec::put_at(chunk, offset, 0_u32),
+            Some((before, length)) => crate::codec::put_at(chunk, before + 4, (length + record) as u16),
+        }
+        let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
+        let index = self.index(dir)?;
+        index.names.remove(name);
+        index.by_offset.remove(&found.offset);
+        if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
+            *gap = widest as u16;
+        }
+        Ok(at)
+    }
+
+    /// Makes an entry stand for another inode. Returns the block to be written.
+    pub(super) fn change_entry(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+        let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
+        let (at, within) = self.dir_chunk(dir, found.offset)?;
+        let offset = within + (found.offset % DIR_CHUNK_BYTES as u64) as usize;
+        let bytes = self.buffer_mut(at)?;
+        crate::codec::put_at(bytes, offset, ino);
+        bytes[offset + 6] = kind;
+        if let Some(entry) = self.index(dir)?.names.get_mut(name) {
+            (entry.ino, entry.kind) = (ino, kind);
+        }
+        Ok(at)
+    }
+}

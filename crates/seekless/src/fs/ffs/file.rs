@@ -1,0 +1,649 @@
+//! The data of files: reading, writing, cutting, growing, holes.
+//!
+//! The caller holds the lock of the inode: shared for reading, alone for everything else.
+//!
+//! Invariants
+//!   F1  A block that is not the last of a short file is whole; the last one has the fragments that the size needs.
+//!   F2  Bytes of the last block behind the end of the file are zero.
+//!   F3  The last byte of a file is allocated: a file does not end with a hole.
+//!   F4  No block lies behind the end of a file.
+
+use std::ops::Range;
+
+use super::Ffs;
+use super::cache::Kind;
+use super::format::*;
+use super::state::*;
+use crate::codec;
+use crate::device::{Buf, Data};
+use crate::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, SeekTo};
+
+/// What remains to be done before block `lbn` of a file can be changed.
+enum Ready {
+    Yes,
+    /// Write the new indirect block here, then hang it where it belongs.
+    NewIndirect {
+        at: u32,
+        level: usize,
+    },
+}
+
+/// Blocks that are no longer any file's.
+#[derive(Default)]
+struct Freed {
+    direct: Vec<(u32, u32)>,
+    /// Indirect blocks: address, level, first file block below it.
+    trees: Vec<(u32, usize, u64)>,
+    /// What a changed tail leaves.
+    tail: Option<(u32, u32)>,
+}
+
+impl State {
+    pub(super) fn regular(&mut self, ino: u32) -> Step<Inode> {
+        match self.kind(ino)? {
+            FileKind::Regular => Ok(self.inode(ino)?.inode),
+            FileKind::Directory => fail(FsError::IsDirectory),
+            _ => fail(FsError::Invalid("not a regular file")),
+        }
+    }
+
+    fn block_bytes(&self) -> u64 {
+        self.layout.block_bytes.into()
+    }
+
+    fn count_frags(inode: &mut Inode, frag_bytes: u32, change: i64) {
+        let sectors = change * i64::from(frag_bytes / 512);
+        inode.blocks = (i64::from(inode.blocks) + sectors).clamp(0, u32::MAX.into()) as u32;
+    }
+
+    /// How many allocations a write of file blocks `blocks` needs at most, holes and indirect blocks among them.
+    pub(super) fn allocations(&mut self, ino: u32, blocks: Range<u64>, new_size: u64) -> Step<i64> {
+        let inode = self.inode(ino)?.inode;
+        let block = self.block_bytes();
+        // A range that cannot fit is refused before each of its blocks is looked at.
+        let present = u64::from(inode.blocks) * 512 / block;
+        let missing = (blocks.end - blocks.start).saturating_sub(present);
+        if missing.saturating_mul(self.layout.frag.into()) > self.frags_available().max(0) as u64 && missing > 1 {
+            return fail(FsError::NoSpace);
+        }
+        let mut needed = 0;
+        let mut lbn = blocks.start;
+        while lbn < blocks.end {
+            // Behind the end there is nothing, and nothing has to be looked at.
+            if lbn * block >= inode.size {
+                needed += (blocks.end - lbn) as i64;
+                break;
+            }
+            if self.block_at(ino, lbn)?.is_none() {
+                needed += 1;
+            }
+            lbn += 1;
+        }
+        if needed > 0 && blocks.end > DIRECT as u64 {
+            let below = (blocks.end - blocks.start) / u64::from(self.layout.pointers_per_block) + 2;
+            needed += below as i64 + INDIRECT as i64;
+        }
+        let tail_grows = inode.size > 0 && new_size > inode.size && {
+            let last = (inode.size - 1) / block;
+            self.layout.block_frags(new_size, last) > self.layout.block_frags(inode.size, last)
+        };
+        Ok(needed + i64::from(tail_grows))
+    }
+
+    /// Makes the last block of a file as long as a file of `new_size` needs it, with zeroes at its end. The file then
+    /// ends where that block does, or at `new_size`. Returns what was left behind by a tail that moved.
+    fn grow_tail(&mut self, ino: u32, new_size: u64) -> Step<Option<(u32, u32)>> {
+        let inode = self.inode(ino)?.inode;
+        let block = self.block_bytes();
+        if inode.size == 0 || new_size <= inode.size {
+            return Ok(None);
+        }
+        let last = (inode.size - 1) / block;
+        let (old, new) = (self.layout.block_frags(inode.size, last), self.layout.block_frags(new_size, last));
+        let size = new_size.min((last + 1) * block);
+        let Some(at) = self.block_at(ino, last)? else {
+            // F3 does not hold here; then there is nothing to grow.
+            self.inode_mut(ino)?.size = size;
+            return Ok(None);
+        };
+        let kind = self.data_kind(ino, last)?;
+        let used = (inode.size - last * block) as usize;
+        let end = old as usize * self.layout.frag_bytes as usize;
+        let clean = used >= end || self.buffer(at, old, kind)?[used..end].iter().all(|&byte| byte == 0);
+        let mut left = None;
+        let mut now_at = at;
+        if new > old {
+            let (moved, old_place) = self.grow_frags(ino, last, at, old, new)?;
+            (now_at, left) = (moved, old_place.map(|at| (at, old)));
+        }
+        if !clean {
+            self.buffer_mut(now_at)?[used..end].fill(0); // F2
+        }
+        let frag_bytes = self.layout.frag_bytes;
+        let inode = self.inode_mut(ino)?;
+        if let Some(pointer) = inode.db.get_mut(last as usize) {
+            *pointer = now_at;
+        }
+        Self::count_frags(inode, frag_bytes, i64::from(new) - i64::from(old));
+        inode.size = size;
+        Ok(left)
+    }
+
+    /// Sees to the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes, before
+    /// anything points to it.
+    fn ready_indirect(&mut self, ino: u32, lbn: u64, fresh: Option<(u32, usize)>) -> Step<Ready> {
+        let Some(path) = self.layout.path(lbn) else { return fail(FsError::FileTooLarge) };
+        let frag_bytes = self.layout.frag_bytes;
+        let frag = self.layout.frag;
+        let mut at = self.inode(ino)?.inode.ib.get(path.slot).copied().unwrap_or(0);
+        let mut holder = None;
+        for level in 0..path.depth {
+            if at == 0 {
+                match fresh {
+                    Some((new, of_level)) if of_level == level => {
+                        match holder {
+                            None => self.inode_mut(ino)?.ib[path.slot] = new,
+                            Some((holder, slot)) => codec::put_at(self.buffer_mut(holder)?, 4 * slot, new),
+                        }
+                        Self::count_frags(self.inode_mut(ino)?, frag_bytes, frag.into());
+                        at = new;
+                    }
+                    _ => {
+                        let preferred = self.preferred_block(ino, lbn, 0, &[]);
+                        let new = self.take_frags(ino, preferred, frag)?;
+                        self.zero_buffer(new, frag, Kind::Indirect { ino });
+                        return Ok(Ready::NewIndirect { at: new, level });
+                    }
+                }
+            }
+            let Some(indirect) = self.check_pointer(ino, lbn, at, frag)? else { return Ok(Ready::Yes) };
+            let block = self.buffer(indirect, frag, Kind::Indirect { ino })?;
+            holder = Some((indirect, path.slots[level]));
+            at = pointer_in(&block, path.slots[level]);
+        }
+        Ok(Ready::Yes)
+    }
+
+    /// Stores `source` in block `lbn`, from byte `from` of it on; where `source` is `None`, only allocates the block. The
+    /// indirect blocks are there, and the tail of the file has grown as far as its block goes. Afterwards the file has
+    /// at least `new_size` bytes. Returns where the block is.
+    fn store(&mut self, ino: u32, lbn: u64, from: usize, source: Option<&[u8]>, new_size: u64) -> Step<u32> {
+        let inode = self.inode(ino)?.inode;
+        let (block, frag_bytes) = (self.block_bytes(), self.layout.frag_bytes);
+        let kind = self.data_kind(ino, lbn)?;
+        let frags = self.layout.block_frags(inode.size.max(new_size), lbn);
+        let bytes = (frags * frag_bytes) as usize;
+        let covered = source.is_some_and(|source| from == 0 && source.len() >= bytes.min(block as usize));
+        let at = match self.block_at(ino, lbn)? {
+            Some(at) => {
+                if let Some(source) = source {
+                    if covered && self.cache.peek(at).is_none_or(|buffer| buffer.data.len() != bytes) {
+                        self.cache.create(at, Data::from_slice(&source[..bytes]), kind);
+                    } else {
+                        self.buffer(at, frags, kind)?;
+                        self.buffer_mut(at)?[from..from + source.len()].copy_from_slice(source);
+                    }
+                }
+                at
+            }
+            None => {
+                let path = self.layout.path(lbn).ok_or(FsError::FileTooLarge)?;
+                let (before, holder) = if path.depth == 0 {
+                    (inode.db.to_vec(), None)
+                } else {
+                    let mut at = inode.ib[path.slot];
+                    for &slot in &path.slots[..path.depth - 1] {
+                        at = pointer_in(&self.buffer(at, self.layout.frag, Kind::Indirect { ino })?, slot);
+                    }
+                    let data = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+                    let pointers = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&data, slot));
+                    (pointers.collect(), Some(at))
+                };
+                let index = if path.depth == 0 { path.slot } else { path.slots[path.depth - 1] };
+                let preferred = self.preferred_block(ino, lbn, index, &before);
+                let at = self.take_frags(ino, preferred, frags)?;
+                let mut fresh = Buf::zeroed(bytes);
+                if let Some(source) = source {
+                    fresh[from..from + source.len()].copy_from_slice(source);
+                }
+                self.cache.create(at, fresh.freeze(), kind);
+                match holder {
+                    None => self.inode_mut(ino)?.db[index] = at,
+                    Some(holder) => codec::put_at(self.buffer_mut(holder)?, 4 * index, at),
+                }
+                Self::count_frags(self.inode_mut(ino)?, frag_bytes, frags.into());
+                at
+            }
+        };
+        let inode = self.inode_mut(ino)?;
+        inode.size = inode.size.max(new_size);
+        Ok(at)
+    }
+
+    /// Cuts a file in memory. Returns what it no longer has; that is still taken.
+    fn cut(&mut self, ino: u32, size: u64) -> Step<Freed> {
+        let inode = self.inode(ino)?.inode;
+        let block = self.block_bytes();
+        let frag = self.layout.frag;
+        let keep = size.div_ceil(block);
+        let mut freed = Freed::default();
+        // Everything is looked at before anything changes.
+        if !size.is_multiple_of(block) {
+            let last = size / block;
+            let (old, new) = (self.layout.block_frags(inode.size, last), self.layout.block_frags(size, last));
+            if let Some(at) = self.block_at(ino, last)? {
+                let kind = self.data_kind(ino, last)?;
+                let data = self.buffer(at, old, kind)?;
+                let new_bytes = (new * self.layout.frag_bytes) as usize;
+                let mut rest = Buf::from_slice(&data[..new_bytes]);
+                rest[(size % block) as usize..].fill(0); // F2
+                self.cache.replace(at, rest.freeze());
+                if new < old {
+                    freed.tail = Some((at + new, old - new));
+                }
+            }
+        }
+        for lbn in keep..DIRECT as u64 {
+            let frags = self.layout.block_frags(inode.size, lbn);
+            // What cannot be is left to the check.
+            if let Ok(Some(at)) = self.check_pointer(ino, lbn, inode.db[lbn as usize], frags) {
+                freed.direct.push((at, frags));
+            }
+        }
+        for (slot, &at) in inode.ib.iter().enumerate() {
+            let first = self.layout.indirect_first(slot);
+            if first + self.layout.span(slot + 1) <= keep {
+                continue;
+            }
+            if let Ok(Some(at)) = self.check_pointer(ino, first, at, frag) {
+                freed.trees.push((at, slot + 1, first));
+            }
+        }
+        let indirect_first = [0, 1, 2].map(|slot| self.layout.indirect_first(slot));
+        let inode = self.inode_mut(ino)?;
+        inode.size = size;
+        for (lbn, pointer) in inode.db.iter_mut().enumerate() {
+            if lbn as u64 >= keep {
+                *pointer = 0;
+            }
+        }
+        for (first, pointer) in indirect_first.iter().zip(&mut inode.ib) {
+            if *first >= keep {
+                *pointer = 0;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// Gives fragments of a file back.
+    fn release(&mut self, ino: u32, at: u32, frags: u32) -> Step<()> {
+        self.free_frags(at, frags)?;
+        let frag_bytes = self.layout.frag_bytes;
+        // The inode may have gone from memory if it could not be cut to its end.
+        if self.inodes.contains_key(&ino) {
+            Self::count_frags(self.inode_mut(ino)?, frag_bytes, -i64::from(frags));
+        }
+        Ok(())
+    }
+
+    /// Takes the pointers to blocks from `keep` on out of an indirect block. Returns them.
+    fn clear_pointers(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
+        let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let span = self.layout.span(level - 1);
+        let mut found = Vec::new();
+        for slot in 0..self.layout.pointers_per_block as usize {
+            let child_first = first + slot as u64 * span;
+            let child = pointer_in(&block, slot);
+            if child != 0 && child_first + span > keep {
+                found.push((child, child_first));
+            }
+        }
+        let gone: Vec<usize> = (0..self.layout.pointers_per_block as usize)
+            .filter(|&slot| first + slot as u64 * span >= keep && pointer_in(&block, slot) != 0)
+            .collect();
+        drop(block);
+        if !gone.is_empty() {
+            let bytes = self.buffer_mut(at)?;
+            for slot in gone {
+                codec::put_at(bytes, 4 * slot, 0_u32);
+            }
+        }
+        Ok(found)
+    }
+
+    /// Unmaps the whole blocks of `blocks` that have the same holder as the first of them. Returns the blocks, the
+    /// indirect block that held them (none: the inode), and where to go on.
+    fn unmap_some(&mut self, ino: u32, blocks: Range<u64>) -> Step<(Vec<u32>, Option<u32>, u64)> {
+        let Some(path) = self.layout.path(blocks.start) else { return Ok((Vec::new(), None, blocks.end)) };
+        let n = u64::from(self.layout.pointers_per_block);
+        let frag = self.layout.frag;
+        if path.depth == 0 {
+            let end = blocks.end.min(DIRECT as u64);
+            let inode = self.inode(ino)?.inode;
+            let held = (blocks.start..end)
+                .filter_map(|lbn| self.check_pointer(ino, lbn, inode.db[lbn as usize], frag).ok().flatten());
+            let held: Vec<u32> = held.collect();
+            if !held.is_empty() {
+                self.inode_mut(ino)?.db[blocks.start as usize..end as usize].fill(0);
+            }
+            return Ok((held, None, end));
+        }
+        let slot = path.slots[path.depth - 1] as u64;
+        let end = blocks.end.min(blocks.start - slot + n);
+        let mut at = self.inode(ino)?.inode.ib[path.slot];
+        for &slot in &path.slots[..path.depth - 1] {
+            let Some(indirect) = self.check_pointer(ino, blocks.start, at, frag)? else { break };
+            at = pointer_in(&self.buffer(indirect, frag, Kind::Indirect { ino })?, slot);
+        }
+        let Some(holder) = self.check_pointer(ino, blocks.start, at, frag)? else {
+            return Ok((Vec::new(), None, end));
+        };
+        let block = self.buffer(holder, frag, Kind::Indirect { ino })?;
+        let slots = slot as usize..(slot + end - blocks.start) as usize;
+        let held = slots.clone().map(|slot| pointer_in(&block, slot));
+        let held: Vec<u32> = held.filter(|&at| self.layout.is_data(at, frag)).collect();
+        drop(block);
+        if !held.is_empty() {
+            self.buffer_mut(holder)?[4 * slots.start..4 * slots.end].fill(0);
+        }
+        Ok((held, Some(holder), end))
+    }
+
+    /// Looks for data or a hole from block `lbn` on, a bounded way. Returns the block, or how far it has looked.
+    fn seek(&mut self, ino: u32, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
+        const LOOKED_AT_MAX: u64 = 4096;
+        let mut lbn = lbn;
+        for _ in 0..LOOKED_AT_MAX {
+            if lbn >= end {
+                return Ok(Ok(end));
+            }
+            let (is_data, next) = self.data_or_skip(ino, lbn)?;
+            if is_data == (seek == SeekTo::Data) {
+                return Ok(Ok(lbn));
+            }
+            lbn = next;
+        }
+        Ok(Err(lbn))
+    }
+
+    /// Whether the block is data, and the next one that may differ: where an indirect block is missing, all of what it
+    /// would span is skipped.
+    fn data_or_skip(&mut self, ino: u32, lbn: u64) -> Step<(bool, u64)> {
+        let Some(path) = self.layout.path(lbn) else { return Ok((false, u64::MAX)) };
+        let inode = self.inode(ino)?.inode;
+        if path.depth == 0 {
+            return Ok((inode.db[path.slot] != 0, lbn + 1));
+        }
+        let mut at = inode.ib[path.slot];
+        let first = self.layout.indirect_first(path.slot);
+        for level in 0..path.depth {
+            let span = self.layout.span(path.depth - level);
+            let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else {
+                return Ok((false, first + ((lbn - first) / span + 1) * span));
+            };
+            let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
+            at = pointer_in(&block, path.slots[level]);
+        }
+        Ok((at != 0, lbn + 1))
+    }
+}
+
+/// Gives back what a write had been promised and did not take.
+struct Promise<'a> {
+    ffs: &'a Ffs,
+    blocks: i64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
+            state.promised_blocks -= self.blocks;
+        }
+    }
+}
+
+impl Ffs {
+    async fn promise(&self, ino: u32, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
+        let promised = self.step(|state| {
+            let needed = state.allocations(ino, blocks.clone(), new_size)?;
+            state.promise(needed)?;
+            Ok(needed)
+        });
+        Ok(Promise { ffs: self, blocks: promised.await? })
+    }
+
+    /// Makes everything ready for block `lbn` to be stored, except for the block itself.
+    async fn make_ready(&self, ino: u32, lbn: u64, new_size: u64) -> FsResult<()> {
+        // The tail of the file grows first, so that only the last block is ever short (F1).
+        loop {
+            let block = u64::from(self.state.borrow().layout.block_bytes);
+            let grown = self.step(|state| {
+                let before = state.inode(ino)?.inode.size;
+                let left = state.grow_tail(ino, new_size)?;
+                Ok((left, state.inode(ino)?.inode.size > before))
+            });
+            let (left, grew) = grown.await?;
+            if let Some((at, frags)) = left {
+                // The inode on the volume still has the old place. For a file, 4.4BSD gives it away at once; a crash
+                // before the inode is written can then find it in two files. A directory is too dear for that.
+                if self.step(|state| Ok(state.inode(ino)?.inode.is_directory())).await? {
+                    self.settle_directory(ino).await?;
+                }
+                self.step(|state| state.free_frags(at, frags)).await?;
+            }
+            let size = self.state.borrow().inodes.get(&ino).map_or(0, |known| known.inode.size);
+            if !grew || size.is_multiple_of(block) || size >= new_size {
+                break;
+            }
+        }
+        let mut fresh = None;
+        while let Ready::NewIndirect { at, level } = self.step(|state| state.ready_indirect(ino, lbn, fresh)).await? {
+            if let Err(error) = self.write_in_order(at).await {
+                let frag = self.state.borrow().layout.frag;
+                self.step(|state| state.free_frags(at, frag)).await?;
+                return Err(error);
+            }
+            fresh = Some((at, level));
+        }
+        Ok(())
+    }
+
+    /// Brings the last block of a directory, which has moved, and its inode to the volume.
+    async fn settle_directory(&self, ino: u32) -> FsResult<()> {
+        let last = self.step(|state| {
+            let block = u64::from(state.layout.block_bytes);
+            let size = state.inode(ino)?.inode.size;
+            state.block_at(ino, size.saturating_sub(1) / block)
+        });
+        if let Some(at) = last.await? {
+            self.write_in_order_or_later(at).await?;
+        }
+        self.write_inode_in_order_or_later(ino).await
+    }
+
+    /// Stores `data` at `offset`, which may be behind the end.
+    pub(super) async fn write_data(&self, ino: u32, offset: u64, data: &[u8]) -> FsResult<()> {
+        let end = offset + data.len() as u64;
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        let (first, last) = (offset / block, (end - 1) / block);
+        let _promise = self.promise(ino, first..last + 1, end).await?;
+        let clusters = self.step(|state| Ok(state.kind(ino)? == FileKind::Regular)).await?;
+        for lbn in first..=last {
+            let (from, to) = (offset.max(lbn * block), end.min((lbn + 1) * block));
+            self.make_ready(ino, lbn, to).await?;
+            let source = &data[(from - offset) as usize..(to - offset) as usize];
+            let within = (from - lbn * block) as usize;
+            let at = self.step(|state| state.store(ino, lbn, within, Some(source), to)).await?;
+            if clusters && to == (lbn + 1) * block {
+                self.write_clustered(ino, lbn, at).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Makes the file `size` bytes long, with zeroes at its end.
+    pub(super) async fn extend(&self, ino: u32, size: u64) -> FsResult<()> {
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        let last = (size - 1) / block;
+        let _promise = self.promise(ino, last..last + 1, size).await?;
+        self.make_ready(ino, last, size).await?;
+        self.step(|state| state.store(ino, last, 0, None, size)).await.map(drop)
+    }
+
+    /// Cuts the file at `size`, which is before its end.
+    ///
+    /// On the volume, the inode loses its pointers before anybody else can get the blocks; so does each indirect block.
+    pub(super) async fn truncate(&self, ino: u32, size: u64) -> FsResult<()> {
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        if size > 0 {
+            // F3: the new last block must be there.
+            let last = (size - 1) / block;
+            let hole = self.step(|state| Ok(state.block_at(ino, last)?.is_none())).await?;
+            if hole {
+                let _promise = self.promise(ino, last..last + 1, 0).await?;
+                self.make_ready(ino, last, 0).await?;
+                self.step(|state| state.store(ino, last, 0, None, 0)).await?;
+            }
+        }
+        let freed = self.step(|state| state.cut(ino, size)).await?;
+        self.write_inode_in_order_or_later(ino).await?;
+        let keep = size.div_ceil(block);
+        for (at, level, first) in freed.trees {
+            self.free_tree(ino, at, level, first, keep).await?;
+        }
+        for (at, frags) in freed.direct.into_iter().chain(freed.tail) {
+            self.step(|state| state.release(ino, at, frags)).await?;
+        }
+        Ok(())
+    }
+
+    /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
+    async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> FsResult<()> {
+        let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
+        if !children.is_empty() {
+            self.write_in_order_or_later(at).await?;
+        }
+        let frag = self.state.borrow().layout.frag;
+        for (child, child_first) in children {
+            if self.step(|state| Ok(state.check_pointer(ino, child_first, child, frag).is_err())).await? {
+                continue; // Left to the check.
+            }
+            if level > 1 {
+                Box::pin(self.free_tree(ino, child, level - 1, child_first, keep)).await?;
+            } else {
+                self.step(|state| state.release(ino, child, frag)).await?;
+            }
+        }
+        if first >= keep {
+            self.step(|state| state.release(ino, at, frag)).await?;
+        }
+        Ok(())
+    }
+
+    /// Writes zeroes over existing data; holes stay.
+    async fn zero_data(&self, ino: u32, range: Range<u64>) -> FsResult<()> {
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        let mut at = range.start;
+        while at < range.end {
+            let lbn = at / block;
+            let to = range.end.min((lbn + 1) * block);
+            let (from, length) = ((at - lbn * block) as usize, (to - at) as usize);
+            let zeroed = self.step(|state| match state.block_at(ino, lbn)? {
+                None => Ok(()),
+                Some(_) => {
+                    let size = state.inode(ino)?.inode.size;
+                    state.store(ino, lbn, from, Some(&vec![0; length]), size.min(to)).map(drop)
+                }
+            });
+            zeroed.await?;
+            at = to;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn allocate(&self, ino: u32, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
+        let end = range.offset + range.bytes;
+        match mode {
+            AllocateMode::PunchHole => {
+                let end = end.min(size);
+                if range.offset >= end {
+                    return Ok(());
+                }
+                // F3: the last block stays.
+                let whole = range.offset.div_ceil(block)..(end / block).min((size - 1) / block);
+                if whole.is_empty() {
+                    return self.zero_data(ino, range.offset..end).await;
+                }
+                self.zero_data(ino, range.offset..whole.start * block).await?;
+                self.zero_data(ino, whole.end * block..end).await?;
+                self.unmap(ino, whole).await
+            }
+            AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size } => {
+                if keep_size && end > size {
+                    return Err(FsError::Unsupported); // F4
+                }
+                let (first, last) = (range.offset / block, (end - 1) / block);
+                let promise = self.promise(ino, first..last + 1, end).await?;
+                if matches!(mode, AllocateMode::Zero { .. }) {
+                    self.zero_data(ino, range.offset..end.min(size)).await?;
+                }
+                for lbn in first..=last {
+                    let to = end.min((lbn + 1) * block);
+                    self.make_ready(ino, lbn, to).await?;
+                    self.step(|state| state.store(ino, lbn, 0, None, to)).await?;
+                    self.throttle().await?;
+                }
+                drop(promise);
+                Ok(())
+            }
+        }
+    }
+
+    /// Makes whole blocks into holes.
+    async fn unmap(&self, ino: u32, blocks: Range<u64>) -> FsResult<()> {
+        let mut next = blocks.start;
+        while next < blocks.end {
+            let skipped = self.step(|state| state.data_or_skip(ino, next)).await?;
+            if !skipped.0 {
+                next = skipped.1;
+                continue;
+            }
+            let (held, holder, further) = self.step(|state| state.unmap_some(ino, next..blocks.end)).await?;
+            if !held.is_empty() {
+                match holder {
+                    Some(at) => self.write_in_order_or_later(at).await?,
+                    None => self.write_inode_in_order_or_later(ino).await?,
+                }
+            }
+            let frag = self.state.borrow().layout.frag;
+            for at in held {
+                self.step(|state| state.release(ino, at, frag)).await?;
+            }
+            next = further;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn seek(&self, ino: u32, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        let size = self.step(|state| Ok(state.regular(ino)?.size)).await?;
+        if offset >= size {
+            return Err(FsError::NoSuchOffset);
+        }
+        let block = u64::from(self.state.borrow().layout.block_bytes);
+        let end = size.div_ceil(block);
+        let mut lbn = offset / block;
+        let found = loop {
+            match self.step(|state| state.seek(ino, lbn, end, seek)).await? {
+                Ok(found) => break found,
+                Err(further) => lbn = further,
+            }
+        };
+        match (found >= end, seek) {
+            (true, SeekTo::Hole) => Ok(size),
+            (true, SeekTo::Data) => Err(FsError::NoSuchOffset),
+            (false, _) => Ok(offset.max(found * block)),
+        }
+    }
+}

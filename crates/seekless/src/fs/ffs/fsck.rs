@@ -1,0 +1,291 @@
+//! Checking a volume, and mending it, in the phases of `fsck_ffs`.
+//!
+//!   1. Inodes and the blocks that they claim. Blocks claimed twice go to the inode that changed last.
+//!   2. Directories: entries, and what they name.
+//!   3. Directories that nothing leads to.
+//!   4. Counts of links, and files without a name.
+//!   5. The maps and counts of the groups, which follow from all of that.
+//!
+//! Everything is found out first and mended in memory; then the mended blocks are written, and last the superblock,
+//! which says that the volume is clean. A crash in between leaves a volume that says that it is not, to be checked again.
+//!
+//! What a crash explains is told apart from what it does not: a mount mends the former by itself.
+
+mod connections;
+mod groups;
+mod inodes;
+mod names;
+mod superblock;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::Volume;
+use super::format::*;
+use super::group;
+use super::io::{read_bytes, write_bytes};
+use super::layout::Layout;
+use crate::device::{Data, Device, WriteFlags};
+use crate::fs::{FileKind, FsError, FsResult};
+use crate::rt::Rt;
+use crate::units::{SECTOR_BYTES, Sector, WallTime};
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FsckOptions {
+    /// Mend what can be mended.
+    pub repair: bool,
+    /// Mend only if all that is wrong can be what a crash has left.
+    pub only_after_crash: bool,
+    /// Files and directories without a name that hold something get one in `/lost+found`; otherwise they are freed.
+    pub reconnect: bool,
+}
+
+impl Default for FsckOptions {
+    fn default() -> FsckOptions {
+        FsckOptions { repair: false, only_after_crash: false, reconnect: true }
+    }
+}
+
+/// One thing that is wrong.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Problem {
+    /// Which structure, where, what was found and what was expected.
+    pub text: String,
+    /// A crash can have left it.
+    pub after_crash: bool,
+    pub repaired: bool,
+}
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fsck {
+    pub problems: Vec<Problem>,
+    pub notes: Vec<String>,
+    pub files: u64,
+    pub directories: u64,
+    pub others: u64,
+    pub frags_used: u64,
+    pub frags_free: u64,
+}
+
+impl Fsck {
+    pub fn is_clean(&self) -> bool {
+        self.problems.is_empty()
+    }
+}
+
+/// Problems listed before the check says that there are more.
+const PROBLEMS_MAX: usize = 200;
+
+/// Checks the volume on `device`, and mends it if asked to.
+///
+/// # Errors
+/// `Corrupt` when there is no superblock to go by, `Device` when something cannot be read or written. Damage is in the
+/// result.
+pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
+    let (volume, problem) = superblock::choose(device).await?;
+    let layout = volume.layout.clone();
+    let mut check = Check {
+        device,
+        options,
+        now: rt.wall(),
+        result: Fsck::default(),
+        unclean: volume.superblock.clean == 0,
+        volume,
+        changed: BTreeMap::new(),
+        used: vec![0; (layout.size as usize).div_ceil(8)],
+        twice: BTreeSet::new(),
+        inodes: BTreeMap::new(),
+        inodes_changed: BTreeSet::new(),
+        names: BTreeMap::new(),
+        parents: BTreeMap::new(),
+        directories: BTreeMap::new(),
+        ups_counted: false,
+        layout,
+    };
+    if let Some(text) = problem {
+        check.problem(text, false);
+    }
+    check.run().await?;
+    Ok(check.result)
+}
+
+/// An entry of a directory, where it is.
+#[derive(Clone, Debug)]
+struct Name {
+    directory: u32,
+    /// The block, and the offset of the entry in it.
+    at: u32,
+    frags: u32,
+    offset: usize,
+    ino: u32,
+    kind: u8,
+    name: Vec<u8>,
+}
+
+struct Check<'a> {
+    device: &'a Device,
+    options: FsckOptions,
+    now: WallTime,
+    result: Fsck,
+    unclean: bool,
+    volume: Volume,
+    layout: Layout,
+    /// Mended blocks, by address.
+    changed: BTreeMap<u32, Vec<u8>>,
+    /// A bit for each fragment that a file uses.
+    used: Vec<u8>,
+    /// Fragments that more than one claims.
+    twice: BTreeSet<u32>,
+    /// Inodes in use.
+    inodes: BTreeMap<u32, Inode>,
+    inodes_changed: BTreeSet<u32>,
+    /// Names found for each inode, `.` and `..` among them.
+    names: BTreeMap<u32, u32>,
+    /// The directory in which each directory has its name.
+    parents: BTreeMap<u32, Name>,
+    /// Entries of each directory.
+    directories: BTreeMap<u32, Vec<Name>>,
+    /// The ways up have been counted.
+    ups_counted: bool,
+}
+
+impl Check<'_> {
+    async fn run(&mut self) -> FsResult<()> {
+        // What one inode gives up can have had more below it than was looked at, and what a directory loses with its
+        // end has been counted: then all is looked at again, as mended so far. Each round takes pointers away, mostly on
+        // one level, so that few are enough.
+        const ROUNDS_MAX: usize = 16;
+        for round in 0.. {
+            if round == ROUNDS_MAX {
+                let detail = "it gets no better by mending; save what can be read";
+                return Err(FsError::corrupt("file system", "its inodes", detail));
+            }
+            self.check_inodes().await?;
+            let settled = match self.twice.is_empty() {
+                true => self.read_directories().await?,
+                false => self.share_out().await.map(|()| false)?,
+            };
+            if settled {
+                break;
+            }
+            self.gather_inodes().await?;
+            self.used.fill(0);
+            self.twice.clear();
+            self.inodes.clear();
+            self.directories.clear();
+        }
+        self.follow_names().await?;
+        self.check_connections().await?;
+        self.check_links().await?;
+        let groups = self.check_groups().await?;
+        self.count();
+        self.finish(groups).await
+    }
+
+    fn problem(&mut self, text: impl Into<String>, after_crash: bool) {
+        if self.result.problems.len() < PROBLEMS_MAX {
+            self.result.problems.push(Problem { text: text.into(), after_crash, repaired: false });
+        } else if !after_crash {
+            // One that must not be missed; what else there is has been said often enough.
+            let last = self.result.problems.len() - 1;
+            self.result.problems[last] = Problem { text: text.into(), after_crash, repaired: false };
+        }
+    }
+
+    // ---- Blocks, as mended so far ----
+
+    async fn read(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+        let bytes = (frags * self.layout.frag_bytes) as usize;
+        if let Some(changed) = self.changed.get(&at)
+            && changed.len() >= bytes
+        {
+            return Ok(changed[..bytes].to_vec());
+        }
+        Ok(read_bytes(self.device, self.layout.sector(at), bytes).await?.to_vec())
+    }
+
+    fn write(&mut self, at: u32, bytes: Vec<u8>) {
+        self.changed.insert(at, bytes);
+    }
+
+    fn inode_mut(&mut self, ino: u32) -> &mut Inode {
+        self.inodes_changed.insert(ino);
+        self.inodes.entry(ino).or_insert(Inode::FREE)
+    }
+
+    fn is_used(&self, at: u32) -> bool {
+        group::bit(&self.used, at)
+    }
+
+    fn count(&mut self) {
+        for inode in self.inodes.values().filter(|inode| inode.mode != 0) {
+            match inode.kind() {
+                Some(FileKind::Regular) => self.result.files += 1,
+                Some(FileKind::Directory) => self.result.directories += 1,
+                _ => self.result.others += 1,
+            }
+        }
+        self.result.frags_used = self.used.iter().map(|byte| u64::from(byte.count_ones())).sum();
+        self.result.frags_free = u64::from(self.layout.dsize).saturating_sub(self.result.frags_used);
+    }
+
+    // ---- The end ----
+
+    async fn finish(&mut self, summaries: Vec<Csum>) -> FsResult<()> {
+        let mut totals = Totals::default();
+        summaries.iter().for_each(|summary| totals.add(summary));
+        let bytes = self.layout.cssize.next_multiple_of(self.layout.frag_bytes) as usize;
+        let stored = read_bytes(self.device, self.layout.sector(self.layout.csaddr), bytes).await?;
+        let mut area = stored.to_vec();
+        for (summary, raw) in summaries.iter().zip(area.chunks_exact_mut(Csum::BYTES)) {
+            summary.encode(raw);
+        }
+        let area_differs = area[..] != stored[..];
+        if area_differs || self.volume.superblock.totals() != totals {
+            self.problem("the summary of free space does not agree with the groups; made anew", true);
+        }
+        if self.unclean {
+            self.result.notes.push("the volume was not closed".into());
+        }
+        let explained = self.result.problems.iter().all(|problem| problem.after_crash);
+        let wanted = self.options.repair && (explained || !self.options.only_after_crash);
+        if !wanted || self.result.problems.is_empty() && !self.unclean {
+            return Ok(());
+        }
+        self.gather_inodes().await?;
+        for (&at, bytes) in &self.changed {
+            write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
+        }
+        if area_differs {
+            let area = Data::from_slice(&area);
+            write_bytes(self.device, self.layout.sector(self.layout.csaddr), area, WriteFlags::NONE).await?;
+        }
+        self.device.flush().await?;
+        let superblock = &mut self.volume.superblock;
+        superblock.set_totals(&totals, self.now);
+        (superblock.clean, superblock.fmod) = (CLEAN, 0);
+        let mut raw = std::mem::take(&mut self.volume.raw);
+        self.volume.superblock.encode(&mut raw);
+        let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+        write_bytes(self.device, place, Data::from_slice(&raw), WriteFlags::NONE).await?; // Now it is mended.
+        self.device.flush().await?;
+        for problem in &mut self.result.problems {
+            problem.repaired = true;
+        }
+        Ok(())
+    }
+
+    /// Puts mended inodes into their blocks.
+    async fn gather_inodes(&mut self) -> FsResult<()> {
+        let changed: Vec<u32> = self.inodes_changed.iter().copied().collect();
+        for ino in changed {
+            let (at, offset) = self.layout.inode_place(ino);
+            let mut block = self.read(at, self.layout.frag).await?;
+            if let Some(inode) = self.inodes.get(&ino) {
+                inode.encode(&mut block[offset..]);
+            }
+            self.write(at, block);
+        }
+        Ok(())
+    }
+}

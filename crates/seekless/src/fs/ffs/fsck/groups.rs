@@ -1,0 +1,101 @@
+//! Phase 5: the maps and counts of the groups, which follow from everything before.
+
+use super::super::format::*;
+use super::super::group;
+use super::super::layout::Layout;
+use super::Check;
+use crate::fs::{FsError, FsResult};
+
+impl Check<'_> {
+    /// Compares the maps of all groups with what is in use. Returns the summaries that are right.
+    pub(super) async fn check_groups(&mut self) -> FsResult<Vec<Csum>> {
+        let frags = self.layout.group_block_frags();
+        let mut template: Option<Group> = None;
+        let mut broken = Vec::new();
+        for number in 0..self.layout.groups {
+            let bytes = self.read(self.layout.group_block(number), frags).await?;
+            match group::verify(&self.layout, number, &bytes) {
+                Ok(()) => template = template.or(Group::decode(&bytes)),
+                Err(detail) => broken.push((number, detail)),
+            }
+        }
+        let mut summaries = Vec::new();
+        for number in 0..self.layout.groups {
+            let at = self.layout.group_block(number);
+            let mut bytes = self.read(at, frags).await?;
+            let mut changed = false;
+            if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
+                self.problem(format!("group {number}: {detail}; made anew"), false);
+                let Some(template) = template else {
+                    return Err(FsError::corrupt("cylinder groups", "all of them", "none is left to go by"));
+                };
+                let frags = self.layout.group_frags(number);
+                let clusters = if self.layout.contigsumsize > 0 { frags / self.layout.frag } else { 0 };
+                bytes.fill(0);
+                let head = Group {
+                    cgx: number,
+                    ndblk: frags,
+                    rotor: 0,
+                    frotor: 0,
+                    irotor: 0,
+                    nclusterblks: clusters,
+                    ..template
+                };
+                head.encode(&mut bytes);
+                changed = true;
+            }
+            let Some(head) = Group::decode(&bytes) else { continue };
+            let right = self.right_group(number, &head, &bytes);
+            if let Some(what) = difference(&self.layout, &head, &bytes, &right) {
+                if !changed {
+                    let text = format!("group {number}: {what} do not agree with the inodes; made anew");
+                    self.problem(text, true);
+                }
+                changed = true;
+            }
+            if let Some(Group { ndir, nbfree, nifree, nffree, .. }) = Group::decode(&right) {
+                summaries.push(Csum { ndir, nbfree, nifree, nffree });
+            }
+            if changed {
+                self.write(at, right);
+            }
+        }
+        Ok(summaries)
+    }
+
+    /// The block of a group as it should be.
+    fn right_group(&self, number: u32, head: &Group, bytes: &[u8]) -> Vec<u8> {
+        let (first, per_group) = (number * self.layout.inodes_per_group, self.layout.inodes_per_group);
+        let is_used = |index: u32| {
+            let ino = first + index;
+            ino < ROOT_INO || self.inodes.get(&ino).is_some_and(|inode| inode.mode != 0)
+        };
+        let directories = self.inodes.range(first..first + per_group);
+        let directories = directories.filter(|(_, inode)| inode.mode != 0 && inode.is_directory()).count() as u32;
+        let (base, bookkeeping) = (self.layout.group_base(number), self.layout.bookkeeping(number));
+        let mut right = bytes.to_vec();
+        group::build(&self.layout, head, &mut right, directories, is_used, |at| {
+            !bookkeeping.contains(&(base + at)) && !self.is_used(base + at)
+        });
+        right
+    }
+}
+
+/// In what a group's block differs from what it should be, if in anything that counts: its maps and what follows from
+/// them. Not all systems keep the tables by cylinder.
+fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u8]) -> Option<&'static str> {
+    let expected = Group::decode(right)?;
+    let counts = |head: &Group| (head.ndir, head.nbfree, head.nifree, head.nffree);
+    let inodes = group::inode_map(layout, bytes) != group::inode_map(layout, right);
+    let frags = group::free_map(layout, bytes) != group::free_map(layout, right);
+    let tables = head.iusedoff as usize;
+    let end = (layout.cgsize as usize).min(bytes.len()).max(tables);
+    match () {
+        () if inodes => Some("its used inodes"),
+        () if frags => Some("its free fragments"),
+        () if counts(head) != counts(&expected) => Some("its counts"),
+        () if head.frsum != expected.frsum => Some("its counts of fragment runs"),
+        () if bytes[tables..end] != right[tables..end] => Some("its clusters"),
+        () => None,
+    }
+}

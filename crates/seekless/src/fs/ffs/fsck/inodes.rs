@@ -1,0 +1,353 @@
+//! Phase 1: inodes and the blocks that they claim; and how both are freed.
+
+use std::collections::BTreeSet;
+
+use super::super::format::*;
+use super::super::group;
+use super::Check;
+use crate::codec;
+use crate::fs::{FileKind, FsResult};
+use crate::units::{SECTOR_BYTES, WallTime};
+
+impl Check<'_> {
+    pub(super) async fn check_inodes(&mut self) -> FsResult<()> {
+        let per_block = self.layout.inodes_per_block;
+        for first in (0..self.layout.ino_end()).step_by(per_block as usize) {
+            let (at, _) = self.layout.inode_place(first);
+            let block = self.read(at, self.layout.frag).await?;
+            for (index, raw) in block.chunks_exact(Inode::BYTES).enumerate() {
+                let (ino, inode) = (first + index as u32, Inode::decode(raw));
+                if let Some(inode) = inode
+                    && ino >= ROOT_INO
+                {
+                    self.check_inode(ino, inode).await?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn check_inode(&mut self, ino: u32, mut inode: Inode) -> FsResult<()> {
+        if inode.mode == 0 {
+            if inode.db != [0; DIRECT] || inode.ib != [0; INDIRECT] || inode.size != 0 {
+                self.problem(format!("inode {ino} is free, but has a size or blocks; cleared"), false);
+                *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+                // It stays among those to be written, and counts as free.
+            }
+            return Ok(());
+        }
+        let Some(kind) = inode.kind() else {
+            self.problem(format!("inode {ino} has mode {:o}, which is of no kind; cleared", inode.mode), false);
+            *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+            return Ok(());
+        };
+        if inode.size > self.layout.addressable_bytes {
+            self.problem(format!("inode {ino} has size {}, which is too large; cleared", inode.size), false);
+            *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+            return Ok(());
+        }
+        // What is not inline is one block.
+        let target_bytes = 1..=u64::from(self.layout.block_bytes);
+        if kind == FileKind::Symlink && !target_bytes.contains(&inode.size) {
+            self.problem(format!("symbolic link {ino} has size {}, which none has; cleared", inode.size), false);
+            *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+            return Ok(());
+        }
+        let mut changed = false;
+        if kind == FileKind::Directory && !inode.size.is_multiple_of(DIR_CHUNK_BYTES as u64) {
+            self.problem(format!("directory {ino} has size {}, no multiple of 512; rounded down", inode.size), false);
+            inode.size -= inode.size % DIR_CHUNK_BYTES as u64;
+            changed = true;
+        }
+        let mut sectors = 0;
+        if !inode.has_no_blocks(self.layout.maxsymlinklen) {
+            changed |= self.check_blocks(ino, &mut inode, &mut sectors).await?;
+            if kind == FileKind::Symlink && sectors == 0 {
+                self.problem(format!("symbolic link {ino} has no target; cleared"), false);
+                *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+                return Ok(());
+            }
+        }
+        if u64::from(inode.blocks) != sectors {
+            self.problem(
+                format!("inode {ino} says that it has {} sectors, and has {sectors}; corrected", inode.blocks),
+                true,
+            );
+            inode.blocks = sectors.min(u32::MAX.into()) as u32;
+            changed = true;
+        }
+        self.inodes.insert(ino, inode);
+        if changed {
+            self.inodes_changed.insert(ino);
+        }
+        Ok(())
+    }
+
+    /// Claims all blocks of an inode. Returns whether the inode had to be changed.
+    async fn check_blocks(&mut self, ino: u32, inode: &mut Inode, sectors: &mut u64) -> FsResult<bool> {
+        let mut changed = false;
+        let per_frag = u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
+        for lbn in 0..DIRECT {
+            let at = inode.db[lbn];
+            let frags = self.layout.block_frags(inode.size, lbn as u64);
+            if at == 0 {
+                continue;
+            }
+            if frags == 0 {
+                self.problem(format!("inode {ino} has a block {lbn} behind its end; dropped"), false);
+            } else if !self.layout.is_data(at, frags) {
+                self.problem(format!("inode {ino}, block {lbn}: fragment {at} cannot be a file's; dropped"), false);
+            } else {
+                self.claim(at, frags);
+                *sectors += u64::from(frags) * per_frag;
+                continue;
+            }
+            inode.db[lbn] = 0;
+            changed = true;
+        }
+        let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
+        for slot in 0..INDIRECT {
+            let (at, first) = (inode.ib[slot], self.layout.indirect_first(slot));
+            if at == 0 {
+                continue;
+            }
+            if first >= blocks {
+                // The inode was cut, and written, before the tree was.
+                self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), false);
+            } else if !self.layout.is_data(at, self.layout.frag) {
+                self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), false);
+            } else {
+                Box::pin(self.check_tree(ino, at, slot + 1, first, blocks, sectors)).await?;
+                continue;
+            }
+            inode.ib[slot] = 0;
+            changed = true;
+        }
+        Ok(changed)
+    }
+
+    /// Claims an indirect block and everything below it.
+    async fn check_tree(
+        &mut self,
+        ino: u32,
+        at: u32,
+        level: usize,
+        first: u64,
+        blocks: u64,
+        sectors: &mut u64,
+    ) -> FsResult<()> {
+        let frag = self.layout.frag;
+        let again = (at..at + frag).any(|one| self.is_used(one));
+        self.claim(at, frag);
+        let per_block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
+        *sectors += per_block;
+        if again {
+            return Ok(()); // It has been walked, perhaps a ring.
+        }
+        let mut block = self.read(at, frag).await?;
+        let span = self.layout.span(level - 1);
+        let (mut behind, mut wrong) = (0, 0);
+        for slot in 0..self.layout.pointers_per_block as usize {
+            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
+            let child_first = first + slot as u64 * span;
+            if child == 0 {
+                continue;
+            }
+            if child_first >= blocks {
+                behind += 1;
+            } else if !self.layout.is_data(child, frag) {
+                wrong += 1;
+            } else {
+                if level > 1 {
+                    Box::pin(self.check_tree(ino, child, level - 1, child_first, blocks, sectors)).await?;
+                } else {
+                    self.claim(child, frag);
+                    *sectors += per_block;
+                }
+                continue;
+            }
+            codec::put_at(&mut block, 4 * slot, 0_u32);
+        }
+        if behind > 0 {
+            // The file had grown, and only this block was written since.
+            self.problem(
+                format!("inode {ino}, indirect block {at}: {behind} blocks behind the file's end; dropped"),
+                true,
+            );
+        }
+        if wrong > 0 {
+            self.problem(
+                format!("inode {ino}, indirect block {at}: {wrong} pointers to what is no file's; dropped"),
+                false,
+            );
+        }
+        if behind + wrong > 0 {
+            self.write(at, block);
+        }
+        Ok(())
+    }
+
+    pub(super) fn claim(&mut self, at: u32, frags: u32) {
+        for one in at..at + frags {
+            if self.is_used(one) {
+                self.twice.insert(one);
+            }
+            group::set_bit(&mut self.used, one, true);
+        }
+    }
+
+    /// Gives each fragment that is claimed twice to one inode: the one that changed last. When a file's tail has moved,
+    /// and the inode on the volume still has its old place, that may be another file's by now, whose inode is younger.
+    pub(super) async fn share_out(&mut self) -> FsResult<()> {
+        let mut claims: Vec<(WallTime, u32)> = Vec::new();
+        for (&ino, inode) in &self.inodes {
+            if inode.mode != 0 && !inode.has_no_blocks(self.layout.maxsymlinklen) {
+                claims.push((inode.ctime(), ino));
+            }
+        }
+        // The youngest first, and of two of one age the one with the smaller number.
+        claims.sort_by(|one, two| two.0.cmp(&one.0).then(one.1.cmp(&two.1)));
+        let mut taken: BTreeSet<u32> = BTreeSet::new();
+        for (_, ino) in claims {
+            let Some(mut inode) = self.inodes.get(&ino).copied() else { continue };
+            if self.yield_claims(ino, &mut inode, &mut taken).await? {
+                *self.inode_mut(ino) = inode;
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops the blocks of an inode that somebody else keeps, and takes the others.
+    async fn yield_claims(&mut self, ino: u32, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
+        let mut changed = false;
+        let per_frag = self.layout.frag_bytes / SECTOR_BYTES as u32;
+        let block_bytes = u64::from(self.layout.block_bytes);
+        for lbn in 0..DIRECT {
+            let (at, frags) = (inode.db[lbn], self.layout.block_frags(inode.size, lbn as u64));
+            if at == 0 || !self.contested(at, frags, taken) {
+                continue;
+            }
+            let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
+            self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), is_tail);
+            inode.db[lbn] = 0;
+            inode.blocks = inode.blocks.saturating_sub(frags * per_frag);
+            if is_tail {
+                inode.size = lbn as u64 * block_bytes;
+            }
+            changed = true;
+        }
+        for slot in 0..INDIRECT {
+            let at = inode.ib[slot];
+            if at == 0 {
+                continue;
+            }
+            let mut lost = 0;
+            if Box::pin(self.yield_tree(ino, at, slot + 1, taken, &mut lost)).await? {
+                inode.ib[slot] = 0;
+            }
+            if lost > 0 {
+                inode.blocks = inode.blocks.saturating_sub(lost * self.layout.frag * per_frag);
+                changed = true;
+            }
+        }
+        Ok(changed)
+    }
+
+    /// As [`Check::yield_claims`], for a tree. Returns whether its root is given up.
+    async fn yield_tree(
+        &mut self,
+        ino: u32,
+        at: u32,
+        level: usize,
+        taken: &mut BTreeSet<u32>,
+        lost: &mut u32,
+    ) -> FsResult<bool> {
+        let frag = self.layout.frag;
+        if self.contested(at, frag, taken) {
+            self.problem(format!("inode {ino}: indirect block {at} is another inode's; given up"), false);
+            *lost += 1;
+            return Ok(true);
+        }
+        let mut block = self.read(at, frag).await?;
+        let mut changed = false;
+        for slot in 0..self.layout.pointers_per_block as usize {
+            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
+            if child == 0 {
+                continue;
+            }
+            let gone = if level > 1 {
+                Box::pin(self.yield_tree(ino, child, level - 1, taken, lost)).await?
+            } else if self.contested(child, frag, taken) {
+                self.problem(format!("inode {ino}: block {child} is another inode's; given up"), false);
+                *lost += 1;
+                true
+            } else {
+                false
+            };
+            if gone {
+                codec::put_at(&mut block, 4 * slot, 0_u32);
+                changed = true;
+            }
+        }
+        if changed {
+            self.write(at, block);
+        }
+        Ok(false)
+    }
+
+    /// Whether somebody has taken any of these fragments, of those that are claimed twice; if not, they are taken now.
+    fn contested(&self, at: u32, frags: u32, taken: &mut BTreeSet<u32>) -> bool {
+        if (at..at + frags).any(|one| taken.contains(&one)) {
+            return true;
+        }
+        taken.extend((at..at + frags).filter(|one| self.twice.contains(one)));
+        false
+    }
+
+    /// Frees an inode and its blocks.
+    pub(super) async fn free_file(&mut self, ino: u32) -> FsResult<()> {
+        let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
+        if !inode.has_no_blocks(self.layout.maxsymlinklen) {
+            for (lbn, &at) in inode.db.iter().enumerate() {
+                let frags = self.layout.block_frags(inode.size, lbn as u64);
+                if at != 0 {
+                    self.unclaim(at, frags);
+                }
+            }
+            for (slot, &at) in inode.ib.iter().enumerate() {
+                if at != 0 {
+                    self.free_tree(at, slot + 1).await?;
+                }
+            }
+        }
+        *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
+        Ok(())
+    }
+
+    async fn free_tree(&mut self, at: u32, level: usize) -> FsResult<()> {
+        let frag = self.layout.frag;
+        if !self.layout.is_data(at, frag) || !self.is_used(at) {
+            return Ok(()); // It has been freed, perhaps a ring.
+        }
+        self.unclaim(at, frag);
+        let block = self.read(at, frag).await?;
+        for slot in 0..self.layout.pointers_per_block as usize {
+            let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
+            if child == 0 {
+                continue;
+            }
+            if level > 1 {
+                Box::pin(self.free_tree(child, level - 1)).await?;
+            } else if self.layout.is_data(child, frag) {
+                self.unclaim(child, frag);
+            }
+        }
+        Ok(())
+    }
+
+    fn unclaim(&mut self, at: u32, frags: u32) {
+        for one in at..at + frags {
+            group::set_bit(&mut self.used, one, false);
+        }
+    }
+}

@@ -1,0 +1,262 @@
+//! Phase 2: directories, their entries, and what these name.
+
+use std::collections::BTreeSet;
+
+use super::super::format::*;
+use super::connections::add_entry;
+use super::{Check, Name};
+use crate::codec;
+use crate::fs::{FileKind, FsError, FsResult};
+
+impl Check<'_> {
+    /// Addresses of the blocks of a directory, with their fragments, up to the first hole.
+    pub(super) async fn directory_blocks(&self, inode: &Inode) -> FsResult<Vec<(u32, u32)>> {
+        let blocks = inode.size.div_ceil(self.layout.block_bytes.into());
+        let mut found = Vec::new();
+        // More would be a directory of gigabytes; pointers beyond that are damage.
+        const BLOCKS_MAX: u64 = 1 << 20;
+        let mut held: Option<(u32, Vec<u8>)> = None;
+        for lbn in 0..blocks.min(BLOCKS_MAX) {
+            let frags = self.layout.block_frags(inode.size, lbn);
+            let Some(path) = self.layout.path(lbn) else { break };
+            let mut at = if path.depth == 0 { inode.db[path.slot] } else { inode.ib[path.slot] };
+            for &slot in &path.slots[..path.depth] {
+                if at == 0 {
+                    break;
+                }
+                if held.as_ref().is_none_or(|(held, _)| *held != at) {
+                    held = Some((at, self.read(at, self.layout.frag).await?));
+                }
+                at = held.as_ref().map_or(0, |(_, block)| codec::get_at(block, 4 * slot).unwrap_or(0));
+            }
+            found.push((at, frags));
+            if at == 0 {
+                break; // It ends here, whatever it says.
+            }
+        }
+        Ok(found)
+    }
+
+    /// Reads all directories. Returns false when one had to be cut.
+    pub(super) async fn read_directories(&mut self) -> FsResult<bool> {
+        match self.inodes.get(&ROOT_INO) {
+            Some(root) if root.is_directory() => {}
+            _ => {
+                let detail = "it is no directory; without a root nothing can be mended";
+                return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
+            }
+        }
+        let directories: Vec<u32> =
+            self.inodes.iter().filter(|(_, inode)| inode.is_directory()).map(|(&ino, _)| ino).collect();
+        let mut settled = true;
+        for ino in directories {
+            settled &= self.read_directory(ino).await?;
+        }
+        Ok(settled)
+    }
+
+    /// Reads the entries of a directory, mending its chunks. Returns false when it had to be cut.
+    async fn read_directory(&mut self, ino: u32) -> FsResult<bool> {
+        let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(true) };
+        let mut names: Vec<Name> = Vec::new();
+        let mut again: Vec<Name> = Vec::new();
+        let mut seen: BTreeSet<Vec<u8>> = BTreeSet::new();
+        let mut start = 0;
+        for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
+            if at == 0 {
+                self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), false);
+                self.inode_mut(ino).size = start;
+                return Ok(false);
+            }
+            let mut block = self.read(at, frags).await?;
+            let bytes = (inode.size - start).min(block.len() as u64) as usize;
+            let mut changed = false;
+            for within in (0..bytes / DIR_CHUNK_BYTES).map(|chunk| chunk * DIR_CHUNK_BYTES) {
+                let chunk = &mut block[within..within + DIR_CHUNK_BYTES];
+                let first = index == 0 && within == 0;
+                changed |= self.mend_chunk(ino, start + within as u64, chunk, first);
+                let Ok(entries) = dirents(chunk) else { continue };
+                for entry in entries.into_iter().filter(|entry| entry.ino != 0) {
+                    let fresh = seen.insert(entry.name.to_vec());
+                    let list = if fresh { &mut names } else { &mut again };
+                    list.push(Name {
+                        directory: ino,
+                        at,
+                        frags,
+                        offset: within + entry.offset,
+                        ino: entry.ino,
+                        kind: entry.kind,
+                        name: entry.name.to_vec(),
+                    });
+                }
+            }
+            if changed {
+                self.write(at, block);
+            }
+            start += bytes as u64;
+        }
+        if names.is_empty() {
+            if ino == ROOT_INO {
+                let detail = "it holds nothing; without a root nothing can be mended";
+                return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
+            }
+            // A new directory is on the volume before its first chunk is.
+            self.problem(format!("directory {ino} holds nothing, not even itself; freed"), true);
+            return self.free_file(ino).await.map(|()| true);
+        }
+        self.directories.insert(ino, names);
+        for name in again {
+            let shown = String::from_utf8_lossy(&name.name).into_owned();
+            self.problem(format!("directory {ino} has the name {shown:?} twice; the later one is removed"), false);
+            self.erase(&name).await?;
+        }
+        Ok(true)
+    }
+
+    /// Mends a chunk of entries. Returns whether it had to.
+    fn mend_chunk(&mut self, ino: u32, start: u64, chunk: &mut [u8], first: bool) -> bool {
+        let mut changed = false;
+        if let Err(detail) = dirents(chunk) {
+            self.problem(format!("directory {ino}, byte {start}: {detail}; what is behind it is dropped"), false);
+            salvage(chunk);
+            changed = true;
+        }
+        let is_begun = || {
+            let entries = dirents(chunk).ok()?;
+            let (one, two) = (entries.first()?, entries.get(1)?);
+            Some(one.name == b"." && one.ino == ino && two.name == b".." && two.ino != 0)
+        };
+        if first && is_begun() != Some(true) {
+            self.problem(format!("directory {ino} does not begin with `.` and `..`; mended"), false);
+            let kept: Vec<(u32, u8, Vec<u8>)> = dirents(chunk)
+                .unwrap_or_default()
+                .iter()
+                .filter(|entry| entry.ino != 0 && entry.name != b"." && entry.name != b"..")
+                .map(|entry| (entry.ino, entry.kind, entry.name.to_vec()))
+                .collect();
+            let parent = dirents(chunk)
+                .unwrap_or_default()
+                .iter()
+                .find(|entry| entry.name == b".." && entry.ino != 0)
+                .map_or(ROOT_INO, |entry| entry.ino);
+            chunk.copy_from_slice(&first_chunk(ino, parent));
+            for (ino, kind, name) in kept {
+                add_entry(chunk, ino, kind, &name);
+            }
+            changed = true;
+        }
+        changed
+    }
+
+    /// Counts names, and takes out those that lead nowhere.
+    pub(super) async fn follow_names(&mut self) -> FsResult<()> {
+        let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
+        for name in all {
+            if name.name == b"." {
+                *self.names.entry(name.ino).or_insert(0) += 1;
+                continue;
+            }
+            if name.name == b".." {
+                continue; // Counted when it is known where the directory is.
+            }
+            let target = self.inodes.get(&name.ino).filter(|inode| inode.mode != 0).copied();
+            let shown = String::from_utf8_lossy(&name.name).into_owned();
+            let Name { directory, ino, .. } = name;
+            let Some(target) = target else {
+                self.problem(
+                    format!("directory {directory}: {shown:?} names inode {ino}, which is not in use; removed"),
+                    true,
+                );
+                self.erase(&name).await?;
+                continue;
+            };
+            if target.is_directory() {
+                if name.kind == DIRENT_MOVED {
+                    // A rename had come this far; what had the old name keeps it no longer.
+                    self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), true);
+                    let mut block = self.read(name.at, name.frags).await?;
+                    block[name.offset + 6] = dirent_type(FileKind::Directory);
+                    self.write(name.at, block);
+                }
+                let earlier = self.parents.get(&ino).cloned();
+                if ino == ROOT_INO || earlier.is_some() {
+                    // A crash while a directory is renamed leaves both names.
+                    let newer = name.kind == DIRENT_MOVED && ino != ROOT_INO;
+                    let (gone, kept) = match earlier {
+                        Some(earlier) if newer => (earlier, Some(name)),
+                        _ => (name, None),
+                    };
+                    let shown = String::from_utf8_lossy(&gone.name).into_owned();
+                    let text =
+                        format!("directory {}: {shown:?} is a second name of directory {ino}; removed", gone.directory);
+                    self.problem(text, ino != ROOT_INO);
+                    self.erase(&gone).await?;
+                    if let Some(kept) = kept {
+                        self.parents.insert(ino, kept);
+                    }
+                    continue;
+                }
+                self.parents.insert(ino, name);
+            }
+            *self.names.entry(ino).or_insert(0) += 1;
+        }
+        self.check_types().await
+    }
+
+    /// Compares the types that entries say with those of the inodes. Some systems leave them out.
+    async fn check_types(&mut self) -> FsResult<()> {
+        let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
+        for name in all {
+            let Some(kind) = self.inodes.get(&name.ino).and_then(Inode::kind).map(dirent_type) else { continue };
+            if name.kind != kind && name.kind != 0 && name.kind != DIRENT_MOVED {
+                let (shown, found) = (String::from_utf8_lossy(&name.name).into_owned(), name.kind);
+                let text = format!(
+                    "directory {}: {shown:?} has type {found}, and its inode {kind}; corrected",
+                    name.directory
+                );
+                self.problem(text, false);
+                let mut block = self.read(name.at, name.frags).await?;
+                block[name.offset + 6] = kind;
+                self.write(name.at, block);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes a name out of its directory.
+    pub(super) async fn erase(&mut self, name: &Name) -> FsResult<()> {
+        if let Some(names) = self.directories.get_mut(&name.directory) {
+            names.retain(|other| (other.at, other.offset) != (name.at, name.offset));
+        }
+        let mut block = self.read(name.at, name.frags).await?;
+        codec::put_at(&mut block, name.offset, 0_u32);
+        self.write(name.at, block);
+        Ok(())
+    }
+}
+
+/// Keeps the entries of a chunk up to the first that makes no sense.
+fn salvage(chunk: &mut [u8]) {
+    let mut offset = 0;
+    let mut last = None;
+    while offset < chunk.len() {
+        match dirent_at(chunk, offset) {
+            Ok(entry) => {
+                last = Some(offset);
+                offset += entry.record_bytes;
+            }
+            Err(_) => break,
+        }
+    }
+    match last {
+        Some(last) => {
+            let length = (chunk.len() - last) as u16;
+            codec::put_at(chunk, last + 4, length);
+        }
+        None => {
+            chunk.fill(0);
+            let length = chunk.len() as u16;
+            codec::put_at(chunk, 4, length);
+        }
+    }
+}

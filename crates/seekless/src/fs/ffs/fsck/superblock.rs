@@ -1,0 +1,173 @@
+//! Which superblock to go by.
+//!
+//! What never changes stands in the superblock and in a copy in each group. There is no checksum; so a number that makes
+//! sense, but is another than in the copies, would have the check take sound files for damaged ones. What most of them
+//! say is believed, and when that cannot be told, nothing is.
+
+use std::collections::BTreeMap;
+
+use super::super::format::*;
+use super::super::io::read_bytes;
+use super::super::layout::Layout;
+use super::super::{Volume, find_volume, volume_from};
+use crate::device::Device;
+use crate::fs::{FsError, FsResult};
+use crate::units::{SECTOR_BYTES, Sector};
+
+/// Copies looked at: with the superblock itself enough for most of them to be right.
+const COPIES_MAX: u32 = 4;
+
+/// The volume to go by, and what had to be mended for that.
+///
+/// # Errors
+/// `Corrupt` when there is no superblock to go by, or no telling which.
+pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)> {
+    let volume = match find_volume(device).await {
+        Ok(volume) => volume,
+        Err(error @ FsError::Corrupt { .. }) => {
+            return match find_copy(device).await? {
+                Some(volume) => Ok((volume, Some(format!("{error}; a copy of the superblock is used")))),
+                None => Err(error),
+            };
+        }
+        Err(error) => return Err(error),
+    };
+    let own = fixed(&volume.superblock);
+    let mut votes: BTreeMap<Vec<u64>, (u32, Option<Superblock>)> = BTreeMap::from([(own.clone(), (1, None))]);
+    for group in 0..volume.layout.groups.min(COPIES_MAX) {
+        if let Some(copy) = read_copy(device, &volume.layout, group).await? {
+            // The primary alone says how it differs from generation to generation.
+            let vote = votes.entry(fixed(&copy)).or_insert((0, Some(copy)));
+            vote.0 += 1;
+        }
+    }
+    if votes.len() == 1 {
+        return Ok((volume, None));
+    }
+    let most = votes.values().map(|vote| vote.0).max().unwrap_or(0);
+    let mut leaders = votes.iter().filter(|(_, vote)| vote.0 == most);
+    match (leaders.next(), leaders.next()) {
+        (Some((said, _)), None) if *said == own => Ok((volume, None)), // A copy is damaged, which does no harm.
+        (Some((said, (_, Some(copy)))), None) => {
+            let mut superblock = volume.superblock;
+            take_fixed(&mut superblock, copy);
+            let mut raw = volume.raw;
+            superblock.encode(&mut raw);
+            let geometry = device.geometry();
+            let text = format!("the superblock differs from its copies: {}; they are used", differences(&own, said));
+            Ok((volume_from(raw, superblock, geometry.bytes(), geometry.block_bytes)?, Some(text)))
+        }
+        (Some((one, _)), Some((two, _))) => {
+            let other = if *one == own { two } else { one };
+            let detail =
+                format!("it differs from its copy, and which is right cannot be told: {}", differences(&own, other));
+            Err(FsError::corrupt("superblock", format_args!("byte {SUPERBLOCK_OFFSET}"), detail))
+        }
+        _ => Ok((volume, None)),
+    }
+}
+
+/// Looks for a copy of the superblock where the first group has it.
+async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
+    let geometry = device.geometry();
+    for offset in [16_384_u64, 32_768, 65_536] {
+        if geometry.bytes() < offset + SUPERBLOCK_BYTES as u64 {
+            continue;
+        }
+        let raw = read_bytes(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES).await?.to_vec();
+        if let Ok(mut superblock) = decode_superblock(&raw)
+            && u64::from(superblock.sblkno) * u64::from(superblock.fsize) == offset
+        {
+            superblock.clean = 0;
+            if let Ok(volume) = volume_from(raw, superblock, geometry.bytes(), geometry.block_bytes) {
+                return Ok(Some(volume));
+            }
+        }
+    }
+    Ok(None)
+}
+
+/// The copy in a group, if it is one at all.
+async fn read_copy(device: &Device, layout: &Layout, group: u32) -> FsResult<Option<Superblock>> {
+    let at = layout.superblock_copy(group);
+    if at + (SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes) > layout.size {
+        return Ok(None);
+    }
+    let raw = read_bytes(device, layout.sector(at), SUPERBLOCK_BYTES).await?;
+    Ok(decode_superblock(&raw).ok())
+}
+
+/// Names of the fields that say where things are, and never change. 4.4BSD's heirs convert other fields when they mount a
+/// volume of the first generation, without changing the copies.
+const FIXED: [&str; 21] = [
+    "sblkno",
+    "cblkno",
+    "iblkno",
+    "dblkno",
+    "cgoffset",
+    "cgmask",
+    "old_size",
+    "ncg",
+    "bsize",
+    "fsize",
+    "frag",
+    "nindir",
+    "inopb",
+    "old_csaddr",
+    "cssize",
+    "cgsize",
+    "ipg",
+    "fpg",
+    "contigsumsize",
+    "maxsymlinklen",
+    "inodefmt",
+];
+
+/// The values of [`FIXED`].
+fn fixed(superblock: &Superblock) -> Vec<u64> {
+    let mut sb = *superblock;
+    fixed_fields(&mut sb).map(|field| u64::from(*field)).to_vec()
+}
+
+fn take_fixed(superblock: &mut Superblock, from: &Superblock) {
+    let mut from = *from;
+    for (field, value) in fixed_fields(superblock).into_iter().zip(fixed_fields(&mut from)) {
+        *field = *value;
+    }
+    if superblock.is_updated() && from.is_updated() {
+        (superblock.size, superblock.dsize, superblock.csaddr) = (from.size, from.dsize, from.csaddr);
+    }
+}
+
+/// The fields of [`FIXED`].
+fn fixed_fields(sb: &mut Superblock) -> [&mut u32; FIXED.len()] {
+    [
+        &mut sb.sblkno,
+        &mut sb.cblkno,
+        &mut sb.iblkno,
+        &mut sb.dblkno,
+        &mut sb.cgoffset,
+        &mut sb.cgmask,
+        &mut sb.old_size,
+        &mut sb.ncg,
+        &mut sb.bsize,
+        &mut sb.fsize,
+        &mut sb.frag,
+        &mut sb.nindir,
+        &mut sb.inopb,
+        &mut sb.old_csaddr,
+        &mut sb.cssize,
+        &mut sb.cgsize,
+        &mut sb.ipg,
+        &mut sb.fpg,
+        &mut sb.contigsumsize,
+        &mut sb.maxsymlinklen,
+        &mut sb.inodefmt,
+    ]
+}
+
+fn differences(own: &[u64], other: &[u64]) -> String {
+    let named = FIXED.iter().zip(own.iter().zip(other)).filter(|(_, (own, other))| own != other);
+    let shown: Vec<String> = named.map(|(name, (own, other))| format!("{name} is {own}, not {other}")).collect();
+    shown.join(", ")
+}

@@ -1,0 +1,555 @@
+//! A cylinder group's block: the maps of its inodes and fragments, and the counts that are derived from them.
+//!
+//! Addresses in here count from the start of the group. Nothing waits and nothing is read: whoever calls has the
+//! block in memory, verified by [`verify`]. Counts may still be wrong on a damaged volume; then a search that the
+//! counts promised ends with nothing, and no arithmetic goes wrong.
+//!
+//! Invariants
+//!   G1  A bit of the fragment map is set when the fragment is free; fragments past the group's end are never free.
+//!   G2  `frsum[n]` counts the free runs of n fragments inside blocks that are not free as a whole.
+//!   G3  The cluster map has a bit for each block that is free as a whole; `clustersum[n]` counts maximal runs.
+//!   G4  `btot` and `b` count free blocks by cylinder, and by cylinder and rotational position.
+
+use super::format::*;
+use super::layout::Layout;
+use crate::codec;
+
+/// Checks that the maps are where a group has room for them.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn verify(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), String> {
+    let Some(head) = Group::decode(bytes) else { return Err("it is cut off".into()) };
+    if head.magic != GROUP_MAGIC {
+        return Err(format!("its magic number is {:#x}, not {GROUP_MAGIC:#x}", head.magic));
+    }
+    if head.cgx != group {
+        return Err(format!("it says that it is group {}", head.cgx));
+    }
+    let frags = layout.group_frags(group);
+    if head.ndblk != frags {
+        return Err(format!("it says that it has {} fragments, not {frags}", head.ndblk));
+    }
+    let end = u64::from(layout.cgsize);
+    let maps = [
+        ("iusedoff", head.iusedoff, u64::from(layout.inodes_per_group.div_ceil(8))),
+        ("freeoff", head.freeoff, u64::from(layout.frags_per_group.div_ceil(8))),
+    ];
+    let clusters = [
+        ("clustersumoff", head.clustersumoff, 4 * (u64::from(layout.contigsumsize) + 1)),
+        ("clusteroff", head.clusteroff, u64::from((layout.frags_per_group / layout.frag).div_ceil(8))),
+    ];
+    // The first count of the cluster summary is never used, and may lie on the end of what comes before.
+    let clusters = if layout.contigsumsize > 0 { &clusters[..] } else { &[] };
+    // All systems lay them out in this order.
+    let mut begin = Group::BYTES as u64 - 4;
+    for &(name, at, length) in maps.iter().chain(clusters) {
+        let first = if name == "clustersumoff" { begin.saturating_sub(4) } else { begin };
+        if u64::from(at) < first || u64::from(at) + length > end {
+            return Err(format!("field {name} is {at}, and {length} bytes there do not fit between {first} and {end}"));
+        }
+        begin = u64::from(at) + length;
+    }
+    if layout.contigsumsize > 0 && head.nclusterblks > layout.frags_per_group / layout.frag {
+        return Err(format!("field nclusterblks is {}, more than its blocks", head.nclusterblks));
+    }
+    Ok(())
+}
+
+/// A verified group, for changing.
+pub(super) struct GroupMut<'a> {
+    layout: &'a Layout,
+    pub head: Group,
+    bytes: &'a mut [u8],
+}
+
+/// Its head goes back into the block when all changes are made.
+impl Drop for GroupMut<'_> {
+    fn drop(&mut self) {
+        self.head.encode(self.bytes);
+    }
+}
+
+pub(super) fn bit(map: &[u8], index: u32) -> bool {
+    map.get((index / 8) as usize).is_some_and(|byte| byte >> (index % 8) & 1 != 0)
+}
+
+pub(super) fn set_bit(map: &mut [u8], index: u32, value: bool) {
+    if let Some(byte) = map.get_mut((index / 8) as usize) {
+        let mask = 1 << (index % 8);
+        *byte = if value { *byte | mask } else { *byte & !mask };
+    }
+}
+
+impl<'a> GroupMut<'a> {
+    /// `bytes` have been verified; `None` when they have not been after all.
+    pub(super) fn new(layout: &'a Layout, bytes: &'a mut [u8]) -> Option<GroupMut<'a>> {
+        let head = Group::decode(bytes)?;
+        Some(GroupMut { layout, head, bytes })
+    }
+
+    pub(super) fn summary(&self) -> Csum {
+        let Group { ndir, nbfree, nifree, nffree, .. } = self.head;
+        Csum { ndir, nbfree, nifree, nffree }
+    }
+
+    fn free_map(&mut self) -> &mut [u8] {
+        let length = self.layout.frags_per_group.div_ceil(8) as usize;
+        &mut self.bytes[self.head.freeoff as usize..][..length]
+    }
+
+    fn inode_map(&mut self) -> &mut [u8] {
+        let length = self.layout.inodes_per_group.div_ceil(8) as usize;
+        &mut self.bytes[self.head.iusedoff as usize..][..length]
+    }
+
+    fn cluster_map(&mut self) -> &mut [u8] {
+        let length = (self.layout.frags_per_group / self.layout.frag).div_ceil(8) as usize;
+        &mut self.bytes[self.head.clusteroff as usize..][..length]
+    }
+
+    fn add_clusters(&mut self, run: u32, change: i32) {
+        let at = self.head.clustersumoff as usize + 4 * run.min(self.layout.contigsumsize) as usize;
+        let count: u32 = codec::get_at(self.bytes, at).unwrap_or(0);
+        codec::put_at(self.bytes, at, count.saturating_add_signed(change));
+    }
+
+    fn clusters(&self, run: u32) -> u32 {
+        codec::get_at(self.bytes, self.head.clustersumoff as usize + 4 * run as usize).unwrap_or(0)
+    }
+
+    /// The longest run of free blocks, as far as the summary counts.
+    pub(super) fn longest_cluster(&self) -> u32 {
+        (1..=self.layout.contigsumsize).rev().find(|&run| self.clusters(run) > 0).unwrap_or(0)
+    }
+
+    /// The free fragments of block `block` as bits.
+    fn block_bits(&mut self, block: u32) -> u8 {
+        let frag = self.layout.frag;
+        let at = block * frag;
+        let byte = self.free_map().get((at / 8) as usize).copied().unwrap_or(0);
+        (byte >> (at % 8)) & (0xff >> (8 - frag))
+    }
+
+    fn is_block_free(&mut self, block: u32) -> bool {
+        self.block_bits(block) == 0xff >> (8 - self.layout.frag)
+    }
+
+    fn set_block(&mut self, block: u32, free: bool) {
+        let frag = self.layout.frag;
+        let mask = (0xff_u8 >> (8 - frag)) << (block * frag % 8);
+        if let Some(byte) = self.free_map().get_mut((block * frag / 8) as usize) {
+            *byte = if free { *byte | mask } else { *byte & !mask };
+        }
+    }
+
+    // ---- Inodes ----
+
+    /// Takes the inode `preferred`, or the next free one from where the last was taken.
+    pub(super) fn take_inode(&mut self, preferred: Option<u32>, directory: bool) -> Option<u32> {
+        let count = self.layout.inodes_per_group;
+        let found = match preferred {
+            Some(index) if !bit(self.inode_map(), index) => index,
+            _ => {
+                let start = self.head.irotor.min(count - 1) / 8 * 8;
+                let map = self.inode_map();
+                let free = |index: &u32| !bit(map, *index);
+                let found = (start..count).find(free).or_else(|| (0..start).find(free))?;
+                self.head.irotor = found;
+                found
+            }
+        };
+        set_bit(self.inode_map(), found, true);
+        self.head.nifree = self.head.nifree.saturating_sub(1);
+        if directory {
+            self.head.ndir = self.head.ndir.saturating_add(1);
+        }
+        Some(found)
+    }
+
+    /// Returns false when it was free already.
+    pub(super) fn free_inode(&mut self, index: u32, directory: bool) -> bool {
+        if !bit(self.inode_map(), index) {
+            return false;
+        }
+        set_bit(self.inode_map(), index, false);
+        self.head.irotor = self.head.irotor.min(index);
+        self.head.nifree = self.head.nifree.saturating_add(1);
+        if directory {
+            self.head.ndir = self.head.ndir.saturating_sub(1);
+        }
+        true
+    }
+
+    // ---- Blocks and fragments ----
+
+    /// Takes a whole block:
+    ///   1. the one at `preferred`, if it is free;
+    ///   2. with rotational tables, one in the same cylinder that comes by next;
+    ///   3. the next free one from there on, or without preference from where the last was taken.
+    pub(super) fn take_block(&mut self, preferred: Option<u32>) -> Option<u32> {
+        let start = match preferred {
+            Some(at) => {
+                let at = at / self.layout.frag * self.layout.frag;
+                if self.is_block_free(at / self.layout.frag) {
+                    return Some(self.claim_block(at));
+                }
+                if let Some(near) = self.rotationally_near(at) {
+                    return Some(self.claim_block(near));
+                }
+                // Address 0 stands for no preference further down, as it always has.
+                if at == 0 { self.head.frotor } else { at }
+            }
+            None => match self.head.rotor {
+                0 => self.head.frotor,
+                rotor => rotor,
+            },
+        };
+        let found = self.search(start, self.layout.frag)?;
+        self.head.rotor = found;
+        Some(self.claim_block(found))
+    }
+
+    fn claim_block(&mut self, at: u32) -> u32 {
+        let block = at / self.layout.frag;
+        self.set_block(block, false);
+        self.count_block(at, false);
+        at
+    }
+
+    /// Counts a block that has become free or taken as a whole.
+    fn count_block(&mut self, at: u32, free: bool) {
+        let change = if free { 1 } else { -1 };
+        self.head.nbfree = self.head.nbfree.saturating_add_signed(change);
+        self.count_cluster(at / self.layout.frag, free);
+        self.count_position(at, change);
+    }
+
+    /// G4.
+    fn count_position(&mut self, at: u32, change: i32) {
+        let rotation = &self.layout.rotation;
+        let cylinder = rotation.cylinder(at);
+        if cylinder >= rotation.cpg {
+            return;
+        }
+        let place = cylinder as usize * rotation.nrpos as usize + rotation.position(at) as usize;
+        let (total, position) = (self.head.btotoff as usize + 4 * cylinder as usize, self.head.boff as usize);
+        let position = position + 2 * place;
+        // Newer systems leave these tables out; they then share their place with what follows.
+        let tables_end = self.head.iusedoff as usize;
+        if self.head.btotoff as usize >= Group::BYTES - 4
+            && total + 4 <= (self.head.boff as usize).min(self.bytes.len())
+            && position + 2 <= tables_end.min(self.bytes.len())
+        {
+            let count: u32 = codec::get_at(self.bytes, total).unwrap_or(0);
+            codec::put_at(self.bytes, total, count.saturating_add_signed(change));
+            let count: u16 = codec::get_at(self.bytes, position).unwrap_or(0);
+            codec::put_at(self.bytes, position, count.saturating_add_signed(change as i16));
+        }
+    }
+
+    fn count_cluster(&mut self, block: u32, free: bool) {
+        let longest = self.layout.contigsumsize;
+        if longest == 0 {
+            return;
+        }
+        set_bit(self.cluster_map(), block, free);
+        let end = self.head.nclusterblks;
+        let map = self.cluster_map();
+        let forward =
+            (block + 1..end.min(block.saturating_add(1 + longest))).take_while(|&next| bit(map, next)).count();
+        let backward = (0..block).rev().take(longest as usize).take_while(|&next| bit(map, next)).count();
+        let (forward, backward) = (forward as u32, backward as u32);
+        let change = if free { 1 } else { -1 };
+        self.add_clusters(forward + backward + 1, change);
+        if backward > 0 {
+            self.add_clusters(backward, -change);
+        }
+        if forward > 0 {
+            self.add_clusters(forward, -change);
+        }
+    }
+
+    /// A free block in the cylinder of `at`, the first to come under the head after it.
+    fn rotationally_near(&mut self, at: u32) -> Option<u32> {
+        let layout = self.layout;
+        let rotation = &layout.rotation;
+        if !rotation.has_tables() {
+            return None;
+        }
+        let cylinder = rotation.cylinder(at);
+        let blocks = layout.group_frags(self.head.cgx) / layout.frag;
+        let in_cycle = cylinder % rotation.cpc;
+        let cycle_first = u64::from(cylinder - in_cycle) * u64::from(rotation.spc)
+            / (u64::from(rotation.nspf) * u64::from(layout.frag));
+        let start = rotation.position(at);
+        for position in (start..rotation.nrpos).chain(0..start) {
+            let place = cylinder as usize * rotation.nrpos as usize + position as usize;
+            let place = self.head.boff as usize + 2 * place;
+            if codec::get_at::<u16>(self.bytes, place).unwrap_or(0) == 0 {
+                continue;
+            }
+            let first = *rotation.first.get(in_cycle as usize * rotation.nrpos as usize + position as usize)?;
+            let Ok(mut block) = u32::try_from(first) else { continue };
+            loop {
+                let candidate = cycle_first + u64::from(block);
+                if candidate >= u64::from(blocks) {
+                    break;
+                }
+                if self.is_block_free(candidate as u32) {
+                    return Some(candidate as u32 * layout.frag);
+                }
+                match rotation.next.get(block as usize) {
+                    Some(&distance) if distance > 0 => block += u32::from(distance),
+                    _ => break,
+                }
+            }
+        }
+        None
+    }
+
+    /// Takes `count` fragments, fewer than a block: out of the smallest free run that is long enough, or else out of a
+    /// free block. The address is the group's start when the group's first fragments are meant.
+    pub(super) fn take_frags(&mut self, preferred: Option<u32>, count: u32) -> Option<u32> {
+        let frag = self.layout.frag;
+        let run = (count..frag).find(|&run| self.head.frsum[run as usize] > 0);
+        let Some(run) = run else {
+            if self.head.nbfree == 0 {
+                return None;
+            }
+            let at = self.take_block(preferred)?;
+            for rest in at + count..at + frag {
+                set_bit(self.free_map(), rest, true);
+            }
+            self.head.nffree = self.head.nffree.saturating_add(frag - count);
+            self.count_run(frag - count, 1);
+            return Some(at);
+        };
+        let start = match preferred {
+            Some(at) if at > 0 => at,
+            _ => self.head.frotor,
+        };
+        let at = self.search(start, run)?;
+        for taken in at..at + count {
+            set_bit(self.free_map(), taken, false);
+        }
+        self.head.nffree = self.head.nffree.saturating_sub(count);
+        self.count_run(run, -1);
+        if run > count {
+            self.count_run(run - count, 1);
+        }
+        Some(at)
+    }
+
+    fn count_run(&mut self, run: u32, change: i32) {
+        if let Some(count) = self.head.frsum.get_mut(run as usize) {
+            *count = count.saturating_add_signed(change);
+        }
+    }
+
+    /// Makes the `old` fragments at `at` into `new`, if those behind them are free and in the same block.
+    pub(super) fn extend(&mut self, at: u32, old: u32, new: u32) -> bool {
+        let frag = self.layout.frag;
+        let block_end = at / frag * frag + frag;
+        if new <= old || at + new > block_end {
+            return false;
+        }
+        let map = self.free_map();
+        let free = (at + old..block_end).take_while(|&next| bit(map, next)).count() as u32;
+        if free < new - old {
+            return false;
+        }
+        for taken in at + old..at + new {
+            set_bit(self.free_map(), taken, false);
+        }
+        self.count_run(free, -1);
+        if free > new - old {
+            self.count_run(free - (new - old), 1);
+        }
+        self.head.nffree = self.head.nffree.saturating_sub(new - old);
+        true
+    }
+
+    /// Gives back `count` fragments at `at`, all in one block.
+    ///
+    /// # Errors
+    /// The first one that was free already; then nothing has changed.
+    pub(super) fn free_frags(&mut self, at: u32, count: u32) -> Result<(), u32> {
+        let frag = self.layout.frag;
+        let block = at / frag;
+        let map = self.free_map();
+        if let Some(free) = (at..at + count).find(|&one| bit(map, one)) {
+            return Err(free);
+        }
+        if count == frag {
+            self.set_block(block, true);
+            self.count_block(at, true);
+            return Ok(());
+        }
+        self.count_runs(block, -1);
+        for freed in at..at + count {
+            set_bit(self.free_map(), freed, true);
+        }
+        self.head.nffree = self.head.nffree.saturating_add(count);
+        if self.is_block_free(block) {
+            self.head.nffree = self.head.nffree.saturating_sub(frag);
+            self.count_block(block * frag, true);
+        } else {
+            self.count_runs(block, 1);
+        }
+        Ok(())
+    }
+
+    /// Counts the free runs of a block in or out.
+    fn count_runs(&mut self, block: u32, change: i32) {
+        let bits = self.block_bits(block);
+        for (run, _) in runs(bits, self.layout.frag) {
+            self.count_run(run, change);
+        }
+    }
+
+    /// The first free run of exactly `run` fragments from `start` on, around the end of the group. A whole block counts
+    /// as a run of a block's fragments.
+    fn search(&mut self, start: u32, run: u32) -> Option<u32> {
+        let frag = self.layout.frag;
+        let blocks = self.layout.group_frags(self.head.cgx).div_ceil(frag);
+        let per_byte = 8 / frag;
+        // Searches begin at a byte of the map.
+        let first = (start.min(self.layout.frags_per_group - 1) / 8) * per_byte;
+        let found = (first..blocks).chain(0..first.min(blocks)).find_map(|block| {
+            let bits = self.block_bits(block);
+            if bits == 0 {
+                return None;
+            }
+            runs(bits, frag).find(|&(length, _)| length == run).map(|(_, offset)| block * frag + offset)
+        })?;
+        self.head.frotor = found / 8 * 8;
+        Some(found)
+    }
+
+    /// Takes `length` free blocks in a row, the first such from `preferred` on. Nothing before it will do: the head
+    /// would have to go back.
+    pub(super) fn take_cluster(&mut self, preferred: Option<u32>, length: u32) -> Option<u32> {
+        let frag = self.layout.frag;
+        let start = preferred.map_or(0, |at| at / frag);
+        let (mut run, mut found) = (0, None);
+        for block in start..self.head.nclusterblks {
+            run = if bit(self.cluster_map(), block) { run + 1 } else { 0 };
+            if run == length {
+                found = Some(block + 1 - length);
+                break;
+            }
+        }
+        let first = found?;
+        if (first..first + length).any(|block| !self.is_block_free(block)) {
+            return None; // The maps disagree.
+        }
+        for block in first..first + length {
+            self.claim_block(block * frag);
+        }
+        Some(first * frag)
+    }
+}
+
+/// The maximal runs of set bits among the lowest `frag`, each with its offset.
+pub(super) fn runs(bits: u8, frag: u32) -> impl Iterator<Item = (u32, u32)> {
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        while at < frag && bits >> at & 1 == 0 {
+            at += 1;
+        }
+        let start = at;
+        while at < frag && bits >> at & 1 != 0 {
+            at += 1;
+        }
+        (at > start).then_some((at - start, start))
+    })
+}
+
+/// What a group should hold, for mkfs and fsck: a block from scratch.
+///
+/// `inode_used` and `frag_free` say what is; `template` gives what is kept of an existing block, or the offsets of a
+/// new one.
+pub(super) fn build(
+    layout: &Layout,
+    template: &Group,
+    bytes: &mut [u8],
+    directories: u32,
+    inode_used: impl Fn(u32) -> bool,
+    frag_free: impl Fn(u32) -> bool,
+) {
+    let frag = layout.frag;
+    let frags = layout.group_frags(template.cgx);
+    // Counts and maps are cleared; whatever else is in the block stays.
+    let (clusters_at, clusters_end) = if layout.contigsumsize > 0 {
+        let map_bytes = (layout.frags_per_group / frag).div_ceil(8);
+        (template.clustersumoff as usize + 4, (template.clusteroff + map_bytes) as usize)
+    } else {
+        (0, 0)
+    };
+    for (from, to) in [
+        (template.btotoff as usize, template.iusedoff as usize),
+        (template.iusedoff as usize, template.iusedoff as usize + layout.inodes_per_group.div_ceil(8) as usize),
+        (template.freeoff as usize, template.freeoff as usize + layout.frags_per_group.div_ceil(8) as usize),
+        (clusters_at, clusters_end),
+    ] {
+        if (Group::BYTES - 4..=to).contains(&from) && to <= bytes.len() {
+            bytes[from..to].fill(0);
+        }
+    }
+    let Some(mut group) = GroupMut::new(layout, bytes) else { return };
+    group.head = Group { nbfree: 0, nffree: 0, nifree: 0, ndir: directories, frsum: [0; FRAGS_MAX], ..*template };
+    for index in 0..layout.inodes_per_group {
+        if inode_used(index) {
+            set_bit(group.inode_map(), index, true);
+        } else {
+            group.head.nifree += 1;
+        }
+    }
+    for block in 0..frags.div_ceil(frag) {
+        let free = (0..frag).filter(|offset| block * frag + offset < frags && frag_free(block * frag + offset));
+        let bits: u8 = free.map(|offset| 1 << offset).sum();
+        if bits == 0xff >> (8 - frag) {
+            group.set_block(block, true);
+            group.head.nbfree += 1;
+            group.count_position(block * frag, 1);
+            if layout.contigsumsize > 0 {
+                set_bit(group.cluster_map(), block, true);
+            }
+            continue;
+        }
+        for (run, offset) in runs(bits, frag) {
+            for at in offset..offset + run {
+                set_bit(group.free_map(), block * frag + at, true);
+            }
+            group.head.nffree += run;
+            group.count_run(run, 1);
+        }
+    }
+    if layout.contigsumsize == 0 {
+        return;
+    }
+    let mut run = 0;
+    for block in 0..=group.head.nclusterblks {
+        if block < group.head.nclusterblks && bit(group.cluster_map(), block) {
+            run += 1;
+        } else if run > 0 {
+            group.add_clusters(run, 1);
+            run = 0;
+        }
+    }
+}
+
+/// The map of free fragments, for fsck.
+pub(super) fn free_map<'a>(layout: &Layout, bytes: &'a [u8]) -> &'a [u8] {
+    let head = Group::decode(bytes);
+    let at = head.map_or(0, |head| head.freeoff as usize);
+    bytes.get(at..at + layout.frags_per_group.div_ceil(8) as usize).unwrap_or(&[])
+}
+
+/// The map of used inodes.
+pub(super) fn inode_map<'a>(layout: &Layout, bytes: &'a [u8]) -> &'a [u8] {
+    let head = Group::decode(bytes);
+    let at = head.map_or(0, |head| head.iusedoff as usize);
+    bytes.get(at..at + layout.inodes_per_group.div_ceil(8) as usize).unwrap_or(&[])
+}

@@ -1,0 +1,585 @@
+//! Between the buffer cache and the device: loading what a step needs, delayed, asynchronous and ordered writes, and
+//! the update that writes everything back every 30 seconds.
+//!
+//! Every write runs as a task of its own, so that an operation that gives up leaves nothing half written; who needs the
+//! result waits for the buffer.
+
+use std::rc::{Rc, Weak};
+
+use super::Ffs;
+use super::cache::{Kind, Written};
+use super::format::*;
+use super::state::*;
+use super::{Metadata, dir};
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::fs::{FsError, FsResult};
+use crate::units::Sector;
+
+impl Ffs {
+    /// The shared handle that tasks keep.
+    pub(super) fn this(&self) -> Rc<Ffs> {
+        match self.me.upgrade() {
+            Some(me) => me,
+            None => unreachable!("a volume lives in the handle that mount returned"),
+        }
+    }
+
+    /// Runs a step, fetching what it needs, until it ends with a result.
+    pub(super) async fn step<T>(&self, mut step: impl FnMut(&mut State) -> Step<T>) -> FsResult<T> {
+        loop {
+            let result = {
+                let mut state = self.state.borrow_mut();
+                state.now = self.rt.wall();
+                step(&mut state)
+            };
+            match result {
+                Ok(value) => return Ok(value),
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(Stop::Load(load)) => self.load(load).await?,
+                Err(Stop::Index(ino)) => Box::pin(dir::build_index(self, ino)).await?,
+            }
+        }
+    }
+
+    // ---- Reading ----
+
+    /// Brings a buffer into memory, or waits for whoever is doing that.
+    pub(super) async fn load(&self, load: Load) -> FsResult<()> {
+        let number = loop {
+            let arriving = {
+                let mut state = self.state.borrow_mut();
+                if state.cache.peek(load.at).is_some() {
+                    return Ok(());
+                }
+                if !state.cache.is_loading(load.at) {
+                    break state.cache.begin_load(load.at);
+                }
+                self.progress.wait()
+            };
+            arriving.await;
+        };
+        let reading = Reading { ffs: self, places: vec![(load.at, number)] };
+        let (sector, bytes) = {
+            let mut state = self.state.borrow_mut();
+            state.counters.block_reads += 1;
+            (state.layout.sector(load.at), (load.frags * state.layout.frag_bytes) as usize)
+        };
+        let read = read_bytes(&self.device, sector, bytes).await;
+        let mut state = self.state.borrow_mut();
+        if state.cache.end_load(load.at, number) {
+            let data = read?.freeze();
+            if let Kind::Group(group) = load.kind {
+                verify_group(&state.layout, group, &data)?;
+            }
+            if !state.cache.insert_clean(load.at, data, load.kind) {
+                // Reading it again and again would not help.
+                let at = format_args!("fragment {}", load.at).to_string();
+                return Err(FsError::corrupt("block", at, "a part of it is in use as another block"));
+            }
+        }
+        drop(state);
+        drop(reading);
+        Ok(())
+    }
+
+    /// Claims `count` whole blocks in a row at `at` for a read, which [`Ffs::load_run`] does.
+    pub(super) fn begin_run(&self, at: u32, count: u32) -> Vec<(u32, u64)> {
+        let mut state = self.state.borrow_mut();
+        let frag = state.layout.frag;
+        (0..count).map(|index| (at + index * frag, state.cache.begin_load(at + index * frag))).collect()
+    }
+
+    /// Reads the blocks of a file that have been claimed, `lbn` and those behind it, as one.
+    pub(super) async fn load_run(&self, ino: u32, lbn: u64, places: Vec<(u32, u64)>) -> FsResult<()> {
+        let Some(&(at, _)) = places.first() else { return Ok(()) };
+        let reading = Reading { ffs: self, places };
+        let count = reading.places.len();
+        let (sector, block_bytes) = {
+            let mut state = self.state.borrow_mut();
+            state.counters.block_reads += 1;
+            state.counters.clustered_reads += u64::from(count > 1);
+            (state.layout.sector(at), state.layout.block_bytes as usize)
+        };
+        let read = read_bytes(&self.device, sector, block_bytes * count).await?.freeze();
+        {
+            let mut state = self.state.borrow_mut();
+            for (index, &(at, number)) in reading.places.iter().enumerate() {
+                if state.cache.end_load(at, number) {
+                    let data = read.slice(index * block_bytes..(index + 1) * block_bytes);
+                    // Blocks of one read are given up one by one, so that they do not share memory.
+                    let data = if count > 1 { Data::from_slice(&data) } else { data };
+                    // One that overlaps another is met again, and refused, by whoever wants it.
+                    let _ = state.cache.insert_clean(at, data, Kind::File { ino, lbn: lbn + index as u64 });
+                }
+            }
+        }
+        drop(reading);
+        Ok(())
+    }
+
+    // ---- Writing ----
+
+    /// Begins to write buffers that lie in a row, as one request. None of them may be on its way.
+    pub(super) fn begin_write(&self, places: &[u32], flags: WriteFlags) {
+        let mut state = self.state.borrow_mut();
+        let Some(&first) = places.first() else { return };
+        let sector = state.layout.sector(first);
+        let mut parts: Vec<(u32, Data)> = Vec::with_capacity(places.len());
+        for &at in places {
+            if let Some(data) = state.cache.begin_write(at) {
+                parts.push((at, data));
+            }
+        }
+        let bytes: usize = parts.iter().map(|(_, data)| data.len()).sum();
+        state.counters.block_writes += 1;
+        state.counters.clustered_writes += u64::from(parts.len() > 1);
+        state.counters.written_bytes += bytes as u64;
+        drop(state);
+        let whole = match &parts[..] {
+            [] => return,
+            [(_, data)] => data.clone(),
+            _ => {
+                let mut whole = Buf::dirty(bytes);
+                let mut offset = 0;
+                for (_, data) in &parts {
+                    whole[offset..offset + data.len()].copy_from_slice(data);
+                    offset += data.len();
+                }
+                whole.freeze()
+            }
+        };
+        let ffs = self.this();
+        self.rt.spawn(async move {
+            let result = write_bytes(&ffs.device, sector, whole, flags).await;
+            ffs.end_write(&parts, flags, result);
+        });
+    }
+
+    fn end_write(&self, parts: &[(u32, Data)], flags: WriteFlags, result: Result<(), DeviceError>) {
+        {
+            let mut state = self.state.borrow_mut();
+            let durable = flags.fua || self.device.guarantees().durable_on_completion;
+            let outcome = match &result {
+                Ok(()) if durable => Written::Durable,
+                Ok(()) => Written::Volatile,
+                Err(_) => Written::Failed,
+            };
+            let mut begun = 0;
+            for (at, data) in parts {
+                begun = begun.max(state.cache.end_write(*at, data.len(), outcome));
+            }
+            match result {
+                Ok(()) => {}
+                Err(error @ DeviceError::NoSpace { .. }) => {
+                    state.full_below = state.full_below.max(begun);
+                    state.full_below_error = Some(error);
+                }
+                Err(error) => {
+                    state.stopped.get_or_insert_with(|| error.to_string());
+                }
+            }
+            if !state.options.cache_data {
+                // A kernel above keeps file data; here it would be in memory twice.
+                for (at, _) in parts {
+                    state.cache.drop_if_clean_data(*at);
+                }
+            }
+            state.cache.evict();
+        }
+        self.progress.notify();
+    }
+
+    /// Writes the buffer as it is now, and waits until that is durable; does nothing when there is none any more.
+    ///
+    /// # Errors
+    /// `Stopped`, and `Device` when there is no space below; the buffer then stays dirty.
+    pub(super) async fn write_now(&self, at: u32) -> FsResult<()> {
+        let fua = !self.device.guarantees().durable_on_completion;
+        let start = self.state.borrow_mut().cache.tick();
+        let mut begun = false;
+        loop {
+            let waiting = self.progress.wait();
+            let begin = {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                // An attempt that had begun earlier says nothing about now.
+                if state.full_below > start
+                    && let Some(error) = &state.full_below_error
+                {
+                    return Err(FsError::Device(error.clone()));
+                }
+                let frag_bytes = state.layout.frag_bytes;
+                let Some(buffer) = state.cache.peek(at) else { return Ok(()) };
+                let frags = (buffer.data.len() / frag_bytes as usize) as u32;
+                let (dirty, volatile) = (buffer.dirty.is_some(), buffer.volatile);
+                if state.cache.is_in_flight(at, frags) {
+                    false
+                } else if begun || !(dirty || fua && volatile) {
+                    return Ok(());
+                } else {
+                    true
+                }
+            };
+            if begin {
+                self.begin_write(&[at], WriteFlags { fua });
+                begun = true;
+                continue;
+            }
+            waiting.await;
+        }
+    }
+
+    /// Writes a buffer that later writes rely on: before anything else happens, where metadata is synchronous, and
+    /// otherwise some time.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is none below; the caller takes back what it was about to do, or has
+    /// [`Ffs::write_in_order_or_later`] do without the order.
+    pub(super) async fn write_in_order(&self, at: u32) -> FsResult<()> {
+        if self.options.metadata != Metadata::Sync {
+            return Ok(());
+        }
+        self.state.borrow_mut().counters.ordered_writes += 1;
+        match self.write_now(at).await {
+            Err(FsError::Device(DeviceError::NoSpace { .. })) => Err(FsError::NoSpace),
+            result => result,
+        }
+    }
+
+    /// As [`Ffs::write_in_order`]; what finds no space below goes out when there is some. For what gives space back, which
+    /// must not fail for want of it: a crash before then leaves names of inodes that are not in use.
+    pub(super) async fn write_in_order_or_later(&self, at: u32) -> FsResult<()> {
+        match self.write_in_order(at).await {
+            Err(FsError::NoSpace) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
+    pub(super) async fn write_inode_in_order(&self, ino: u32) -> FsResult<()> {
+        let at = self.step(|state| state.update_inode(ino)).await?;
+        self.write_in_order(at).await
+    }
+
+    /// The same as [`Ffs::write_in_order_or_later`] does.
+    pub(super) async fn write_inode_in_order_or_later(&self, ino: u32) -> FsResult<()> {
+        let at = self.step(|state| state.update_inode(ino)).await?;
+        self.write_in_order_or_later(at).await
+    }
+
+    /// Begins to write these buffers, those that are dirty and not on their way. With `cluster`, neighbours of one file
+    /// go together, up to the size of a cluster.
+    pub(super) fn push(&self, mut places: Vec<u32>, cluster: bool) {
+        places.sort_unstable();
+        let mut runs: Vec<Vec<u32>> = Vec::new();
+        {
+            let state = self.state.borrow();
+            let (frag_bytes, most) = (state.layout.frag_bytes as usize, state.options.cluster_bytes as usize);
+            let mut end = (0, Kind::Inodes, 0);
+            for at in places {
+                let Some(buffer) = state.cache.peek(at) else { continue };
+                let frags = (buffer.data.len() / frag_bytes) as u32;
+                if buffer.dirty.is_none() || state.cache.is_in_flight(at, frags) {
+                    continue;
+                }
+                let bytes = buffer.data.len();
+                let joins = cluster
+                    && end.0 == at
+                    && end.1.owner() == buffer.kind.owner()
+                    && end.1.is_file_data() == buffer.kind.is_file_data()
+                    && end.2 + bytes <= most;
+                match runs.last_mut() {
+                    Some(run) if joins => {
+                        run.push(at);
+                        end = (at + frags, buffer.kind, end.2 + bytes);
+                    }
+                    _ => {
+                        runs.push(vec![at]);
+                        end = (at + frags, buffer.kind, bytes);
+                    }
+                }
+            }
+        }
+        for run in runs {
+            self.begin_write(&run, WriteFlags::NONE);
+        }
+    }
+
+    /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that had
+    /// begun by then.
+    async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
+        let start = self.state.borrow_mut().cache.tick();
+        let mut begun = start;
+        loop {
+            let waiting = self.progress.wait();
+            let (places, quiet) = {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                // An attempt that had begun earlier says nothing about now.
+                if state.full_below > start
+                    && let Some(error) = &state.full_below_error
+                {
+                    return Err(FsError::Device(error.clone()));
+                }
+                let places = select(&state);
+                let quiet = places.is_empty() && !state.cache.is_in_flight_since(begun);
+                (places, quiet)
+            };
+            if quiet {
+                return Ok(());
+            }
+            if !places.is_empty() {
+                self.push(places, self.options.cluster_updates);
+                begun = self.state.borrow_mut().cache.tick();
+            }
+            waiting.await;
+        }
+    }
+
+    /// Makes what has been written durable.
+    pub(super) async fn flush(&self) -> FsResult<()> {
+        if let Some(error) = &self.state.borrow().stopped {
+            return Err(FsError::Stopped(error.clone()));
+        }
+        if self.device.guarantees().durable_on_completion {
+            return Ok(());
+        }
+        self.state.borrow_mut().counters.flushes += 1;
+        if let Err(error) = self.device.flush().await {
+            // Nobody knows what is there now.
+            let text = error.to_string();
+            self.state.borrow_mut().stopped.get_or_insert(text.clone());
+            return Err(FsError::Stopped(text));
+        }
+        Ok(())
+    }
+
+    /// Makes a file durable: first its data and indirect blocks, then the inode.
+    pub(super) async fn sync_file(&self, ino: u32) -> FsResult<()> {
+        if self.options.metadata != Metadata::Sync {
+            // The names that lead to the file are not on the volume before everything is.
+            return self.sync().await;
+        }
+        self.write_all(|state| state.cache.dirty_of(ino)).await?;
+        let at = self.step(|state| {
+            state.inode(ino)?;
+            state.update_inode(ino)
+        });
+        let at = at.await?;
+        self.write_now(at).await?;
+        self.flush().await
+    }
+
+    /// Writes everything back: data, then inodes and groups, then the summary. What changes meanwhile may wait.
+    pub(super) async fn sync(&self) -> FsResult<()> {
+        let _turn = self.sync_gate.enter().await;
+        let until = self.state.borrow_mut().cache.tick();
+        let is_data = |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != 0);
+        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
+            .await?;
+        let dirty = self.state.borrow().dirty_inodes();
+        for ino in dirty {
+            // A directory only between operations: within one it can point to a chunk that is not on the volume yet, and
+            // the power may fail when its inode is, and the chunk is not.
+            let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
+            let ordered = is_directory && self.options.metadata == Metadata::Sync;
+            let _directory = if ordered { Some(self.locks.share(ino).await) } else { None };
+            let updated = self.step(|state| match state.inodes.contains_key(&ino) {
+                true => state.update_inode(ino).map(drop),
+                false => Ok(()),
+            });
+            updated.await?;
+        }
+        let until = self.state.borrow_mut().cache.tick();
+        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| !is_data(state, at)).collect())
+            .await?;
+        self.flush().await?;
+        if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
+            self.write_totals().await?;
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Writes the summary area and the superblock.
+    pub(super) async fn write_totals(&self) -> FsResult<()> {
+        let (at, summary, superblock) = {
+            let mut state = self.state.borrow_mut();
+            let bytes = state.layout.cssize.next_multiple_of(state.layout.frag_bytes) as usize;
+            let mut summary = Buf::zeroed(bytes);
+            for (cs, raw) in state.summaries.iter().zip(summary.chunks_exact_mut(Csum::BYTES)) {
+                cs.encode(raw);
+            }
+            let (totals, now) = (state.totals, self.rt.wall());
+            state.superblock.set_totals(&totals, now);
+            let superblock = state.superblock;
+            let mut raw = std::mem::take(&mut state.raw_superblock);
+            superblock.encode(&mut raw);
+            let block = Data::from_slice(&raw);
+            state.raw_superblock = raw;
+            state.counters.block_writes += 2;
+            (state.layout.sector(state.layout.csaddr), summary.freeze(), block)
+        };
+        let place = Sector(SUPERBLOCK_OFFSET / crate::units::SECTOR_BYTES);
+        let written = match write_bytes(&self.device, at, summary, WriteFlags::NONE).await {
+            Ok(()) => write_bytes(&self.device, place, superblock, WriteFlags::NONE).await,
+            error => error,
+        };
+        match written {
+            Ok(()) => Ok(()),
+            Err(error @ DeviceError::NoSpace { .. }) => {
+                self.state.borrow_mut().totals_dirty = true;
+                Err(error.into())
+            }
+            Err(error) => {
+                let text = error.to_string();
+                self.state.borrow_mut().stopped.get_or_insert(text.clone());
+                Err(FsError::Stopped(text))
+            }
+        }
+    }
+
+    /// Waits while too much is dirty or on its way, and sees to it that it becomes less.
+    pub(super) async fn throttle(&self) -> FsResult<()> {
+        let start = self.state.borrow_mut().cache.tick();
+        loop {
+            let waiting = self.progress.wait();
+            let (oldest, quiet) = {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                let most = state.options.dirty_bytes_max;
+                if state.cache.dirty_bytes + state.cache.in_flight_bytes <= most || state.full_below > start {
+                    return Ok(());
+                }
+                let idle = state.cache.in_flight_bytes < most / 2;
+                let oldest = if idle { state.cache.oldest_dirty_data() } else { None };
+                (oldest, !state.cache.any_in_flight())
+            };
+            match oldest {
+                Some(at) => {
+                    let neighbours = self.cluster_around(at);
+                    self.push(neighbours, true);
+                }
+                // All that is dirty is metadata, which the next update writes.
+                None if quiet => return self.sync().await,
+                None => waiting.await,
+            }
+        }
+    }
+
+    /// Dirty buffers of one file in a row with the one at `at`, forward, up to a cluster.
+    fn cluster_around(&self, at: u32) -> Vec<u32> {
+        let state = self.state.borrow();
+        let (mut places, mut next) = (Vec::new(), at);
+        let most = state.options.cluster_bytes / u64::from(state.layout.block_bytes).max(1);
+        let owner = state.cache.peek(at).map(|buffer| buffer.kind.owner());
+        while let Some(buffer) = state.cache.peek(next) {
+            if buffer.dirty.is_none() || Some(buffer.kind.owner()) != owner || places.len() as u64 >= most.max(1) {
+                break;
+            }
+            places.push(next);
+            next += (buffer.data.len() / state.layout.frag_bytes as usize) as u32;
+        }
+        places
+    }
+
+    // ---- Life of a mount ----
+
+    pub(super) fn begin_updates(self: &Rc<Self>) {
+        let interval = self.options.update_interval;
+        let (weak, rt) = (Rc::downgrade(self), self.rt.clone());
+        self.rt.spawn(async move {
+            loop {
+                rt.sleep(interval).await;
+                let Some(live) = Weak::upgrade(&weak) else { return };
+                if live.closed.get() || live.state.borrow().stopped.is_some() {
+                    return;
+                }
+                // Whoever asks next is told of an error that stops the volume; lack of space below passes.
+                let _ = live.sync().await;
+            }
+        });
+    }
+
+    /// Ends writing for good: everything is durable, and the superblock says so.
+    pub(super) async fn end_writing(&self) -> FsResult<()> {
+        if self.closed.replace(true) || self.state.borrow().read_only {
+            return Ok(());
+        }
+        let ended = self.write_last().await;
+        if ended.is_err() {
+            self.closed.set(false); // It may be tried again.
+            return ended;
+        }
+        self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
+        Ok(())
+    }
+
+    async fn write_last(&self) -> FsResult<()> {
+        self.reclaim_unlinked().await?;
+        self.sync().await?;
+        {
+            let mut state = self.state.borrow_mut();
+            (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
+        }
+        self.write_totals().await?; // From now on no check is needed.
+        self.flush().await
+    }
+}
+
+/// Blocks being read; a task that gives up takes its claim back, so that others do not wait for it.
+struct Reading<'a> {
+    ffs: &'a Ffs,
+    places: Vec<(u32, u64)>,
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
+            for &(at, number) in &self.places {
+                state.cache.end_load(at, number);
+            }
+        }
+        self.ffs.progress.notify();
+    }
+}
+
+/// Reads `bytes` from `at`, in requests that the device takes.
+pub(super) async fn read_bytes(device: &Device, at: Sector, bytes: usize) -> FsResult<Buf> {
+    let most = request_bytes(device);
+    if bytes <= most {
+        return Ok(device.read(at, Buf::dirty(bytes)).await?);
+    }
+    let mut whole = Buf::dirty(bytes);
+    let mut done = 0;
+    while done < bytes {
+        let take = most.min(bytes - done);
+        let part = device.read(at + done as u64 / crate::units::SECTOR_BYTES, Buf::dirty(take)).await?;
+        whole[done..done + take].copy_from_slice(&part);
+        done += take;
+    }
+    Ok(whole)
+}
+
+/// Writes `data` at `at`, in requests that the device takes.
+pub(super) async fn write_bytes(device: &Device, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+    let most = request_bytes(device);
+    let mut done = 0;
+    while done < data.len() {
+        let take = most.min(data.len() - done);
+        device.write(at + done as u64 / crate::units::SECTOR_BYTES, data.slice(done..done + take), flags).await?;
+        done += take;
+    }
+    Ok(())
+}
+
+fn request_bytes(device: &Device) -> usize {
+    let geometry = device.geometry();
+    (geometry.request_bytes_max / geometry.block_bytes * geometry.block_bytes).max(geometry.block_bytes) as usize
+}

@@ -1,0 +1,431 @@
+//! Where things are on a volume: the superblock's numbers, checked once, and the arithmetic on them.
+//!
+//! Addresses count fragments from the start of the volume, as in the pointers of inodes.
+//!
+//! Invariants, all checked by [`Layout::new`]
+//!   L1  Sizes are powers of two where the format wants it, and a block has at most eight fragments.
+//!   L2  The groups cover the volume without a gap; each holds its own bookkeeping, also the last one.
+//!   L3  Everything that the summary area and a group's maps need fits where it is said to be.
+
+use std::ops::Range;
+
+use super::format::*;
+use crate::fs::{FsError, FsResult};
+use crate::units::{SECTOR_BYTES, Sector};
+
+/// The numbers of a volume that never change.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Layout {
+    pub block_bytes: u32,
+    pub frag_bytes: u32,
+    /// Fragments of a block.
+    pub frag: u32,
+    /// Fragments of the volume.
+    pub size: u32,
+    /// Fragments for data.
+    pub dsize: u32,
+    pub groups: u32,
+    pub frags_per_group: u32,
+    pub inodes_per_group: u32,
+    pub inodes_per_block: u32,
+    pub pointers_per_block: u32,
+    pub sblkno: u32,
+    pub cblkno: u32,
+    pub iblkno: u32,
+    pub dblkno: u32,
+    pub cgoffset: u32,
+    pub cgmask: u32,
+    pub csaddr: u32,
+    pub cssize: u32,
+    pub cgsize: u32,
+    pub minfree: u32,
+    pub maxcontig: u32,
+    pub maxbpg: u32,
+    pub contigsumsize: u32,
+    pub maxsymlinklen: u32,
+    /// Most bytes that a file may be given.
+    pub file_bytes_max: u64,
+    /// Most bytes that a file can have, whatever the superblock says.
+    pub addressable_bytes: u64,
+    pub rotation: Rotation,
+}
+
+/// What the superblock says about the drive.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Rotation {
+    /// Time to skip between contiguous runs, in ms.
+    pub rotdelay: u32,
+    /// Revolutions in a second.
+    pub rps: u32,
+    /// Sectors of a fragment, a track and a cylinder.
+    pub nspf: u32,
+    pub nsect: u32,
+    pub npsect: u32,
+    pub spc: u32,
+    pub interleave: u32,
+    pub trackskew: u32,
+    /// Cylinders of a group.
+    pub cpg: u32,
+    /// Rotational positions that are told apart.
+    pub nrpos: u32,
+    /// Cylinders after which positions repeat; 0 without tables.
+    pub cpc: u32,
+    /// First block at each position of each cylinder of a cycle, or -1. Empty without tables.
+    pub first: Vec<i16>,
+    /// Distance of the next block at the same position; 0 at the end.
+    pub next: Vec<u8>,
+}
+
+impl Rotation {
+    pub fn has_tables(&self) -> bool {
+        self.cpc > 0 && self.nrpos > 1 && !self.first.is_empty()
+    }
+
+    /// Cylinder in its group of the fragment `at` of a group.
+    pub fn cylinder(&self, at: u32) -> u32 {
+        (u64::from(at) * u64::from(self.nspf) / u64::from(self.spc)) as u32
+    }
+
+    /// Rotational position of the fragment `at` of a group.
+    pub fn position(&self, at: u32) -> u32 {
+        if self.nrpos <= 1 {
+            return 0;
+        }
+        let in_cylinder = u64::from(at) * u64::from(self.nspf) % u64::from(self.spc);
+        let [nsect, skew, interleave, nrpos, npsect] =
+            [self.nsect, self.trackskew, self.interleave, self.nrpos, self.npsect].map(u64::from);
+        let skewed =
+            (in_cylinder / nsect).wrapping_mul(skew).wrapping_add((in_cylinder % nsect).wrapping_mul(interleave));
+        ((skewed % nsect * nrpos / npsect) % nrpos) as u32
+    }
+}
+
+/// Reads the rotational tables, which lie behind the fields of the superblock.
+fn read_tables(superblock: &Superblock, raw: &[u8]) -> Option<(Vec<i16>, Vec<u8>)> {
+    let blocks_per_cycle = u64::from(superblock.spc) * u64::from(superblock.cpc)
+        / (u64::from(superblock.nspf) * u64::from(superblock.frag)).max(1);
+    let positions = u64::from(superblock.cpc) * u64::from(superblock.nrpos);
+    let (first_at, next_at) = (u64::from(superblock.postbloff), u64::from(superblock.rotbloff));
+    let end = raw.len() as u64;
+    // The first generation had room for small tables among its fields.
+    const OLD_TABLES: u64 = 860;
+    let first_possible = if superblock.is_updated() { Superblock::BYTES as u64 } else { OLD_TABLES };
+    let fits = positions <= end
+        && blocks_per_cycle <= end
+        && first_at >= first_possible
+        && first_at + 2 * positions <= end
+        && next_at >= Superblock::BYTES as u64
+        && next_at + blocks_per_cycle <= end;
+    if !fits {
+        return None;
+    }
+    let first = raw[first_at as usize..][..2 * positions as usize].chunks_exact(2);
+    let first = first.map(|bytes| crate::codec::get_at::<u16>(bytes, 0).unwrap_or(0) as i16).collect();
+    Some((first, raw[next_at as usize..][..blocks_per_cycle as usize].to_vec()))
+}
+
+impl Layout {
+    /// Checks everything in `superblock` that arithmetic will rely on. `raw` is the block in which it was found.
+    ///
+    /// # Errors
+    /// `Corrupt`, with the field that cannot be.
+    pub fn new(superblock: &Superblock, raw: &[u8], device_bytes: u64) -> FsResult<Layout> {
+        let sb = superblock;
+        let bad = |field: &str, value: u64, wanted: &str| {
+            Err(FsError::corrupt(
+                "superblock",
+                format_args!("field {field}"),
+                format_args!("it is {value}, not {wanted}"),
+            ))
+        };
+        // Checked one after the other, so that each check may rely on those before.
+        if !sb.bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&sb.bsize) {
+            return bad("bsize", sb.bsize.into(), "a power of two from 4096 to 65536");
+        }
+        if !sb.fsize.is_power_of_two() || u64::from(sb.fsize) < SECTOR_BYTES || sb.fsize > sb.bsize {
+            return bad("fsize", sb.fsize.into(), "a power of two from 512 to the size of a block");
+        }
+        let frag = sb.bsize / sb.fsize;
+        if sb.frag != frag || frag as usize > FRAGS_MAX {
+            return bad("frag", sb.frag.into(), "the fragments of a block, at most 8");
+        }
+        let size = if sb.is_updated() && sb.old_size == 0 { sb.size } else { sb.old_size.into() };
+        if size == 0 || size > i32::MAX as u64 || size * u64::from(sb.fsize) > device_bytes {
+            return bad("size", size, "within the device");
+        }
+        if sb.is_updated() && sb.size != size {
+            return bad("size", sb.size, "the same in both places");
+        }
+        if sb.is_updated() && sb.csaddr != 0 && sb.csaddr != u64::from(sb.old_csaddr) {
+            return bad("csaddr", sb.csaddr, "the same in both places");
+        }
+        let size = size as u32;
+        if sb.fpg == 0 || !sb.fpg.is_multiple_of(frag) {
+            return bad("fpg", sb.fpg.into(), "a multiple of a block's fragments");
+        }
+        if sb.ncg == 0 || sb.ncg != size.div_ceil(sb.fpg) {
+            return bad("ncg", sb.ncg.into(), "the groups that cover the volume");
+        }
+        if sb.inopb != sb.bsize / Inode::BYTES as u32 {
+            return bad("inopb", sb.inopb.into(), "the inodes of a block");
+        }
+        if sb.nindir != sb.bsize / 4 {
+            return bad("nindir", sb.nindir.into(), "the pointers of a block");
+        }
+        if sb.ipg == 0 || !sb.ipg.is_multiple_of(sb.inopb) || u64::from(sb.ipg) * u64::from(sb.ncg) > u32::MAX.into() {
+            return bad("ipg", sb.ipg.into(), "a multiple of a block's inodes, and within 32 bits for all groups");
+        }
+        let superblock_frags = (SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
+        let boot_end = (SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(sb.fsize);
+        if sb.sblkno < boot_end.min(size) || !sb.sblkno.is_multiple_of(frag) || sb.sblkno > sb.fpg {
+            return bad("sblkno", sb.sblkno.into(), "behind the first superblock");
+        }
+        if sb.cblkno < sb.sblkno + superblock_frags || !sb.cblkno.is_multiple_of(frag) || sb.cblkno > sb.fpg {
+            return bad("cblkno", sb.cblkno.into(), "behind the copy of the superblock");
+        }
+        if sb.iblkno < sb.cblkno + frag || !sb.iblkno.is_multiple_of(frag) || sb.iblkno > sb.fpg {
+            return bad("iblkno", sb.iblkno.into(), "behind the group's block");
+        }
+        let inode_frags = sb.ipg / sb.inopb * frag;
+        if sb.dblkno != sb.iblkno.saturating_add(inode_frags) || sb.dblkno > sb.fpg {
+            return bad("dblkno", sb.dblkno.into(), "right behind the inodes");
+        }
+        let furthest = u64::from(sb.cgoffset) * u64::from(!sb.cgmask) + u64::from(sb.dblkno);
+        if !sb.cgoffset.is_multiple_of(frag) || sb.cgoffset > 0 && sb.ncg > 1 && furthest > u64::from(sb.fpg) {
+            return bad("cgoffset", sb.cgoffset.into(), "small enough for the bookkeeping to stay in its group");
+        }
+        if sb.contigsumsize > CONTIG_SUM_MAX {
+            return bad("contigsumsize", sb.contigsumsize.into(), "at most 16");
+        }
+        if sb.cgsize > sb.bsize || (sb.cgsize as usize) < Group::BYTES {
+            return bad("cgsize", sb.cgsize.into(), "at most a block, and at least a group's head");
+        }
+        let csaddr = if sb.is_updated() && sb.csaddr != 0 { sb.csaddr } else { sb.old_csaddr.into() };
+        let cs_frags = u64::from(sb.cssize.div_ceil(sb.fsize));
+        let summaries = u64::from(sb.ncg) * Csum::BYTES as u64;
+        if !(summaries..summaries + u64::from(sb.bsize)).contains(&sb.cssize.into()) {
+            return bad("cssize", sb.cssize.into(), "room for a summary of each group, and little more");
+        }
+        if csaddr < u64::from(sb.dblkno) || csaddr + cs_frags > u64::from(sb.fpg.min(size)) {
+            return bad("csaddr", csaddr, "among the data of the first group");
+        }
+        if sb.minfree > 99 {
+            return bad("minfree", sb.minfree.into(), "a percentage");
+        }
+        if sb.maxcontig == 0 || sb.maxcontig > i32::MAX as u32 {
+            return bad("maxcontig", sb.maxcontig.into(), "at least 1");
+        }
+        if sb.maxbpg == 0 {
+            return bad("maxbpg", 0, "at least 1");
+        }
+        if sb.maxsymlinklen as usize > INLINE_BYTES {
+            return bad("maxsymlinklen", sb.maxsymlinklen.into(), "at most 60");
+        }
+        let dsize = if sb.is_updated() && sb.dsize != 0 { sb.dsize } else { sb.old_dsize.into() };
+        if dsize > u64::from(size) {
+            return bad("dsize", dsize, "at most the size of the volume");
+        }
+        if sb.nspf == 0 || sb.spc == 0 || sb.nsect == 0 || sb.npsect == 0 || sb.nsect > sb.spc || sb.cpg == 0 {
+            return bad("spc", sb.spc.into(), "a cylinder with whole tracks");
+        }
+        // Counted in 16 bits by the tables.
+        if sb.nrpos > u16::MAX.into() {
+            return bad("nrpos", sb.nrpos.into(), "a number of 16 bits");
+        }
+        let mut rotation = Rotation {
+            rotdelay: sb.rotdelay,
+            rps: sb.rps,
+            nspf: sb.nspf,
+            nsect: sb.nsect,
+            npsect: sb.npsect,
+            spc: sb.spc,
+            interleave: sb.interleave,
+            trackskew: sb.trackskew,
+            cpg: sb.cpg,
+            nrpos: sb.nrpos.max(1),
+            cpc: sb.cpc,
+            first: Vec::new(),
+            next: Vec::new(),
+        };
+        if sb.cpc > 0 && sb.nrpos > 1 {
+            match read_tables(sb, &raw[..SUPERBLOCK_BYTES.min(raw.len())]) {
+                Some((first, next)) => (rotation.first, rotation.next) = (first, next),
+                None => return bad("cpc", sb.cpc.into(), "a cycle whose tables fit behind the superblock"),
+            }
+        }
+        // Pointers are of 31 bits, in blocks of a file as on the volume.
+        let block = u64::from(sb.bsize);
+        let nindir = u64::from(sb.nindir);
+        let blocks = DIRECT as u64 + nindir + nindir * nindir + nindir * nindir * nindir;
+        let addressable_bytes = (blocks.min(1 << 30) * block - 1).min(i64::MAX as u64);
+        let layout = Layout {
+            block_bytes: sb.bsize,
+            frag_bytes: sb.fsize,
+            frag,
+            size,
+            dsize: dsize as u32,
+            groups: sb.ncg,
+            frags_per_group: sb.fpg,
+            inodes_per_group: sb.ipg,
+            inodes_per_block: sb.inopb,
+            pointers_per_block: sb.nindir,
+            sblkno: sb.sblkno,
+            cblkno: sb.cblkno,
+            iblkno: sb.iblkno,
+            dblkno: sb.dblkno,
+            cgoffset: sb.cgoffset,
+            cgmask: sb.cgmask,
+            csaddr: csaddr as u32,
+            cssize: sb.cssize,
+            cgsize: sb.cgsize,
+            minfree: sb.minfree,
+            maxcontig: sb.maxcontig,
+            maxbpg: sb.maxbpg,
+            contigsumsize: sb.contigsumsize,
+            maxsymlinklen: sb.maxsymlinklen,
+            file_bytes_max: if sb.maxfilesize == 0 { addressable_bytes } else { addressable_bytes.min(sb.maxfilesize) },
+            addressable_bytes,
+            rotation,
+        };
+        let last = layout.groups - 1;
+        if layout.group_start(last) + layout.dblkno > size {
+            return bad("size", size.into(), "large enough for the bookkeeping of the last group");
+        }
+        Ok(layout)
+    }
+
+    pub fn sector(&self, frag: u32) -> Sector {
+        Sector(u64::from(frag) * u64::from(self.frag_bytes) / SECTOR_BYTES)
+    }
+
+    pub fn frags_for(&self, bytes: u64) -> u32 {
+        bytes.div_ceil(u64::from(self.frag_bytes)) as u32
+    }
+
+    /// First fragment of a group.
+    pub fn group_base(&self, group: u32) -> u32 {
+        group * self.frags_per_group
+    }
+
+    /// Where the bookkeeping of a group counts from: it moves by about a track with each group, so that it is not all
+    /// on one platter.
+    pub fn group_start(&self, group: u32) -> u32 {
+        self.group_base(group) + self.cgoffset.wrapping_mul(group & !self.cgmask)
+    }
+
+    pub fn superblock_copy(&self, group: u32) -> u32 {
+        self.group_start(group) + self.sblkno
+    }
+
+    /// Where the group's own block is.
+    pub fn group_block(&self, group: u32) -> u32 {
+        self.group_start(group) + self.cblkno
+    }
+
+    /// First fragment behind the bookkeeping.
+    pub fn group_data(&self, group: u32) -> u32 {
+        self.group_start(group) + self.dblkno
+    }
+
+    /// Fragments that a group has; the last one may have fewer.
+    pub fn group_frags(&self, group: u32) -> u32 {
+        self.frags_per_group.min(self.size - self.group_base(group))
+    }
+
+    pub fn group_of(&self, frag: u32) -> u32 {
+        frag / self.frags_per_group
+    }
+
+    pub fn group_of_ino(&self, ino: u32) -> u32 {
+        ino / self.inodes_per_group
+    }
+
+    /// Inode numbers are below this.
+    pub fn ino_end(&self) -> u32 {
+        self.groups * self.inodes_per_group
+    }
+
+    /// The block that holds an inode, and the offset in it.
+    pub fn inode_place(&self, ino: u32) -> (u32, usize) {
+        let in_group = ino % self.inodes_per_group;
+        let block =
+            self.group_start(self.group_of_ino(ino)) + self.iblkno + in_group / self.inodes_per_block * self.frag;
+        (block, (ino % self.inodes_per_block) as usize * Inode::BYTES)
+    }
+
+    /// Bytes of a group's block in use: at most a block. Groups are read and written in whole fragments.
+    pub fn group_block_frags(&self) -> u32 {
+        self.cgsize.div_ceil(self.frag_bytes)
+    }
+
+    /// Fragments of a group that can belong to no file.
+    pub fn bookkeeping(&self, group: u32) -> Range<u32> {
+        match group {
+            0 => 0..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
+            _ => self.superblock_copy(group)..self.group_data(group),
+        }
+    }
+
+    /// Whether `frags` fragments at `at` can belong to a file.
+    pub fn is_data(&self, at: u32, frags: u32) -> bool {
+        let Some(end) = at.checked_add(frags) else { return false };
+        if frags == 0 || frags > self.frag || end > self.size || at % self.frag + frags > self.frag {
+            return false;
+        }
+        let used = self.bookkeeping(self.group_of(at));
+        end <= used.start || used.end <= at
+    }
+
+    /// Fragments of block `lbn` of a file of `size` bytes: all, except in the last block of a short file.
+    pub fn block_frags(&self, size: u64, lbn: u64) -> u32 {
+        let block = u64::from(self.block_bytes);
+        if lbn >= DIRECT as u64 || size >= (lbn + 1) * block {
+            return self.frag;
+        }
+        self.frags_for(size.saturating_sub(lbn * block))
+    }
+
+    /// The way from an inode to block `lbn`: the slot among its indirect pointers, then the slot in each indirect
+    /// block. Empty for a direct block.
+    pub fn path(&self, lbn: u64) -> Option<Path> {
+        let n = u64::from(self.pointers_per_block);
+        let Some(mut rest) = lbn.checked_sub(DIRECT as u64) else {
+            return Some(Path { slot: lbn as usize, depth: 0, slots: [0; INDIRECT] });
+        };
+        let mut span = n;
+        for depth in 1..=INDIRECT {
+            if rest < span {
+                let mut slots = [0; INDIRECT];
+                for level in (0..depth).rev() {
+                    slots[level] = (rest % n) as usize;
+                    rest /= n;
+                }
+                return Some(Path { slot: depth - 1, depth, slots });
+            }
+            rest -= span;
+            span *= n;
+        }
+        None
+    }
+
+    /// File blocks that one pointer at `level` spans: 1 for a data block, a block's pointers for an indirect one ...
+    pub fn span(&self, level: usize) -> u64 {
+        u64::from(self.pointers_per_block).pow(level as u32)
+    }
+
+    /// First file block below the indirect pointer `slot` of an inode.
+    pub fn indirect_first(&self, slot: usize) -> u64 {
+        DIRECT as u64 + (1..=slot).map(|level| self.span(level)).sum::<u64>()
+    }
+}
+
+/// See [`Layout::path`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Path {
+    /// Slot in the inode: of `db` with depth 0, of `ib` otherwise.
+    pub slot: usize,
+    /// Indirect blocks on the way.
+    pub depth: usize,
+    /// Slot in each of them.
+    pub slots: [usize; INDIRECT],
+}

@@ -1,0 +1,459 @@
+//! Making a volume, with the arithmetic and the defaults of 4.4BSD's `newfs`.
+
+use super::format::*;
+use super::group;
+use super::io::write_bytes;
+use super::layout::Layout;
+use crate::codec;
+use crate::device::{Buf, Data, Device, Discard, WriteFlags};
+use crate::fs::{FileKind, FsError, FsResult};
+use crate::rt::Rt;
+use crate::units::{MIB, SECTOR_BYTES, Sector, WallTime};
+
+/// Shape of the drive for which a volume is laid out, as `disktab` had it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct DriveShape {
+    pub sectors_per_track: u32,
+    pub tracks_per_cylinder: u32,
+    pub revolutions_per_minute: u32,
+}
+
+impl DriveShape {
+    /// Cylinders of 1 MiB on one track each, for drives that do not tell their shape.
+    pub const UNKNOWN: DriveShape =
+        DriveShape { sectors_per_track: 2048, tracks_per_cylinder: 1, revolutions_per_minute: 3600 };
+
+    /// The drive of [se95], DSP3105: 57 sectors, 14 heads, 5400 rpm.
+    pub const DSP3105: DriveShape =
+        DriveShape { sectors_per_track: 57, tracks_per_cylinder: 14, revolutions_per_minute: 5400 };
+}
+
+/// A named choice of layout.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Profile {
+    /// What `newfs` of 4.4BSD-Lite2 does: contiguous runs of 8 blocks, 4 ms between them, rotational tables.
+    #[default]
+    Newfs,
+    /// [se95]: runs of 8 blocks, no gap.
+    M8R0,
+    /// [se95]: runs of 8 blocks, then a gap of 2.
+    M8R2,
+    /// [se95]: single blocks, a gap of 2 behind each, as before clustering.
+    M1R2,
+}
+
+/// What is decided when a volume is made.
+#[derive(Clone, Debug)]
+pub struct MkfsOptions {
+    pub block_bytes: u32,
+    pub frag_bytes: u32,
+    pub cylinders_per_group: u32,
+    /// Bytes of the volume for each inode; by default four fragments.
+    pub bytes_per_inode: Option<u32>,
+    /// Space kept back, in percent.
+    pub minfree: u32,
+    /// Blocks in a row.
+    pub maxcontig: u32,
+    /// Gap between runs, in ms.
+    pub rotdelay: u32,
+    /// Blocks of one file in a group before it goes on in another; by default a quarter of a block's bytes.
+    pub maxbpg: Option<u32>,
+    /// Rotational positions that are told apart.
+    pub positions: u32,
+    /// Keep tables of rotational positions, where they fit.
+    pub tables: bool,
+    pub drive: DriveShape,
+    /// Write the superblock as 4.4BSD-Lite2 did, without 64-bit counts and without label.
+    pub lite2: bool,
+    /// At most 31 bytes.
+    pub label: String,
+    pub id: [u32; 2],
+    pub permissions: u16,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+impl MkfsOptions {
+    /// `newfs`'s defaults, for a drive that does not tell its shape; `id` tells volumes apart.
+    pub fn new(id: [u32; 2]) -> MkfsOptions {
+        MkfsOptions {
+            block_bytes: 8192,
+            frag_bytes: 1024,
+            cylinders_per_group: 16,
+            bytes_per_inode: None,
+            minfree: 5,
+            maxcontig: 8,
+            rotdelay: 0,
+            maxbpg: None,
+            positions: 8,
+            tables: true,
+            drive: DriveShape::UNKNOWN,
+            lite2: false,
+            label: String::new(),
+            id,
+            permissions: 0o755,
+            uid: 0,
+            gid: 0,
+        }
+    }
+
+    /// The layout of a profile on a drive.
+    pub fn profile(self, profile: Profile, drive: DriveShape) -> MkfsOptions {
+        let options = MkfsOptions { drive, ..self };
+        let gap = options.rotdelay_for(2);
+        match profile {
+            Profile::Newfs => MkfsOptions { maxcontig: 8, rotdelay: 4, tables: true, ..options },
+            Profile::M8R0 => MkfsOptions { maxcontig: 8, rotdelay: 0, tables: false, ..options },
+            Profile::M8R2 => MkfsOptions { maxcontig: 8, rotdelay: gap, tables: false, ..options },
+            Profile::M1R2 => MkfsOptions { maxcontig: 1, rotdelay: gap, tables: false, ..options },
+        }
+    }
+
+    /// The shortest delay, in ms, for which the allocator skips `blocks`.
+    ///
+    /// The superblock counts a gap in ms, and the allocator rounds it up to blocks.
+    pub fn rotdelay_for(&self, blocks: u32) -> u32 {
+        let nspf = u64::from(self.frag_bytes) / SECTOR_BYTES;
+        let frag = u64::from((self.block_bytes / self.frag_bytes.max(1)).max(1));
+        let rps = u64::from(self.drive.revolutions_per_minute / 60);
+        let gap = |ms: u64| {
+            (ms * rps * u64::from(self.drive.sectors_per_track) / (nspf * 1000).max(1)).next_multiple_of(frag)
+        };
+        (0..1000).find(|&ms| gap(ms) >= frag * u64::from(blocks)).unwrap_or(0) as u32
+    }
+}
+
+fn divide_up(value: u64, by: u64) -> u64 {
+    value.div_ceil(by)
+}
+
+/// The superblock that `options` give on a device of `sectors`, with what lies behind its fields.
+///
+/// # Errors
+/// `Invalid` when they do not fit together.
+fn superblock(options: &MkfsOptions, sectors: u64, now: WallTime) -> FsResult<(Superblock, Vec<u8>)> {
+    let MkfsOptions { block_bytes: bsize, frag_bytes: fsize, drive, .. } = *options;
+    let (nsect, ntrak) = (drive.sectors_per_track, drive.tracks_per_cylinder);
+    if !bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&bsize) {
+        return Err(FsError::Invalid("a block is a power of two, from 4 KiB to 64 KiB"));
+    }
+    if !fsize.is_power_of_two() || u64::from(fsize) < SECTOR_BYTES || fsize > bsize || bsize / fsize > FRAGS_MAX as u32
+    {
+        return Err(FsError::Invalid("a fragment is a power of two, at least 512 bytes, and a block has at most 8"));
+    }
+    if nsect == 0 || ntrak == 0 || u64::from(nsect) * u64::from(ntrak) > 1 << 24 {
+        return Err(FsError::Invalid("a cylinder has at least one sector, and less than 8 GiB"));
+    }
+    let bytes_per_inode = options.bytes_per_inode.unwrap_or(4 * fsize);
+    if bytes_per_inode < 128 || options.minfree > 50 || options.maxcontig == 0 || options.maxcontig > 1 << 16 {
+        return Err(FsError::Invalid("reserve, contiguous blocks or bytes of an inode are out of range"));
+    }
+    if options.cylinders_per_group == 0 || options.cylinders_per_group > 1 << 15 {
+        return Err(FsError::Invalid("a group has from 1 to 32768 cylinders"));
+    }
+    let label = options.label.as_bytes();
+    if label.len() > 31 || label.contains(&0) || options.lite2 && !label.is_empty() {
+        return Err(FsError::Invalid("a label is at most 31 bytes long, and 4.4BSD-Lite2 has none"));
+    }
+    let frag = bsize / fsize;
+    let nspf = fsize / SECTOR_BYTES as u32;
+    let nspb = nspf * frag;
+    let spc = nsect * ntrak;
+    let size = (sectors / u64::from(nspf)).min(i32::MAX as u64) as u32;
+    let sblkno = ((SUPERBLOCK_OFFSET as u32 + SUPERBLOCK_BYTES as u32).div_ceil(fsize)).next_multiple_of(frag);
+    let cblkno = sblkno + (SUPERBLOCK_BYTES as u32).div_ceil(fsize).next_multiple_of(frag);
+    let iblkno = cblkno + frag;
+    // The bookkeeping moves by a track with each group, so that no platter has all of it.
+    let cgoffset = nsect.div_ceil(nspf).next_multiple_of(frag);
+    let mut cgmask = u32::MAX;
+    let mut tracks = ntrak;
+    while tracks > 1 {
+        cgmask <<= 1;
+        tracks >>= 1;
+    }
+    if !ntrak.is_power_of_two() {
+        cgmask <<= 1;
+    }
+    // Groups begin at a block: so many cylinders at least have whole blocks.
+    let (mut cpc, mut rest) = (nspb, spc);
+    while cpc > 1 && rest.is_multiple_of(2) {
+        (cpc, rest) = (cpc / 2, rest / 2);
+    }
+    let inopb = bsize / Inode::BYTES as u32;
+    let contigsumsize = if options.maxcontig > 1 { options.maxcontig.min(CONTIG_SUM_MAX) } else { 0 };
+    let nrpos = if options.tables && ntrak > 1 { options.positions.clamp(1, 255) } else { 1 };
+    let inodes_for = |frags: u64| {
+        let inodes = divide_up(frags * u64::from(fsize), bytes_per_inode.into());
+        // The group's block counts them in 16 bits.
+        (inodes.next_multiple_of(inopb.into())).min(u64::from(32_767 / inopb * inopb))
+    };
+    let mut cpg = options.cylinders_per_group.next_multiple_of(cpc);
+    let (ipg, fpg, offsets) = loop {
+        let fpg = u64::from(cpg) * u64::from(spc) / u64::from(nspf);
+        let ipg = inodes_for(fpg.min(size.into())).max(inopb.into());
+        let offsets = Offsets::new(cpg, nrpos, ipg, fpg, frag, contigsumsize);
+        if u64::from(offsets.end) <= bsize.into() && fpg <= i32::MAX as u64 {
+            break (ipg as u32, fpg as u32, offsets);
+        }
+        if cpg <= cpc {
+            return Err(FsError::Invalid(
+                "a group's maps do not fit into a block: larger blocks or smaller cylinders are needed",
+            ));
+        }
+        cpg -= cpc;
+    };
+    let inode_frags = ipg / inopb * frag;
+    let dblkno = iblkno + inode_frags;
+    let furthest = u64::from(cgoffset) * u64::from(!cgmask) + u64::from(dblkno);
+    if furthest + u64::from(frag) > u64::from(fpg) {
+        return Err(FsError::Invalid("a group has no room besides its own bookkeeping: more cylinders are needed"));
+    }
+    let mut size = size;
+    let mut ncg = size.div_ceil(fpg);
+    // A last group without room for its bookkeeping is left out.
+    while ncg > 0 {
+        let start = (ncg - 1) * fpg + cgoffset.wrapping_mul((ncg - 1) & !cgmask);
+        if start + dblkno + frag <= size {
+            break;
+        }
+        ncg -= 1;
+        size = size.min(ncg * fpg);
+    }
+    let cssize = (ncg * Csum::BYTES as u32).next_multiple_of(fsize);
+    let csfrags = cssize / fsize;
+    if ncg == 0 || u64::from(dblkno + csfrags + frag) > u64::from(fpg.min(size)) {
+        return Err(FsError::Invalid("the device is too small for a volume of this shape"));
+    }
+    let dsize = size - sblkno - ncg * (dblkno - sblkno) - csfrags;
+    let mut raw = vec![0; SUPERBLOCK_BYTES];
+    let mut cpc = if options.tables && ntrak > 1 && nrpos > 1 { cpc } else { 0 };
+    let blocks_per_cycle = cpc * spc / nspb;
+    let (postbloff, rotbloff) = (Superblock::BYTES as u32, Superblock::BYTES as u32 + 2 * nrpos * cpc);
+    if rotbloff + blocks_per_cycle > SUPERBLOCK_BYTES as u32 || nsect > 256 * nspb {
+        cpc = 0;
+    }
+    let sbsize = if cpc > 0 { rotbloff + blocks_per_cycle } else { Superblock::BYTES as u32 + 1 };
+    let mut volname = [0; 32];
+    volname[..label.len()].copy_from_slice(label);
+    let nindir = bsize / 4;
+    let pointed = [1, 2, 3].map(|level| u64::from(bsize).saturating_mul(u64::from(nindir).pow(level)));
+    let maxfilesize = pointed.iter().fold(u64::from(bsize) * DIRECT as u64 - 1, |sum, more| sum.saturating_add(*more));
+    let mut sb = Superblock::decode(&raw).unwrap_or_else(|| unreachable!("the size is right"));
+    (sb.sblkno, sb.cblkno, sb.iblkno, sb.dblkno) = (sblkno, cblkno, iblkno, dblkno);
+    (sb.cgoffset, sb.cgmask) = (cgoffset, cgmask);
+    (sb.old_size, sb.old_dsize, sb.ncg) = (size, dsize, ncg);
+    (sb.bsize, sb.fsize, sb.frag) = (bsize, fsize, frag);
+    (sb.minfree, sb.rotdelay, sb.rps) = (options.minfree, options.rotdelay, drive.revolutions_per_minute / 60);
+    (sb.bmask, sb.fmask) = (!(bsize - 1), !(fsize - 1));
+    (sb.bshift, sb.fshift, sb.fragshift) = (bsize.ilog2(), fsize.ilog2(), frag.ilog2());
+    (sb.maxcontig, sb.maxbpg) = (options.maxcontig, options.maxbpg.unwrap_or(bsize / 4).max(1));
+    (sb.fsbtodb, sb.sbsize) = (nspf.ilog2(), sbsize.next_multiple_of(fsize).min(SUPERBLOCK_BYTES as u32));
+    (sb.nindir, sb.inopb, sb.nspf) = (nindir, inopb, nspf);
+    sb.optim = OPTIM_TIME;
+    (sb.npsect, sb.interleave, sb.trackskew) = (nsect, 1, 0);
+    sb.id = options.id;
+    (sb.old_csaddr, sb.cssize) = (dblkno, cssize);
+    sb.cgsize = offsets.end.next_multiple_of(fsize);
+    (sb.ntrak, sb.nsect, sb.spc) = (ntrak, nsect, spc);
+    sb.ncyl = divide_up(u64::from(size) * u64::from(nspf), spc.into()) as u32;
+    (sb.cpg, sb.ipg, sb.fpg) = (cpg, ipg, fpg);
+    sb.clean = CLEAN;
+    sb.cpc = cpc;
+    (sb.contigsumsize, sb.maxsymlinklen, sb.inodefmt) = (contigsumsize, INLINE_BYTES as u32, INODE_FORMAT_44);
+    sb.maxfilesize = maxfilesize.min(i64::MAX as u64);
+    (sb.qbmask, sb.qfmask) = (u64::from(bsize - 1), u64::from(fsize - 1));
+    (sb.postblformat, sb.nrpos) = (POSTBL_DYNAMIC, nrpos);
+    if cpc > 0 {
+        (sb.postbloff, sb.rotbloff) = (postbloff, rotbloff);
+    }
+    sb.magic = UFS1_MAGIC;
+    sb.old_time = now.seconds as u32;
+    if !options.lite2 {
+        sb.old_flags = FLAGS_UPDATED;
+        sb.volname = volname;
+        (sb.maxbsize, sb.sblockloc) = (bsize, SUPERBLOCK_OFFSET);
+        (sb.size, sb.dsize, sb.csaddr) = (size.into(), dsize.into(), dblkno.into());
+        (sb.avgfilesize, sb.avgfpdir) = (16_384, 64);
+    }
+    sb.encode(&mut raw);
+    if cpc > 0 {
+        write_tables(&sb, &mut raw, sectors)?;
+    }
+    Ok((sb, raw))
+}
+
+/// Where the maps of a group are in its block.
+struct Offsets {
+    btotoff: u32,
+    boff: u32,
+    iusedoff: u32,
+    freeoff: u32,
+    clustersumoff: u32,
+    clusteroff: u32,
+    end: u32,
+}
+
+impl Offsets {
+    fn new(cpg: u32, nrpos: u32, ipg: u64, fpg: u64, frag: u32, contigsumsize: u32) -> Offsets {
+        // Larger values do not fit, whatever they are.
+        let small = |value: u64| value.min(1 << 24) as u32;
+        let btotoff = Group::BYTES as u32;
+        let boff = btotoff + 4 * cpg;
+        let iusedoff = boff + 2 * cpg * nrpos;
+        let freeoff = iusedoff + small(ipg.div_ceil(8));
+        let next = freeoff + small(fpg.div_ceil(8));
+        if contigsumsize == 0 {
+            return Offsets { btotoff, boff, iusedoff, freeoff, clustersumoff: 0, clusteroff: 0, end: next };
+        }
+        // The count of empty clusters is never used, so that it may lie over what comes before.
+        let clustersumoff = next.next_multiple_of(4) - 4;
+        let clusteroff = clustersumoff + 4 * (contigsumsize + 1);
+        let end = clusteroff + small((fpg / u64::from(frag)).div_ceil(8));
+        Offsets { btotoff, boff, iusedoff, freeoff, clustersumoff, clusteroff, end }
+    }
+}
+
+/// Fills in the rotational tables: for each position of each cylinder of a cycle the first block, and from each block
+/// the distance to the next at the same position.
+fn write_tables(sb: &Superblock, raw: &mut [u8], sectors: u64) -> FsResult<()> {
+    let layout = Layout::new(sb, raw, sectors * SECTOR_BYTES)?;
+    let rotation = &layout.rotation;
+    let blocks = sb.cpc * sb.spc / (sb.nspf * sb.frag);
+    let mut first = vec![-1_i16; (sb.cpc * sb.nrpos) as usize];
+    for block in (0..blocks).rev() {
+        let at = block * sb.frag;
+        let place = &mut first[(rotation.cylinder(at) * sb.nrpos + rotation.position(at)) as usize];
+        let distance = if *place < 0 { 0 } else { i64::from(*place) - i64::from(block) };
+        raw[(sb.rotbloff + block) as usize] = distance.min(255) as u8;
+        *place = block as i16;
+    }
+    for (index, block) in first.iter().enumerate() {
+        codec::put_at(raw, sb.postbloff as usize + 2 * index, *block as u16);
+    }
+    Ok(())
+}
+
+/// Makes an empty volume on all of `device`. What was there is lost.
+///
+/// # Errors
+/// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
+pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<()> {
+    let geometry = device.geometry();
+    if geometry.block_bytes > options.frag_bytes {
+        return Err(FsError::Invalid("the device's blocks are larger than a fragment"));
+    }
+    let now = rt.wall();
+    let (mut sb, mut raw) = superblock(options, geometry.sectors, now)?;
+    let layout = Layout::new(&sb, &raw, geometry.bytes())?;
+
+    // Nothing of an earlier volume may be taken for this one's: first there is no superblock, at the end there is.
+    let home = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+    write_bytes(device, home, Data::zeroes(SUPERBLOCK_BYTES), WriteFlags::NONE).await?;
+    device.flush().await?;
+    let zeroed = device.guarantees().discard == Discard::Zeroes;
+    if zeroed {
+        let sectors = u64::from(layout.size) * u64::from(layout.frag_bytes) / SECTOR_BYTES;
+        device.discard(home + SUPERBLOCK_BYTES as u64 / SECTOR_BYTES, sectors - home.0 - 16).await?;
+    } else {
+        for group in 0..layout.groups {
+            let inodes = u64::from(layout.inodes_per_group) * Inode::BYTES as u64;
+            let mut at = layout.sector(layout.group_start(group) + layout.iblkno);
+            let mut rest = inodes;
+            while rest > 0 {
+                let take = rest.min(MIB);
+                write_bytes(device, at, Data::zeroes(take as usize), WriteFlags::NONE).await?;
+                (at, rest) = (at + take / SECTOR_BYTES, rest - take);
+            }
+        }
+    }
+
+    let root_at = first_free(&layout);
+    let mut summary = Buf::zeroed(layout.cssize as usize);
+    let mut totals = Totals::default();
+    for group in 0..layout.groups {
+        let block = new_group(&layout, &sb, group, root_at, now);
+        if let Some(head) = Group::decode(&block) {
+            let Group { ndir, nbfree, nifree, nffree, .. } = head;
+            let cs = Csum { ndir, nbfree, nifree, nffree };
+            totals.add(&cs);
+            cs.encode(&mut summary[group as usize * Csum::BYTES..]);
+        }
+        let at = layout.sector(layout.group_block(group));
+        write_bytes(device, at, block.freeze(), WriteFlags::NONE).await?;
+    }
+    write_root(device, &layout, options, root_at, now).await?;
+    write_bytes(device, layout.sector(layout.csaddr), summary.freeze(), WriteFlags::NONE).await?;
+    sb.set_totals(&totals, now);
+    sb.encode(&mut raw);
+    let block = Data::from_slice(&raw);
+    for group in 0..layout.groups {
+        let at = layout.sector(layout.superblock_copy(group));
+        write_bytes(device, at, block.clone(), WriteFlags::NONE).await?;
+    }
+    device.flush().await?;
+    write_bytes(device, home, block, WriteFlags::NONE).await?;
+    device.flush().await?;
+    Ok(())
+}
+
+/// The first block for data, which the root directory gets.
+fn first_free(layout: &Layout) -> u32 {
+    let behind = layout.csaddr + layout.cssize.div_ceil(layout.frag_bytes);
+    behind.next_multiple_of(layout.frag)
+}
+
+fn new_group(layout: &Layout, sb: &Superblock, group: u32, root_at: u32, now: WallTime) -> Buf {
+    let offsets = Offsets::new(
+        sb.cpg,
+        sb.nrpos,
+        layout.inodes_per_group.into(),
+        layout.frags_per_group.into(),
+        layout.frag,
+        layout.contigsumsize,
+    );
+    let frags = layout.group_frags(group);
+    let last = group + 1 == layout.groups;
+    let cylinders = if last { frags * sb.nspf / sb.spc } else { sb.cpg };
+    let mut bytes = Buf::zeroed((layout.group_block_frags() * layout.frag_bytes) as usize);
+    let mut head = Group::decode(&bytes).unwrap_or_else(|| unreachable!("a block is longer"));
+    (head.magic, head.time, head.cgx) = (GROUP_MAGIC, now.seconds as u32, group);
+    (head.ncyl, head.niblk, head.ndblk) = (cylinders as u16, layout.inodes_per_group as u16, frags);
+    (head.btotoff, head.boff) = (offsets.btotoff, offsets.boff);
+    (head.iusedoff, head.freeoff, head.nextfreeoff) = (offsets.iusedoff, offsets.freeoff, offsets.end);
+    (head.clustersumoff, head.clusteroff) = (offsets.clustersumoff, offsets.clusteroff);
+    head.nclusterblks = if layout.contigsumsize > 0 { frags / layout.frag } else { 0 };
+    // Offsets have to be in place before the maps are.
+    head.encode(&mut bytes);
+    let base = layout.group_base(group);
+    let directories = u32::from(group == 0);
+    let inode_used = |index: u32| group == 0 && index <= ROOT_INO;
+    let frag_free = |at: u32| layout.is_data(base + at, 1) && base + at != root_at;
+    group::build(layout, &head, &mut bytes, directories, inode_used, frag_free);
+    bytes
+}
+
+async fn write_root(device: &Device, layout: &Layout, options: &MkfsOptions, at: u32, now: WallTime) -> FsResult<()> {
+    let mut fragment = Buf::zeroed(layout.frag_bytes as usize);
+    fragment[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ROOT_INO, ROOT_INO));
+    write_bytes(device, layout.sector(at), fragment.freeze(), WriteFlags::NONE).await?;
+    let mut root = Inode {
+        mode: FileKind::Directory.mode_bits() as u16 | options.permissions & 0o7777,
+        nlink: 2,
+        size: DIR_CHUNK_BYTES as u64,
+        blocks: layout.frag_bytes / SECTOR_BYTES as u32,
+        generation: now.seconds as u32,
+        uid: options.uid,
+        gid: options.gid,
+        old_ids: [options.uid as u16, options.gid as u16],
+        ..Inode::FREE
+    };
+    root.db[0] = at;
+    root.set_atime(now);
+    root.set_mtime(now);
+    root.set_ctime(now);
+    let (block, offset) = layout.inode_place(ROOT_INO);
+    let mut inodes = Buf::zeroed(layout.block_bytes as usize);
+    root.encode(&mut inodes[offset..]);
+    write_bytes(device, layout.sector(block), inodes.freeze(), WriteFlags::NONE).await?;
+    Ok(())
+}

@@ -1,0 +1,292 @@
+//! FFS: the Berkeley Fast File System [mc84], with the format, the policies and the write order of 4.4BSD.
+//!
+//! Blocks stay where they were put, and are overwritten there. A volume is divided into cylinder groups, each with
+//! inodes, maps and data, so that what belongs together is close together. Names are safe because metadata reaches the
+//! volume in an order that a check after a crash can rely on; file data waits for up to 30 seconds.
+//!
+//! On the volume: `FORMAT.md`. In memory: `state`. `layout` says where things are, `group` changes the maps of one
+//! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
+//! operations. `cache` holds blocks, `io` moves them.
+//!
+//! Why it is built this way. A log can take all of a change at once; here, a change is a sequence of writes whose order
+//! is the point, and later ones must not even be in memory before earlier ones are on the volume, because any block may
+//! be written at any time. So an operation is a sequence of synchronous steps on the state, between which it waits for
+//! ordered writes, and it holds the locks of the inodes that it works on until its last step. No borrow of the state
+//! lives across such a wait; a step that misses something in memory changes nothing, and runs again once that is read.
+//!
+//! After a crash. The superblock says whether the volume was closed. If it was not, mounting it for writing first runs
+//! the phases of the check, mends what a crash can leave behind, and refuses damage that no crash explains, with the
+//! advice to repair it. Inodes without names, among them files that were open when their last name went, are freed
+//! there. A read-only mount takes the volume as it is.
+//!
+//! Differences from 4.4BSD
+//!   1. A new name goes where one gap is large enough (see `dir`).
+//!   2. The target of a long symbolic link, and a directory's tail that moves, are written in order.
+//!   3. All users are ordinary ones: nobody writes into the last `minfree` percent, unless `use_reserve` says so.
+//!   4. An update writes data before inodes, so that a crash during it finds no inode with blocks that hold something
+//!      else.
+
+mod alloc;
+mod cache;
+mod cluster;
+mod dir;
+mod dump;
+mod file;
+pub mod format;
+mod fsck;
+mod group;
+mod io;
+pub mod layout;
+mod lock;
+mod mkfs;
+mod namespace;
+mod ops;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::rc::{Rc, Weak};
+
+pub use dump::{Dump, dump};
+pub use fsck::{Fsck, FsckOptions, Problem, fsck};
+pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};
+
+use crate::codec;
+use crate::device::{Buf, Device};
+use crate::fs::{FsError, FsResult};
+use crate::rt::{Event, Gate, Rt};
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
+use format::*;
+use layout::Layout;
+use lock::Locks;
+use state::State;
+
+/// How metadata reaches the volume.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Metadata {
+    /// In order, each write before the next step, as 4.4BSD.
+    #[default]
+    Sync,
+    /// Whenever it happens: a crash can lose anything that was not synced, and leave what no check can mend.
+    Async,
+}
+
+/// How a volume is used while it is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub read_only: bool,
+    pub metadata: Metadata,
+    /// Time between updates, which write everything back. 30 s since the first Unix systems.
+    pub update_interval: Nanos,
+    /// Clean blocks kept in memory, in bytes.
+    pub cache_bytes: u64,
+    /// Dirty blocks kept in memory, in bytes, before writers have to wait.
+    pub dirty_bytes_max: u64,
+    /// Largest request for file data: 64 KiB in 4.4BSD.
+    pub cluster_bytes: u64,
+    /// Read ahead of sequential readers.
+    pub read_ahead: bool,
+    /// Move the blocks of a cluster together before it is written, as 4.4BSD-Lite2 can.
+    pub realloc_blocks: bool,
+    /// Updates write neighbouring blocks of a file as one. 4.4BSD writes each block for itself.
+    pub cluster_updates: bool,
+    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    pub cache_data: bool,
+    /// Let files fill the space that is kept back.
+    pub use_reserve: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            metadata: Metadata::Sync,
+            update_interval: Nanos::from_secs(30),
+            cache_bytes: 8 * MIB,
+            dirty_bytes_max: 4 * MIB,
+            cluster_bytes: 64 * KIB,
+            read_ahead: true,
+            realloc_blocks: false,
+            cluster_updates: false,
+            cache_data: true,
+            use_reserve: false,
+        }
+    }
+}
+
+/// What has happened since the volume was mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counters {
+    pub block_reads: u64,
+    pub clustered_reads: u64,
+    pub block_writes: u64,
+    pub clustered_writes: u64,
+    pub written_bytes: u64,
+    /// Writes that an operation waited for.
+    pub ordered_writes: u64,
+    pub flushes: u64,
+    pub blocks_taken: u64,
+    /// Of these, where the policy wanted them.
+    pub blocks_as_wanted: u64,
+    /// Blocks and inodes that found no room in the group that they were meant for.
+    pub group_overflows: u64,
+    /// Tails of files that grew in place, and that had to move.
+    pub tails_extended: u64,
+    pub tails_moved: u64,
+    pub clusters_moved: u64,
+    /// Fragments that were free when they were to be freed.
+    pub freed_twice: u64,
+}
+
+/// A mounted volume. See [`mount`].
+pub struct Ffs {
+    /// The handle that background tasks hold while they work.
+    me: Weak<Ffs>,
+    rt: Rt,
+    device: Device,
+    options: Options,
+    state: RefCell<State>,
+    locks: Locks,
+    /// Signalled when a request has ended.
+    progress: Event,
+    sync_gate: Gate,
+    closed: Cell<bool>,
+}
+
+/// Mounts the volume on `device`. One that was not closed is checked and mended first, unless the mount is read-only.
+///
+/// # Errors
+/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
+    let volume = find_volume(&device).await?;
+    let volume = if options.read_only || volume.superblock.clean != 0 {
+        volume
+    } else {
+        mend(&rt, &device).await?;
+        find_volume(&device).await?
+    };
+    let summaries = read_summaries(&device, &volume.layout).await?;
+    let Volume { layout, superblock, raw } = volume;
+    let mut state = State::new(layout, options, superblock, raw, summaries);
+    state.now = rt.wall();
+    state.superblock.ronly = options.read_only.into();
+    let ffs = Rc::new_cyclic(|me| Ffs {
+        me: me.clone(),
+        rt,
+        device,
+        options,
+        state: RefCell::new(state),
+        locks: Locks::default(),
+        progress: Event::new(),
+        sync_gate: Gate::new(),
+        closed: Cell::new(false),
+    });
+    // A volume whose root cannot be read is not worth mounting.
+    ffs.step(|state| state.index(ROOT_INO).map(drop)).await?;
+    if !options.read_only {
+        {
+            let mut state = ffs.state.borrow_mut();
+            (state.superblock.clean, state.superblock.fmod) = (0, 1);
+        }
+        ffs.write_totals().await?; // From now on a crash needs a check.
+        ffs.flush().await?;
+        ffs.begin_updates();
+    }
+    Ok(ffs)
+}
+
+/// Runs the check on a volume that was not closed, and lets it mend what a crash leaves behind.
+async fn mend(rt: &Rt, device: &Device) -> FsResult<()> {
+    let found =
+        fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
+    match found.problems.iter().find(|problem| !problem.repaired) {
+        None => Ok(()),
+        Some(problem) => {
+            let detail = format!("{}; no crash explains this, so that fsck has to repair it first", problem.text);
+            Err(FsError::corrupt("file system", "the check before mounting", detail))
+        }
+    }
+}
+
+/// A volume whose superblock makes sense.
+pub(crate) struct Volume {
+    pub layout: Layout,
+    pub superblock: Superblock,
+    pub raw: Vec<u8>,
+}
+
+/// Reads the superblock of the volume on `device`.
+pub(crate) async fn find_volume(device: &Device) -> FsResult<Volume> {
+    let geometry = device.geometry();
+    let end = SUPERBLOCK_OFFSET + SUPERBLOCK_BYTES as u64;
+    if geometry.bytes() < end {
+        return Err(FsError::corrupt("volume", "the device", "it is too small to hold UFS1"));
+    }
+    let raw = io::read_bytes(device, Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES), SUPERBLOCK_BYTES).await?.to_vec();
+    let superblock = match decode_superblock(&raw) {
+        Ok(superblock) => superblock,
+        Err(error) => return Err(is_ufs2(device).await?.unwrap_or(error)),
+    };
+    volume_from(raw, superblock, geometry.bytes(), geometry.block_bytes)
+}
+
+fn volume_from(raw: Vec<u8>, superblock: Superblock, device_bytes: u64, block_bytes: u32) -> FsResult<Volume> {
+    let layout = Layout::new(&superblock, &raw, device_bytes)?;
+    if block_bytes > layout.frag_bytes {
+        return Err(FsError::Invalid("the device's blocks are larger than the volume's fragments"));
+    }
+    Ok(Volume { layout, superblock, raw })
+}
+
+/// Says so when there is a superblock of UFS2 in one of its places.
+async fn is_ufs2(device: &Device) -> FsResult<Option<FsError>> {
+    let magic_at = Superblock::BYTES - 4;
+    for offset in UFS2_OFFSETS {
+        if device.geometry().bytes() < offset + SUPERBLOCK_BYTES as u64 {
+            continue;
+        }
+        let raw = io::read_bytes(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES).await?;
+        let magic: u32 = codec::get_at(&raw, magic_at).unwrap_or(0);
+        if magic == UFS2_MAGIC || magic == UFS2_MAGIC.swap_bytes() {
+            let detail = "it is of UFS2, and only UFS1 is supported here";
+            return Ok(Some(FsError::corrupt("superblock", format_args!("byte {offset}"), detail)));
+        }
+    }
+    Ok(None)
+}
+
+/// Reads what the summary area says of each group.
+async fn read_summaries(device: &Device, layout: &Layout) -> FsResult<Vec<Csum>> {
+    let bytes = layout.cssize.next_multiple_of(layout.frag_bytes) as usize;
+    let raw: Buf = io::read_bytes(device, layout.sector(layout.csaddr), bytes).await?;
+    let summaries = raw.chunks_exact(Csum::BYTES).take(layout.groups as usize);
+    Ok(summaries.map(|raw| Csum::decode(raw).unwrap_or(Csum::ZERO)).collect())
+}
+
+/// What the superblock of a volume says, without mounting it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VolumeInfo {
+    pub layout: Layout,
+    pub totals: Totals,
+    pub clean: bool,
+    pub label: String,
+    pub id: [u32; 2],
+    pub later_generation: bool,
+}
+
+/// # Errors
+/// `Corrupt` when the device holds no volume that is supported here, `Device` when it cannot be read.
+pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
+    let Volume { layout, superblock, .. } = find_volume(device).await?;
+    let label = if superblock.is_updated() { &superblock.volname[..] } else { &[] };
+    let label = label.split(|&byte| byte == 0).next().unwrap_or(&[]);
+    Ok(VolumeInfo {
+        totals: superblock.totals(),
+        clean: superblock.clean != 0,
+        label: String::from_utf8_lossy(label).into_owned(),
+        id: superblock.id,
+        later_generation: superblock.is_updated(),
+        layout,
+    })
+}

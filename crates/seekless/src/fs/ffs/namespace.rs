@@ -1,0 +1,698 @@
+//! Names: lookup, create, link, unlink, rename, with the writes that have to reach the volume in order.
+//!
+//! The order, as in 4.4BSD: an inode is on the volume before a name for it is, a name is gone before the inode is, and
+//! a new name is there before an old one goes. A crash in between leaves links that are counted too high and inodes
+//! without names, never a name without an inode.
+//!
+//! Locks. Each operation shares the lock of the tree, which rename holds alone; then it holds alone the directory that
+//! it changes, and then the inode. So nobody waits for a directory while holding what lies below it, except for rename,
+//! whom nobody meets.
+
+use super::Ffs;
+use super::cache::Kind;
+use super::dir::Slot;
+use super::format::*;
+use super::state::*;
+use crate::device::Data;
+use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
+
+/// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
+const TARGET_BYTES_MAX: usize = 4095;
+
+/// The lock of the tree of names; no inode has this number.
+const TREE: u32 = 0;
+
+/// What a new name is to stand for.
+pub(super) enum NewFile<'a> {
+    Node(NodeKind),
+    Directory,
+    Symlink(&'a [u8]),
+}
+
+impl State {
+    pub(super) fn lookup(&mut self, parent: u32, name: &[u8]) -> Step<Entry> {
+        let Some(found) = self.find(parent, name)? else { return fail(FsError::NotFound) };
+        let entry = self.entry(found.ino).map_err(|stop| match stop {
+            Stop::Fail(FsError::Stale) => Stop::Fail(self.dangling(parent, found.ino)),
+            other => other,
+        })?;
+        self.check_way_up(parent, &entry)?;
+        self.count_lookup(found.ino);
+        Ok(entry)
+    }
+
+    /// Refuses a directory whose way up leads elsewhere: with damaged entries, directories could contain each other, and
+    /// whoever follows them would never end.
+    pub(super) fn check_way_up(&mut self, parent: u32, entry: &Entry) -> Step<()> {
+        let Some(ino) = inner(entry.attr.ino).filter(|_| entry.attr.kind == FileKind::Directory) else { return Ok(()) };
+        let up = self.find(ino, b"..")?.map(|found| found.ino);
+        let own = self.find(ino, b".")?.map(|found| found.ino);
+        if ino != ROOT_INO && up == Some(parent) && own == Some(ino) {
+            return Ok(());
+        }
+        let detail = format_args!("it has a name in directory {parent}, but its `..` is another").to_string();
+        fail(FsError::corrupt("directory", format_args!("inode {ino}"), detail))
+    }
+
+    fn dangling(&self, parent: u32, ino: u32) -> FsError {
+        FsError::corrupt("directory", format_args!("inode {parent}"), format_args!("it names the unused inode {ino}"))
+    }
+
+    /// A directory that can take new names.
+    ///
+    /// # Errors
+    /// `NotFound` when it has been removed and lives on only because somebody uses it.
+    fn directory_in_use(&mut self, dir: u32) -> Step<Inode> {
+        self.index(dir)?;
+        let inode = self.inode(dir)?.inode;
+        if inode.nlink == 0 { fail(FsError::NotFound) } else { Ok(inode) }
+    }
+
+    fn add_link(&mut self, ino: u32) -> Step<()> {
+        let now = self.now;
+        let inode = self.inode_mut(ino)?;
+        if inode.nlink >= LINKS_MAX {
+            return fail(FsError::TooManyLinks);
+        }
+        inode.nlink += 1;
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
+        let now = self.now;
+        let inode = self.inode_mut(ino)?;
+        inode.nlink = inode.nlink.saturating_sub(count);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    fn touch_directory(&mut self, dir: u32) -> Step<()> {
+        let now = self.now;
+        let inode = self.inode_mut(dir)?;
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        Ok(())
+    }
+
+    /// Makes an inode in memory, in the directory `parent`.
+    fn new_inode(&mut self, parent: u32, kind: FileKind, new: NewNode) -> Step<u32> {
+        const SET_GID: u16 = 0o2000;
+        let above = self.inode(parent)?.inode;
+        let ino = self.take_inode(parent, kind == FileKind::Directory)?;
+        let inherits = above.mode & SET_GID != 0;
+        let mut permissions = new.permissions & 0o7777;
+        if inherits && kind == FileKind::Directory {
+            permissions |= SET_GID;
+        }
+        self.generation = self.generation.wrapping_add(1).max(self.now.seconds as u32);
+        let mut inode = Inode {
+            mode: kind.mode_bits() as u16 | permissions,
+            nlink: 1,
+            generation: self.generation,
+            uid: new.uid,
+            gid: if inherits { above.gid } else { new.gid },
+            ..Inode::FREE
+        };
+        // Old programs look for owners here.
+        inode.old_ids = [inode.uid as u16, inode.gid as u16];
+        let now = self.now;
+        inode.set_atime(now);
+        inode.set_mtime(now);
+        inode.set_ctime(now);
+        self.adopt_inode(ino, inode).dirty = true;
+        Ok(ino)
+    }
+
+    fn set_inline_target(&mut self, ino: u32, target: &[u8]) -> Step<()> {
+        let inode = self.inode_mut(ino)?;
+        let mut bytes = [0; INLINE_BYTES];
+        bytes[..target.len()].copy_from_slice(target);
+        inode.set_inline(&bytes);
+        inode.size = target.len() as u64;
+        Ok(())
+    }
+
+    /// # Errors
+    /// `NotEmpty`.
+    fn check_empty(&mut self, dir: u32) -> Step<()> {
+        if self.index(dir)?.is_empty() { Ok(()) } else { fail(FsError::NotEmpty) }
+    }
+
+    /// # Errors
+    /// `Loop` when `dir` is `below` or one of its ancestors.
+    fn check_no_loop(&mut self, dir: u32, below: u32) -> Step<()> {
+        let mut ancestor = below;
+        // A damaged volume could have a ring of parents.
+        for _ in 0..self.layout.ino_end() {
+            if ancestor == dir {
+                return fail(FsError::Loop);
+            }
+            if ancestor == ROOT_INO {
+                return Ok(());
+            }
+            ancestor = self.find(ancestor, b"..")?.map_or(ROOT_INO, |found| found.ino);
+        }
+        fail(FsError::corrupt("directory", format_args!("inode {below}"), "its ancestors form a ring"))
+    }
+}
+
+fn check_target(target: &[u8]) -> FsResult<()> {
+    if target.is_empty() || target.contains(&0) {
+        return Err(FsError::Invalid("not a path"));
+    }
+    if target.len() > TARGET_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
+}
+
+impl Ffs {
+    pub(super) async fn look_up(&self, parent: u32, name: &[u8]) -> FsResult<Entry> {
+        let _dir = self.locks.share(parent).await;
+        self.step(|state| state.lookup(parent, name)).await
+    }
+
+    /// Makes an inode and its first name.
+    pub(super) async fn make(&self, parent: u32, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
+        let _tree = self.locks.share(TREE).await;
+        let _dir = self.locks.alone(parent).await;
+        let kind = match &file {
+            NewFile::Node(node) => node.kind(),
+            NewFile::Directory => FileKind::Directory,
+            NewFile::Symlink(target) => {
+                check_target(target)?;
+                FileKind::Symlink
+            }
+        };
+        let directory = kind == FileKind::Directory;
+        let ino = self.step(|state| {
+            state.check_writable()?;
+            let above = state.directory_in_use(parent)?;
+            if state.find(parent, name)?.is_some() {
+                return fail(FsError::Exists);
+            }
+            if directory && above.nlink >= LINKS_MAX {
+                return fail(FsError::TooManyLinks);
+            }
+            state.new_inode(parent, kind, new)
+        });
+        let ino = ino.await?;
+        let _inode = self.locks.alone(ino).await;
+        let made = self.fill_and_enter(parent, name, ino, kind, &file).await;
+        if let Err(error) = made {
+            // Nothing has the name yet; what has been made goes again.
+            self.step(|state| {
+                if let Some(known) = state.inodes.get_mut(&ino) {
+                    known.inode.nlink = 0;
+                }
+                Ok(())
+            })
+            .await?;
+            self.free_inode(ino).await?;
+            return Err(error);
+        }
+        self.step(|state| {
+            let entry = state.entry(ino)?;
+            state.count_lookup(ino);
+            Ok(entry)
+        })
+        .await
+    }
+
+    /// Gives a new inode its content, brings it to the volume, and then its name.
+    async fn fill_and_enter(
+        &self,
+        parent: u32,
+        name: &[u8],
+        ino: u32,
+        kind: FileKind,
+        file: &NewFile<'_>,
+    ) -> FsResult<()> {
+        match file {
+            NewFile::Node(node) => {
+                let device = node.device();
+                self.step(|state| {
+                    state.inode_mut(ino)?.db[0] = device;
+                    Ok(())
+                })
+                .await?;
+            }
+            NewFile::Symlink(target) => {
+                let inline = (target.len() as u64) < u64::from(self.state.borrow().layout.maxsymlinklen);
+                if inline {
+                    self.step(|state| state.set_inline_target(ino, target)).await?;
+                } else {
+                    self.write_data(ino, 0, target).await?;
+                    self.write_first_block(ino).await?;
+                }
+            }
+            NewFile::Directory => {
+                self.step(|state| {
+                    state.inode_mut(ino)?.nlink = 2;
+                    Ok(())
+                })
+                .await?;
+                self.write_inode_in_order(ino).await?;
+                // The link of `..`, counted before it is there.
+                self.step(|state| state.add_link(parent)).await?;
+                let filled = self.fill_directory(parent, ino).await;
+                let entered = match filled {
+                    Ok(()) => self.enter(parent, name, ino, dirent_type(kind)).await,
+                    error => error,
+                };
+                if entered.is_err() {
+                    self.step(|state| state.drop_links(parent, 1)).await?;
+                }
+                return entered;
+            }
+        }
+        self.write_inode_in_order(ino).await?;
+        self.enter(parent, name, ino, dirent_type(kind)).await
+    }
+
+    async fn fill_directory(&self, parent: u32, ino: u32) -> FsResult<()> {
+        self.write_inode_in_order(parent).await?;
+        self.write_data(ino, 0, &first_chunk(ino, parent)).await?;
+        self.write_first_block(ino).await?;
+        self.write_inode_in_order(ino).await
+    }
+
+    /// Writes the first block of a new directory or long symbolic link, in order.
+    async fn write_first_block(&self, ino: u32) -> FsResult<()> {
+        match self.step(|state| state.block_at(ino, 0)).await? {
+            Some(at) => self.write_in_order(at).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a name into a directory, on the volume too.
+    async fn enter(&self, dir: u32, name: &[u8], ino: u32, kind: u8) -> FsResult<()> {
+        let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
+        let at = match slot {
+            Slot::Chunk(start) => self.step(|state| state.insert_entry(dir, start, name, ino, kind)).await?,
+            Slot::Append => {
+                let start = self.step(|state| Ok(state.inode(dir)?.inode.size)).await?;
+                // A chunk of one entry that is unused is a right chunk from the start.
+                let mut chunk = [0; DIR_CHUNK_BYTES];
+                crate::codec::put_at(&mut chunk, 4, DIR_CHUNK_BYTES as u16);
+                self.write_data(dir, start, &chunk).await?;
+                self.step(|state| state.append_entry(dir, start, name, ino, kind)).await?
+            }
+        };
+        self.step(|state| state.touch_directory(dir)).await?;
+        let mut written = self.write_in_order(at).await;
+        if written.is_ok() && slot == Slot::Append {
+            written = self.write_inode_in_order(dir).await;
+        }
+        if written.is_err() {
+            // The name goes again, in memory at least; the volume either has the old block or the next update's.
+            self.step(|state| state.remove_entry(dir, name)).await?;
+        }
+        written
+    }
+
+    /// Takes a name out of a directory, on the volume too. If that finds no space below, the name is back.
+    async fn take_out(&self, dir: u32, name: &[u8], ino: u32) -> FsResult<()> {
+        let at = self.step(|state| state.remove_entry(dir, name)).await?;
+        let written = self.write_in_order(at).await;
+        if written.is_err() {
+            let returned = self.step(|state| {
+                let kind = dirent_type(state.kind(ino)?);
+                match state.index(dir)?.slot_for(name) {
+                    Slot::Chunk(start) => state.insert_entry(dir, start, name, ino, kind).map(drop),
+                    Slot::Append => Ok(()),
+                }
+            });
+            returned.await?;
+            return written;
+        }
+        self.step(|state| state.touch_directory(dir)).await
+    }
+
+    pub(super) async fn link_inode(&self, ino: u32, parent: u32, name: &[u8]) -> FsResult<Entry> {
+        let _tree = self.locks.share(TREE).await;
+        let _dir = self.locks.alone(parent).await;
+        let kind = self.step(|state| {
+            state.check_writable()?;
+            let kind = state.kind(ino)?;
+            if kind == FileKind::Directory {
+                return fail(FsError::NotPermitted);
+            }
+            if state.inode(ino)?.inode.nlink == 0 {
+                return fail(FsError::NotFound);
+            }
+            state.directory_in_use(parent)?;
+            if state.find(parent, name)?.is_some() {
+                return fail(FsError::Exists);
+            }
+            Ok(kind)
+        });
+        let kind = kind.await?;
+        let _inode = self.locks.alone(ino).await;
+        // Its last name may have gone while this waited.
+        self.step(
+            |state| if state.inode(ino)?.inode.nlink == 0 { fail(FsError::NotFound) } else { state.add_link(ino) },
+        )
+        .await?;
+        self.write_inode_in_order_or_later(ino).await?;
+        if let Err(error) = self.enter(parent, name, ino, dirent_type(kind)).await {
+            self.step(|state| state.drop_links(ino, 1)).await?;
+            return Err(error);
+        }
+        self.step(|state| {
+            let entry = state.entry(ino)?;
+            state.count_lookup(ino);
+            Ok(entry)
+        })
+        .await
+    }
+
+    /// Removes a name of something that is no directory.
+    pub(super) async fn unlink_name(&self, parent: u32, name: &[u8]) -> FsResult<()> {
+        let _tree = self.locks.share(TREE).await;
+        let _dir = self.locks.alone(parent).await;
+        let ino = self.step(|state| {
+            state.check_writable()?;
+            let Some(found) = state.find(parent, name)? else { return fail(FsError::NotFound) };
+            if state.kind(found.ino)? == FileKind::Directory {
+                return fail(FsError::IsDirectory);
+            }
+            Ok(found.ino)
+        });
+        let ino = ino.await?;
+        let _inode = self.locks.alone(ino).await;
+        self.take_out(parent, name, ino).await?;
+        self.step(|state| state.drop_links(ino, 1)).await?;
+        self.free_if_unused(ino).await
+    }
+
+    pub(super) async fn remove_directory(&self, parent: u32, name: &[u8]) -> FsResult<()> {
+        let _tree = self.locks.share(TREE).await;
+        let _dir = self.locks.alone(parent).await;
+        let ino = self.step(|state| {
+            state.check_writable()?;
+            let Some(found) = state.find(parent, name)? else { return fail(FsError::NotFound) };
+            if state.kind(found.ino)? != FileKind::Directory {
+                return fail(FsError::NotDirectory);
+            }
+            Ok(found.ino)
+        });
+        let ino = ino.await?;
+        let _inode = self.locks.alone(ino).await;
+        self.step(|state| state.check_empty(ino)).await?;
+        self.take_out(parent, name, ino).await?;
+        self.step(|state| state.drop_links(parent, 1)).await?;
+        self.step(|state| state.drop_links(ino, 2)).await?;
+        self.free_if_unused(ino).await
+    }
+
+    /// Moves a name. What had the new name is replaced, or the two are exchanged.
+    pub(super) async fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+        let (Some(from_dir), Some(to_dir)) = (inner(from.parent), inner(to.parent)) else {
+            return Err(FsError::Stale);
+        };
+        let _tree = self.locks.alone(TREE).await;
+        let _one = self.locks.alone(from_dir.min(to_dir)).await;
+        let _two = match from_dir == to_dir {
+            true => None,
+            false => Some(self.locks.alone(from_dir.max(to_dir)).await),
+        };
+        let found = self.step(|state| {
+            state.check_writable()?;
+            let Some(source) = state.find(from_dir, from.name)? else { return fail(FsError::NotFound) };
+            state.directory_in_use(to_dir)?;
+            let target = state.find(to_dir, to.name)?;
+            match (mode, &target) {
+                (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
+                (RenameMode::Exchange, None) => return fail(FsError::NotFound),
+                _ => {}
+            }
+            let kind = state.kind(source.ino)?;
+            if kind == FileKind::Directory {
+                state.check_no_loop(source.ino, to_dir)?;
+            }
+            let target = match target {
+                Some(found) => Some((found.ino, state.kind(found.ino)?)),
+                None => None,
+            };
+            Ok(((source.ino, kind), target))
+        });
+        let (source, target) = found.await?;
+        match (mode, target) {
+            (RenameMode::Exchange, Some(target)) => {
+                if target.1 == FileKind::Directory {
+                    self.step(|state| state.check_no_loop(target.0, from_dir)).await?;
+                }
+                self.exchange((from_dir, from.name, source), (to_dir, to.name, target)).await
+            }
+            // Two names of one file: POSIX wants nothing done.
+            (_, Some(target)) if target.0 == source.0 => Ok(()),
+            (_, target) => self.replace((from_dir, from.name, source), (to_dir, to.name, target)).await,
+        }
+    }
+
+    async fn replace(
+        &self,
+        (from_dir, from_name, (ino, kind)): (u32, &[u8], (u32, FileKind)),
+        (to_dir, to_name, target): (u32, &[u8], Option<(u32, FileKind)>),
+    ) -> FsResult<()> {
+        let directory = kind == FileKind::Directory;
+        if let Some((target, target_kind)) = target {
+            match (directory, target_kind == FileKind::Directory) {
+                (true, false) => return Err(FsError::NotDirectory),
+                (false, true) => return Err(FsError::IsDirectory),
+                (true, true) => self.step(|state| state.check_empty(target)).await?,
+                (false, false) => {}
+            }
+        }
+        // The victim before the source, or the other way round: nobody else holds more than one of them.
+        let _victim = match target {
+            Some((target, _)) if target != to_dir && target != from_dir => Some(self.locks.alone(target).await),
+            _ => None,
+        };
+        let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
+        // 1. One more link, as long as there are two names.
+        self.step(|state| state.add_link(ino)).await?;
+        self.write_inode_in_order_or_later(ino).await?;
+        let moves_up = directory && from_dir != to_dir;
+        if moves_up && target.is_none() {
+            if let Err(error) = self.step(|state| state.add_link(to_dir)).await {
+                self.step(|state| state.drop_links(ino, 1)).await?;
+                return Err(error);
+            }
+            self.write_inode_in_order_or_later(to_dir).await?;
+        }
+        // 2. The new name.
+        let mark = if directory { DIRENT_MOVED } else { dirent_type(kind) };
+        let entered = match target {
+            Some((target, target_kind)) => {
+                let at = self.step(|state| state.change_entry(to_dir, to_name, ino, mark)).await?;
+                let written = self.write_in_order(at).await;
+                match written {
+                    Ok(()) => self.step(|state| state.touch_directory(to_dir)).await,
+                    Err(error) => {
+                        let old = dirent_type(target_kind);
+                        self.step(|state| state.change_entry(to_dir, to_name, target, old)).await?;
+                        Err(error)
+                    }
+                }
+            }
+            None => self.enter(to_dir, to_name, ino, mark).await,
+        };
+        if let Err(error) = entered {
+            self.step(|state| state.drop_links(ino, 1)).await?;
+            if moves_up && target.is_none() {
+                self.step(|state| state.drop_links(to_dir, 1)).await?;
+            }
+            return Err(error);
+        }
+        // 3. What had it before. Its directory keeps the link for the `..` that comes, or loses the one that goes.
+        if let Some((target, target_kind)) = target {
+            if target_kind == FileKind::Directory {
+                if !moves_up {
+                    self.step(|state| state.drop_links(to_dir, 1)).await?;
+                }
+                self.step(|state| state.drop_links(target, 2)).await?;
+            } else {
+                self.step(|state| state.drop_links(target, 1)).await?;
+            }
+            self.free_if_unused(target).await?;
+        }
+        // 4. The way up.
+        if moves_up {
+            let at = self.step(|state| state.change_entry(ino, b"..", to_dir, dirent_type(kind))).await?;
+            self.write_in_order_or_later(at).await?;
+            self.step(|state| state.drop_links(from_dir, 1)).await?;
+        }
+        // 5. The old name, and its link.
+        let at = self.step(|state| state.remove_entry(from_dir, from_name)).await?;
+        self.step(|state| state.touch_directory(from_dir)).await?;
+        self.write_in_order_or_later(at).await?;
+        if directory {
+            self.step(|state| state.change_entry(to_dir, to_name, ino, dirent_type(kind))).await?;
+        }
+        self.step(|state| state.drop_links(ino, 1)).await
+    }
+
+    /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them.
+    async fn exchange(
+        &self,
+        (one_dir, one_name, one): (u32, &[u8], (u32, FileKind)),
+        (two_dir, two_name, two): (u32, &[u8], (u32, FileKind)),
+    ) -> FsResult<()> {
+        if one.0 == two.0 {
+            return Ok(());
+        }
+        let crossing = one_dir != two_dir;
+        let (one_moves, two_moves) =
+            (crossing && one.1 == FileKind::Directory, crossing && two.1 == FileKind::Directory);
+        // A directory that takes one for a file gets a link.
+        if one_moves && !two_moves {
+            self.step(|state| state.add_link(two_dir)).await?;
+            self.write_inode_in_order_or_later(two_dir).await?;
+        }
+        if two_moves && !one_moves {
+            self.step(|state| state.add_link(one_dir)).await?;
+            self.write_inode_in_order_or_later(one_dir).await?;
+        }
+        let places = self.step(|state| {
+            // Both in one step, so that one block of the volume gets both at once.
+            for (dir, name) in [(one_dir, one_name), (two_dir, two_name)] {
+                let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
+                let block = u64::from(state.layout.block_bytes);
+                let Some(at) = state.block_at(dir, found.offset / block)? else { return fail(FsError::NotFound) };
+                let size = state.inode(dir)?.inode.size;
+                let frags = state.layout.block_frags(size, found.offset / block);
+                state.buffer(at, frags, Kind::Directory { ino: dir })?;
+            }
+            let first = state.change_entry(one_dir, one_name, two.0, dirent_type(two.1))?;
+            let second = state.change_entry(two_dir, two_name, one.0, dirent_type(one.1))?;
+            Ok([first, second])
+        });
+        for at in places.await? {
+            self.write_in_order_or_later(at).await?;
+        }
+        for dir in [one_dir, two_dir] {
+            self.step(|state| state.touch_directory(dir)).await?;
+        }
+        for (moves, ino, to) in [(one_moves, one.0, two_dir), (two_moves, two.0, one_dir)] {
+            if moves {
+                let at =
+                    self.step(|state| state.change_entry(ino, b"..", to, dirent_type(FileKind::Directory))).await?;
+                self.write_in_order_or_later(at).await?;
+            }
+        }
+        if one_moves && !two_moves {
+            self.step(|state| state.drop_links(one_dir, 1)).await?;
+        }
+        if two_moves && !one_moves {
+            self.step(|state| state.drop_links(two_dir, 1)).await?;
+        }
+        for ino in [one.0, two.0] {
+            self.step(|state| {
+                let now = state.now;
+                state.inode_mut(ino)?.set_ctime(now);
+                Ok(())
+            })
+            .await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn read_target(&self, ino: u32) -> FsResult<Vec<u8>> {
+        let _inode = self.locks.share(ino).await;
+        let target = self.step(|state| {
+            if state.kind(ino)? != FileKind::Symlink {
+                return fail(FsError::Invalid("not a symbolic link"));
+            }
+            let inode = state.inode(ino)?.inode;
+            let bytes = inode.size as usize;
+            let corrupt = || {
+                FsError::corrupt("symbolic link", format_args!("inode {ino}"), format_args!("it is {bytes} bytes long"))
+            };
+            if bytes == 0 || inode.size > u64::from(state.layout.block_bytes) {
+                return fail(corrupt());
+            }
+            if inode.has_no_blocks(state.layout.maxsymlinklen) {
+                return Ok(Data::from_slice(&inode.inline()[..bytes]));
+            }
+            let frags = state.layout.block_frags(inode.size, 0);
+            match state.block_at(ino, 0)? {
+                Some(at) => Ok(state.buffer(at, frags, Kind::File { ino, lbn: 0 })?.slice(0..bytes)),
+                None => fail(corrupt()),
+            }
+        });
+        Ok(target.await?.to_vec())
+    }
+
+    // ---- The end of inodes ----
+
+    /// Frees an inode that has neither names nor users. The caller holds its lock.
+    async fn free_if_unused(&self, ino: u32) -> FsResult<()> {
+        let unused = self.step(|state| Ok(state.inode(ino)?.inode.nlink == 0 && !state.in_use(ino))).await?;
+        if unused { self.free_inode(ino).await } else { Ok(()) }
+    }
+
+    /// Frees an inode and everything that it has.
+    async fn free_inode(&self, ino: u32) -> FsResult<()> {
+        let (inode, has_blocks) = self
+            .step(|state| {
+                let inode = state.inode(ino)?.inode;
+                Ok((inode, !inode.has_no_blocks(state.layout.maxsymlinklen)))
+            })
+            .await?;
+        if has_blocks && inode.size > 0 {
+            self.truncate(ino, 0).await?;
+        }
+        let freed = self.step(|state| {
+            let (at, _) = state.layout.inode_place(ino);
+            state.buffer(at, state.layout.frag, Kind::Inodes)?;
+            state.give_inode(ino, inode.is_directory())?;
+            let known = state.inode_mut(ino)?;
+            *known = Inode { generation: known.generation, ..Inode::FREE };
+            state.update_inode(ino)?;
+            state.inodes.remove(&ino);
+            Ok(())
+        });
+        freed.await
+    }
+
+    /// Takes back lookups, and frees the inode if that were the last and it has no name.
+    pub(super) async fn forget_lookups(&self, ino: u32, lookups: u64) {
+        let unused = {
+            let mut state = self.state.borrow_mut();
+            match state.users.get_mut(&ino) {
+                Some(users) if *users > lookups => {
+                    *users -= lookups;
+                    false
+                }
+                Some(_) => {
+                    state.users.remove(&ino);
+                    let unlinked = state.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
+                    unlinked && !state.read_only && state.stopped.is_none()
+                }
+                None => false,
+            }
+        };
+        if unused {
+            let _inode = self.locks.alone(ino).await;
+            // An error stops the volume, or leaves the inode for the check; nobody waits for an answer.
+            let _ = self.free_if_unused(ino).await;
+        }
+    }
+
+    /// Frees what has no name, whoever uses it: the use of the volume ends.
+    pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
+        let unlinked: Vec<u32> = {
+            let state = self.state.borrow();
+            state.inodes.iter().filter(|(_, known)| known.inode.nlink == 0).map(|(&ino, _)| ino).collect()
+        };
+        for ino in unlinked {
+            let _inode = self.locks.alone(ino).await;
+            self.state.borrow_mut().users.remove(&ino);
+            match self.free_if_unused(ino).await {
+                Ok(()) | Err(FsError::Stale) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,444 @@
+//! A mounted volume in memory.
+//!
+//! All of it is one structure. It changes in synchronous steps, between which operations wait for the device. A step
+//! that needs something that is not in memory ends with [`Stop`] before it has changed anything; its caller fetches
+//! that and starts the step again.
+//!
+//! Invariants
+//!   S1  A step changes nothing before it has everything that it needs.
+//!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
+//!   S3  An inode in memory is what the file system works on; the inode's block gets a copy when it is to be written.
+
+use std::collections::BTreeMap;
+
+use super::cache::{Cache, Kind};
+use super::dir::Index;
+use super::format::*;
+use super::group::{self, GroupMut};
+use super::layout::Layout;
+use super::{Counters, Options};
+use crate::device::Data;
+use crate::fs::{Attr, Entry, FileKind, FsError};
+use crate::units::{FixedMap, Ino, WallTime};
+
+/// Why a step did not end with a result.
+#[derive(Debug)]
+pub(super) enum Stop {
+    Fail(FsError),
+    /// Read this and start again.
+    Load(Load),
+    /// Read this directory's names and start again.
+    Index(u32),
+}
+
+/// A buffer to be read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Load {
+    pub at: u32,
+    pub frags: u32,
+    pub kind: Kind,
+}
+
+pub(super) type Step<T> = Result<T, Stop>;
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Stop {
+        Stop::Fail(error)
+    }
+}
+
+pub(super) fn fail<T>(error: FsError) -> Step<T> {
+    Err(Stop::Fail(error))
+}
+
+/// Where sequential access to a file stands.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Sequence {
+    /// Block that was read last.
+    pub read_last: u64,
+    /// Blocks to read ahead.
+    pub window: u64,
+    /// Last block that has been read ahead.
+    pub ahead_last: u64,
+    /// First block of the cluster that is being written, and how many more may join it.
+    pub cluster_first: u64,
+    pub cluster_more: u64,
+    /// Block that was written last, and where it is.
+    pub write_last: u64,
+    pub write_at: u32,
+}
+
+/// An inode in memory.
+pub(super) struct InodeMem {
+    pub inode: Inode,
+    /// It differs from its copy in the inode's block.
+    pub dirty: bool,
+    pub sequence: Sequence,
+    /// The names of a directory.
+    pub index: Option<Box<Index>>,
+    /// Looked at since eviction last came by.
+    pub referenced: bool,
+}
+
+/// Everything that is known about a mounted volume.
+pub(super) struct State {
+    pub layout: Layout,
+    pub options: Options,
+    pub superblock: Superblock,
+    /// The superblock as it was read, with what lies behind its fields.
+    pub raw_superblock: Vec<u8>,
+    /// Time of the present step.
+    pub now: WallTime,
+    pub summaries: Vec<Csum>,
+    pub totals: Totals,
+    /// Summaries or superblock have changed since they were written.
+    pub totals_dirty: bool,
+    /// Longest free cluster of each group, as far as known. 16 means perhaps more.
+    pub longest_cluster: Vec<u32>,
+    pub cache: Cache,
+    pub inodes: BTreeMap<u32, InodeMem>,
+    inode_clock: std::collections::VecDeque<u32>,
+    /// Lookups not yet forgotten.
+    pub users: FixedMap<u32, u64>,
+    /// Blocks and fragments that operations under way may still take.
+    pub promised_blocks: i64,
+    /// An error of unknown effect: nothing changes any more.
+    pub stopped: Option<String>,
+    /// When the youngest write had begun that found no space below, and what the device said.
+    pub full_below: u64,
+    pub full_below_error: Option<crate::device::DeviceError>,
+    pub read_only: bool,
+    /// Of the inode that was made last.
+    pub generation: u32,
+    pub counters: Counters,
+}
+
+/// Inodes kept in memory although nobody changes them.
+const CLEAN_INODES_MAX: usize = 16 * 1024;
+
+/// The number of the interface's root directory; the volume's is [`ROOT_INO`].
+pub(super) fn inner(ino: Ino) -> Option<u32> {
+    match ino {
+        Ino::ROOT => Some(ROOT_INO),
+        Ino(number) if number > u64::from(ROOT_INO) => u32::try_from(number).ok(),
+        _ => None,
+    }
+}
+
+pub(super) fn outer(ino: u32) -> Ino {
+    if ino == ROOT_INO { Ino::ROOT } else { Ino(ino.into()) }
+}
+
+impl State {
+    pub(super) fn new(
+        layout: Layout,
+        options: Options,
+        superblock: Superblock,
+        raw_superblock: Vec<u8>,
+        summaries: Vec<Csum>,
+    ) -> State {
+        let mut totals = Totals::default();
+        summaries.iter().for_each(|summary| totals.add(summary));
+        State {
+            cache: Cache::new(layout.frag_bytes, layout.frag, options.cache_bytes),
+            longest_cluster: vec![layout.contigsumsize; layout.groups as usize],
+            layout,
+            options,
+            superblock,
+            raw_superblock,
+            now: WallTime::default(),
+            summaries,
+            totals,
+            totals_dirty: false,
+            inodes: BTreeMap::new(),
+            inode_clock: Default::default(),
+            users: FixedMap::default(),
+            promised_blocks: 0,
+            stopped: None,
+            full_below: 0,
+            full_below_error: None,
+            read_only: options.read_only,
+            generation: 0,
+            counters: Counters::default(),
+        }
+    }
+
+    // ---- Buffers ----
+
+    /// The buffer at `at`.
+    pub(super) fn buffer(&mut self, at: u32, frags: u32, kind: Kind) -> Step<Data> {
+        let bytes = (frags * self.layout.frag_bytes) as usize;
+        match self.cache.get(at) {
+            // A shorter one can only be there when two files on a damaged volume share fragments.
+            Some(data) if data.len() >= bytes => Ok(data.clone()),
+            Some(data) => {
+                let detail = format!("{bytes} bytes are wanted there, and {} are in use", data.len());
+                fail(FsError::corrupt("block", format_args!("fragment {at}"), detail))
+            }
+            None => Err(Stop::Load(Load { at, frags, kind })),
+        }
+    }
+
+    /// The bytes at `at` for changing, all of them; the caller has made sure that they are in memory.
+    pub(super) fn buffer_mut(&mut self, at: u32) -> Step<&mut [u8]> {
+        match self.cache.bytes_mut(at) {
+            Some(bytes) => Ok(bytes),
+            None => fail(FsError::corrupt("block", format_args!("fragment {at}"), "it is not in memory")),
+        }
+    }
+
+    /// A cylinder group. Its summary is taken over when `change` returns something.
+    pub(super) fn change_group<T>(
+        &mut self,
+        group: u32,
+        change: impl FnOnce(&mut GroupMut<'_>) -> Option<T>,
+    ) -> Step<Option<T>> {
+        let at = self.layout.group_block(group);
+        let frags = self.layout.group_block_frags();
+        self.buffer(at, frags, Kind::Group(group))?;
+        let Some(bytes) = self.cache.bytes_quietly(at) else { return Ok(None) };
+        let Some(mut map) = GroupMut::new(&self.layout, bytes) else { return Ok(None) };
+        let Some(result) = change(&mut map) else { return Ok(None) };
+        map.head.time = self.now.seconds as u32;
+        let summary = map.summary();
+        let longest = map.longest_cluster();
+        drop(map);
+        self.cache.mark_dirty(at);
+        self.longest_cluster[group as usize] = longest;
+        let old = std::mem::replace(&mut self.summaries[group as usize], summary);
+        self.totals.replace(&old, &summary);
+        self.totals_dirty = true;
+        Ok(Some(result))
+    }
+
+    // ---- Inodes ----
+
+    /// The inode `ino`, from memory.
+    ///
+    /// # Errors
+    /// `Stale` when the number is not in use.
+    pub(super) fn inode(&mut self, ino: u32) -> Step<&mut InodeMem> {
+        if !self.inodes.contains_key(&ino) {
+            let inode = self.stored_inode(ino)?;
+            if inode.mode == 0 {
+                return fail(FsError::Stale);
+            }
+            self.check_inode(ino, &inode)?;
+            self.adopt_inode(ino, inode);
+        }
+        match self.inodes.get_mut(&ino) {
+            Some(known) => {
+                known.referenced = true;
+                Ok(known)
+            }
+            None => fail(FsError::Stale),
+        }
+    }
+
+    /// The inode as its block has it, used or not.
+    pub(super) fn stored_inode(&mut self, ino: u32) -> Step<Inode> {
+        if ino < ROOT_INO || ino >= self.layout.ino_end() {
+            return fail(FsError::Stale);
+        }
+        let (at, offset) = self.layout.inode_place(ino);
+        let block = self.buffer(at, self.layout.frag, Kind::Inodes)?;
+        match Inode::decode(&block[offset..]) {
+            Some(inode) => Ok(inode),
+            None => fail(FsError::Stale),
+        }
+    }
+
+    fn check_inode(&self, ino: u32, inode: &Inode) -> Step<()> {
+        let at = format_args!("inode {ino}").to_string();
+        let Some(kind) = inode.kind() else {
+            return fail(FsError::corrupt("inode", at, format_args!("mode {:o} is of no kind", inode.mode)));
+        };
+        if inode.size > self.layout.addressable_bytes {
+            return fail(FsError::corrupt("inode", at, format_args!("its size is {}", inode.size)));
+        }
+        if kind == FileKind::Directory && (inode.size == 0 || !inode.size.is_multiple_of(DIR_CHUNK_BYTES as u64)) {
+            return fail(FsError::corrupt("directory", at, format_args!("its size is {}", inode.size)));
+        }
+        Ok(())
+    }
+
+    /// Puts an inode into memory.
+    pub(super) fn adopt_inode(&mut self, ino: u32, inode: Inode) -> &mut InodeMem {
+        self.evict_inodes();
+        self.inode_clock.push_back(ino);
+        let known = InodeMem { inode, dirty: false, sequence: Sequence::default(), index: None, referenced: true };
+        self.inodes.entry(ino).insert_entry(known).into_mut()
+    }
+
+    fn evict_inodes(&mut self) {
+        // A few turns at a time: when nearly all are in use, looking at every one each time would take forever.
+        let mut turns = 64;
+        while self.inode_clock.len() > CLEAN_INODES_MAX && turns > 0 {
+            turns -= 1;
+            let Some(ino) = self.inode_clock.pop_front() else { return };
+            match self.inodes.get_mut(&ino) {
+                None => {}
+                // An unlinked file in use is known here alone.
+                Some(known) if known.dirty || known.referenced || known.inode.nlink == 0 => {
+                    known.referenced = false;
+                    self.inode_clock.push_back(ino);
+                }
+                Some(_) => {
+                    self.inodes.remove(&ino);
+                }
+            }
+        }
+    }
+
+    /// Forgets clean inodes and buffers, as if the volume had just been mounted.
+    pub(super) fn drop_caches(&mut self) {
+        self.cache.drop_clean();
+        self.inodes.retain(|_, known| known.dirty || known.inode.nlink == 0);
+        let inodes = &self.inodes;
+        self.inode_clock.retain(|ino| inodes.contains_key(ino));
+    }
+
+    /// The inode for changing.
+    pub(super) fn inode_mut(&mut self, ino: u32) -> Step<&mut Inode> {
+        let known = self.inode(ino)?;
+        known.dirty = true;
+        Ok(&mut known.inode)
+    }
+
+    /// Copies the inode into its block, which becomes dirty. Returns where the block is.
+    pub(super) fn update_inode(&mut self, ino: u32) -> Step<u32> {
+        let (at, offset) = self.layout.inode_place(ino);
+        self.buffer(at, self.layout.frag, Kind::Inodes)?;
+        let Some(known) = self.inodes.get_mut(&ino) else { return Ok(at) };
+        known.dirty = false;
+        let inode = known.inode;
+        inode.encode(&mut self.buffer_mut(at)?[offset..]);
+        Ok(at)
+    }
+
+    pub(super) fn dirty_inodes(&self) -> Vec<u32> {
+        self.inodes.iter().filter(|(_, known)| known.dirty).map(|(&ino, _)| ino).collect()
+    }
+
+    pub(super) fn count_lookup(&mut self, ino: u32) {
+        *self.users.entry(ino).or_insert(0) += 1;
+    }
+
+    pub(super) fn in_use(&self, ino: u32) -> bool {
+        self.users.contains_key(&ino)
+    }
+
+    pub(super) fn kind(&mut self, ino: u32) -> Step<FileKind> {
+        match self.inode(ino)?.inode.kind() {
+            Some(kind) => Ok(kind),
+            None => fail(FsError::Stale),
+        }
+    }
+
+    pub(super) fn attr(&mut self, ino: u32) -> Step<Attr> {
+        let io_bytes = self.layout.block_bytes;
+        let kind = self.kind(ino)?;
+        let inode = self.inode(ino)?.inode;
+        let is_device = matches!(kind, FileKind::CharDevice | FileKind::BlockDevice);
+        Ok(Attr {
+            ino: outer(ino),
+            kind,
+            permissions: inode.mode & 0o7777,
+            links: inode.nlink.into(),
+            uid: inode.uid,
+            gid: inode.gid,
+            device: if is_device { inode.db[0] } else { 0 },
+            size: inode.size,
+            sectors: inode.blocks.into(),
+            io_bytes,
+            atime: inode.atime(),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
+            // The format has no time of birth.
+            btime: inode.ctime(),
+        })
+    }
+
+    /// The inode as an entry, without counting a lookup.
+    pub(super) fn entry(&mut self, ino: u32) -> Step<Entry> {
+        let attr = self.attr(ino)?;
+        let generation = u64::from(self.inode(ino)?.inode.generation);
+        Ok(Entry { attr, generation })
+    }
+
+    // ---- Where blocks are ----
+
+    /// Address of block `lbn` of a file; `None` for a hole.
+    pub(super) fn block_at(&mut self, ino: u32, lbn: u64) -> Step<Option<u32>> {
+        let Some(path) = self.layout.path(lbn) else { return Ok(None) };
+        let inode = &self.inode(ino)?.inode;
+        let size = inode.size;
+        if path.depth == 0 {
+            let at = inode.db[path.slot];
+            return self.check_pointer(ino, lbn, at, self.layout.block_frags(size, lbn));
+        }
+        let mut at = inode.ib[path.slot];
+        for &slot in &path.slots[..path.depth] {
+            let Some(indirect) = self.check_pointer(ino, lbn, at, self.layout.frag)? else { return Ok(None) };
+            let block = self.buffer(indirect, self.layout.frag, Kind::Indirect { ino })?;
+            at = crate::codec::get_at(&block, 4 * slot).unwrap_or(0);
+        }
+        self.check_pointer(ino, lbn, at, self.layout.frag)
+    }
+
+    /// Refuses a pointer to where no file can have a block.
+    pub(super) fn check_pointer(&self, ino: u32, lbn: u64, at: u32, frags: u32) -> Step<Option<u32>> {
+        if at == 0 {
+            return Ok(None);
+        }
+        if frags == 0 || !self.layout.is_data(at, frags) {
+            let detail = format_args!("{frags} fragments at {at} cannot belong to a file").to_string();
+            return fail(FsError::corrupt("block pointer", format_args!("inode {ino}, block {lbn}"), detail));
+        }
+        Ok(Some(at))
+    }
+
+    pub(super) fn data_kind(&mut self, ino: u32, lbn: u64) -> Step<Kind> {
+        Ok(match self.kind(ino)? {
+            FileKind::Directory => Kind::Directory { ino },
+            _ => Kind::File { ino, lbn },
+        })
+    }
+
+    /// Gives fragments back. What was there is forgotten.
+    pub(super) fn free_frags(&mut self, at: u32, frags: u32) -> Step<()> {
+        let group = self.layout.group_of(at);
+        let in_group = at - self.layout.group_base(group);
+        let freed = self.change_group(group, |map| Some(map.free_frags(in_group, frags)))?;
+        self.cache.forget(at, frags);
+        match freed {
+            Some(Ok(())) => Ok(()),
+            // Being freed twice is damage; the space is free, which was wanted.
+            _ => {
+                self.counters.freed_twice += 1;
+                Ok(())
+            }
+        }
+    }
+
+    /// True while nothing but reading goes on.
+    pub(super) fn check_writable(&self) -> Step<()> {
+        if let Some(error) = &self.stopped {
+            return fail(FsError::Stopped(error.clone()));
+        }
+        if self.read_only { fail(FsError::ReadOnly) } else { Ok(()) }
+    }
+}
+
+/// A pointer in an indirect block.
+pub(super) fn pointer_in(block: &[u8], slot: usize) -> u32 {
+    crate::codec::get_at(block, 4 * slot).unwrap_or(0)
+}
+
+/// Whether the block of a group can be used.
+pub(super) fn verify_group(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), FsError> {
+    group::verify(layout, group, bytes).map_err(|detail| {
+        let at = format_args!("group {group}, fragment {}", layout.group_block(group)).to_string();
+        FsError::corrupt("cylinder group", at, detail)
+    })
+}

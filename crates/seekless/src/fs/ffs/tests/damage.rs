@@ -1,0 +1,288 @@
+//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or an answer, never in a panic. What
+//! a check mends is right afterwards. Method: the damage and fault explorers.
+
+use super::crash::Checked;
+use super::model::possible;
+use super::*;
+use crate::device::WriteFlags;
+use crate::device::crash::CrashOptions;
+use crate::rng::Rng;
+use crate::testing::fuzz;
+use crate::testing::tests::replay;
+use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Weights};
+
+const BYTES: u64 = 4 * MIB;
+
+fn ops(seed: u64, count: usize) -> Vec<Op> {
+    Generator::new(seed, Space::small(), Weights::BALANCED).filter(possible).take(count).collect()
+}
+
+/// Every bit of the superblock's fields and of the first group's head, a sample of all other bits, and larger damage.
+#[test]
+fn damaged_images() {
+    let subject = Volume { mkfs: MkfsOptions { bytes_per_inode: Some(65_536), ..small_groups() }, ..Volume::default() };
+    let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
+    let damage = DamageTest {
+        subject: &subject,
+        device: CrashOptions::write_through(BYTES),
+        flip_all: vec![superblock.start..superblock.start + 212, superblock.end - 68..superblock.end],
+        flips: 600,
+        splices: 300,
+        data_checked: false,
+        memory: None,
+        seed: 1,
+        replay: replay("fs::ffs::tests::damage::damaged_images"),
+    };
+    match damage.run(&ops(3, 200)) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// A small volume with everything on it, and where its metadata is, in bytes.
+fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
+    const SMALL: u64 = 2 * MIB;
+    let mkfs = MkfsOptions {
+        block_bytes: 4096,
+        frag_bytes: 512,
+        cylinders_per_group: 1,
+        bytes_per_inode: Some(32_768),
+        ..MkfsOptions::new([1, 2])
+    };
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, SMALL, &mkfs).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.mkdir(b"/d").await.unwrap();
+            for index in 0..6 {
+                client.write_file(format!("/d/f{index}").as_bytes(), &vec![index; 700 * index as usize]).await.unwrap();
+            }
+            client.write_file(b"/indirect", &vec![7; 14 * 4096]).await.unwrap();
+            let far = client.create(b"/far").await.unwrap();
+            client.write(far, (12 + 1024 + 5) * 4096, b"double").await.unwrap();
+            client.close(far).await.unwrap();
+            client.symlink(b"d/f1", b"/short").await.unwrap();
+            client.symlink(&[b'x'; 200], b"/long").await.unwrap();
+            client.link(b"/indirect", b"/d/link").await.unwrap();
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let byte = |frag: u32| u64::from(frag) * u64::from(layout.frag_bytes);
+        let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
+        let mut ranges = Vec::from([superblock]);
+        for group in 0..layout.groups {
+            let at = byte(layout.group_block(group));
+            ranges.push(at..at + u64::from(layout.cgsize));
+        }
+        ranges.push(byte(layout.csaddr)..byte(layout.csaddr) + u64::from(layout.groups) * Csum::BYTES as u64);
+        for ino in ROOT_INO..layout.ino_end() {
+            let (block, offset) = layout.inode_place(ino);
+            let raw = device.read(layout.sector(block), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+            let inode = Inode::decode(&raw[offset..]).unwrap();
+            if inode.mode == 0 {
+                continue;
+            }
+            let at = byte(block) + offset as u64;
+            ranges.push(at..at + Inode::BYTES as u64);
+            if inode.is_directory() {
+                ranges.push(byte(inode.db[0])..byte(inode.db[0]) + inode.size);
+            }
+            if !inode.has_no_blocks(layout.maxsymlinklen) {
+                // Where the pointers in use are, and some behind them.
+                let trees = inode.ib.iter().filter(|&&at| at != 0);
+                ranges.extend(trees.map(|&at| byte(at)..byte(at) + 32));
+            }
+        }
+        (memory.image(), SMALL, ranges)
+    })
+}
+
+/// Bytes of memory for looking at one damaged image of [`small_volume`], some ten times what the sound one needs.
+const MEMORY_MAX: u64 = 24 << 20;
+
+fn bounded(what: &str, look: impl FnOnce() -> Result<(), String>) {
+    let mut looked = Ok(());
+    let used = allocation_counter::measure(|| looked = look()).bytes_max;
+    assert_eq!(looked, Ok(()), "{what}");
+    assert!(used <= MEMORY_MAX, "{what}: {used} bytes of memory");
+}
+
+/// Every bit of all metadata of a small volume, one at a time: the superblock, the groups with their maps, the summary,
+/// inodes, directories, indirect blocks. Each is looked at, and one in 16 also repaired and used; with `SEEKLESS_SOAK`,
+/// all are.
+#[test]
+fn every_bit_of_metadata() {
+    let (whole, bytes, ranges) = small_volume();
+    let one_in = if replay("fs::ffs::tests::damage::every_bit_of_metadata").soak > 1 { 1 } else { 16 };
+    let mut flips = 0;
+    for at in ranges.into_iter().flatten() {
+        let sector = Sector(at / SECTOR_BYTES);
+        for bit in 0..8 {
+            flips += 1;
+            let mut image = whole.clone();
+            let mut raw = [0; SECTOR_BYTES as usize];
+            image.read(sector, &mut raw);
+            raw[(at % SECTOR_BYTES) as usize] ^= 1 << bit;
+            image.write(sector, &raw);
+            let what = format!("bit {bit} of byte {at}");
+            match flips % one_in {
+                0 => bounded(&what, || fuzz::ffs::exercise(&image, bytes)),
+                _ => bounded(&what, || fuzz::ffs::look_at(&image, bytes)),
+            }
+        }
+    }
+    assert!(flips > 30_000, "{flips}");
+}
+
+/// Pieces of a small volume in places of others, zeroes and noise.
+#[test]
+fn splices() {
+    let (whole, bytes, ranges) = small_volume();
+    let replay = replay("fs::ffs::tests::damage::splices");
+    for seed in replay.seeds(0..400) {
+        let mut rng = Rng::new(seed);
+        let mut image = whole.clone();
+        for _ in 0..rng.between(1, 3) {
+            let place = |rng: &mut Rng| {
+                let range = &ranges[rng.below(ranges.len() as u64) as usize];
+                Sector(rng.between(range.start, range.end - 1) / SECTOR_BYTES)
+            };
+            let (from, to) = (place(&mut rng), place(&mut rng));
+            let mut raw = [0; SECTOR_BYTES as usize];
+            match rng.below(4) {
+                0 => {}
+                1 => rng.fill(&mut raw),
+                _ => image.read(from, &mut raw),
+            }
+            image.write(to, &raw);
+        }
+        bounded(&replay.command(seed, None, None, None), || fuzz::ffs::exercise(&image, bytes));
+    }
+}
+
+/// After random damage to metadata, a check that repairs leaves a volume in which a second check finds nothing, and
+/// which can be mounted and read.
+#[test]
+fn repaired_images_are_clean() {
+    simulate(1, async |rt| {
+        let options = MkfsOptions { bytes_per_inode: Some(65_536), ..small_groups() };
+        let (memory, device) = fresh(&rt, BYTES, &options).await;
+        session(&rt, &device, Options::default(), async |client| {
+            for i in 0..40 {
+                client.mkdir(format!("/d{i}").as_bytes()).await.unwrap();
+                client.write_file(format!("/d{i}/f").as_bytes(), &vec![i as u8; i * 977]).await.unwrap();
+            }
+            client.write_file(b"/big", &vec![9; 300_000]).await.unwrap();
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let whole = memory.image();
+        let (mut mended, mut hopeless) = (0, 0);
+        let replay = replay("fs::ffs::tests::damage::repaired_images_are_clean");
+        for seed in replay.seeds(0..300) {
+            let again = replay.command(seed, None, None, None);
+            let mut rng = Rng::new(seed);
+            let device: Device = Rc::new(Memory::from_image(BYTES, whole.clone()));
+            for _ in 0..rng.between(1, 4) {
+                let group = rng.below(layout.groups.into()) as u32;
+                // Somewhere in the group's block, its inodes, or the first of its data, where directories are.
+                let at = layout.group_block(group) + rng.below(40) as u32;
+                let sector = layout.sector(at.min(layout.size - 1));
+                let mut bytes = device.read(sector, Buf::zeroed(512)).await.unwrap();
+                for _ in 0..rng.between(1, 6) {
+                    let place = rng.below(512) as usize;
+                    bytes[place] = rng.next_u64() as u8;
+                }
+                device.write(sector, bytes.freeze(), WriteFlags::NONE).await.unwrap();
+            }
+            let options = FsckOptions { repair: true, ..FsckOptions::default() };
+            match fsck(&rt, &device, options).await {
+                Err(_) => hopeless += 1,
+                Ok(_) => {
+                    mended += 1;
+                    let found = fsck(&rt, &device, FsckOptions::default()).await.unwrap();
+                    assert_eq!(found.problems, Vec::new(), "{again}");
+                    let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+                    let tree = crate::testing::Tree::of(ffs.clone()).await.unwrap();
+                    assert_eq!(tree.problems, Vec::<String>::new(), "{again}");
+                    ffs.close().await.unwrap();
+                }
+            }
+        }
+        assert!(mended > 5 * hopeless, "{mended} mended, {hopeless} hopeless");
+    });
+}
+
+/// Without its first superblock a volume is found by a copy, and mended.
+#[test]
+fn a_copy_of_the_superblock() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/f", b"kept").await.unwrap();
+        })
+        .await;
+        let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+        device.write(place, crate::device::Data::zeroes(SUPERBLOCK_BYTES), WriteFlags::NONE).await.unwrap();
+        assert!(mount(rt.clone(), device.clone(), Options::default()).await.is_err());
+        let options = FsckOptions { repair: true, ..FsckOptions::default() };
+        assert!(!fsck(&rt, &device, options).await.unwrap().is_clean());
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept");
+        })
+        .await;
+    });
+}
+
+/// Each request in turn fails, or finds the device gone; what was promised before is kept.
+#[test]
+fn failing_requests() {
+    const REQUESTS: u64 = 12;
+    for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 3 - 2))) {
+        for kind in ["write-error", "flush-error", "read-error", "gone"] {
+            let subject = Checked::default();
+            let ops: Vec<Op> =
+                Generator::new(seed, Space::small(), Weights::CRASHY).filter(possible).take(60).collect();
+            let mut replay = replay("fs::ffs::tests::damage::failing_requests");
+            replay.case.get_or_insert(format!("{kind}:{nth}"));
+            let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::IN_PLACE, replay);
+            let faults = Faults { cuts: PowerCuts { seed, again: None, ..cuts }, each_max: 1, positions_max: 4 };
+            if let Err(report) = faults.run(&[], &ops) {
+                panic!("{report}");
+            }
+        }
+    }
+}
+
+/// While the storage below has no room, what needs some is refused and has no effect; reading goes on; and when there is
+/// room again, so does writing, and nothing is lost.
+#[test]
+fn no_room_below() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 16 * MIB, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let ffs = mount(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/before", &[1; 50_000]).await.unwrap();
+        client.sync().await.unwrap();
+        fault.add(Rule::new(Kinds::WRITE, When::From(1), Effect::NoSpace));
+        assert_eq!(client.mkdir(b"/d").await, Err(FsError::NoSpace));
+        assert_eq!(client.write_file(b"/new", b"x").await, Err(FsError::NoSpace));
+        assert_eq!(client.unlink(b"/before").await, Err(FsError::NoSpace));
+        assert!(client.sync().await.is_err());
+        assert_eq!(client.read_dir(b"/").await.unwrap().len(), 1);
+        assert!(client.read_file(b"/before").await.unwrap() == [1; 50_000]);
+        fault.clear();
+        client.mkdir(b"/d").await.unwrap();
+        client.write_file(b"/d/new", &[2; 20_000]).await.unwrap();
+        client.sync().await.unwrap();
+        ffs.close().await.unwrap();
+        drop((client, ffs));
+        assert_clean(&rt, &memory).await;
+        session(&rt, &memory, Options::default(), async |client| {
+            assert!(client.read_file(b"/before").await.unwrap() == [1; 50_000]);
+            assert!(client.read_file(b"/d/new").await.unwrap() == [2; 20_000]);
+        })
+        .await;
+    });
+}

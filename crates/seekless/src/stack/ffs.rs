@@ -1,0 +1,265 @@
+//! The word `ffs`: its options, in the file system's own terms.
+
+use async_trait::async_trait;
+
+use super::Word;
+use super::build::{Maker, Trouble};
+use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::value::{Kind, Percent, Value};
+use super::words::{Param, WordSpec};
+use crate::device::{Buf, Device};
+use crate::fs::Fs;
+use crate::fs::ffs::{self, DriveShape, Dump, FsckOptions, Metadata, MkfsOptions, Options, Profile, format};
+use crate::rt::Rt;
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
+
+/// Longest label of a volume.
+const LABEL_BYTES_MAX: usize = 31;
+
+const DAY: Nanos = Nanos::from_secs(86_400);
+
+pub(super) const FFS: WordSpec = WordSpec {
+    name: "ffs",
+    help: "Berkeley Fast File System [mc84], on UFS1",
+    argument: None,
+    options: &[
+        Param::new("block", Kind::Bytes { min: 4 * KIB, max: 64 * KIB }, "size of a block (default 8 KiB)").fixed(),
+        Param::new("fragment", Kind::Bytes { min: 512, max: 64 * KIB }, "size of a fragment (default 1 KiB)").fixed(),
+        Param::new(
+            "profile",
+            Kind::Choice(&["plain", "newfs", "m8r0", "m8r2", "m1r2"]),
+            "layout: plain for drives that do not tell their shape, newfs as 4.4BSD made it, the others as in [se95]",
+        )
+        .default("plain")
+        .fixed(),
+        Param::new(
+            "tracks",
+            Kind::Integer { min: 1, max: 1024 },
+            "tracks of a cylinder (default as the drive of [se95])",
+        )
+        .fixed(),
+        Param::new("sectors", Kind::Integer { min: 1, max: 65_535 }, "sectors of a track (default as [se95])").fixed(),
+        Param::new("rpm", Kind::Integer { min: 60, max: 100_000 }, "revolutions in a minute (default as [se95])")
+            .fixed(),
+        Param::new("cylinders", Kind::Integer { min: 1, max: 32_768 }, "cylinders of a group (default 16)").fixed(),
+        Param::new("maxcontig", Kind::Integer { min: 1, max: 65_536 }, "blocks laid out in a row").fixed(),
+        Param::new("rotdelay", Kind::Integer { min: 0, max: 1000 }, "gap between rows of blocks, in ms").fixed(),
+        Param::new("maxbpg", Kind::Integer { min: 1, max: 1 << 30 }, "blocks of one file in a group").fixed(),
+        Param::new("minfree", Kind::Percent { max: Percent::new(50) }, "space kept back (default 5%)").fixed(),
+        Param::new("inode", Kind::Bytes { min: 128, max: MIB }, "bytes of the volume for each inode").fixed(),
+        Param::new("lite2", Kind::Switch, "write the superblock as 4.4BSD-Lite2 did").default("off").fixed(),
+        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
+        Param::new("metadata", Kind::Choice(&["sync", "async"]), "write metadata in order, or whenever it happens")
+            .default("sync"),
+        Param::new("update", Kind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")
+            .default("30s"),
+        Param::new("cache", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for clean blocks").default("8MiB"),
+        Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
+            .default("4MiB"),
+        Param::new("cluster", Kind::Bytes { min: 4 * KIB, max: 16 * MIB }, "largest request for file data")
+            .default("64KiB"),
+        Param::new("readahead", Kind::Switch, "read ahead of sequential readers").default("on"),
+        Param::new("realloc", Kind::Switch, "move the blocks of a cluster together before it is written")
+            .default("off"),
+        Param::new("reserve", Kind::Switch, "let files fill the space that is kept back").default("off"),
+    ],
+    maker: Maker::FileSystem(&Ffs),
+};
+
+struct Ffs;
+
+const DUMPS: &[(&str, &str)] = &[
+    ("volume", "superblock; shown when nothing is said"),
+    ("groups", "one line for each cylinder group"),
+    ("group:NUMBER", "one cylinder group"),
+    ("inode:NUMBER", "one inode"),
+    ("fragment:NUMBER", "the bytes of one fragment"),
+];
+
+fn number(word: &Word, key: &str) -> Option<u32> {
+    word.given(key).map(|_| word.integer(key) as u32)
+}
+
+/// What the line asks of a new volume.
+fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, Trouble> {
+    // The format has 64 bits for the name of a volume.
+    let name = identity.uuid.map_or(identity.random[0], |uuid| uuid.as_u64_pair().0);
+    let plain = MkfsOptions::new([(name >> 32) as u32, name as u32]);
+    let mut options = MkfsOptions {
+        label: identity.label.clone().or(word.text("label").map(str::to_owned)).unwrap_or_default(),
+        uid: identity.uid,
+        gid: identity.gid,
+        lite2: word.switch("lite2"),
+        ..plain
+    };
+    if word.given("block").is_some() {
+        options.block_bytes = word.bytes("block") as u32;
+        options.frag_bytes = options.block_bytes / format::FRAGS_MAX as u32;
+    }
+    if word.given("fragment").is_some() {
+        options.frag_bytes = word.bytes("fragment") as u32;
+    }
+    let mut drive = DriveShape::DSP3105;
+    drive.tracks_per_cylinder = number(word, "tracks").unwrap_or(drive.tracks_per_cylinder);
+    drive.sectors_per_track = number(word, "sectors").unwrap_or(drive.sectors_per_track);
+    drive.revolutions_per_minute = number(word, "rpm").unwrap_or(drive.revolutions_per_minute);
+    let shaped = ["tracks", "sectors", "rpm"].iter().any(|key| word.given(key).is_some());
+    options = match word.choice("profile") {
+        "newfs" => options.profile(Profile::Newfs, drive),
+        "m8r0" => options.profile(Profile::M8R0, drive),
+        "m8r2" => options.profile(Profile::M8R2, drive),
+        "m1r2" => options.profile(Profile::M1R2, drive),
+        _ if shaped => MkfsOptions { drive, ..options },
+        _ => options,
+    };
+    options.cylinders_per_group = number(word, "cylinders").unwrap_or(options.cylinders_per_group);
+    options.maxcontig = number(word, "maxcontig").unwrap_or(options.maxcontig);
+    options.rotdelay = number(word, "rotdelay").unwrap_or(options.rotdelay);
+    options.maxbpg = number(word, "maxbpg").or(options.maxbpg);
+    if word.given("inode").is_some() {
+        options.bytes_per_inode = Some(word.bytes("inode") as u32);
+    }
+    if word.given("minfree").is_some() {
+        options.minfree = whole_percent(word)?;
+    }
+    Ok(options)
+}
+
+fn whole_percent(word: &Word) -> Result<u32, Trouble> {
+    match word.percent("minfree").hundredths {
+        hundredths if hundredths % 100 == 0 => Ok(hundredths / 100),
+        _ => Err(Trouble::Option { key: "minfree", problem: "it goes in steps of 1%".into() }),
+    }
+}
+
+/// Compares what the line says with what the volume says. What only shapes a new volume (its profile, the drive's shape,
+/// bytes for an inode) cannot be told from the result, and is not compared.
+fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), Trouble> {
+    let layout = &volume.layout;
+    word.check_fixed(&[
+        ("block", Value::Bytes(layout.block_bytes.into())),
+        ("fragment", Value::Bytes(layout.frag_bytes.into())),
+        ("maxcontig", Value::Integer(layout.maxcontig.into())),
+        ("rotdelay", Value::Integer(layout.rotation.rotdelay.into())),
+        ("maxbpg", Value::Integer(layout.maxbpg.into())),
+        ("minfree", Value::Percent(Percent::new(layout.minfree))),
+        ("label", Value::Text(volume.label.clone())),
+    ])?;
+    Ok(())
+}
+
+#[async_trait(?Send)]
+impl FileSystemKind for Ffs {
+    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
+        Ok(ffs::mkfs(rt, &device, &mkfs_options(word, identity)?).await?)
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble> {
+        check_fixed(word, &ffs::info(&device).await?)?;
+        let options = Options {
+            read_only: usage.read_only,
+            metadata: match word.choice("metadata") {
+                "async" => Metadata::Async,
+                _ => Metadata::Sync,
+            },
+            update_interval: word.duration("update"),
+            cache_bytes: word.bytes("cache"),
+            dirty_bytes_max: word.bytes("dirty"),
+            cluster_bytes: word.bytes("cluster"),
+            read_ahead: word.switch("readahead"),
+            realloc_blocks: word.switch("realloc"),
+            use_reserve: word.switch("reserve"),
+            cache_data: !usage.data_cached_above,
+            // On a real clock nobody compares with 1995.
+            cluster_updates: !rt.is_virtual(),
+        };
+        Ok(ffs::mount(rt.clone(), device, options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
+        // A damaged superblock is for the check to find.
+        if let Ok(volume) = ffs::info(&device).await {
+            check_fixed(word, &volume)?;
+        }
+        let wanted = FsckOptions { repair: options.repair, ..FsckOptions::default() };
+        let found = ffs::fsck(rt, &device, wanted).await?;
+        let findings = found.problems.into_iter();
+        Ok(Checked {
+            findings: findings.map(|problem| Finding { text: problem.text, repaired: problem.repaired }).collect(),
+            unlisted: 0,
+            notes: found.notes,
+            counts: vec![
+                ("files", found.files),
+                ("directories", found.directories),
+                ("others", found.others),
+                ("fragments_used", found.frags_used),
+                ("fragments_free", found.frags_free),
+            ],
+        })
+    }
+
+    fn repairs(&self) -> bool {
+        true
+    }
+
+    fn dumps(&self) -> &'static [(&'static str, &'static str)] {
+        DUMPS
+    }
+
+    async fn dump(&self, _rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+        check_fixed(word, &ffs::info(&device).await?)?;
+        let number = |text: &str| text.parse().ok();
+        let part = match what.map(|what| what.split_once(':').unwrap_or((what, ""))) {
+            None | Some(("volume", "")) => Some(Dump::Volume),
+            Some(("groups", "")) => Some(Dump::Groups),
+            Some(("group", group)) => number(group).map(Dump::Group),
+            Some(("inode", ino)) => number(ino).map(Dump::Inode),
+            Some(("fragment", at)) => number(at).map(Dump::Fragment),
+            Some(_) => None,
+        };
+        match part {
+            Some(part) => Ok(ffs::dump(&device, part).await?),
+            None => Err(Trouble::other(format!("ffs has no part `{}` to dump", what.unwrap_or_default()))
+                .hint("one of: volume, groups, group:NUMBER, inode:NUMBER, fragment:NUMBER")),
+        }
+    }
+
+    async fn probe(&self, _rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
+        if !has_superblock(&device).await? {
+            return Ok(None);
+        }
+        let volume = ffs::info(&device).await?;
+        let layout = &volume.layout;
+        let bytes = |frags: u64| Fact::Bytes(frags * u64::from(layout.frag_bytes));
+        Ok(Some(Probed {
+            // The format has 64 bits for it.
+            uuid: uuid::Uuid::from_u64_pair(u64::from(volume.id[0]) << 32 | u64::from(volume.id[1]), 0),
+            label: Some(volume.label.clone()).filter(|label| !label.is_empty()),
+            facts: vec![
+                ("format", Fact::Text(if volume.later_generation { "UFS1" } else { "UFS1, as 4.4BSD-Lite2" }.into())),
+                ("size", bytes(layout.size.into())),
+                ("capacity", bytes(layout.dsize.into())),
+                ("inodes", Fact::Count(u64::from(layout.ino_end()).saturating_sub(volume.totals.nifree.max(0) as u64))),
+                ("block", Fact::Bytes(layout.block_bytes.into())),
+                ("fragment", Fact::Bytes(layout.frag_bytes.into())),
+                ("groups", Fact::Count(layout.groups.into())),
+                ("contiguous_blocks", Fact::Count(layout.maxcontig.into())),
+                ("rotdelay_ms", Fact::Count(layout.rotation.rotdelay.into())),
+                ("reserve_percent", Fact::Count(layout.minfree.into())),
+                ("clean", Fact::Flag(volume.clean)),
+            ],
+        }))
+    }
+}
+
+/// True when there is a superblock of UFS1 in either byte order, intact or not.
+async fn has_superblock(device: &Device) -> Result<bool, Trouble> {
+    let end = format::SUPERBLOCK_OFFSET + format::SUPERBLOCK_BYTES as u64;
+    if device.geometry().bytes() < end {
+        return Ok(false);
+    }
+    let block = Buf::zeroed(format::SUPERBLOCK_BYTES);
+    let block = device.read(Sector(format::SUPERBLOCK_OFFSET / SECTOR_BYTES), block).await?;
+    let magic: u32 = crate::codec::get_at(&block, format::Superblock::BYTES - 4).unwrap_or(0);
+    Ok(magic == format::UFS1_MAGIC || magic == format::UFS1_MAGIC.swap_bytes())
+}

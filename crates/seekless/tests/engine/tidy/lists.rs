@@ -1,0 +1,91 @@
+//! Lists that people keep up to date by hand: dependencies with their reasons, variables that tests read, fuzz targets.
+
+use std::collections::BTreeSet;
+
+use super::markdown::{Page, Table};
+use super::{files_under, read, report, root, short};
+
+/// The words of the first column: names with commas between them, and what is remarked in brackets.
+fn names_in_first_column(table: &Table) -> BTreeSet<String> {
+    let cells = table.rows.iter().filter_map(|row| row.first());
+    cells.flat_map(|cell| cell.split([',', ' ', '(', ')']).map(str::to_owned)).filter(|name| !name.is_empty()).collect()
+}
+
+/// The table of `page` whose header begins with `column`.
+fn table_of<'a>(page: &'a Page, column: &str) -> &'a Table {
+    let mut tables = page.tables.iter().filter(|table| table.header.first().is_some_and(|first| first == column));
+    tables.next_back().unwrap_or_else(|| panic!("a page has lost its table of {column}"))
+}
+
+/// Names of the dependencies in a Cargo.toml, of other packages than our own.
+fn dependencies(manifest: &toml::Table) -> BTreeSet<String> {
+    let tables = ["dependencies", "dev-dependencies", "build-dependencies"].map(|key| manifest.get(key));
+    let workspace = manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"));
+    let tables = tables.into_iter().chain([workspace]).flatten().filter_map(toml::Value::as_table);
+    tables.flat_map(|table| table.keys()).filter(|name| !name.starts_with("seekless")).cloned().collect()
+}
+
+/// Aim: nobody adds a dependency without a reason, and no reason outlives its dependency. Method: compare every Cargo.toml
+/// with the table.
+#[test]
+fn every_dependency_has_its_reason() {
+    let page = Page::read(&root().join("ARCHITECTURE.md"));
+    let said = names_in_first_column(table_of(&page, "crate"));
+    let mut used = BTreeSet::new();
+    let mut problems = Vec::new();
+    for path in files_under(&root(), &["Cargo.toml"]) {
+        let manifest: toml::Table = read(&path).parse().unwrap_or_else(|error| panic!("{}: {error}", short(&path)));
+        for name in dependencies(&manifest) {
+            if !said.contains(&name) {
+                problems.push(format!("{}: `{name}` is not in the table of ARCHITECTURE.md", short(&path)));
+            }
+            used.insert(name);
+        }
+    }
+    assert!(used.len() > 20, "only {used:?} were found: the search is broken");
+    // Other tables of the page name our own crates, and remarks such as `(tests)` stand beside the names.
+    let is_remark = |name: &str| ["tests", "benchmarks", "fuzz/", "outside", "the", "workspace"].contains(&name);
+    let gone = said.iter().filter(|name| !used.contains(*name) && !is_remark(name));
+    problems.extend(gone.map(|name| format!("ARCHITECTURE.md: nothing depends on `{name}`")));
+    report(&problems, "Each dependency has a row with its reason in the table at the end of ARCHITECTURE.md.");
+}
+
+/// Variables that a process of ours sets for another one of ours, and nobody by hand.
+const INTERNAL: &[&str] = &["SEEKLESS_TEST_DAEMON", "SEEKLESS_TEST_FEW_FILES"];
+
+/// Aim: what can be said to the tests is documented. Method: names in strings that look like our variables, against the
+/// table.
+#[test]
+fn every_variable_is_documented() {
+    let said = names_in_first_column(table_of(&Page::read(&root().join("docs/testing.md")), "variable"));
+    let mut found = BTreeSet::new();
+    for path in files_under(&root().join("crates"), &[".rs"]) {
+        let text = read(&path);
+        for (at, _) in text.match_indices("\"SEEKLESS_") {
+            let name: String = text[at + 1..].chars().take_while(|c| c.is_ascii_uppercase() || *c == '_').collect();
+            // Not the beginning of a longer text.
+            if text[at + 1 + name.len()..].starts_with('"') && !name.ends_with('_') {
+                found.insert(name);
+            }
+        }
+    }
+    found.retain(|name| !INTERNAL.contains(&name.as_str()));
+    assert!(found.len() > 5, "only {found:?} were found: the search is broken");
+    let problems: Vec<String> = found.symmetric_difference(&said).cloned().collect();
+    report(&problems, "These are read and not in the table of docs/testing.md, or there and not read.");
+}
+
+/// Aim: every fuzz target is described, and every description is of one. Method: the folder against the table.
+#[test]
+fn every_fuzz_target_is_documented() {
+    let said = names_in_first_column(table_of(&Page::read(&root().join("docs/testing.md")), "target"));
+    let targets = files_under(&root().join("fuzz/fuzz_targets"), &[".rs"]);
+    let found: BTreeSet<String> =
+        targets.iter().filter_map(|path| Some(path.file_stem()?.to_str()?.to_owned())).collect();
+    assert!(!found.is_empty());
+    let problems: Vec<String> = found.symmetric_difference(&said).cloned().collect();
+    report(
+        &problems,
+        "These are in fuzz/fuzz_targets and not in the table of docs/testing.md, or the other way round.",
+    );
+}
