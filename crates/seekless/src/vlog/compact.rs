@@ -55,7 +55,8 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
             return None;
         }
         match step(&core, Some(seen)).await {
-            Ok(Step::Done) => {}
+            Ok(Step::Done) if !core.is_wanted(Some(seen)) => {}
+            Ok(Step::Done) => return Some(false),
             Ok(Step::Nothing) => return Some(true),
             Ok(Step::Interrupted) => return Some(false),
             // Whoever asks next is told, if it matters.
@@ -159,6 +160,9 @@ impl Core {
                 Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
                 Err(error) => return Err(error),
             }
+        }
+        if self.is_wanted(seen) {
+            return Ok(Step::Interrupted);
         }
         let pieces = self.pieces_in(track);
         self.commit_moving(&pieces).await?;

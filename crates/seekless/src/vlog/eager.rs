@@ -138,8 +138,9 @@ impl Chooser {
             }
             if with_empty.is_none() {
                 with_empty = tracks().filter_map(|track| eye.soonest_cell(track)).min();
-                // The head's own cylinder with nothing in it yet is as good as any.
-                if step == 0 && with_empty.is_some() {
+                // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being
+                // emptied: its pieces would be moved from one empty track to the next for ever.
+                if step == 0 && with_empty.is_some() && self.avoid.is_none() {
                     break;
                 }
             }
