@@ -58,7 +58,7 @@ fn errors_point_at_the_mistake() {
         (
             "quux / file:a",
             "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, lfs, ffs, hostdir, memfs, raid0, raid1, raid5, \
-             remap, permute, volume, fork, fault, memory, file, disk",
+             remap, permute, volume, vld, fork, fault, memory, file, disk",
         ),
         (
             "wrap/memfs",

@@ -289,10 +289,9 @@ impl State {
     /// Takes a snapshot back whose transaction never was.
     pub(super) fn restore(&mut self, snapshot: BTreeMap<u32, u32>) {
         for (logical, old) in snapshot {
-            match self.pending.insert(logical, old) {
-                // It has changed again meanwhile, away from a block that only the snapshot had.
-                Some(between) => self.release(between),
-                None => {}
+            // It has changed again meanwhile, away from a block that only the snapshot had.
+            if let Some(between) = self.pending.insert(logical, old) {
+                self.release(between);
             }
         }
     }

@@ -125,7 +125,7 @@ impl Case {
                     changes[id].acknowledged = Some(now);
                     changes[id].durable = (fua || vld.commits_each()).then_some(now);
                 }
-                if client == 0 && self.seed % 3 == 0 {
+                if client == 0 && self.seed.is_multiple_of(3) {
                     vld.release().await.expect("it can be put away");
                 }
             }
