@@ -15,6 +15,9 @@ mkfs.ext4       e2fsprogs      use       the file systems that benchmarks compar
 makefs          makefs         use       tests that read volumes of others
 fls             sleuthkit      use       tests that have others read our volumes
 grub-fstest     grub-common    use       tests that have others read our volumes
+nbdcopy         libnbd-bin     use       tests of devices that are offered over NBD
+qemu-img        qemu-utils     use       tests of devices that are offered over NBD
+fio             fio            use       tests of devices that are offered over NBD
 '
 
 # Looks in the directories of root as well, where an ordinary user finds losetup.

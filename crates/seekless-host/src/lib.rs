@@ -3,7 +3,8 @@
 //! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the
 //! [`reactor`], for everything that can happen outside: device completions, FUSE requests, signals, timers and
 //! wakes from worker threads. [`leaves`] are the devices and file systems that touch the real world; [`fuse`]
-//! serves any `FileSystem` to the kernel; [`report`] shows results; [`cli`] is the program.
+//! serves any `FileSystem` to the kernel, [`nbd`] any `BlockDevice` to the network; [`report`] shows results; [`cli`] is the
+//! program.
 //!
 //! Nothing in here knows how a file system or a device works inside.
 //!
@@ -14,6 +15,8 @@
 pub mod cli;
 pub mod fuse;
 pub mod leaves;
+pub mod nbd;
+mod random;
 pub mod reactor;
 pub mod report;
 #[doc(hidden)]

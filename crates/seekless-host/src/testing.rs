@@ -30,6 +30,8 @@ pub enum Need {
     Uring,
     /// A temporary directory in which holes can be punched.
     Punch,
+    /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
+    Nbd,
     /// Trace buffers of the kernel of a test's own.
     Tracefs,
     /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
@@ -37,7 +39,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Need; 9] = [
+    pub const ALL: [Need; 10] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -45,6 +47,7 @@ impl Need {
         Need::Tmpfs,
         Need::Uring,
         Need::Punch,
+        Need::Nbd,
         Need::Tracefs,
         Need::UfsTools,
     ];
@@ -59,6 +62,7 @@ impl Need {
             Need::Tmpfs => "tmpfs",
             Need::Uring => "uring",
             Need::Punch => "punch",
+            Need::Nbd => "nbd",
             Need::Tracefs => "tracefs",
             Need::UfsTools => "ufs-tools",
         }

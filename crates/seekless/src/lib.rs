@@ -7,7 +7,7 @@
 //! nanoseconds. `clippy.toml` holds that wall.
 //!
 //! Each room uses only those before it; `tests/engine/tidy` checks that.
-//! Rooms in import order: `units codec rng rt device disk volume fs layer stack testing`
+//! Rooms in import order: `units codec rng rt device disk volume vlog fs layer stack testing`
 
 pub mod codec;
 pub mod device;
@@ -19,4 +19,5 @@ pub mod rt;
 pub mod stack;
 pub mod testing;
 pub mod units;
+pub mod vlog;
 pub mod volume;

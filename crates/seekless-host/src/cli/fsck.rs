@@ -59,8 +59,8 @@ fn check(args: &Args, stack: &Stack) -> Done {
     let options = CheckOptions { repair: stack.repairs() && !args.no_changes, data: args.data };
     let purpose = if options.repair { Purpose::Use } else { Purpose::Inspect };
     let checked = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, purpose).await.map_err(failure)?;
-        if stack.file_system().is_none() {
+        let opened = stack.open_below(&world.rt, &leaves, purpose).await.map_err(failure)?;
+        if stack.volume().is_none() {
             return opened.fsck(options).await.map_err(failure);
         }
         match opened.probe().await {

@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Done {
     let world = World::new()?;
     let leaves = world.leaves();
     let probed = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         Ok(opened.probe().await?)
     })?;
     let Some(probed) = probed else { return Err(something_else(&stack, &leaves)) };
@@ -45,7 +45,7 @@ pub(super) fn run(args: &Args) -> Done {
 ///
 /// It speaks of mkfs only where that would destroy nothing.
 pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
-    let name = stack.file_system().map_or("file system", |word| word.name());
+    let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
         let problem =
             format!("there is no {name} here: this store is new and empty in every command, and keeps nothing");

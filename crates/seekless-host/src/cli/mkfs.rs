@@ -1,6 +1,6 @@
 //! `seekless mkfs`
 
-use seekless::stack::Purpose;
+use seekless::stack::{Interface, Purpose};
 use uuid::Uuid;
 
 use super::world::{World, identity};
@@ -73,7 +73,11 @@ pub(super) fn run(args: &Args) -> Done {
         output::print_json(&info::to_json(&stack, &probed))?;
     } else if !args.quiet {
         output::print(&info::to_text(&stack, &probed))?;
-        output::print(&format!("\nmount it with: seekless mount '{}' DIR", info::mount_line(&stack)))?;
+        let next = match stack.is() {
+            Interface::FileSystem => format!("mount it with: seekless mount '{}' DIR", info::mount_line(&stack)),
+            Interface::Device => format!("offer it with: seekless export '{}'", info::mount_line(&stack)),
+        };
+        output::print(&format!("\n{next}"))?;
     }
     Ok(0)
 }

@@ -9,6 +9,7 @@ mod daemon;
 mod disk;
 mod drive_info;
 mod dump;
+mod export;
 mod fsck;
 mod info;
 mod list;
@@ -50,6 +51,7 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless mkfs 'lfs / file:a.img,size=1GiB'
   seekless mount 'lfs / file:a.img' /mnt
   seekless umount /mnt
+  seekless export 'vld / file:disk.img' --socket disk.sock
   seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2 --on /tmp
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
@@ -67,6 +69,7 @@ enum Command {
     Mkfs(mkfs::Args),
     Info(info::Args),
     Mount(mount::Args),
+    Export(export::Args),
     Umount(umount::Args),
     Sync(sync::Args),
     Fsck(fsck::Args),
@@ -144,6 +147,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Mkfs(args) => mkfs::run(&args),
         Command::Info(args) => info::run(&args),
         Command::Mount(args) => mount::run(&args),
+        Command::Export(args) => export::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Fsck(args) => fsck::run(&args),
@@ -198,11 +202,11 @@ fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
     })
 }
 
-/// Reads an argument that is to be a stack with a file system on a device, for a command that wants to `make` it,
-/// `check` it ...
+/// Reads an argument that is to be a stack with a file system on a device, or a device with a format of its own at its
+/// top, for a command that wants to `make` it, `check` it ...
 fn read_volume(argument: &str, what_for: &str) -> Result<Stack, Failure> {
     let stack = read_stack(argument)?;
-    stack.needs_file_system(what_for).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+    stack.needs_volume(what_for).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     Ok(stack)
 }
 

@@ -148,22 +148,27 @@ fn serve_in_background(wish: Wish, report: Report) -> Done {
 }
 
 /// Where the number of the daemon's process is kept while it serves.
-struct PidFile(PathBuf);
+pub(super) struct PidFile(PathBuf);
 
 impl PidFile {
     /// The path is made absolute, because the daemon leaves its directory.
-    fn new(path: &Path) -> Result<PidFile, Failure> {
+    pub(super) fn new(path: &Path) -> Result<PidFile, Failure> {
         let absolute = std::path::absolute(path);
         Ok(PidFile(absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())).code(FAILED))?))
     }
 
     /// Whoever waits for the file finds it whole.
-    fn write(&self) -> Result<(), Failure> {
+    pub(super) fn write(&self) -> Result<(), Failure> {
         let mut new = self.0.clone().into_os_string();
         new.push(".new");
         let text = format!("{}\n", std::process::id());
         let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.0));
         written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.0.display())))
+    }
+
+    pub(super) fn remove(&self) {
+        // Whoever reads it later finds that there is no such process.
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 
@@ -224,8 +229,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         Ok(0)
     });
     if let Some(pid_file) = &pid_file {
-        // Whoever reads it later finds that there is no such process.
-        let _ = std::fs::remove_file(&pid_file.0);
+        pid_file.remove();
     }
     served.map_err(|failure| failure.code(FAILED))
 }

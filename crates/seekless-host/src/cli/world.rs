@@ -3,13 +3,13 @@
 use std::future::Future;
 use std::path::Path;
 
-use rustix::rand::GetRandomFlags;
 use seekless::fs::FsError;
 use seekless::rt::{Executor, Rt};
 use seekless::stack::{Cause, Identity, Stack, StackError};
 
 use super::{Failure, info};
 use crate::leaves::{HostLeaves, signature};
+use crate::random;
 use crate::reactor::{Reactor, ReactorOptions};
 
 /// An executor in real time, for the calling thread.
@@ -39,16 +39,8 @@ impl World {
 
 /// A new file system's identity: random, and owned by who makes it.
 pub(super) fn identity() -> Result<Identity, Failure> {
-    let mut random = [0; 4];
-    for number in &mut random {
-        let mut bytes = [0; 8];
-        let mut filled = 0;
-        while filled < bytes.len() {
-            let got = rustix::rand::getrandom(&mut bytes[filled..], GetRandomFlags::empty());
-            filled += got.map_err(|error| Failure::new(format!("the system has no random numbers: {error}")))?;
-        }
-        *number = u64::from_ne_bytes(bytes);
-    }
+    let random =
+        random::numbers().map_err(|error| Failure::new(format!("the system has no random numbers: {error}")))?;
     let (uid, gid) = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
     Ok(Identity { uid, gid, ..Identity::new(random) })
 }

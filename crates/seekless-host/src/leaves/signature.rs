@@ -8,6 +8,7 @@ use std::os::unix::fs::FileExt;
 
 use seekless::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
 use seekless::units::{MIB, human_bytes};
+use seekless::vlog::format::MAGIC as VLD_MAGIC;
 
 /// Something that is recognised by bytes at a fixed place.
 struct Signature {
@@ -32,6 +33,9 @@ const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature 
 /// What our own file system is called here.
 pub const LFS: &str = "a Seekless LFS file system";
 
+/// What our virtual log disk is called here.
+pub const VLD: &str = "a Seekless virtual log disk";
+
 /// What the Berkeley Fast File System is called, whoever made it.
 pub const UFS: &str = "a UFS file system";
 
@@ -45,6 +49,8 @@ const SIGNATURES: &[Signature] = &[
     at(0, LFS_MAGIC, LFS),
     at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, LFS),
     Signature { name: LFS, at: End(4096), magic: LFS_MAGIC },
+    at(0, &VLD_MAGIC, VLD),
+    Signature { name: VLD, at: End(4096), magic: &VLD_MAGIC },
     // Containers of other things
     at(0, b"LUKS\xba\xbe", "a LUKS volume"),
     at(0x4000, b"SKUL\xba\xbe", "a LUKS volume"),

@@ -198,6 +198,10 @@ impl Leaves for HostLeaves {
             name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
         }
     }
+
+    fn random(&self) -> Option<[u64; 4]> {
+        crate::random::numbers().ok()
+    }
 }
 
 #[cfg(test)]

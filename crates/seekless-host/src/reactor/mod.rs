@@ -35,6 +35,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use seekless::device::{Buf, Counter, Data};
@@ -214,9 +215,18 @@ impl Reactor {
 
     /// Completes when `file` can be read without waiting, or has failed or been hung up.
     pub async fn readable(&self, file: &File) {
+        self.ready(file, PollFlags::IN).await;
+    }
+
+    /// Completes when `file` can be written without waiting, or has failed or been hung up.
+    pub async fn writable(&self, file: &File) {
+        self.ready(file, PollFlags::OUT).await;
+    }
+
+    async fn ready(&self, file: &File, events: PollFlags) {
         match &self.0.driver {
-            Driver::Ring(ring) => ring.readable(file.clone()).await,
-            Driver::Poll(poller) => poller.readable(file.clone()).await,
+            Driver::Ring(ring) => ring.ready(file.clone(), events).await,
+            Driver::Poll(poller) => poller.ready(file.clone(), events).await,
         }
     }
 

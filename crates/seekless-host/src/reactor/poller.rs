@@ -25,6 +25,7 @@ pub(super) struct Poller {
 
 struct Wait {
     file: File,
+    events: PollFlags,
     ready: bool,
     waker: Waker,
 }
@@ -34,8 +35,8 @@ impl Poller {
         Poller { notifier, waits: RefCell::default(), waits_done: Cell::new(0) }
     }
 
-    pub(super) fn readable(&self, file: File) -> Readable<'_> {
-        Readable { poller: self, file, key: None }
+    pub(super) fn ready(&self, file: File, events: PollFlags) -> Ready<'_> {
+        Ready { poller: self, file, events, key: None }
     }
 
     pub(super) fn in_flight(&self) -> usize {
@@ -56,15 +57,16 @@ impl Poller {
         let notified = {
             let mut waits = self.waits.borrow_mut();
             // Our own reference to each file keeps it open and lets the entries be changed while polling.
-            let waiting: Vec<(usize, File)> =
-                waits.iter().filter(|(_, wait)| !wait.ready).map(|(key, wait)| (key, wait.file.clone())).collect();
+            let unready = waits.iter().filter(|(_, wait)| !wait.ready);
+            let waiting: Vec<(usize, File, PollFlags)> =
+                unready.map(|(key, wait)| (key, wait.file.clone(), wait.events)).collect();
             let mut set = vec![PollFd::new(&*self.notifier, PollFlags::IN)];
-            set.extend(waiting.iter().map(|(_, file)| PollFd::new(&**file, PollFlags::IN)));
+            set.extend(waiting.iter().map(|(_, file, events)| PollFd::new(&**file, *events)));
             // EINTR ends the wait early, which is always allowed; other errors cannot arise from this set.
             if !matches!(rustix::event::poll(&mut set, timeout.as_ref()), Ok(1..)) {
                 return;
             }
-            for ((key, _), polled) in waiting.iter().zip(&set[1..]) {
+            for ((key, _, _), polled) in waiting.iter().zip(&set[1..]) {
                 if !polled.revents().is_empty()
                     && let Some(wait) = waits.get_mut(*key)
                 {
@@ -87,21 +89,23 @@ impl Poller {
     }
 }
 
-/// Completes when the file can be read.
-pub(super) struct Readable<'a> {
+/// Completes when something of what is waited for can be done with the file.
+pub(super) struct Ready<'a> {
     poller: &'a Poller,
     file: File,
+    events: PollFlags,
     key: Option<usize>,
 }
 
-impl Future for Readable<'_> {
+impl Future for Ready<'_> {
     type Output = ();
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         let mut waits = self.poller.waits.borrow_mut();
         match self.key {
             None => {
-                let wait = Wait { file: self.file.clone(), ready: false, waker: context.waker().clone() };
+                let wait =
+                    Wait { file: self.file.clone(), events: self.events, ready: false, waker: context.waker().clone() };
                 let key = waits.insert(wait);
                 drop(waits);
                 self.key = Some(key);
@@ -121,7 +125,7 @@ impl Future for Readable<'_> {
     }
 }
 
-impl Drop for Readable<'_> {
+impl Drop for Ready<'_> {
     fn drop(&mut self) {
         if let Some(key) = self.key {
             self.poller.waits.borrow_mut().remove(key);

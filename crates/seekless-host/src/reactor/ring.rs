@@ -17,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use io_uring::types::{CancelBuilder, Fd, FsyncFlags, SubmitArgs, Timespec};
 use io_uring::{IoUring, cqueue, opcode, squeue};
+use rustix::event::PollFlags;
 use rustix::fs::FallocateFlags;
 use rustix::io::Errno;
 use seekless::device::{Buf, Counter, Data};
@@ -165,11 +166,11 @@ impl Ring {
         count(result).map(drop)
     }
 
-    pub(super) async fn readable(&self, file: File) {
+    pub(super) async fn ready(&self, file: File, events: PollFlags) {
         let fd = Fd(file.as_raw_fd());
-        // An error here is an error of the file, which the read that follows will report.
-        self.operation(Hold::Poll { _file: file }, |_| opcode::PollAdd::new(fd, libc::POLLIN as u32).build().into())
-            .await;
+        let events = u32::from(events.bits());
+        // An error here is an error of the file, which the read or write that follows will report.
+        self.operation(Hold::Poll { _file: file }, |_| opcode::PollAdd::new(fd, events).build().into()).await;
     }
 
     /// Sends a FUSE command and waits for its completion.

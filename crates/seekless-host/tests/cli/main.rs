@@ -5,6 +5,7 @@
 mod bad_input;
 mod disks;
 mod experiments;
+mod exports;
 mod layers;
 mod mounts;
 mod output;

@@ -126,6 +126,24 @@ pub trait HeadView {
 
     /// The track on which the heads stand: its first sector and its length in sectors.
     fn current_track(&self) -> (Sector, u64);
+
+    /// Time from `at` until the medium would begin to take a write of `sectors` to `sector`, if the command came at
+    /// `at` and the drive were idle: [`HeadView::positioning`] with all that a command costs before it.
+    fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos;
+
+    /// The track on which `sector` lies; `None` beyond the last sector.
+    fn track_of(&self, sector: Sector) -> Option<TrackPlace>;
+}
+
+/// A track, as the sectors that follow each other on it.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct TrackPlace {
+    /// First sector.
+    pub first: Sector,
+    /// Length in sectors.
+    pub sectors: u64,
+    /// Tracks with the same number are reached from each other by a head switch, without a seek.
+    pub cylinder: u32,
 }
 
 /// A counter with the name under which reports show it.

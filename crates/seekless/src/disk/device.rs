@@ -12,7 +12,8 @@ use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
 use super::queue::{Queue, Scheduler, Waiting};
 use crate::device::{
-    BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, Image, WriteFlags,
+    BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, Image, TrackPlace,
+    WriteFlags,
 };
 use crate::rt::{Rt, Work};
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
@@ -276,6 +277,15 @@ impl HeadView for Disk {
     fn current_track(&self) -> (Sector, u64) {
         // A track without sectors is one that no request leads to, such as a reserved one at power-on.
         self.state.borrow().mechanism.current_track().unwrap_or((Sector::ZERO, 0))
+    }
+
+    /// `Nanos::MAX` beyond the last sector.
+    fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos {
+        self.state.borrow().mechanism.write_access(at, sector, sectors).unwrap_or(Nanos::MAX)
+    }
+
+    fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
+        self.state.borrow().mechanism.track_of(sector)
     }
 }
 

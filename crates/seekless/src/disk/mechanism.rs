@@ -23,7 +23,7 @@ use super::layout::DriveError;
 use super::read::Reader;
 use super::tables::{Tables, Track};
 use super::write::Writer;
-use crate::device::DeviceError;
+use crate::device::{DeviceError, TrackPlace};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
 /// What a mechanism is asked to do.
@@ -167,6 +167,25 @@ impl Mechanism {
         Some(extent.begin - at)
     }
 
+    /// Time from `at` until the medium would begin to take a write of `sectors` to `sector`, if the command came at `at`
+    /// and the drive did nothing else: overhead, seek, head switch and rotation. `None` beyond the last sector.
+    pub fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Option<Nanos> {
+        if sector.0 >= self.sectors() {
+            return None;
+        }
+        Some(self.write_begin(at.max(self.last_done), sector, u64::from(sectors.max(1))).saturating_sub(at))
+    }
+
+    /// The track on which a sector lies; `None` beyond the last sector.
+    pub fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
+        if sector.0 >= self.sectors() {
+            return None;
+        }
+        let (first, end) = self.tables.layout.track(sector.0);
+        let cylinder = self.tables.layout.locate(sector.0).cylinder;
+        Some(TrackPlace { first: Sector(first), sectors: end - first, cylinder })
+    }
+
     /// The same from a command that reaches the drive at `at`, command overhead included, for schedulers. Zero
     /// beyond the last sector, so that a mistake is served and reported soon.
     pub(super) fn access_time(&self, at: Nanos, request: &Request) -> Nanos {
@@ -191,7 +210,7 @@ impl Mechanism {
     }
 
     /// Where the heads are, and when they can leave from there.
-    fn position(&self) -> (Track, Nanos) {
+    pub(super) fn position(&self) -> (Track, Nanos) {
         match &self.reader {
             Some(reader) => (reader.extent.track, reader.extent.on_track.max(self.free)),
             None => (self.track, self.free),

@@ -3,7 +3,7 @@
 use super::drive::WriteBehind;
 use super::mechanism::{Command, Hit, Mechanism, Service, times};
 use super::tables::Extent;
-use crate::units::Nanos;
+use crate::units::{Nanos, Sector};
 
 /// Writing from a segment to the medium after the host was told that it is done.
 #[derive(Clone, Copy, Debug)]
@@ -68,6 +68,27 @@ impl Mechanism {
             seek: media.on_track.saturating_sub(arm),
             rotation: media.begin.saturating_sub(media.on_track),
         }
+    }
+
+    /// When the medium would begin to take a write of `count` sectors to `sector`, were its command to come at `start`:
+    /// what [`Mechanism::write_through`] would do, without doing it.
+    pub(super) fn write_begin(&self, start: Nanos, sector: Sector, count: u64) -> Nanos {
+        let (drive, tables) = (&self.tables.drive, &*self.tables);
+        let (track, free) = self.position();
+        let ready = start + drive.overhead.write_miss.get(self.last_was_read);
+        let arm = ready.max(free);
+        let mut extent = tables.extent(track, arm, sector.0, count, true);
+        if self.writer.is_none() {
+            extent.on_track = extent.on_track.max(arm + drive.overhead.write_seek_min);
+        }
+        let waits = self.writer.as_ref().is_some_and(|writer| writer.end > start);
+        let moving = drive.overhead.data_preparation + if waits { arm + drive.overhead.reselect } else { ready };
+        let ahead = drive.cache.write_start.map_or(1, |start| start.sectors(count));
+        let startable = extent.on_track.max(moving + times(drive.bus.write_sector, ahead));
+        if startable > extent.begin {
+            tables.postpone(&mut extent, startable);
+        }
+        extent.begin
     }
 
     /// A write that completes when the cache has it.

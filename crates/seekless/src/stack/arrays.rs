@@ -264,7 +264,7 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
 
 /// A name for a new array that no other one has. There is no randomness here, so it is made of the moment and of what
 /// the members are; in virtual time the same array gets the same name each time.
-fn new_uuid(rt: &Rt, members: &[Device]) -> [u8; 16] {
+pub(super) fn new_uuid(rt: &Rt, members: &[Device]) -> [u8; 16] {
     let mut uuid = [0; 16];
     for (key, half) in uuid.chunks_exact_mut(8).enumerate() {
         let mut hasher = SipHasher13::new_with_keys(key as u64, 0x5365_656b_6c65_7373);

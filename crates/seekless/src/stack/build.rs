@@ -28,6 +28,8 @@ pub enum Maker {
     /// Opened by the caller.
     FileSystemLeaf,
     DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    /// A device that keeps a format of its own on the one below.
+    StoredDevice(&'static dyn StoredDevice),
     /// A device over several instances of what is below it.
     Spread(&'static Spread),
     /// Made empty each time, and gone with the stack.
@@ -47,12 +49,34 @@ pub struct Spread {
         for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
 }
 
+/// A device that keeps a format of its own on the one below: it is made by mkfs, and can be looked at and checked also
+/// where no file system stands on it.
+#[async_trait(?Send)]
+pub trait StoredDevice: Sync {
+    /// Opens it; makes it where the surroundings are fresh.
+    async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble>;
+
+    /// Recognises it on `below`; `None` when there is none.
+    ///
+    /// # Errors
+    /// When the device cannot be read, or what is there is damaged.
+    async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble>;
+
+    /// Checks it. Nothing is written.
+    ///
+    /// # Errors
+    /// When the check itself cannot be done. Damage is reported in the result.
+    async fn check(&self, below: Device) -> Result<Checked, Trouble>;
+}
+
 /// What a device that keeps something on its members has to know about the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Surroundings {
     pub purpose: Purpose,
     /// See [`Stack::is_volatile`].
     pub is_volatile: bool,
+    /// See [`Leaves::random`].
+    pub random: Option<[u64; 4]>,
 }
 
 impl Surroundings {
@@ -73,7 +97,7 @@ impl Maker {
             Maker::Layer(_) => Role::Layer,
             Maker::FileSystem(_) => Role::FileSystem,
             Maker::FileSystemLeaf => Role::FileSystemLeaf,
-            Maker::DeviceLayer(_) | Maker::Spread(_) => Role::DeviceLayer,
+            Maker::DeviceLayer(_) | Maker::StoredDevice(_) | Maker::Spread(_) => Role::DeviceLayer,
             Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
         }
     }
@@ -141,6 +165,11 @@ pub trait Leaves {
 
     /// Opens the file system that `word` names, such as `hostdir:/srv`.
     async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Fs, Trouble>;
+
+    /// Numbers that nobody can guess, where there are any: the engine has none of its own. New ones with each call.
+    fn random(&self) -> Option<[u64; 4]> {
+        None
+    }
 }
 
 /// A world in which there is nothing outside, for virtual time.
@@ -237,10 +266,36 @@ impl Stack {
         leaves: &'a dyn Leaves,
         purpose: Purpose,
     ) -> Result<Opened<'a>, StackError> {
-        let first = self.words.iter().position(|word| word.spec.role().is() == Interface::Device);
+        self.open_from(rt, leaves, purpose, 0).await
+    }
+
+    /// Opens what the volume of the stack stands on: the device of its file system, or, where there is none and the top
+    /// is a device with a format of its own, what is below that. For whoever looks at the volume from outside.
+    ///
+    /// # Errors
+    /// As [`Stack::open`].
+    pub async fn open_below<'a>(
+        &'a self,
+        rt: &'a Rt,
+        leaves: &'a dyn Leaves,
+        purpose: Purpose,
+    ) -> Result<Opened<'a>, StackError> {
+        self.open_from(rt, leaves, purpose, usize::from(self.stored_device().is_some())).await
+    }
+
+    /// The same for words from `start` on.
+    async fn open_from<'a>(
+        &'a self,
+        rt: &'a Rt,
+        leaves: &'a dyn Leaves,
+        purpose: Purpose,
+        start: usize,
+    ) -> Result<Opened<'a>, StackError> {
+        let is_device = |word: &Word| word.spec.role().is() == Interface::Device;
+        let first = (start..self.words.len()).find(|&index| is_device(&self.words[index]));
         let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
         if let Some(first) = first {
-            let surroundings = Surroundings { purpose, is_volatile: self.is_volatile() };
+            let surroundings = Surroundings { purpose, is_volatile: self.is_volatile(), random: leaves.random() };
             let mut opening = Opening { stack: self, rt, leaves, surroundings, first, devices: &mut devices };
             opening.open(first, None).await?;
         }
@@ -292,12 +347,29 @@ impl Stack {
         }
     }
 
-    /// Says whether there is a file system on a device, before anything is opened or made.
+    /// The word at the top and its kind, where it is a device with a format of its own.
+    fn stored_device(&self) -> Option<(&Word, &'static dyn StoredDevice)> {
+        match self.words[0].spec.maker {
+            Maker::StoredDevice(kind) => Some((&self.words[0], kind)), // S1
+            _ => None,
+        }
+    }
+
+    /// The word of what lives on a device here: a file system, or a device with a format of its own at the top.
+    pub fn volume(&self) -> Option<&Word> {
+        self.file_system().or_else(|| self.stored_device().map(|(word, _)| word))
+    }
+
+    /// Says whether there is a file system on a device, or a device with a format of its own at the top, before anything
+    /// is opened or made.
     ///
     /// # Errors
     /// When there is none, with what it was needed for: to `make`, `check` ...
-    pub fn needs_file_system(&self, what_for: &str) -> Result<(), StackError> {
-        self.kind(what_for).map(drop)
+    pub fn needs_volume(&self, what_for: &str) -> Result<(), StackError> {
+        match self.stored_device() {
+            Some(_) => Ok(()),
+            None => self.kind(what_for).map(drop),
+        }
     }
 
     /// True when a layer of the stack keeps something that can be checked.
@@ -327,7 +399,7 @@ impl Stack {
     pub fn needs_checkable(&self) -> Result<(), StackError> {
         match self.has_checkable_layer() {
             true => Ok(()),
-            false => self.needs_file_system("check"),
+            false => self.needs_volume("check"),
         }
     }
 
@@ -413,6 +485,10 @@ impl Opening<'_, '_> {
                     let below = self.open(index + 1, instance).await?;
                     make(self.rt, below, word).await
                 }
+                Maker::StoredDevice(kind) => {
+                    let below = self.open(index + 1, instance).await?;
+                    kind.open(self.rt, below, word, self.surroundings).await
+                }
                 Maker::Spread(spread) => {
                     let count = (spread.members)(word) as usize;
                     let mut members = Vec::with_capacity(count);
@@ -452,8 +528,17 @@ impl Opened<'_> {
     /// has found out.
     ///
     /// # Errors
-    /// When the stack has no file system on a device, and what the file system answers.
+    /// When the stack has no file system on a device, and what the file system answers. A device with a format of its own
+    /// at the top was made when it was opened for that.
     pub async fn mkfs(&self, identity: &Identity) -> Result<(), StackError> {
+        if self.stack.stored_device().is_some() {
+            return match self.device() {
+                Some(device) => {
+                    device.release().await.map_err(|error| self.stack.blame(&self.stack.words[0], "make", error.into()))
+                }
+                None => Ok(()),
+            };
+        }
         let (word, kind) = self.stack.kind("make")?;
         let made = kind.mkfs(self.rt, self.device_below(word)?, word, identity).await;
         made.map_err(|trouble| self.stack.blame(word, "make", trouble))
@@ -493,6 +578,10 @@ impl Opened<'_> {
     /// When there is nothing in the stack to check, and when the check could not be done. Damage is no error here, but in
     /// the result.
     pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
+        if let Some((word, kind)) = self.stack.stored_device() {
+            let checked = kind.check(self.below_top()).await;
+            return checked.map_err(|trouble| self.stack.blame(word, "check", trouble));
+        }
         self.stack.needs_checkable()?;
         let mut checked = Checked::default();
         if self.stack.file_system().is_some() {
@@ -576,14 +665,27 @@ impl Opened<'_> {
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
     }
 
-    /// What the superblock on the device says, or `None` when it is not one of the stack's file system.
+    /// What the superblock on the device says, or `None` when it is not one of the stack's volume.
     ///
     /// # Errors
     /// When the stack has no file system on a device, and when the device cannot be read.
     pub async fn probe(&self) -> Result<Option<Probed>, StackError> {
+        if let Some((word, kind)) = self.stack.stored_device() {
+            let probed = kind.probe(self.below_top()).await;
+            return probed.map_err(|trouble| self.stack.blame(word, "look at", trouble));
+        }
         let (word, kind) = self.stack.kind("look at")?;
         let probed = kind.probe(self.rt, self.device_below(word)?).await;
         probed.map_err(|trouble| self.stack.blame(word, "look at", trouble))
+    }
+
+    /// What a device with a format of its own at the top stands on, whether it was opened itself or not.
+    fn below_top(&self) -> Device {
+        let opened = self.devices.len() == self.stack.words.len();
+        match self.devices.get(usize::from(opened)).and_then(|instances| instances.first()) {
+            Some(device) => device.clone(),
+            None => unreachable!("S2: it stands on a device"),
+        }
     }
 
     fn device_below(&self, word: &Word) -> Result<Device, StackError> {

@@ -10,7 +10,7 @@ use super::words::{Param, WordSpec};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::fork::ForkDevice;
 use crate::device::{Device, Memory};
-use crate::disk::{DataSheet, Disk, Drive, Options, Scheduler};
+use crate::disk::{DataSheet, Disk, Drive, Options, Overhead, Scheduler};
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos};
 
@@ -65,6 +65,12 @@ pub(super) const DISK: WordSpec = WordSpec {
         .default("0"),
         Param::new("keep", Kind::Switch, "keep what is written; without it, only the times are right").default("on"),
         Param::new(
+            "overhead",
+            Kind::Switch,
+            "what each command costs; off where what is inside the drive pays it itself",
+        )
+        .default("on"),
+        Param::new(
             "request",
             Kind::Bytes { min: 4 * KIB, max: 32 << 20 },
             "largest request that the host hands over: 64KiB for the machines of [se95] (default what SCSI allows)",
@@ -94,6 +100,10 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
         None => Options::default().request_bytes_max,
     };
     let options = Options { scheduler, keep_bytes: word.switch("keep"), request_bytes_max };
+    let drive = match word.switch("overhead") {
+        true => drive,
+        false => Cow::Owned(Drive { overhead: Overhead::NONE, ..drive.into_owned() }),
+    };
     let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| Trouble::other(error.to_string()))?;
     Ok(Rc::new(disk))
 }

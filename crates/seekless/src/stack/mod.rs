@@ -48,12 +48,13 @@ mod parse;
 #[cfg(test)]
 mod tests;
 mod value;
+mod vld;
 mod words;
 
 use std::fmt;
 use std::ops::Range;
 
-pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, Surroundings, Trouble};
+pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredDevice, Surroundings, Trouble};
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError};

@@ -58,7 +58,7 @@ fn errors_point_at_the_mistake() {
         (
             "quux / file:a",
             "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, lfs, ffs, \
-             hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, fork, fault, memory, file, disk",
+             hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk",
         ),
         (
             "wrap/memfs",
@@ -743,10 +743,79 @@ fn a_volume_is_made_and_used() {
     executor.block_on(run).unwrap();
 }
 
+/// A device with a format of its own, without a file system on it: made, looked at, checked, used; and with one. Method:
+/// as above.
+#[test]
+fn a_virtual_log_disk_is_made_and_used() {
+    struct Kept(Device);
+
+    #[async_trait::async_trait(?Send)]
+    impl Leaves for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+            Ok(self.0.clone())
+        }
+
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+            Err(Trouble::other(format!("no {word}")))
+        }
+
+        fn random(&self) -> Option<[u64; 4]> {
+            Some([1, 2, 3, 4])
+        }
+    }
+
+    let executor = Executor::simulated(1, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    let run = async {
+        let leaves = Kept(Rc::new(crate::device::Memory::new(32 * MIB)));
+        let stack = parse("vld:block=8KiB / file:a");
+        let below = stack.open_below(&rt, &leaves, Purpose::Inspect).await.unwrap();
+        assert_eq!(below.probe().await.unwrap(), None);
+        let missing = stack.open(&rt, &leaves, Purpose::Use).await.err().unwrap();
+        assert!(missing.to_string().contains("there is no virtual log disk here"), "{missing}");
+        let opened = stack.open(&rt, &leaves, Purpose::Format).await.unwrap();
+        opened.mkfs(&identity()).await.unwrap();
+        let probed = opened.probe().await.unwrap().unwrap();
+        assert!(probed.facts.contains(&("block", Fact::Bytes(8 * KIB))), "{probed:?}");
+        assert_eq!(probed.uuid.get_version_num(), 4);
+        drop(opened);
+
+        let lfs = parse("lfs / vld / file:a");
+        lfs.open(&rt, &leaves, Purpose::Format).await.unwrap().mkfs(&identity()).await.unwrap();
+        let mounted = lfs.mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
+        let client = crate::fs::client::Client::new(mounted.fs.clone());
+        client.write_file(b"f", b"hello").await.unwrap();
+        mounted.fs.close().await.unwrap();
+        drop((client, mounted));
+        // Made anew, with the block size of that line.
+        let plain = parse("vld / file:a");
+        let below = plain.open_below(&rt, &leaves, Purpose::Inspect).await.unwrap();
+        let probed = below.probe().await.unwrap().unwrap();
+        assert!(probed.facts.contains(&("block", Fact::Bytes(4 * KIB))), "{probed:?}");
+        assert!(probed.facts.contains(&("parked", Fact::Flag(true))), "{probed:?}");
+        let checked = below.fsck(CheckOptions::default()).await.unwrap();
+        assert_eq!(checked.verdict(), Verdict::Clean, "{checked:?}");
+        let error = stack.open(&rt, &leaves, Purpose::Use).await.err().unwrap();
+        assert_eq!(&stack.line()[error.span.clone()], "block=8KiB", "{error}");
+        let mounted =
+            lfs.mount(&rt, &leaves, &identity(), Usage { read_only: true, ..Usage::default() }).await.unwrap();
+        let client = crate::fs::client::Client::new(mounted.fs.clone());
+        assert_eq!(client.read_file(b"f").await.unwrap(), b"hello");
+        mounted.fs.close().await.unwrap();
+        assert!(plain.mount(&rt, &leaves, &identity(), Usage::default()).await.is_err());
+    };
+    executor.block_on(run).unwrap();
+}
+
 /// A stack on a modelled disk is made when it is mounted, and takes the disk's time.
 #[test]
 fn a_volume_on_a_modelled_disk_takes_time() {
-    for disk in ["disk:dec-rz26", "disk:hp97560,scheduler=fcfs", "disk:size=300MB,rpm=5400,seek=10ms,rate=4MB"] {
+    for disk in [
+        "disk:dec-rz26",
+        "vld / disk:hp97560",
+        "disk:hp97560,scheduler=fcfs",
+        "disk:size=300MB,rpm=5400,seek=10ms,rate=4MB",
+    ] {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let rt = executor.rt().clone();
         let stack = parse(&format!("lfs / {disk}"));

@@ -6,7 +6,7 @@
 use super::build::Maker;
 use super::order::Role;
 use super::value::{Kind, Value};
-use super::{arrays, devices, ffs, layers, lfs};
+use super::{arrays, devices, ffs, layers, lfs, vld};
 
 /// A word: its name, what it takes and how it is made.
 pub struct WordSpec {
@@ -98,6 +98,7 @@ pub const WORDS: &[&WordSpec] = &[
     &arrays::REMAP,
     &arrays::PERMUTE,
     &arrays::VOLUME,
+    &vld::VLD,
     &devices::FORK,
     &devices::FAULT,
     &devices::MEMORY,

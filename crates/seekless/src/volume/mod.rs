@@ -14,7 +14,7 @@ mod members;
 mod permutation;
 pub mod raid;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use mapped::{Mapped, permute, raid0, remap, volume};
 pub use members::{ShapeError, counters_of};

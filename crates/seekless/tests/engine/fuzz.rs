@@ -26,6 +26,8 @@ const TARGETS: &[Target] = &[
     Target { name: "ffs_format", body: fuzz::ffs::decoders, inputs: 20_000, bytes_max: 6_000 },
     Target { name: "ffs_mount", body: fuzz::ffs::mount, inputs: 150, bytes_max: 120 },
     Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
+    Target { name: "vld_format", body: fuzz::vld::decoders, inputs: 20_000, bytes_max: 600 },
+    Target { name: "vld_open", body: fuzz::vld::open, inputs: 300, bytes_max: 120 },
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];
 
@@ -39,6 +41,7 @@ const WORDS: &[&str] = &[
     "file",
     "wrap",
     "zstd",
+    "vld",
     "hostdir",
     "fault",
     "fork",

@@ -3,4 +3,5 @@
 mod fuzz;
 mod golden;
 mod golden_layer;
+mod golden_vld;
 mod tidy;

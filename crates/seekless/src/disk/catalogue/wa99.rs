@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 use super::hp::{HP97560, HP97560_CURVE};
 use super::zone;
-use crate::disk::drive::{AfterPair, Drive, Evidence, Overhead, Seek, TwoPiece, ms};
+use crate::disk::drive::{AfterPair, Bus, Drive, Evidence, Overhead, Seek, TwoPiece, ms};
 
 const SOURCE: &str = "Wang, Anderson and Patterson, Virtual Log Based File Systems, OSDI 1999, Table 1";
 
@@ -33,7 +33,8 @@ pub(super) fn hp97560() -> Drive {
 /// Seagate ST19101 as in [wa99 Table 1]: 16 surfaces of 256 sectors at 10,000 rpm, head switch and shortest seek
 /// 0.5 ms, SCSI overhead 0.1 ms; 11 cylinders. The table has no other seek than the shortest: the curve is that of
 /// the HP, on whose model the paper's is based, scaled to it. Nor has it skews: these are the smallest that hide
-/// the switches (0.5 ms of 6 ms, of 256 sectors).
+/// the switches (0.5 ms of 6 ms, of 256 sectors). Nor has it a bus: this is Ultra Wide SCSI, 40 MB/s, as the drive had it
+/// (recalled); that of the HP is slower than these platters, and every write of two sectors would lose a revolution.
 pub(super) fn st19101() -> Drive {
     let scale = 0.5 / (HP97560_CURVE.root_base_ms + HP97560_CURVE.root_ms);
     Drive {
@@ -53,6 +54,7 @@ pub(super) fn st19101() -> Drive {
         }),
         head_switch: ms(0.5),
         overhead: always(0.1),
+        bus: Bus { read_sector: ms(0.0128), write_sector: ms(0.0128), ..HP97560.bus },
         ..HP97560.clone()
     }
 }

@@ -10,6 +10,7 @@ pub mod ffs;
 pub mod layer;
 pub mod lfs;
 mod ops;
+pub mod vld;
 
 use bench::Bench;
 pub use bytes::Bytes;

@@ -7,6 +7,7 @@ mod crash;
 mod damage;
 mod faults;
 mod toy;
+mod vld;
 
 use super::Replay;
 

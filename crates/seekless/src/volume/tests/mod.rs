@@ -1,7 +1,7 @@
 //! Aim: every device of this room stores like one plain device. Method: random requests, several at once, on it and on
 //! plain bytes; then what each of them promises by itself.
 
-pub(super) mod exercise;
+pub(crate) mod exercise;
 mod figures;
 
 use std::collections::BTreeSet;

@@ -6,6 +6,7 @@ use seekless::codec::Field;
 use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
 use seekless::layer::log::format as layer;
+use seekless::vlog::format as vlog;
 use seekless::volume::format as volume;
 
 use super::files::file_systems;
@@ -19,8 +20,8 @@ struct Format {
     tables: &'static [(&'static str, &'static [Field])],
 }
 
-/// Every file system with its tables, the arrays, and layers. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, FFS, VOLUME, LAYER];
+/// Every file system with its tables, the arrays, the virtual log, and layers. A new one is one more row.
+const FORMATS: &[Format] = &[LFS, FFS, VOLUME, VLOG, LAYER];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -64,6 +65,18 @@ const LAYER: Format = Format {
         ("Entry", layer::Entry::FIELDS),
         ("Head", layer::Head::FIELDS),
         ("SizeMark", layer::SizeMark::FIELDS),
+    ],
+};
+
+const VLOG: Format = Format {
+    folder: "crates/seekless/src/vlog",
+    tables: &[
+        ("Superblock", vlog::Superblock::FIELDS),
+        ("Anchor", vlog::Anchor::FIELDS),
+        ("PieceHead", vlog::PieceHead::FIELDS),
+        ("RawPointer", vlog::RawPointer::FIELDS),
+        ("RecordHead", vlog::RecordHead::FIELDS),
+        ("RawChange", vlog::RawChange::FIELDS),
     ],
 };
 
@@ -114,7 +127,7 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    let others = [VOLUME, LAYER].map(|format| root().join(format.folder));
+    let others = [VOLUME, VLOG, LAYER].map(|format| root().join(format.folder));
     for folder in file_systems().into_iter().chain(others) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {

@@ -10,6 +10,8 @@ use super::{files_under, read, report, root, short};
 const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
     ("fs", "disk", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("fs", "volume", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
+    ("vlog", "disk", "the virtual log learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
+    ("vlog", "volume", "the virtual log stands on any device"),
     ("fs/lfs", "fs/ffs", "file systems share `fs/`, not each other's insides"),
     ("fs/ffs", "fs/lfs", "file systems share `fs/`, not each other's insides"),
     ("layer", "device", "a layer stands on any file system and has no device"),

@@ -1,0 +1,19 @@
+//! A block device over the network: the NBD protocol, fixed newstyle, with structured replies.
+//!
+//! The protocol is that of the NBD project (`doc/proto.md` of its repository); names and numbers are its own. A
+//! [`Server`] offers one device under any name, to many clients at once: what one of them has flushed is durable for
+//! all. Requests of a connection are served at the same time and answered in the order in which they end.
+//!
+//! Clients may ask for any byte. Where the device has larger blocks, the rest of a block is read and written again; and as
+//! a device must not get requests that overlap, those wait for each other here.
+
+mod handshake;
+mod locks;
+mod requests;
+mod server;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod wire;
+
+pub use server::{Export, Place, ServeError, Server};

@@ -1,0 +1,424 @@
+//! Listening, connections, and the end.
+//!
+//! Invariants
+//!   N1  A connection has one task that reads it. Requests are tasks of their own, and their replies go out one after the
+//!       other, each as a whole.
+//!   N2  What a client has sent as a whole is done, also when it goes away before the reply; what it has sent in part is
+//!       not begun.
+//!   N3  A client can hold no more memory than [`IN_FLIGHT_BYTES_MAX`].
+
+use std::cell::{Cell, RefCell};
+use std::future::Future;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::pin::pin;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use futures_util::future::{Either, select};
+use rustix::io::Errno;
+use rustix::net::SocketFlags;
+use seekless::device::{Buf, Data, Device, DeviceError};
+use seekless::rt::{Event, Gate, Rt};
+use seekless::units::{Nanos, human_bytes};
+
+use super::handshake::{Agreed, negotiate};
+use super::requests::{Disk, Refusal};
+use super::stream::{Closed, Stream};
+use super::wire::{Error, PAYLOAD_MAX, REQUEST_BYTES, Request, chunk, chunk_head, command, flag, simple_reply};
+use crate::reactor::{File, Reactor};
+
+/// How long a client may take to say what it wants.
+const HANDSHAKE: Nanos = Nanos::from_secs(30);
+
+/// Bytes of requests of one connection that are under way: two of the longest.
+const IN_FLIGHT_BYTES_MAX: u64 = 2 * PAYLOAD_MAX as u64;
+
+/// Requests of one connection that are under way: four times what the kernel's client sends.
+const IN_FLIGHT_MAX: u64 = 512;
+
+/// Connections at once. The kernel's client opens as many as it is told, `nbdcopy` up to four.
+const CONNECTIONS_MAX: usize = 64;
+
+/// Where to listen.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Place {
+    Unix(PathBuf),
+    Tcp(SocketAddr),
+}
+
+/// Why there is no server.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    #[error("cannot listen on {place}: {cause}")]
+    Listen { place: String, cause: io::Error },
+    #[error("{0} is there already, and somebody answers")]
+    InUse(String),
+    #[error("cannot accept connections: {0}")]
+    Accept(#[source] Errno),
+    #[error("the device could not be closed; the last changes may be lost: {0}")]
+    Close(#[source] DeviceError),
+}
+
+/// What is offered.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Export {
+    pub bytes: u64,
+    pub block_bytes: u32,
+    pub read_only: bool,
+    /// For people.
+    pub description: String,
+}
+
+/// A device that is offered, and the sockets on which it is.
+pub struct Server {
+    rt: Rt,
+    reactor: Reactor,
+    shared: Rc<Shared>,
+    listeners: Vec<Listener>,
+}
+
+struct Listener {
+    socket: File,
+    name: String,
+    /// Removed at the end.
+    path: Option<PathBuf>,
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Some(path) = &self.path {
+            let _ = std::fs::remove_file(path);
+        }
+    }
+}
+
+struct Shared {
+    rt: Rt,
+    disk: Disk,
+    export: Export,
+    connections: RefCell<Vec<(u64, Stream)>>,
+    next: Cell<u64>,
+    changed: Event,
+}
+
+impl Server {
+    /// Listens at every one of `places`.
+    ///
+    /// # Errors
+    /// When one of them cannot be had.
+    ///
+    /// # Panics
+    /// Without a place.
+    pub fn new(
+        rt: &Rt,
+        reactor: &Reactor,
+        device: Device,
+        read_only: bool,
+        places: &[Place],
+    ) -> Result<Server, ServeError> {
+        assert!(!places.is_empty(), "a server listens somewhere");
+        let geometry = device.geometry();
+        let description = format!("{} ({})", device.describe(), human_bytes(geometry.bytes()));
+        let export = Export { bytes: geometry.bytes(), block_bytes: geometry.block_bytes, read_only, description };
+        let listeners = places.iter().map(Listener::new).collect::<Result<_, _>>()?;
+        let shared = Shared {
+            rt: rt.clone(),
+            disk: Disk::new(device, read_only),
+            export,
+            connections: RefCell::default(),
+            next: Cell::new(0),
+            changed: Event::new(),
+        };
+        Ok(Server { rt: rt.clone(), reactor: reactor.clone(), shared: Rc::new(shared), listeners })
+    }
+
+    /// Addresses for clients, as URIs.
+    pub fn addresses(&self) -> Vec<String> {
+        self.listeners.iter().map(|listener| listener.name.clone()).collect()
+    }
+
+    /// Serves until `stop` completes. Then requests that have come are done, and the device is flushed and put away:
+    /// when this returns well, everything is durable.
+    ///
+    /// # Errors
+    /// When no connection can be accepted any more, or the device cannot be closed.
+    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let accepts = self.listeners.iter().map(|listener| Box::pin(self.accept(listener)));
+        let ended = match select(pin!(stop), futures_util::future::select_all(accepts)).await {
+            Either::Left(((), _)) => Ok(()),
+            Either::Right(((error, _, _), _)) => Err(ServeError::Accept(error)),
+        };
+        for (_, stream) in self.shared.connections.borrow().iter() {
+            stream.shut();
+        }
+        loop {
+            let changed = self.shared.changed.wait();
+            if self.shared.connections.borrow().is_empty() {
+                break;
+            }
+            changed.await;
+        }
+        let device = self.shared.disk.device();
+        if !self.shared.export.read_only {
+            device.flush().await.map_err(ServeError::Close)?;
+            device.release().await.map_err(ServeError::Close)?;
+        }
+        ended
+    }
+
+    /// Accepts connections; returns the error after which there will be none.
+    async fn accept(&self, listener: &Listener) -> Errno {
+        loop {
+            let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+            match rustix::net::accept_with(&*listener.socket, flags) {
+                Ok(socket) => self.connect(socket),
+                Err(Errno::AGAIN) => self.reactor.readable(&listener.socket).await,
+                Err(Errno::INTR | Errno::CONNABORTED) => {}
+                // Others give theirs back some time.
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    log::warn!("no room for another connection");
+                    self.rt.sleep(Nanos::from_millis(100)).await;
+                }
+                Err(error) => return error,
+            }
+        }
+    }
+
+    fn connect(&self, socket: OwnedFd) {
+        if self.shared.connections.borrow().len() >= CONNECTIONS_MAX {
+            log::warn!("{CONNECTIONS_MAX} connections are open; another one is refused");
+            return;
+        }
+        // Small replies go out at once. A Unix socket knows nothing of this.
+        let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
+        let stream = Stream::new(&self.reactor, socket);
+        let shared = self.shared.clone();
+        let number = shared.next.get();
+        shared.next.set(number + 1);
+        shared.connections.borrow_mut().push((number, stream.clone()));
+        let work = async move {
+            let ended = shared.clone().attend(stream).await;
+            log::debug!("connection {number} has ended: {ended:?}");
+            shared.connections.borrow_mut().retain(|(other, _)| *other != number);
+            shared.changed.notify();
+        };
+        drop(self.rt.spawn(work));
+    }
+}
+
+impl Listener {
+    fn new(place: &Place) -> Result<Listener, ServeError> {
+        let (socket, name, path): (OwnedFd, String, Option<PathBuf>) = match place {
+            Place::Tcp(address) => {
+                let failed = |cause| ServeError::Listen { place: address.to_string(), cause };
+                let listener = TcpListener::bind(address).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                // The system may have chosen the port.
+                let address = listener.local_addr().map_err(failed)?;
+                (listener.into(), format!("nbd://{address}"), None)
+            }
+            Place::Unix(path) => {
+                let name = path.display().to_string();
+                let failed = |cause| ServeError::Listen { place: name.clone(), cause };
+                // A socket that nobody answers on was left by somebody who was killed.
+                let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
+                if is_socket {
+                    match UnixStream::connect(path) {
+                        Ok(_) => return Err(ServeError::InUse(name)),
+                        Err(_) => std::fs::remove_file(path).map_err(failed)?,
+                    }
+                }
+                let listener = UnixListener::bind(path).map_err(failed)?;
+                listener.set_nonblocking(true).map_err(failed)?;
+                let path = std::path::absolute(path).map_err(failed)?;
+                (listener.into(), format!("nbd+unix:///?socket={}", path.display()), Some(path))
+            }
+        };
+        Ok(Listener { socket: Arc::new(socket), name, path })
+    }
+}
+
+/// The way back to a client, and what is under way for it.
+struct Connection {
+    shared: Rc<Shared>,
+    stream: Stream,
+    agreed: Agreed,
+    replies: Gate,
+    requests: Cell<u64>,
+    bytes: Cell<u64>,
+    ended: Event,
+}
+
+impl Shared {
+    /// Serves one connection to its end.
+    async fn attend(self: Rc<Self>, stream: Stream) -> Closed {
+        let patience = pin!(self.rt.sleep(HANDSHAKE));
+        let agreed = match select(pin!(negotiate(&stream, &self.export)), patience).await {
+            Either::Left((Ok(Some(agreed)), _)) => agreed,
+            Either::Left((Ok(None), _)) => return Closed::Orderly,
+            Either::Left((Err(closed), _)) => return closed,
+            Either::Right(_) => return Closed::Short,
+        };
+        let (requests, bytes) = (Cell::new(0), Cell::new(0));
+        let replies = Gate::new();
+        let connection =
+            Rc::new(Connection { shared: self, stream, agreed, replies, requests, bytes, ended: Event::new() });
+        let closed = connection.take_requests().await;
+        loop {
+            let ended = connection.ended.wait();
+            if connection.requests.get() == 0 {
+                break;
+            }
+            ended.await;
+        }
+        connection.stream.shut();
+        closed
+    }
+}
+
+impl Connection {
+    /// Reads requests and starts them until the client has had enough.
+    async fn take_requests(self: &Rc<Self>) -> Closed {
+        loop {
+            match self.take_request().await {
+                Ok(true) => {}
+                Ok(false) => return Closed::Orderly,
+                Err(closed) => return closed,
+            }
+        }
+    }
+
+    async fn take_request(self: &Rc<Self>) -> Result<bool, Closed> {
+        let head: [u8; REQUEST_BYTES] = self.stream.number().await?;
+        let request = Request::decode(&head).ok_or(Closed::Nonsense)?;
+        if request.command == command::DISCONNECT {
+            return Ok(false);
+        }
+        let checked = self.shared.disk.check(&request);
+        let sends = request.command == command::WRITE;
+        if let Err(refusal) = checked {
+            if sends {
+                self.stream.skip(u64::from(request.length)).await?;
+            }
+            self.refuse(&request, &refusal).await?;
+            return Ok(true);
+        }
+        let carries = sends || request.command == command::READ;
+        let bytes = if carries { u64::from(request.length) } else { 0 };
+        self.wait_for_room(bytes).await; // N3
+        let data = match sends {
+            true => {
+                let mut buf = Buf::dirty(request.length as usize);
+                self.stream.fill(&mut buf).await.map_err(Closed::inside)?; // N2
+                buf.freeze()
+            }
+            false => Data::empty(),
+        };
+        self.requests.set(self.requests.get() + 1);
+        self.bytes.set(self.bytes.get() + bytes);
+        let connection = self.clone();
+        let work = async move {
+            connection.perform(&request, data).await;
+            connection.requests.set(connection.requests.get() - 1);
+            connection.bytes.set(connection.bytes.get() - bytes);
+            connection.ended.notify();
+        };
+        drop(self.shared.rt.spawn(work));
+        Ok(true)
+    }
+
+    async fn wait_for_room(&self, bytes: u64) {
+        loop {
+            let ended = self.ended.wait();
+            let fits = self.requests.get() < IN_FLIGHT_MAX
+                && (self.bytes.get() == 0 || self.bytes.get() + bytes <= IN_FLIGHT_BYTES_MAX);
+            if fits {
+                return;
+            }
+            ended.await;
+        }
+    }
+
+    /// Does what is asked and answers. A client that is gone gets no answer, and its connection ends by itself.
+    async fn perform(&self, request: &Request, data: Data) {
+        let Request { offset, length, flags, .. } = *request;
+        let (disk, fua) = (&self.shared.disk, flags & flag::FUA != 0);
+        let result = match request.command {
+            command::READ => {
+                let answered = match disk.read(offset, length).await {
+                    Ok(data) => self.answer_read(request, &data).await,
+                    Err(refusal) => self.refuse(request, &refusal).await,
+                };
+                if answered.is_err() {
+                    self.stream.shut();
+                }
+                return;
+            }
+            command::WRITE => disk.write(offset, data, fua).await,
+            command::FLUSH => disk.flush().await,
+            command::TRIM => disk.trim(offset, length, fua).await,
+            command::WRITE_ZEROES => disk.zero(offset, length, fua, flags & flag::NO_HOLE == 0).await,
+            other => Err(Refusal::new(Error::Unsupported, format!("there is no command {other}"))),
+        };
+        let answered = match result {
+            Ok(()) if self.agreed.structured => self.send(&[&chunk_head(request.cookie, chunk::NONE, 0)]).await,
+            Ok(()) => self.send(&[&simple_reply(request.cookie, None)]).await,
+            Err(refusal) => self.refuse(request, &refusal).await,
+        };
+        if answered.is_err() {
+            self.stream.shut();
+        }
+    }
+
+    async fn answer_read(&self, request: &Request, data: &Data) -> Result<(), Closed> {
+        let Request { cookie, offset, length, .. } = *request;
+        if !self.agreed.structured {
+            return self.send(&[&simple_reply(cookie, None), data]).await;
+        }
+        let offset = offset.to_be_bytes();
+        if !data.is_empty() && is_zero(data) {
+            let head = chunk_head(cookie, chunk::OFFSET_HOLE, 12);
+            return self.send(&[&head, &offset, &length.to_be_bytes()]).await;
+        }
+        if data.is_empty() {
+            return self.send(&[&chunk_head(cookie, chunk::NONE, 0)]).await;
+        }
+        self.send(&[&chunk_head(cookie, chunk::OFFSET_DATA, length + 8), &offset, data]).await
+    }
+
+    async fn refuse(&self, request: &Request, refusal: &Refusal) -> Result<(), Closed> {
+        log::debug!("request refused: {request:?}: {}", refusal.text);
+        if !self.agreed.structured {
+            return self.send(&[&simple_reply(request.cookie, Some(refusal.error))]).await;
+        }
+        let text = &refusal.text.as_bytes()[..refusal.text.len().min(4096)];
+        let length = 6 + text.len();
+        let number = (refusal.error as u32).to_be_bytes();
+        let text_length = u16::try_from(text.len()).unwrap_or(0).to_be_bytes();
+        let head = chunk_head(request.cookie, chunk::ERROR, u32::try_from(length).unwrap_or(6));
+        self.send(&[&head, &number, &text_length, text]).await
+    }
+
+    /// N1.
+    async fn send(&self, parts: &[&[u8]]) -> Result<(), Closed> {
+        let _pass = self.replies.enter().await;
+        // What is small goes out with what follows it.
+        let (small, large): (usize, bool) = (parts.iter().map(|part| part.len()).sum(), parts.len() > 1);
+        if large && small <= 64 << 10 {
+            return self.stream.send(&parts.concat()).await;
+        }
+        for part in parts {
+            self.stream.send(part).await?;
+        }
+        Ok(())
+    }
+}
+
+fn is_zero(bytes: &[u8]) -> bool {
+    bytes.chunks(4096).all(|chunk| chunk.iter().fold(0, |all, byte| all | byte) == 0)
+}

@@ -1,0 +1,203 @@
+//! The word of the virtual log disk.
+
+use async_trait::async_trait;
+use uuid::Uuid;
+
+use super::Word;
+use super::arrays::new_uuid;
+use super::build::{Maker, StoredDevice, Surroundings, Trouble};
+use super::file_systems::{Checked, Fact, Finding, Probed};
+use super::value::{Kind, Percent, Value};
+use super::words::{Param, WordSpec};
+use crate::device::Device;
+use crate::rt::Rt;
+use crate::units::{KIB, Nanos, SECTOR_BYTES};
+use crate::vlog::layout::BLOCK_BYTES_MAX;
+use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe};
+
+pub(super) const VLD: WordSpec = WordSpec {
+    name: "vld",
+    help: "a virtual log disk: writes go wherever the head is, or one behind the other where there is none [wa99]",
+    argument: None,
+    options: &[
+        Param::new("block", Kind::Bytes { min: SECTOR_BYTES, max: BLOCK_BYTES_MAX as u64 }, "what is mapped as one")
+            .default("4KiB")
+            .fixed(),
+        Param::new(
+            "log",
+            Kind::Choice(&["tree", "append"]),
+            "how the map is kept: the virtual log, or a log in a fixed place",
+        )
+        .default("tree")
+        .fixed(),
+        Param::new(
+            "reserve",
+            Kind::Percent { max: Percent { hundredths: 9_000 } },
+            "where mkfs makes it: share of the space that is not offered, so that there is choice on a full disk",
+        )
+        .default("7%"),
+        Param::new(
+            "commit",
+            Kind::Choice(&["auto", "each", "flush"]),
+            "writes are durable each by itself, or with the next flush; auto: each where there is a head or no cache",
+        )
+        .default("auto"),
+        Param::new(
+            "keep",
+            Kind::Percent { max: Percent { hundredths: 9_500 } },
+            "share of a track that stays free when empty tracks are filled",
+        )
+        .default("25%"),
+        Param::new(
+            "window",
+            Kind::Bytes { min: 64 * KIB, max: 1 << 50 },
+            "where later pieces of the log may be: what the next start searches after a power cut, at most",
+        )
+        .default("64MiB"),
+        Param::new("compact", Kind::Switch, "empty tracks while nobody wants anything, where there is a head")
+            .default("on"),
+        Param::new("order", Kind::Switch, "and put blocks in order, for who reads them so").default("on"),
+        Param::new(
+            "quiet",
+            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
+            "how long nobody must have wanted anything",
+        )
+        .default("10ms"),
+        Param::new(
+            "tracks",
+            Kind::Integer { min: 0, max: 1024 },
+            "whole tracks to keep in memory for who reads in order, where there is a head",
+        )
+        .default("4"),
+        Param::new(
+            "command",
+            Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(1) },
+            "what each request costs a drive that has this inside; the disk below then says overhead=off",
+        )
+        .default("0ns"),
+        Param::new("discard", Kind::Switch, "give long stretches that were freed back to what is below").default("on"),
+    ],
+    maker: Maker::StoredDevice(&VldKind),
+};
+
+struct VldKind;
+
+impl From<VldError> for Trouble {
+    fn from(error: VldError) -> Trouble {
+        match error {
+            VldError::Device(error) => Trouble::Device(error),
+            VldError::Nothing => Trouble::other(error.to_string()).hint("make it with mkfs"),
+            other => Trouble::other(other.to_string()),
+        }
+    }
+}
+
+fn map_log(word: &Word) -> MapLog {
+    if word.choice("log") == "append" { MapLog::Append } else { MapLog::Tree }
+}
+
+fn log_name(map_log: MapLog) -> &'static str {
+    match map_log {
+        MapLog::Tree => "tree",
+        MapLog::Append => "append",
+    }
+}
+
+fn options(word: &Word, surroundings: Surroundings) -> Options {
+    Options {
+        commit: match word.choice("commit") {
+            "each" => CommitUse::Each,
+            "flush" => CommitUse::Flush,
+            _ => CommitUse::Auto,
+        },
+        keep: word.percent("keep").hundredths,
+        window: word.bytes("window"),
+        compact: word.switch("compact"),
+        order: word.switch("order"),
+        quiet: word.duration("quiet"),
+        tracks: word.integer("tracks") as usize,
+        command: word.duration("command"),
+        discard: word.switch("discard"),
+        read_only: surroundings.is_read_only() && !surroundings.is_fresh(),
+    }
+}
+
+/// Name and key of a new one: random where there is randomness. In virtual time the same stack gets the same, and nobody
+/// is there to guess it.
+fn secrets(rt: &Rt, below: &Device, surroundings: Surroundings) -> ([u8; 16], [u8; 16]) {
+    let pair = |one: u64, two: u64| {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&one.to_le_bytes());
+        bytes[8..].copy_from_slice(&two.to_le_bytes());
+        bytes
+    };
+    match surroundings.random {
+        Some([one, two, three, four]) => {
+            (*uuid::Builder::from_random_bytes(pair(one, two)).as_uuid().as_bytes(), pair(three, four))
+        }
+        None => {
+            let name = new_uuid(rt, std::slice::from_ref(below));
+            (name, name)
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl StoredDevice for VldKind {
+    async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble> {
+        let options = options(word, surroundings);
+        if !surroundings.is_fresh() {
+            let vld = Vld::open(rt, below, options).await?;
+            word.check_fixed(&[
+                ("block", Value::Bytes(u64::from(vld.layout().block_bytes()))),
+                ("log", Value::Choice(log_name(vld.layout().map_log))),
+            ])?;
+            return Ok(vld);
+        }
+        let (uuid, key) = secrets(rt, &below, surroundings);
+        let plan = Plan {
+            block_bytes: u32::try_from(word.bytes("block")).unwrap_or(u32::MAX),
+            reserve: word.percent("reserve").hundredths,
+            map_log: map_log(word),
+            uuid,
+            key,
+        };
+        Ok(Vld::create(rt, below, &plan, options).await?)
+    }
+
+    async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble> {
+        let Some(info) = probe(&below).await? else { return Ok(None) };
+        let log = match info.map_log {
+            MapLog::Tree => "virtual log",
+            MapLog::Append => "append-only log",
+        };
+        Ok(Some(Probed {
+            uuid: Uuid::from_bytes(info.uuid),
+            label: None,
+            facts: vec![
+                ("size", Fact::Bytes(info.bytes)),
+                ("block", Fact::Bytes(u64::from(info.block_bytes))),
+                ("cell", Fact::Bytes(u64::from(info.cell_bytes))),
+                ("map", Fact::Text(log.to_string())),
+                ("pieces", Fact::Count(u64::from(info.pieces))),
+                ("entries_per_piece", Fact::Count(u64::from(info.entries_per_piece))),
+                ("parked", Fact::Flag(info.is_parked)),
+            ],
+        }))
+    }
+
+    async fn check(&self, below: Device) -> Result<Checked, Trouble> {
+        let checkup = check(&below).await?;
+        let finding = |text: String| Finding { text, repaired: false };
+        Ok(Checked {
+            findings: checkup.errors.into_iter().map(finding).collect(),
+            notes: checkup.notes,
+            counts: vec![
+                ("pieces", checkup.pieces),
+                ("mapped_blocks", checkup.recovery.mapped_blocks),
+                ("searched_blocks", checkup.recovery.blocks_scanned),
+            ],
+            ..Checked::default()
+        })
+    }
+}

@@ -1,0 +1,216 @@
+//! Virtual log disks from any bytes: decoders, and whole disks that were changed and made to look right again.
+//!
+//! Everything on such a disk is sealed or has a checksum, so a fuzzer that only flips bits never gets past the door.
+//! [`open`] takes a real disk, changes fields of its records and bytes anywhere, and mends seals and checksums.
+
+use std::rc::Rc;
+use std::sync::OnceLock;
+
+use super::Bytes;
+use crate::codec::Field;
+use crate::device::{BlockDevice, Buf, Data, Device, Image, Memory, WriteFlags};
+use crate::rt::Limits;
+use crate::testing::subject::simulate;
+use crate::units::{KIB, Nanos, SECTOR_BYTES, Sector};
+use crate::vlog::format::{
+    ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, Piece, PieceHead, RawPointer, Record, RecordHead, Superblock,
+};
+use crate::vlog::layout::Layout;
+use crate::vlog::{MapLog, Options, Plan, Vld, VldError, check, probe};
+
+const DISK_BYTES: u64 = 512 * KIB;
+const KEY: Key = Key { uuid: [3; 16], key: [4; 16] };
+
+/// What one disk may take, checked, opened, read, written and opened again.
+const LIMITS: Limits = Limits { events: 1_000_000, until: Nanos::from_secs(100_000) };
+
+/// Changes of one input, at most.
+const CHANGES_MAX: usize = 24;
+
+/// Every decoder, with any bytes. What one accepts, its encoder gives back.
+pub fn decoders(input: &[u8]) {
+    let mut block = input.to_vec();
+    block.resize(FIXED_BYTES, 0);
+    if let Ok(superblock) = Superblock::from_block(&block) {
+        assert_eq!(Superblock::from_block(&superblock.to_block()), Ok(superblock));
+    }
+    if let Some(superblock) = Superblock::decode(input)
+        && let Some(layout) = Layout::new(superblock)
+    {
+        assert!(layout.logical_blocks > 0 && layout.logical_blocks < layout.blocks);
+        assert!(layout.is_reserved(0) && layout.is_reserved(layout.blocks));
+        let last = layout.piece_of(layout.logical_blocks - 1).0;
+        assert_eq!(last + 1, layout.pieces);
+    }
+    let _ = Anchor::from_block(&block, &KEY.uuid);
+    for cell in [0, 24] {
+        let _ = (Piece::from_cell(input, &KEY, cell), Record::from_cell(input, &KEY, cell));
+    }
+    // Sealed, as nothing from outside is.
+    let mut cell = input.to_vec();
+    cell.resize(512, 0);
+    KEY.put_seal(&mut cell);
+    let number = PieceHead::decode(&cell).map_or(0, |head| head.cell);
+    if let Some(piece) = Piece::from_cell(&cell, &KEY, number) {
+        let again = piece.to_cell(&KEY, number, 512);
+        assert_eq!(Piece::from_cell(&again, &KEY, number), Some(piece));
+    }
+    if let Some(record) = Record::from_cell(&cell, &KEY, number) {
+        let again = record.to_cell(&KEY, number, 512);
+        assert_eq!(Record::from_cell(&again, &KEY, number), Some(record));
+    }
+}
+
+/// A disk to start from.
+struct Base {
+    image: Image,
+    /// Cells in which there are pieces or records.
+    cells: Vec<u64>,
+}
+
+/// With a virtual log and with an append-only one, in use and put away.
+fn bases() -> &'static [Base; 4] {
+    static BASES: OnceLock<[Base; 4]> = OnceLock::new();
+    BASES.get_or_init(|| {
+        [(MapLog::Tree, false), (MapLog::Tree, true), (MapLog::Append, false), (MapLog::Append, true)]
+            .map(|(map_log, park)| Base::new(map_log, park))
+    })
+}
+
+impl Base {
+    fn new(map_log: MapLog, park: bool) -> Base {
+        let made = simulate(1, LIMITS, async |rt| {
+            let memory = Rc::new(Memory::new(DISK_BYTES));
+            let plan = Plan { block_bytes: 1024, reserve: 2000, map_log, uuid: KEY.uuid, key: KEY.key };
+            let vld = Vld::create(&rt, memory.clone(), &plan, Options::default()).await?;
+            for turn in 0..200u64 {
+                let at = Sector(turn * 37 % 350 * 2);
+                vld.write(at, Data::from_slice(&[turn as u8; 1024]), WriteFlags::NONE).await?;
+            }
+            if park {
+                vld.release().await?;
+            }
+            Ok::<Image, VldError>(memory.image())
+        });
+        let image = match made {
+            Ok(Ok(image)) => image,
+            Ok(Err(error)) => unreachable!("the disk to start from cannot be made: {error}"),
+            Err(why) => unreachable!("the disk to start from cannot be made: {why}"),
+        };
+        let holds = |&cell: &u64| {
+            let mut bytes = vec![0; SECTOR_BYTES as usize];
+            image.read(Sector(cell), &mut bytes);
+            Piece::from_cell(&bytes, &KEY, cell).is_some() || Record::from_cell(&bytes, &KEY, cell).is_some()
+        };
+        let cells = (0..DISK_BYTES / SECTOR_BYTES).filter(holds).collect();
+        Base { image, cells }
+    }
+}
+
+/// A disk that makes no sense and says it does: it is refused, or opened, read, written, and opened again.
+pub fn open(input: &[u8]) {
+    let mut bytes = Bytes::new(input);
+    let shape = bytes.u8();
+    let base = &bases()[usize::from(shape % 4)];
+    let mut image = base.image.clone();
+    let mut changes = 0;
+    while !bytes.is_empty() && changes < CHANGES_MAX {
+        changes += 1;
+        change(&mut image, base, &mut bytes);
+    }
+    let run = simulate(1, LIMITS, async |rt| {
+        let memory = Rc::new(Memory::from_image(DISK_BYTES, image));
+        let device: Device = memory.clone();
+        let _ = probe(&device).await;
+        let checked = check(&device).await;
+        let opened = Vld::open(&rt, device.clone(), Options::default()).await;
+        if let Ok(checkup) = &checked {
+            assert_eq!(checkup.errors.is_empty(), opened.is_ok(), "{checkup:?}");
+        }
+        let Ok(vld) = opened else { return };
+        vld.check_invariants().unwrap_or_else(|why| panic!("{why}"));
+        let block = vld.geometry().block_bytes as usize;
+        let step = block as u64 / SECTOR_BYTES;
+        for at in (0..vld.geometry().sectors).step_by(step as usize) {
+            let _ = vld.read(Sector(at), Buf::dirty(block)).await;
+        }
+        let data = Data::from_slice(&vec![0x5a; block]);
+        for at in (0..vld.geometry().sectors).step_by(step as usize * 5).take(40) {
+            vld.write(Sector(at), data.clone(), WriteFlags::NONE).await.unwrap_or_else(|error| panic!("{error}"));
+        }
+        vld.flush().await.unwrap_or_else(|error| panic!("{error}"));
+        vld.check_invariants().unwrap_or_else(|why| panic!("{why}"));
+        drop(vld);
+        let again = Vld::open(&rt, device, Options::default()).await;
+        let again = again.unwrap_or_else(|error| panic!("what was opened and used does not open again: {error}"));
+        let read = again.read(Sector(0), Buf::dirty(block)).await.unwrap_or_else(|error| panic!("{error}"));
+        assert_eq!(read[..], data[..]);
+    });
+    run.unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// One change, with the seal or the checksum mended, mostly.
+fn change(image: &mut Image, base: &Base, bytes: &mut Bytes<'_>) {
+    let kind = bytes.u8();
+    let mends = kind & 0x80 == 0;
+    match kind % 4 {
+        0 => {
+            let at = [0, DISK_BYTES / SECTOR_BYTES - FIXED_SECTORS][usize::from(bytes.u8() % 2)];
+            let mut block = vec![0; FIXED_BYTES];
+            image.read(Sector(at), &mut block);
+            set_field(&mut block, Superblock::FIELDS, bytes);
+            match Superblock::decode(&block) {
+                Some(superblock) if mends => image.write(Sector(at), &superblock.to_block()),
+                _ => image.write(Sector(at), &block),
+            }
+        }
+        1 => {
+            let at = ANCHORS[usize::from(bytes.u8() % 2)];
+            let mut block = vec![0; FIXED_BYTES];
+            image.read(Sector(at), &mut block);
+            set_field(&mut block, Anchor::FIELDS, bytes);
+            match Anchor::decode(&block) {
+                Some(anchor) if mends => image.write(Sector(at), &anchor.to_block()),
+                _ => image.write(Sector(at), &block),
+            }
+        }
+        2 => {
+            let at = bytes.below(DISK_BYTES / SECTOR_BYTES);
+            let mut sector = vec![0; SECTOR_BYTES as usize];
+            image.read(Sector(at), &mut sector);
+            sector[usize::from(bytes.u8()) * 2] ^= bytes.u8();
+            image.write(Sector(at), &sector);
+        }
+        _ => {
+            let Some(&cell) = base.cells.get(bytes.below(base.cells.len().max(1) as u64) as usize) else { return };
+            let mut content = vec![0; SECTOR_BYTES as usize];
+            image.read(Sector(cell), &mut content);
+            match bytes.u8() % 4 {
+                0 => set_field(&mut content, PieceHead::FIELDS, bytes),
+                1 => set_field(&mut content, RecordHead::FIELDS, bytes),
+                2 => {
+                    let slot = usize::from(bytes.u8() % 4);
+                    set_field(&mut content[PieceHead::BYTES + slot * RawPointer::BYTES..], RawPointer::FIELDS, bytes);
+                }
+                _ => {
+                    let at = 40 + usize::from(bytes.u8()) % 118 * 4;
+                    let value = bytes.edge() as u32;
+                    content[at..at + 4].copy_from_slice(&value.to_le_bytes());
+                }
+            }
+            if mends {
+                KEY.put_seal(&mut content);
+            }
+            image.write(Sector(cell), &content);
+        }
+    }
+}
+
+/// Gives one field of a record a number that is more often than not at an edge of something.
+fn set_field(record: &mut [u8], fields: &[Field], bytes: &mut Bytes<'_>) {
+    let field = fields[usize::from(bytes.u8()) % fields.len()];
+    let old = &mut record[field.offset..field.offset + field.size];
+    let value = bytes.edge().to_le_bytes();
+    let length = old.len().min(value.len());
+    old[..length].copy_from_slice(&value[..length]);
+}

@@ -1,0 +1,111 @@
+//! Aim: a file system on a virtual log disk keeps its promises through power cuts, with the map in a tree and in a log,
+//! and with transactions for each request and for each flush. Method: LFS on it on a crash device, under the crash
+//! explorer.
+
+use async_trait::async_trait;
+
+use super::replay;
+use crate::device::crash::CrashOptions;
+use crate::device::{Device, DeviceError};
+use crate::fs::{Fs, FsResult, lfs};
+use crate::rt::Rt;
+use crate::testing::scripts::SCRIPTS;
+use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+use crate::units::{KIB, MIB, Sector};
+use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check};
+
+struct OnVld {
+    map_log: MapLog,
+    commit: CommitUse,
+}
+
+fn failed(error: VldError) -> DeviceError {
+    match error {
+        VldError::Device(error) => error,
+        other => DeviceError::Io { operation: "open", at: Sector::ZERO, bytes: 0, cause: other.to_string() },
+    }
+}
+
+impl OnVld {
+    async fn open(&self, rt: &Rt, device: Device, read_only: bool) -> FsResult<Device> {
+        let options = Options { commit: self.commit, window: 512 * KIB, read_only, ..Options::default() };
+        Ok(Vld::open(rt, device, options).await.map_err(failed)?)
+    }
+}
+
+#[async_trait(?Send)]
+impl Subject for OnVld {
+    fn name(&self) -> String {
+        format!("lfs on vld, {:?}, {:?}", self.map_log, self.commit)
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        let plan = Plan { block_bytes: 4096, reserve: 700, map_log: self.map_log, uuid: [1; 16], key: [2; 16] };
+        let options = Options { commit: self.commit, window: 512 * KIB, ..Options::default() };
+        let vld: Device = Vld::create(rt, device, &plan, options).await.map_err(failed)?;
+        lfs::mkfs(rt, &vld, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?;
+        Ok(vld.flush().await?)
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let vld = self.open(rt, device, false).await?;
+        Ok(lfs::mount(rt.clone(), vld, lfs::Options::default()).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        let checkup = check(&device).await.map_err(failed)?;
+        let vld = self.open(rt, device, true).await?;
+        let mut errors = lfs::fsck(rt.clone(), vld, lfs::FsckOptions { data: true }).await?.errors;
+        errors.extend(checkup.errors.into_iter().chain(checkup.notes));
+        Ok(errors)
+    }
+}
+
+fn subjects() -> Vec<OnVld> {
+    vec![
+        OnVld { map_log: MapLog::Tree, commit: CommitUse::Flush },
+        OnVld { map_log: MapLog::Tree, commit: CommitUse::Each },
+        OnVld { map_log: MapLog::Append, commit: CommitUse::Flush },
+    ]
+}
+
+/// Large enough for the smallest LFS volume.
+const BYTES: u64 = 11 * MIB;
+
+/// A sample of the scripts' cuts.
+#[test]
+fn scripts_on_vld() {
+    let mut total = CrashReport::default();
+    for (number, subject) in subjects().into_iter().enumerate() {
+        for (index, script) in SCRIPTS.iter().enumerate() {
+            if index % 4 != number {
+                continue;
+            }
+            let replay = replay("testing::tests::vld::scripts_on_vld");
+            let device = CrashOptions::volatile(BYTES);
+            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay);
+            let cuts = PowerCuts { positions_max: 20, ..cuts };
+            total.add(cuts.run(&script.setup_ops(), &script.body_ops()).unwrap_or_else(|report| panic!("{report}")));
+        }
+    }
+    println!("{total}");
+    assert!(total.states > 150, "{total}");
+}
+
+/// Long random runs.
+#[test]
+fn random_runs_on_vld() {
+    let mut total = CrashReport::default();
+    for (seed, subject) in subjects().into_iter().enumerate() {
+        let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CRASHY).take(100).collect();
+        let device = match seed % 2 {
+            0 => CrashOptions::host_file(BYTES),
+            _ => CrashOptions::volatile(BYTES),
+        };
+        let replay = replay("testing::tests::vld::random_runs_on_vld");
+        let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay);
+        let cuts = PowerCuts { seed: seed as u64, positions_max: 30, ..cuts };
+        total.add(cuts.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
+    }
+    println!("{total}");
+}

@@ -1,0 +1,88 @@
+//! Looking whether a virtual log disk is whole.
+
+use std::rc::Rc;
+
+use super::core::{Core, Log};
+use super::open::{layout_of, newest_anchor, recover, superblocks};
+use super::vld::{Recovery, VldError};
+use crate::device::Device;
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Checkup {
+    /// Damage, one line each.
+    pub errors: Vec<String>,
+    /// Damage that the next use mends or does without.
+    pub notes: Vec<String>,
+    pub recovery: Recovery,
+    pub pieces: u64,
+}
+
+/// Checks everything that the map is made of. Nothing is written.
+///
+/// # Errors
+/// When the device cannot be read, or has no virtual log disk on it. Damage is in the result.
+pub async fn check(device: &Device) -> Result<Checkup, VldError> {
+    let mut checkup = Checkup::default();
+    let (superblock, bad) = match superblocks(device).await {
+        Err(error @ VldError::Corrupt { .. }) => {
+            checkup.errors.push(error.to_string());
+            return Ok(checkup);
+        }
+        other => other?,
+    };
+    for at in bad {
+        checkup.notes.push(format!("the superblock at sector {at} is damaged; the other one is good"));
+    }
+    let layout = layout_of(superblock)?;
+    let (anchor, is_whole) = newest_anchor(device, &superblock).await;
+    if !is_whole {
+        let what = if anchor.is_some() { "an anchor is" } else { "both anchors are" };
+        checkup.notes.push(format!("{what} damaged; the tail of the log is searched for everywhere"));
+    }
+    match recover(device, &layout).await {
+        Ok(found) => {
+            checkup.recovery = found.recovery;
+            checkup.pieces = match &found.log {
+                Log::Tree(log) => u64::from(log.tree.live()),
+                Log::Append(log) => log.slots.len() as u64,
+            };
+        }
+        Err(error @ VldError::Corrupt { .. }) => checkup.errors.push(error.to_string()),
+        Err(error) => return Err(error),
+    }
+    Ok(checkup)
+}
+
+/// The promises that hold in memory, as far as they can be counted.
+pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
+    let state = core.state.borrow();
+    let mut pieces = vec![0u8; core.layout.blocks as usize];
+    if let Log::Tree(log) = &state.log {
+        log.tree.check()?;
+        for (index, node) in log.tree.nodes() {
+            if state.space.is_cell_free(node.cell) {
+                return Err(format!("T3: piece {index} stands in cell {}, which is free", node.cell));
+            }
+            pieces[core.layout.block_of(node.cell) as usize] += 1;
+        }
+    }
+    let mut mapped = 0u64;
+    for (logical, &block) in state.map.iter().enumerate().filter(|(_, block)| **block != 0) {
+        mapped += 1;
+        if state.owner[block as usize] != logical as u32 + 1 {
+            return Err(format!("block {logical} is mapped to {block}, which does not know"));
+        }
+        if state.space.is_free(block) || pieces[block as usize] > 0 {
+            return Err(format!("V1: block {logical} is mapped to {block}, which is free or has a piece"));
+        }
+    }
+    let is_quiet = state.pending.is_empty();
+    let reserved = (0..core.layout.blocks).filter(|&block| core.layout.is_reserved(block)).count() as u64;
+    let broken = pieces.iter().filter(|&&count| count > 0).count() as u64;
+    let used = u64::from(core.layout.blocks) - reserved - state.space.free_blocks();
+    match is_quiet && used != mapped + broken {
+        true => Err(format!("V1: {used} blocks are used, {mapped} are mapped and {broken} have pieces")),
+        false => Ok(()),
+    }
+}

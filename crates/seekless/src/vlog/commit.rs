@@ -1,0 +1,323 @@
+//! Transactions: how the map on the device follows the one in memory.
+//!
+//! A transaction is a snapshot of everything that has changed since the one before. Its pieces are written, the last one
+//! with the mark that completes it; until that one is durable, the older tail is the truth.
+//!
+//! Invariants
+//!   C1  Whatever a piece maps is durable before the tail of its transaction is written; so are the other pieces of
+//!       the transaction.
+//!   C2  What the durable map or the durable log has is freed only when a transaction without it is durable.
+//!   C3  A tail lies in the window of the durable anchor.
+//!   C4  No two pieces have the same sequence number: after a start, numbers go on beyond all that a transaction may
+//!       have used that was cut off.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::append::AppendLog;
+use super::core::{Core, Log, State, TreeLog, count};
+use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
+use super::tree::Planned;
+use crate::device::{Data, DeviceError, Discard};
+use crate::units::Sector;
+
+/// Changes that may wait for a transaction: so many pieces it has at most, and so long a flush takes. 8192 blocks of
+/// 4 KiB are 32 MiB.
+const PENDING_MAX: usize = 8192;
+
+/// Freed blocks that follow each other are given back below from this many on: shorter stretches are soon used again.
+const DISCARD_BLOCKS_MIN: u32 = 16;
+
+/// What a transaction is about.
+struct Snapshot {
+    /// V2 of the core: logical blocks, and where they were.
+    pending: BTreeMap<u32, u32>,
+    planned: Vec<Planned>,
+    /// Entries of each planned piece.
+    entries: Vec<Vec<u32>>,
+    first_sequence: u64,
+    /// Pieces that there will be.
+    live: u32,
+}
+
+impl Core {
+    pub(super) fn pending_max(&self) -> usize {
+        match &self.state.borrow().log {
+            Log::Tree(_) => PENDING_MAX,
+            Log::Append(_) => AppendLog::pending_max(&self.layout).min(PENDING_MAX),
+        }
+    }
+
+    /// Makes everything durable that has been mapped by now.
+    ///
+    /// # Errors
+    /// What the device says. After anything but `NoSpace` before the tail, nothing is written any more.
+    pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
+        self.commit_moving(&BTreeSet::new()).await
+    }
+
+    /// The same, and the pieces `moved` are written anew.
+    pub(super) async fn commit_moving(self: &Rc<Self>, moved: &BTreeSet<u32>) -> Result<(), DeviceError> {
+        let pass = self.commit_gate.enter().await;
+        self.check_writable()?;
+        let is_tree = matches!(self.state.borrow().log, Log::Tree(_));
+        let result = match is_tree {
+            true => self.commit_tree(moved).await,
+            false => self.commit_append().await,
+        };
+        drop(pass);
+        self.changed.notify();
+        result
+    }
+
+    async fn commit_tree(&self, moved: &BTreeSet<u32>) -> Result<(), DeviceError> {
+        let Some(snapshot) = self.snapshot(moved) else { return Ok(()) };
+        match self.write_pieces(&snapshot).await {
+            Ok(cells) => {
+                self.settle(snapshot, cells).await;
+                Ok(())
+            }
+            Err(Failed { error, cells, is_known }) => {
+                let mut state = self.state.borrow_mut();
+                if is_known {
+                    cells.into_iter().for_each(|cell| state.space.give_cell(cell));
+                    state.restore(snapshot.pending);
+                    return Err(error);
+                }
+                drop(state);
+                self.stop(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// V2 of the core: what is pending now.
+    fn snapshot(&self, moved: &BTreeSet<u32>) -> Option<Snapshot> {
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        if state.pending.is_empty() && moved.is_empty() {
+            return None;
+        }
+        let pending = std::mem::take(&mut state.pending);
+        let mut wanted: BTreeSet<u32> = pending.keys().map(|&logical| self.layout.piece_of(logical).0).collect();
+        wanted.extend(moved);
+        let State { log: Log::Tree(TreeLog { tree, sequence, .. }), map, .. } = state else {
+            unreachable!("asked for a tree")
+        };
+        let planned = tree.plan(&wanted);
+        count(&self.counts.pieces_rewritten, (planned.len() - wanted.len()) as u64);
+        let entries = |piece: &Planned| {
+            let range = self.layout.blocks_of_piece(piece.index);
+            map[range.start as usize..range.end as usize].to_vec()
+        };
+        let entries = planned.iter().map(entries).collect();
+        let first_sequence = *sequence + 1;
+        *sequence += planned.len() as u64; // C4
+        let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
+        let live = tree.live() + new;
+        Some(Snapshot { pending, planned, entries, first_sequence, live })
+    }
+
+    /// Writes the pieces of a transaction; where they are.
+    async fn write_pieces(&self, snapshot: &Snapshot) -> Result<Vec<u64>, Failed> {
+        let mut cells: Vec<u64> = Vec::new();
+        let mut early = Vec::new();
+        let (last, others) = snapshot.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        for (number, piece) in others.iter().enumerate() {
+            let pass = match self.below.head() {
+                Some(_) => Some(self.arm.enter().await),
+                None => None,
+            };
+            let Some(cell) = self.take_cell() else { return Err(Failed::no_space(cells)) };
+            let bytes = self.encode(snapshot, number, piece, cell, &cells);
+            cells.push(cell);
+            let write = self.write_early(cell, bytes);
+            match pass {
+                Some(_) => write.await.map_err(|error| Failed::early(error, &cells))?,
+                None => early.push(write),
+            }
+        }
+        for written in join_all(early).await {
+            written.map_err(|error| Failed::early(error, &cells))?;
+        }
+        if !self.each && !self.durable {
+            // C1. After an error it is not known what is durable, and asking again would not tell.
+            self.below.flush().await.map_err(Failed::unknown)?;
+        }
+        let pass = match self.below.head() {
+            Some(_) => Some(self.arm.enter().await),
+            None => None,
+        };
+        let Some(cell) = self.take_cell() else { return Err(Failed::no_space(cells)) };
+        self.aim(cell).await.map_err(Failed::unknown)?;
+        let bytes = self.encode(snapshot, others.len(), last, cell, &cells);
+        cells.push(cell);
+        // Commit point: until now the older tail is the truth.
+        self.write_cell(cell, bytes, self.firm()).await.map_err(Failed::unknown)?;
+        drop(pass);
+        count(&self.counts.transactions, 1);
+        count(&self.counts.pieces_written, cells.len() as u64);
+        Ok(cells)
+    }
+
+    fn encode(&self, snapshot: &Snapshot, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
+        let state = self.state.borrow();
+        let Log::Tree(TreeLog { tree, .. }) = &state.log else { unreachable!("asked for a tree") };
+        let point = |&child: &u32| {
+            let new = snapshot.planned[..number].iter().position(|earlier| earlier.index == child);
+            match new {
+                Some(earlier) => RawPointer {
+                    index: child,
+                    cell: cells[earlier],
+                    sequence: snapshot.first_sequence + earlier as u64,
+                },
+                None => match tree.node(child) {
+                    Some(node) => RawPointer { index: child, cell: node.cell, sequence: node.sequence },
+                    None => unreachable!("T2: children are written earlier or live"),
+                },
+            }
+        };
+        let piece = Piece {
+            index: piece.index,
+            sequence: snapshot.first_sequence + number as u64,
+            commits: number + 1 == snapshot.planned.len(),
+            live_pieces: snapshot.live,
+            pointers: piece.children.iter().map(point).collect(),
+            entries: snapshot.entries[number].clone(),
+        };
+        piece.to_cell(&self.key, cell, self.layout.cell_bytes())
+    }
+
+    /// C3: moves the window to where a tail is about to be written.
+    async fn aim(&self, cell: u64) -> Result<(), DeviceError> {
+        let block = self.layout.block_of(cell);
+        let anchor = {
+            let state = self.state.borrow();
+            let Log::Tree(log) = &state.log else { unreachable!("asked for a tree") };
+            if log.window.as_ref().is_some_and(|window| window.contains(&block)) {
+                return Ok(());
+            }
+            let width = self.window_blocks();
+            let start = block / width * width;
+            self.anchor(log, OPEN, start..start.saturating_add(width).min(self.layout.blocks))
+        };
+        self.write_anchor(anchor).await
+    }
+
+    fn window_blocks(&self) -> u32 {
+        u32::try_from(self.options.window / u64::from(self.layout.block_bytes())).unwrap_or(u32::MAX).max(1)
+    }
+
+    fn anchor(&self, log: &TreeLog, state: u32, window: std::ops::Range<u32>) -> Anchor {
+        let tail = log.tree.tail().and_then(|tail| log.tree.node(tail));
+        Anchor {
+            magic: super::format::ANCHOR_MAGIC,
+            crc: 0,
+            state,
+            uuid: self.key.uuid,
+            generation: log.generation + 1,
+            tail_sequence: tail.map_or(0, |tail| tail.sequence),
+            tail_cell: tail.map_or(0, |tail| tail.cell),
+            window_start: u64::from(window.start),
+            window_blocks: window.len() as u64,
+        }
+    }
+
+    async fn write_anchor(&self, anchor: Anchor) -> Result<(), DeviceError> {
+        let slot = self.layout.anchors()[(anchor.generation % 2) as usize];
+        self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.firm()).await?;
+        count(&self.counts.anchors_written, 1);
+        let mut state = self.state.borrow_mut();
+        let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+        log.generation = anchor.generation;
+        let start = anchor.window_start as u32;
+        log.window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
+        Ok(())
+    }
+
+    /// Takes over a transaction that is durable: C2.
+    async fn settle(&self, snapshot: Snapshot, cells: Vec<u64>) {
+        let places: Vec<(u64, u64)> =
+            cells.iter().enumerate().map(|(number, &cell)| (snapshot.first_sequence + number as u64, cell)).collect();
+        {
+            let mut state = self.state.borrow_mut();
+            let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+            let freed = log.tree.apply(&snapshot.planned, &places);
+            freed.into_iter().for_each(|cell| state.space.give_cell(cell));
+        }
+        self.free(snapshot.pending).await;
+    }
+
+    /// Frees blocks that the durable map has no longer, long stretches only after the device below knows.
+    pub(super) async fn free(&self, pending: BTreeMap<u32, u32>) {
+        let mut blocks: Vec<u32> = pending.into_values().filter(|&block| block != 0).collect();
+        blocks.sort_unstable();
+        if self.options.discard && self.below.guarantees().discard != Discard::Ignored {
+            for run in blocks.chunk_by(|one, two| one + 1 == *two) {
+                if run.len() as u32 >= DISCARD_BLOCKS_MIN {
+                    let sectors = run.len() as u64 * self.layout.block_sectors;
+                    // Space that is not given back is lost to others, not to us; the next discard may work.
+                    let _ = self.below.discard(self.layout.sector_of(run[0]), sectors).await;
+                }
+            }
+        }
+        let mut state = self.state.borrow_mut();
+        blocks.into_iter().for_each(|block| state.release(block));
+    }
+
+    /// Writes the record by which the next start finds the tail at once.
+    pub(super) async fn park(self: &Rc<Self>) -> Result<(), DeviceError> {
+        self.commit().await?;
+        let _pass = self.commit_gate.enter().await;
+        let anchor = {
+            let state = self.state.borrow();
+            let Log::Tree(log) = &state.log else { return Ok(()) };
+            // Already parked, or never used since the start.
+            if log.window.is_none() {
+                return Ok(());
+            }
+            self.anchor(log, PARKED, 0..0)
+        };
+        let parked = self.write_anchor(anchor).await;
+        parked.inspect_err(|error| self.stop(error))
+    }
+}
+
+impl State {
+    /// Takes a snapshot back whose transaction never was.
+    pub(super) fn restore(&mut self, snapshot: BTreeMap<u32, u32>) {
+        for (logical, old) in snapshot {
+            // It has changed again meanwhile, away from a block that only the snapshot had.
+            if let Some(between) = self.pending.insert(logical, old) {
+                self.release(between);
+            }
+        }
+    }
+}
+
+/// A transaction that was not completed.
+struct Failed {
+    error: DeviceError,
+    cells: Vec<u64>,
+    /// It is known that the tail is not on the device.
+    is_known: bool,
+}
+
+impl Failed {
+    fn unknown(error: DeviceError) -> Failed {
+        Failed { error, cells: Vec::new(), is_known: false }
+    }
+
+    /// Before the tail. A piece of which nobody knows whether it is there does no harm as nothing leads to it, but only
+    /// a lack of space is a reason to believe in the next attempt.
+    fn early(error: DeviceError, cells: &[u64]) -> Failed {
+        let is_known = matches!(error, DeviceError::NoSpace { .. });
+        Failed { error, cells: cells.to_vec(), is_known }
+    }
+
+    fn no_space(cells: Vec<u64>) -> Failed {
+        Failed { error: DeviceError::NoSpace { at: Sector::ZERO, bytes: 0 }, cells, is_known: true }
+    }
+}

@@ -1,0 +1,605 @@
+//! What a virtual log disk holds in memory, and the way of data to the device and back.
+//!
+//! Invariants
+//!   V1  A block is used exactly when it is mapped, or was mapped by the durable map, or is being written, or is read
+//!       while its logical block has moved on.
+//!   V2  `pending` has every logical block whose mapping differs from that of the last snapshot, with what it was
+//!       there. Snapshots are taken one after the other, each when the one before is durable; so what is not in
+//!       `pending` is durable as soon as no transaction is under way.
+//!   V3  Whoever takes blocks has been admitted for as many: nobody waits for space while holding some.
+
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::append::AppendLog;
+use super::buffer::TrackBuffer;
+use super::eager::{Chooser, Head, Run, Want};
+use super::format::Key;
+use super::layout::Layout;
+use super::space::Space;
+use super::tree::Tree;
+use super::vld::Options;
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::rt::{Event, Gate, Rt};
+use crate::units::{SECTOR_BYTES, Sector};
+
+pub(super) struct Core {
+    pub(super) rt: Rt,
+    pub(super) below: Device,
+    pub(super) layout: Layout,
+    pub(super) key: Key,
+    pub(super) options: Options,
+    /// Every request is committed before it is acknowledged.
+    pub(super) each: bool,
+    /// A completed write below is durable.
+    pub(super) durable: bool,
+    pub(super) state: RefCell<State>,
+    /// One transaction at a time.
+    pub(super) commit_gate: Gate,
+    /// With a head, one write at a time: a place is chosen when the one before has been written.
+    pub(super) arm: Gate,
+    /// Something was freed, or somebody who was admitted has ended.
+    pub(super) changed: Event,
+    pub(super) activity: Rc<Activity>,
+    pub(super) counts: Counts,
+}
+
+/// Requests from above, for the work that waits until there are none.
+#[derive(Default)]
+pub(super) struct Activity {
+    pub(super) begun: Cell<u64>,
+    pub(super) running: Cell<u32>,
+    pub(super) event: Event,
+}
+
+impl Activity {
+    /// True when something has begun since `seen` had, or is under way.
+    pub(super) fn since(&self, seen: u64) -> bool {
+        self.begun.get() != seen || self.running.get() > 0
+    }
+}
+
+/// A request from above, until it is dropped.
+pub(super) struct Active(Rc<Activity>);
+
+impl Drop for Active {
+    fn drop(&mut self) {
+        self.0.running.set(self.0.running.get() - 1);
+        self.0.event.notify();
+    }
+}
+
+pub(super) struct State {
+    pub(super) space: Space,
+    pub(super) chooser: Chooser,
+    /// Physical block of each logical one, or 0.
+    pub(super) map: Vec<u32>,
+    /// Logical block of each physical one plus 1, or 0.
+    pub(super) owner: Vec<u32>,
+    /// V2.
+    pub(super) pending: BTreeMap<u32, u32>,
+    /// Blocks that are being read, with the number of readers.
+    pins: BTreeMap<u32, u32>,
+    /// Of these, the ones that are free when the last reader is done.
+    doomed: BTreeSet<u32>,
+    /// Blocks that were admitted and are not taken yet.
+    reserved: u64,
+    /// Blocks that were taken and are not mapped yet.
+    in_flight: u64,
+    pub(super) log: Log,
+    pub(super) buffer: TrackBuffer,
+    /// Logical block behind the last one that was read.
+    read_next: u32,
+    /// Why nothing is written any more.
+    pub(super) stopped: Option<String>,
+}
+
+/// The map on the device.
+pub(super) enum Log {
+    Tree(TreeLog),
+    Append(AppendLog),
+}
+
+#[derive(Default)]
+pub(super) struct TreeLog {
+    pub(super) tree: Tree,
+    /// The last sequence number that was given away.
+    pub(super) sequence: u64,
+    /// Blocks in which the anchor says that tails are. `None`: the anchor has to be written first.
+    pub(super) window: Option<std::ops::Range<u32>>,
+    pub(super) generation: u64,
+}
+
+/// Where more free blocks can come from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Prospect {
+    /// A transaction.
+    Pending,
+    /// Requests that are under way.
+    Busy,
+    None,
+}
+
+macro_rules! counts {
+    ($($name:ident),* $(,)?) => {
+        #[derive(Default)]
+        pub(super) struct Counts { $(pub(super) $name: Cell<u64>),* }
+
+        impl Counts {
+            pub(super) fn all(&self) -> Vec<crate::device::Counter> {
+                vec![$((stringify!($name), self.$name.get())),*]
+            }
+        }
+    };
+}
+counts!(
+    reads,
+    writes,
+    blocks_read,
+    blocks_written,
+    transactions,
+    pieces_written,
+    pieces_rewritten,
+    records_written,
+    checkpoints_written,
+    anchors_written,
+    blocks_discarded,
+    track_reads,
+    track_hits,
+    tracks_emptied,
+    blocks_moved,
+    extents_ordered,
+);
+
+pub(super) fn count(cell: &Cell<u64>, more: u64) {
+    cell.set(cell.get() + more);
+}
+
+impl State {
+    pub(super) fn new(layout: &Layout, space: Space, options: &Options, log: Log) -> State {
+        State {
+            space,
+            chooser: Chooser::new(options.keep),
+            map: vec![0; layout.logical_blocks as usize],
+            owner: vec![0; layout.blocks as usize],
+            pending: BTreeMap::new(),
+            pins: BTreeMap::new(),
+            doomed: BTreeSet::new(),
+            reserved: 0,
+            in_flight: 0,
+            log,
+            buffer: TrackBuffer::new(0),
+            read_next: 0,
+            stopped: None,
+        }
+    }
+
+    /// Maps a logical block to `new`, which is 0 for none.
+    pub(super) fn set(&mut self, logical: u32, new: u32) {
+        let old = std::mem::replace(&mut self.map[logical as usize], new);
+        if new != 0 {
+            self.owner[new as usize] = logical + 1;
+            self.in_flight -= 1;
+        }
+        if old == new {
+            return;
+        }
+        if old != 0 {
+            self.owner[old as usize] = 0;
+        }
+        match self.pending.entry(logical) {
+            std::collections::btree_map::Entry::Vacant(entry) => {
+                entry.insert(old);
+            }
+            // No snapshot knows of it.
+            std::collections::btree_map::Entry::Occupied(_) => self.release(old),
+        }
+    }
+
+    /// Frees a block that neither the map nor the durable map has; 0 is none.
+    pub(super) fn release(&mut self, block: u32) {
+        if block == 0 {
+            return;
+        }
+        if self.pins.contains_key(&block) {
+            self.doomed.insert(block);
+        } else {
+            self.space.give(block);
+        }
+    }
+
+    /// Gives blocks back that were taken and never mapped.
+    pub(super) fn give_back(&mut self, run: Run) {
+        for block in run.first..run.first + run.blocks {
+            self.space.give(block);
+        }
+        self.in_flight -= u64::from(run.blocks);
+    }
+
+    fn pin(&mut self, block: u32) {
+        *self.pins.entry(block).or_insert(0) += 1;
+    }
+
+    fn unpin(&mut self, block: u32) {
+        let Some(readers) = self.pins.get_mut(&block) else { unreachable!("pinned by this reader") };
+        *readers -= 1;
+        if *readers == 0 {
+            self.pins.remove(&block);
+            if self.doomed.remove(&block) {
+                self.space.give(block);
+            }
+        }
+    }
+}
+
+impl Core {
+    pub(super) fn active(&self) -> Active {
+        let activity = &self.activity;
+        activity.begun.set(activity.begun.get() + 1);
+        activity.running.set(activity.running.get() + 1);
+        Active(activity.clone())
+    }
+
+    pub(super) fn block_bytes(&self) -> usize {
+        self.layout.block_bytes() as usize
+    }
+
+    fn head(&self) -> Option<Head<'_>> {
+        self.below.head().map(|view| Head { view, now: self.rt.now() })
+    }
+
+    /// # Errors
+    /// When nothing is to be written any more.
+    pub(super) fn check_writable(&self) -> Result<(), DeviceError> {
+        if self.options.read_only {
+            return Err(DeviceError::ReadOnly);
+        }
+        match &self.state.borrow().stopped {
+            None => Ok(()),
+            Some(why) => {
+                let cause = format!("nothing is written since an error of unknown effect: {why}");
+                Err(DeviceError::Io { operation: "write", at: Sector::ZERO, bytes: 0, cause })
+            }
+        }
+    }
+
+    /// Stops writing: what is on the device now is not known.
+    pub(super) fn stop(&self, error: &DeviceError) {
+        let mut state = self.state.borrow_mut();
+        if state.stopped.is_none() {
+            state.stopped = Some(error.to_string());
+        }
+        drop(state);
+        self.changed.notify();
+    }
+
+    /// Flags of writes that must be durable when they complete.
+    pub(super) fn firm(&self) -> WriteFlags {
+        WriteFlags { fua: !self.durable }
+    }
+
+    /// Flags of writes of data and of what a transaction writes before its tail.
+    fn flags(&self) -> WriteFlags {
+        if self.each { self.firm() } else { WriteFlags::NONE }
+    }
+
+    /// Waits until `blocks` may be taken (V3).
+    async fn admit(self: &Rc<Self>, blocks: u64) -> Result<(), DeviceError> {
+        loop {
+            self.check_writable()?;
+            if self.try_admit(blocks) {
+                return Ok(());
+            }
+            let changed = self.changed.wait();
+            match self.prospect() {
+                Prospect::Pending => self.commit().await?,
+                Prospect::Busy => changed.await,
+                Prospect::None => {
+                    // Blocks may be on their way back: once no transaction is under way, they are there.
+                    drop(self.commit_gate.enter().await);
+                    if self.try_admit(blocks) {
+                        return Ok(());
+                    }
+                    // Or somebody else has taken them, who gives others back.
+                    if self.prospect() == Prospect::None {
+                        let bytes = blocks * u64::from(self.layout.block_bytes());
+                        return Err(DeviceError::NoSpace { at: Sector::ZERO, bytes });
+                    }
+                }
+            }
+        }
+    }
+
+    fn prospect(&self) -> Prospect {
+        let state = self.state.borrow();
+        if !state.pending.is_empty() {
+            Prospect::Pending
+        } else if state.reserved + state.in_flight > 0 || !state.doomed.is_empty() {
+            Prospect::Busy
+        } else {
+            Prospect::None
+        }
+    }
+
+    /// Admits somebody for `blocks`, if there are as many.
+    pub(super) fn try_admit(&self, blocks: u64) -> bool {
+        let mut state = self.state.borrow_mut();
+        let fits = state.space.free_blocks() >= self.layout.margin + state.reserved + blocks;
+        if fits {
+            state.reserved += blocks;
+        }
+        fits
+    }
+
+    /// Takes up to `blocks` of those that were admitted.
+    fn take(&self, want: Want, blocks: u32) -> Option<Run> {
+        let head = self.head();
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let run = state.chooser.run(&state.space, &self.layout, head, want, blocks)?;
+        let longest = self.below.geometry().request_bytes_max / self.layout.block_bytes();
+        let run = Run { blocks: run.blocks.min(longest.max(1)), ..run };
+        for block in run.first..run.first + run.blocks {
+            state.space.take(block);
+        }
+        state.reserved -= u64::from(run.blocks);
+        state.in_flight += u64::from(run.blocks);
+        state.buffer.forget(state.space.tracks.track_of(run.first));
+        Some(run)
+    }
+
+    /// Writes the blocks of `data` somewhere, and says where. Nothing is mapped yet.
+    ///
+    /// # Errors
+    /// What the device says; then nothing is taken any more. `NoSpace` also when there is no place of the kind that is
+    /// wanted.
+    pub(super) async fn place(self: &Rc<Self>, data: &Data, want: Want) -> Result<Vec<Run>, DeviceError> {
+        let blocks = (data.len() / self.block_bytes()) as u32;
+        let mut runs: Vec<Run> = Vec::new();
+        let mut left = blocks;
+        let mut result = Ok(());
+        let mut writes = Vec::new();
+        while left > 0 && result.is_ok() {
+            let pass = match self.below.head() {
+                Some(_) => Some(self.arm.enter().await),
+                None => None,
+            };
+            let Some(run) = self.take(want, left) else {
+                result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
+                break;
+            };
+            let from = (blocks - left) as usize * self.block_bytes();
+            let part = data.slice(from..from + run.blocks as usize * self.block_bytes());
+            left -= run.blocks;
+            runs.push(run);
+            let write = self.below.write(self.layout.sector_of(run.first), part, self.flags());
+            match pass {
+                Some(pass) => {
+                    result = write.await;
+                    drop(pass);
+                }
+                None => writes.push(write),
+            }
+        }
+        for written in join_all(writes).await {
+            result = result.and(written);
+        }
+        count(&self.counts.blocks_written, u64::from(blocks - left));
+        let mut state = self.state.borrow_mut();
+        for run in &runs {
+            let track = state.space.tracks.track_of(run.first);
+            state.buffer.forget(track);
+        }
+        if let Err(error) = &result {
+            // A write that failed may still reach the medium later, when something else is there.
+            if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
+                state.stopped = Some(error.to_string());
+            }
+            runs.iter().for_each(|&run| state.give_back(run));
+            state.reserved -= u64::from(left);
+        }
+        drop(state);
+        self.changed.notify();
+        result.map(|()| runs)
+    }
+
+    /// Stores the blocks of `data` from `logical` on.
+    pub(super) async fn write(self: Rc<Self>, logical: u32, data: Data, fua: bool) -> Result<(), DeviceError> {
+        let step = self.layout.transaction_blocks_max as usize * self.block_bytes();
+        let mut at = 0;
+        while at < data.len() {
+            let part = data.slice(at..(at + step).min(data.len()));
+            let first = logical + (at / self.block_bytes()) as u32;
+            self.admit((part.len() / self.block_bytes()) as u64).await?;
+            let runs = self.place(&part, Want::Data).await.map_err(|error| self.told(error, first, part.len()))?;
+            {
+                let mut state = self.state.borrow_mut();
+                let places = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
+                for (offset, block) in places.enumerate() {
+                    state.set(first + offset as u32, block);
+                }
+            }
+            self.changed.notify();
+            if self.each || self.has_much_pending() {
+                self.commit().await?;
+            }
+            at += step;
+        }
+        if fua { self.commit().await } else { Ok(()) }
+    }
+
+    /// Forgets blocks: they read as zeroes.
+    pub(super) async fn forget(self: Rc<Self>, logical: u32, blocks: u32) -> Result<(), DeviceError> {
+        self.check_writable()?;
+        {
+            let mut state = self.state.borrow_mut();
+            for logical in logical..logical + blocks {
+                if state.map[logical as usize] != 0 {
+                    state.set(logical, 0);
+                    count(&self.counts.blocks_discarded, 1);
+                }
+            }
+        }
+        match self.each || self.has_much_pending() {
+            true => self.commit().await,
+            false => Ok(()),
+        }
+    }
+
+    fn has_much_pending(&self) -> bool {
+        self.state.borrow().pending.len() >= self.pending_max()
+    }
+
+    /// An error with the address by which the caller knows the place.
+    fn told(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
+        let (at, bytes) = (self.layout.sector_of(logical), bytes as u64);
+        match error {
+            DeviceError::NoSpace { .. } => DeviceError::NoSpace { at, bytes },
+            DeviceError::Io { operation, cause, .. } => DeviceError::Io { operation, at, bytes, cause },
+            other => other,
+        }
+    }
+
+    /// Reads blocks from `logical` on into `buf`.
+    pub(super) async fn read(self: &Rc<Self>, logical: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
+        let blocks = (buf.len() / self.block_bytes()) as u32;
+        count(&self.counts.blocks_read, u64::from(blocks));
+        let (places, in_order) = {
+            let mut state = self.state.borrow_mut();
+            let places: Vec<u32> = state.map[logical as usize..(logical + blocks) as usize].to_vec();
+            places.iter().filter(|&&block| block != 0).for_each(|&block| state.pin(block));
+            let in_order = state.read_next == logical && logical != 0;
+            state.read_next = logical + blocks;
+            (places, in_order)
+        };
+        let read = match self.below.head() {
+            Some(_) if in_order && self.state.borrow().buffer.is_on() => self.read_tracks(&places, buf).await,
+            _ => self.read_runs(&places, buf).await,
+        };
+        let mut state = self.state.borrow_mut();
+        places.iter().filter(|&&block| block != 0).for_each(|&block| state.unpin(block));
+        drop(state);
+        self.changed.notify();
+        read.map_err(|error| self.told(error, logical, buf.len()))
+    }
+
+    /// Reads pinned blocks, neighbours together, all at once.
+    async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<(), DeviceError> {
+        let bytes = self.block_bytes();
+        let longest = (self.below.geometry().request_bytes_max as usize / bytes).max(1);
+        let mut runs: Vec<(usize, usize)> = Vec::new();
+        for (index, &block) in places.iter().enumerate() {
+            match runs.last_mut() {
+                Some((start, length))
+                    if block != 0
+                        && *start + *length == index
+                        && places[index - 1] != 0
+                        && places[index - 1] + 1 == block
+                        && *length < longest =>
+                {
+                    *length += 1;
+                }
+                _ if block != 0 => runs.push((index, 1)),
+                _ => buf[index * bytes..(index + 1) * bytes].fill(0),
+            }
+        }
+        let reads = runs.iter().map(|&(start, length)| {
+            let cached = self.buffered(places[start], length);
+            async move {
+                match cached {
+                    Some(data) => Ok(data),
+                    None => {
+                        let at = self.layout.sector_of(places[start]);
+                        self.below.read(at, Buf::dirty(length * bytes)).await.map(Buf::freeze)
+                    }
+                }
+            }
+        });
+        let results = join_all(reads).await;
+        for ((start, length), result) in runs.into_iter().zip(results) {
+            buf[start * bytes..(start + length) * bytes].copy_from_slice(&result?);
+        }
+        Ok(())
+    }
+
+    /// A single block that is in the track buffer.
+    fn buffered(&self, block: u32, length: usize) -> Option<Data> {
+        let mut state = self.state.borrow_mut();
+        if length != 1 || !state.buffer.is_on() {
+            return None;
+        }
+        let track = state.space.tracks.track_of(block);
+        let found = state.buffer.get(track, block, self.block_bytes());
+        count(&self.counts.track_hits, u64::from(found.is_some()));
+        found
+    }
+
+    /// Reads pinned blocks by whole tracks.
+    async fn read_tracks(&self, places: &[u32], buf: &mut [u8]) -> Result<(), DeviceError> {
+        let bytes = self.block_bytes();
+        for (index, &block) in places.iter().enumerate() {
+            let target = &mut buf[index * bytes..(index + 1) * bytes];
+            if block == 0 {
+                target.fill(0);
+                continue;
+            }
+            if let Some(data) = self.buffered(block, 1) {
+                target.copy_from_slice(&data);
+                continue;
+            }
+            let (track, blocks, stamp) = {
+                let mut state = self.state.borrow_mut();
+                let track = state.space.tracks.track_of(block);
+                let stamp = state.buffer.begin(track);
+                (track, state.space.tracks.blocks(track), stamp)
+            };
+            let length = blocks.len() * bytes;
+            if length > self.below.geometry().request_bytes_max as usize {
+                self.state.borrow_mut().buffer.end(track, stamp, None);
+                let read = self.below.read(self.layout.sector_of(block), Buf::dirty(bytes)).await?;
+                target.copy_from_slice(&read);
+                continue;
+            }
+            count(&self.counts.track_reads, 1);
+            let read = self.below.read(self.layout.sector_of(blocks.start), Buf::dirty(length)).await;
+            let data = read.map(Buf::freeze);
+            let kept = data.as_ref().ok().map(|data| (blocks.clone(), data.clone()));
+            self.state.borrow_mut().buffer.end(track, stamp, kept);
+            let data = data?;
+            let at = (block - blocks.start) as usize * bytes;
+            target.copy_from_slice(&data[at..at + bytes]);
+        }
+        Ok(())
+    }
+
+    /// A free cell for a piece, taken.
+    pub(super) fn take_cell(&self) -> Option<u64> {
+        let head = self.head();
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
+        let cell = state.chooser.cell(&state.space, &self.layout, head)?;
+        state.space.take_cell(cell);
+        state.buffer.forget(state.space.tracks.track_of(self.layout.block_of(cell)));
+        Some(cell)
+    }
+
+    /// Writes one cell.
+    pub(super) async fn write_cell(&self, cell: u64, bytes: Vec<u8>, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.below.write(self.layout.cell_sector(cell), Data::from_slice(&bytes), flags).await
+    }
+
+    /// Writes a cell with the flags of what a transaction writes before its tail.
+    pub(super) async fn write_early(&self, cell: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
+        self.write_cell(cell, bytes, self.flags()).await
+    }
+
+    /// Sectors of a request as logical blocks; `None` when it is empty.
+    pub(super) fn blocks(&self, at: Sector, bytes: u64) -> Option<(u32, u32)> {
+        let first = at.0 / self.layout.block_sectors;
+        let count = bytes / SECTOR_BYTES / self.layout.block_sectors;
+        (count > 0).then_some((first as u32, count as u32))
+    }
+}

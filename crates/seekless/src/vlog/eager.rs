@@ -1,0 +1,345 @@
+//! Eager writing: which free place is soonest under a head [wa99 §2, §4.2].
+//!
+//! Policy for a block of data, on a device that tells where its head is:
+//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free;
+//!   2. another empty track of this cylinder, the one that is reached soonest;
+//!   3. the next cylinder with a track as in 1 or 2, in one direction only and from the last to the first, so that the
+//!      head is not trapped where everything is full;
+//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder;
+//!   5. the same in the next cylinder that has a free block, again in one direction.
+//!
+//! [wa99] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
+//! the one follows from the other when empty tracks run out is our reading.
+//!
+//! A piece of the map goes to the soonest free cell of the cylinder, on tracks that are in use already where there are
+//! any, so that empty tracks stay empty.
+//!
+//! Without a head, data follows data in address order: through a stretch that was empty, then the next empty one, and
+//! when there is none, whatever is free. Pieces fill blocks of their own.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use super::layout::Layout;
+use super::space::Space;
+use crate::device::HeadView;
+use crate::units::{Nanos, Sector};
+
+/// Blocks that follow each other.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    pub first: u32,
+    pub blocks: u32,
+}
+
+/// What a place is wanted for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Want {
+    /// Data of a request.
+    Data,
+    /// Data that the compactor moves: into holes, never into an empty track.
+    Hole,
+    /// Data that is to lie in order: the start of an empty track.
+    Order,
+}
+
+/// The head at some moment.
+#[derive(Clone, Copy)]
+pub struct Head<'a> {
+    pub view: &'a dyn HeadView,
+    pub now: Nanos,
+}
+
+pub struct Chooser {
+    /// Share of a track that stays free when it is filled, in hundredths of a per cent.
+    keep: u32,
+    /// The track that is being filled in each cylinder.
+    filling: BTreeMap<u32, u32>,
+    /// Where the next block goes, without a head.
+    cursor: u32,
+    /// The block that is being filled with pieces, without a head.
+    piece_block: Option<u32>,
+    /// Nothing goes there: the compactor empties it.
+    pub avoid: Option<u32>,
+}
+
+impl Chooser {
+    /// `keep`: share of a track that stays free when it is filled, in hundredths of a per cent.
+    pub fn new(keep: u32) -> Chooser {
+        Chooser { keep, filling: BTreeMap::new(), cursor: 0, piece_block: None, avoid: None }
+    }
+
+    /// Up to `count` free blocks that follow each other, where they are soonest written. Nothing is taken yet.
+    ///
+    /// Data goes also where it should not when there is no other place, and then nothing is avoided any more.
+    pub fn run(
+        &mut self,
+        space: &Space,
+        layout: &Layout,
+        head: Option<Head<'_>>,
+        want: Want,
+        count: u32,
+    ) -> Option<Run> {
+        let found = self.find(space, layout, head, want, count);
+        if found.is_some() || want != Want::Data || self.avoid.take().is_none() {
+            return found;
+        }
+        self.find(space, layout, head, want, count)
+    }
+
+    fn find(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>, want: Want, count: u32) -> Option<Run> {
+        let Some(head) = head else {
+            return self.without_head(space, want, count);
+        };
+        let eye = Eye { space, layout, head };
+        let here = eye.cylinder();
+        match want {
+            Want::Data => self.fill(&eye, here, count).or_else(|| self.greedy(&eye, here, count)),
+            Want::Hole => self.hole(&eye, here, count),
+            Want::Order => {
+                let empties: Vec<u32> =
+                    space.empty_in(space.tracks.tracks(here)).filter(|&track| !self.avoids(track)).collect();
+                let track = empties.into_iter().next().or_else(|| {
+                    let from = space.tracks.tracks(here).end % space.tracks.count();
+                    space.next_empty(from).filter(|&track| !self.avoids(track))
+                })?;
+                let first = space.tracks.blocks(track).find(|&block| space.is_free(block))?;
+                Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
+            }
+        }
+    }
+
+    /// The free cell that is soonest written; see [`Chooser::run`].
+    pub fn cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {
+        let found = self.find_cell(space, layout, head);
+        if found.is_some() || self.avoid.take().is_none() {
+            return found;
+        }
+        self.find_cell(space, layout, head)
+    }
+
+    fn find_cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {
+        let Some(head) = head else {
+            return self.cell_without_head(space, layout);
+        };
+        let eye = Eye { space, layout, head };
+        let count = space.tracks.cylinder_count();
+        let here = eye.cylinder();
+        let mut with_empty = None;
+        for step in 0..count {
+            let cylinder = (here + step) % count;
+            if !space.has_free_cell(cylinder) {
+                continue;
+            }
+            let tracks = || space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
+            let found = tracks().filter(|&track| !space.is_empty(track)).filter_map(|track| eye.soonest_cell(track));
+            if let Some((_, cell)) = found.min() {
+                return Some(cell);
+            }
+            if with_empty.is_none() {
+                with_empty = tracks().filter_map(|track| eye.soonest_cell(track)).min();
+                // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being
+                // emptied: its pieces would be moved from one empty track to the next for ever.
+                if step == 0 && with_empty.is_some() && self.avoid.is_none() {
+                    break;
+                }
+            }
+        }
+        with_empty.map(|(_, cell)| cell)
+    }
+
+    fn avoids(&self, track: u32) -> bool {
+        self.avoid == Some(track)
+    }
+
+    /// Free blocks that a track keeps when it is filled.
+    fn kept(&self, space: &Space, track: u32) -> u32 {
+        (u64::from(space.track_usable(track)) * u64::from(self.keep) / 10_000) as u32
+    }
+
+    fn has_room(&self, space: &Space, track: u32) -> bool {
+        !self.avoids(track) && space.track_free(track) > self.kept(space, track)
+    }
+
+    /// 1 to 3 of the policy.
+    fn fill(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        let space = eye.space;
+        self.filling.retain(|_, track| space.track_free(*track) > 0);
+        if let Some(run) = self.fill_in(eye, here, count) {
+            return Some(run);
+        }
+        let tracks = &space.tracks;
+        let from = tracks.tracks(here).end % tracks.count();
+        let empty = space.next_empty(from).filter(|&track| !self.avoids(track));
+        let distance = |cylinder: u32| (cylinder + tracks.cylinder_count() - here) % tracks.cylinder_count();
+        let opened: Vec<u32> = self.filling.iter().map(|(&cylinder, _)| cylinder).collect();
+        let open = opened.into_iter().filter(|cylinder| {
+            self.filling.get(cylinder).is_some_and(|&track| self.has_room(space, track)) && *cylinder != here
+        });
+        let next = open.chain(empty.map(|track| tracks.cylinder_of(track))).min_by_key(|&cylinder| distance(cylinder));
+        self.fill_in(eye, next?, count)
+    }
+
+    fn fill_in(&mut self, eye: &Eye<'_>, cylinder: u32, count: u32) -> Option<Run> {
+        let space = eye.space;
+        let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
+        let track = match filling {
+            Some(track) => track,
+            None => {
+                let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
+                let (_, track) =
+                    empties.filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track))).min()?;
+                self.filling.insert(cylinder, track);
+                track
+            }
+        };
+        let (_, first) = eye.soonest_block(track)?;
+        let room = space.track_free(track) - self.kept(space, track);
+        Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
+    }
+
+    /// 4 and 5 of the policy.
+    fn greedy(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        self.sweep(eye, here, count, |_| true)
+    }
+
+    fn hole(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        self.sweep(eye, here, count, |track| !eye.space.is_empty(track))
+    }
+
+    /// The soonest free block in the nearest cylinder upwards that has one, on tracks that are `good`.
+    fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
+        let space = eye.space;
+        let cylinders = space.tracks.cylinder_count();
+        for step in 0..cylinders {
+            let cylinder = (here + step) % cylinders;
+            if space.cylinder_free(cylinder) == 0 {
+                continue;
+            }
+            let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track) && good(track));
+            if let Some((_, first)) = tracks.filter_map(|track| eye.soonest_block(track)).min() {
+                let end = space.tracks.blocks(space.tracks.track_of(first)).end;
+                return Some(extend(space, Run { first, blocks: count }, end));
+            }
+        }
+        None
+    }
+
+    fn without_head(&mut self, space: &Space, want: Want, count: u32) -> Option<Run> {
+        let tracks = &space.tracks;
+        let here = tracks.track_of(self.cursor);
+        let in_track = |track: u32, from: u32| {
+            let blocks = tracks.blocks(track);
+            let first = (from.max(blocks.start)..blocks.end).find(|&block| space.is_free(block))?;
+            Some(extend(space, Run { first, blocks: count }, blocks.end))
+        };
+        let good = |track: u32| match want {
+            Want::Data => true,
+            Want::Hole => !space.is_empty(track),
+            Want::Order => space.is_empty(track),
+        };
+        let usable = |track: u32| !self.avoids(track) && space.track_free(track) > 0 && good(track);
+        let mut found = None;
+        if want == Want::Data {
+            if usable(here) {
+                found = in_track(here, self.cursor);
+            }
+            if found.is_none() {
+                let next = space.next_empty((here + 1) % tracks.count()).filter(|&track| !self.avoids(track));
+                found = next.and_then(|track| in_track(track, 0));
+            }
+        }
+        let found = found.or_else(|| {
+            let all = (here..tracks.count()).chain(0..here + 1);
+            all.filter(|&track| usable(track)).find_map(|track| in_track(track, 0))
+        })?;
+        if want == Want::Data {
+            self.cursor = found.first + found.blocks;
+            if self.cursor >= tracks.blocks(tracks.count() - 1).end {
+                self.cursor = 0;
+            }
+        }
+        Some(found)
+    }
+
+    fn cell_without_head(&mut self, space: &Space, layout: &Layout) -> Option<u64> {
+        let free_in = |block: u32| {
+            let first = layout.first_cell(block);
+            (first..first + u64::from(layout.cells_per_block)).find(|&cell| space.is_cell_free(cell))
+        };
+        let near = |block: &u32| !self.avoids(space.tracks.track_of(*block));
+        let begun = self.piece_block.filter(|&block| space.is_broken(block)).filter(near);
+        if let Some(cell) = begun.and_then(free_in) {
+            return Some(cell);
+        }
+        if let Some(run) = self.without_head(space, Want::Data, 1) {
+            self.piece_block = Some(run.first);
+            return free_in(run.first);
+        }
+        // Everything is taken but the other cells of blocks with pieces.
+        (0..layout.blocks).filter(|&block| space.is_broken(block)).find_map(free_in)
+    }
+}
+
+/// `run` as far as its blocks are free and lie before `end`.
+fn extend(space: &Space, run: Run, end: u32) -> Run {
+    let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
+    let blocks = wanted.take_while(|&block| space.is_free(block)).count() as u32;
+    Run { blocks, ..run }
+}
+
+/// Looks for places from where the head is.
+struct Eye<'a> {
+    space: &'a Space,
+    layout: &'a Layout,
+    head: Head<'a>,
+}
+
+impl Eye<'_> {
+    /// The cylinder over which the head is.
+    fn cylinder(&self) -> u32 {
+        let tracks = &self.space.tracks;
+        let (first, _) = self.head.view.current_track();
+        let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
+        tracks.cylinder_of(tracks.track_of(block.min(self.layout.blocks - 1)))
+    }
+
+    fn wait(&self, sector: Sector, sectors: u64) -> Nanos {
+        self.head.view.write_access(self.head.now, sector, sectors as u32)
+    }
+
+    /// The free block of a track that is reached soonest, and when.
+    fn soonest_block(&self, track: u32) -> Option<(Nanos, u32)> {
+        if self.space.track_free(track) == 0 {
+            return None;
+        }
+        let blocks = self.space.tracks.blocks(track);
+        let wait = |block: u64| self.wait(self.layout.sector_of(block as u32), self.layout.block_sectors);
+        let range = u64::from(blocks.start)..u64::from(blocks.end);
+        let block = soonest(range, wait, |block| self.space.is_free(block as u32))?;
+        Some((wait(block), block as u32))
+    }
+
+    /// The free cell of a track that is reached soonest, and when.
+    fn soonest_cell(&self, track: u32) -> Option<(Nanos, u64)> {
+        let blocks = self.space.tracks.blocks(track);
+        let wait = |cell: u64| self.wait(self.layout.cell_sector(cell), self.layout.cell_sectors);
+        let range = self.layout.first_cell(blocks.start)..self.layout.first_cell(blocks.end);
+        let cell = soonest(range, wait, |cell| self.space.is_cell_free(cell))?;
+        Some((wait(cell), cell))
+    }
+}
+
+/// The first free one of `range` to come under the head.
+///
+/// The waits along a track rise from its first place to the one before that where the head arrives, and rise again from
+/// there; so the place of arrival is found by bisection.
+fn soonest(range: Range<u64>, wait: impl Fn(u64) -> Nanos, free: impl Fn(u64) -> bool) -> Option<u64> {
+    let at_first = wait(range.start);
+    let (mut low, mut high) = (range.start, range.end);
+    while low < high {
+        let middle = low + (high - low) / 2;
+        if wait(middle) < at_first { high = middle } else { low = middle + 1 }
+    }
+    (low..range.end).chain(range.start..low).find(|&place| free(place))
+}

@@ -1,0 +1,503 @@
+//! Making a virtual log disk, and finding its map again.
+//!
+//! The tail is where the anchor says, if the device was parked; otherwise it is the youngest piece that completes a
+//! transaction and lies in the anchor's window, or the tail that the anchor names, if there is none. From the tail the
+//! pieces are visited by age. So what is read is bounded: two slots of the anchor, one window, every live piece once.
+//! When an anchor is damaged, the whole device is the window.
+
+use std::collections::BTreeMap;
+
+use super::append::AppendLog;
+use super::core::{Log, TreeLog};
+use super::format::{
+    ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK, Superblock,
+};
+use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
+use super::tree::Tree;
+use super::vld::{Recovery, VldError};
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::units::{MIB, SECTOR_BYTES, Sector};
+
+/// Bytes that are read at once while a window is searched.
+const SCAN_BYTES: u64 = MIB;
+
+/// Pieces that are read at once. More than any drive queues.
+const READS_AT_ONCE: usize = 32;
+
+/// What a superblock says.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Info {
+    pub uuid: [u8; 16],
+    pub bytes: u64,
+    pub block_bytes: u32,
+    pub cell_bytes: u32,
+    pub map_log: MapLog,
+    pub pieces: u32,
+    pub entries_per_piece: u32,
+    /// True when the tail is found without a search; an append-only log always is.
+    pub is_parked: bool,
+}
+
+/// Looks for a virtual log disk on a device; `None` when there is none.
+///
+/// # Errors
+/// When the device cannot be read, or holds a damaged one.
+pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
+    let superblock = match superblocks(device).await {
+        Ok(found) => found.0,
+        Err(VldError::Nothing) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let (anchor, _) = newest_anchor(device, &superblock).await;
+    let layout = layout_of(superblock)?;
+    Ok(Some(Info {
+        uuid: superblock.uuid,
+        bytes: superblock.logical_blocks * u64::from(superblock.block_bytes),
+        block_bytes: superblock.block_bytes,
+        cell_bytes: superblock.cell_bytes,
+        map_log: layout.map_log,
+        pieces: layout.pieces,
+        entries_per_piece: layout.entries_per_piece,
+        is_parked: layout.map_log == MapLog::Append || anchor.is_some_and(|anchor| anchor.state == PARKED),
+    }))
+}
+
+pub(super) fn layout_of(superblock: Superblock) -> Result<Layout, VldError> {
+    Layout::new(superblock).ok_or(VldError::Corrupt {
+        what: "superblock",
+        at: Sector(SUPERBLOCK),
+        why: "its numbers do not fit each other".to_string(),
+    })
+}
+
+/// Writes superblocks, anchors, and an empty log.
+pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, VldError> {
+    let superblock = Layout::plan(device.geometry(), plan)?;
+    let layout = layout_of(superblock)?;
+    let write = async |at: u64, block: Vec<u8>| {
+        device.write(Sector(at), Data::from_slice(&block), WriteFlags::NONE).await.map_err(VldError::Device)
+    };
+    // What was there before is none from now on, also if the power fails before there is another.
+    for at in layout.superblocks() {
+        write(at, vec![0; FIXED_BYTES]).await?;
+    }
+    device.flush().await?;
+    let anchor = Anchor {
+        magic: super::format::ANCHOR_MAGIC,
+        crc: 0,
+        state: PARKED,
+        uuid: plan.uuid,
+        generation: 1,
+        tail_sequence: 0,
+        tail_cell: 0,
+        window_start: 0,
+        window_blocks: 0,
+    };
+    for (slot, at) in ANCHORS.into_iter().enumerate() {
+        write(at, Anchor { generation: slot as u64, ..anchor }.to_block()).await?;
+    }
+    if layout.map_log == MapLog::Append {
+        // Records and checkpoints of an earlier life have another key; still, nothing of them stays.
+        let start = layout.cell_sector(superblock.region_start);
+        let bytes = superblock.region_cells * u64::from(superblock.cell_bytes);
+        let step = SCAN_BYTES.min(u64::from(device.geometry().request_bytes_max));
+        for from in (0..bytes).step_by(step as usize) {
+            let zeroes = Data::zeroes(step.min(bytes - from) as usize);
+            device.write(start + from / SECTOR_BYTES, zeroes, WriteFlags::NONE).await?;
+        }
+    }
+    device.flush().await?;
+    let [front, back] = layout.superblocks();
+    write(back, superblock.to_block()).await?;
+    device.flush().await?;
+    write(front, superblock.to_block()).await?;
+    device.flush().await?;
+    Ok(superblock)
+}
+
+/// The first good superblock, and which of the two is bad.
+pub(super) async fn superblocks(device: &Device) -> Result<(Superblock, Vec<Sector>), VldError> {
+    let sectors = device.geometry().sectors;
+    if sectors < FIXED_SECTORS {
+        return Err(VldError::Nothing);
+    }
+    let mut found = None;
+    let mut bad = Vec::new();
+    let mut why = None;
+    for at in [Some(SUPERBLOCK), back_sector(sectors)].into_iter().flatten() {
+        let block = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await?;
+        match Superblock::from_block(&block) {
+            Ok(superblock) if superblock.device_sectors > sectors => {
+                bad.push(Sector(at));
+                why = why.or(Some("it is of a larger device"));
+            }
+            Ok(superblock) => found = found.or(Some(superblock)),
+            Err(text) => {
+                bad.push(Sector(at));
+                why = why.or(text);
+            }
+        }
+    }
+    match (found, why) {
+        (Some(superblock), _) => Ok((superblock, bad)),
+        (None, None) => Err(VldError::Nothing),
+        (None, Some(why)) => {
+            Err(VldError::Corrupt { what: "superblock", at: Sector(SUPERBLOCK), why: why.to_string() })
+        }
+    }
+}
+
+/// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
+pub(super) async fn newest_anchor(device: &Device, superblock: &Superblock) -> (Option<Anchor>, bool) {
+    let mut newest: Option<Anchor> = None;
+    let mut is_whole = true;
+    for at in ANCHORS {
+        // A slot that cannot be read is as good as a damaged one: the search goes on without it.
+        let read = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await;
+        match read.ok().and_then(|block| Anchor::from_block(&block, &superblock.uuid)) {
+            Some(found) => newest = newest.into_iter().chain([found]).max_by_key(|anchor| anchor.generation),
+            None => is_whole = false,
+        }
+    }
+    (newest, is_whole)
+}
+
+/// What a recovery brought back.
+pub(super) struct Found {
+    pub(super) map: Vec<u32>,
+    pub(super) log: Log,
+    /// Cells of pieces.
+    pub(super) cells: Vec<u64>,
+    pub(super) recovery: Recovery,
+}
+
+pub(super) async fn recover(device: &Device, layout: &Layout) -> Result<Found, VldError> {
+    let finder = Finder { device, layout, key: layout.superblock.key() };
+    let mut found = match layout.map_log {
+        MapLog::Tree => finder.tree().await?,
+        MapLog::Append => finder.append().await?,
+    };
+    finder.check_map(&found)?;
+    found.recovery.mapped_blocks = found.map.iter().filter(|&&block| block != 0).count() as u64;
+    Ok(found)
+}
+
+struct Finder<'a> {
+    device: &'a Device,
+    layout: &'a Layout,
+    key: Key,
+}
+
+/// A piece to visit: sequence first, so that the youngest is the greatest.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Visit {
+    sequence: u64,
+    index: u32,
+    cell: u64,
+    parent: Option<u32>,
+}
+
+impl Finder<'_> {
+    fn corrupt(&self, what: &'static str, cell: u64, why: String) -> VldError {
+        let at = Sector(cell.saturating_mul(self.layout.cell_sectors));
+        VldError::Corrupt { what, at, why }
+    }
+
+    async fn tree(&self) -> Result<Found, VldError> {
+        let mut recovery = Recovery::default();
+        let (anchor, is_whole) = newest_anchor(self.device, &self.layout.superblock).await;
+        let tail = self.tail(anchor, is_whole, &mut recovery).await?;
+        let generation = anchor.map_or(1, |anchor| anchor.generation);
+        let mut found = Found {
+            map: vec![0; self.layout.logical_blocks as usize],
+            log: Log::Append(AppendLog::default()),
+            cells: Vec::new(),
+            recovery,
+        };
+        let mut log = TreeLog { tree: Tree::new(self.layout.pieces), sequence: 0, window: None, generation };
+        if let Some(tail) = tail {
+            self.walk(&tail, &mut log.tree, &mut found).await?;
+            // C4: a transaction that was cut off has used no more numbers than there are pieces.
+            log.sequence = tail.sequence + u64::from(self.layout.pieces) + 1;
+        }
+        found.log = Log::Tree(log);
+        Ok(found)
+    }
+
+    /// The tail of the log; `None` for one without a piece.
+    async fn tail(
+        &self,
+        anchor: Option<Anchor>,
+        is_whole: bool,
+        recovery: &mut Recovery,
+    ) -> Result<Option<Visit>, VldError> {
+        let known = anchor.filter(|anchor| anchor.tail_sequence > 0);
+        let parked = anchor.filter(|anchor| anchor.state == PARKED && is_whole);
+        recovery.was_parked = parked.is_some();
+        if parked.is_some() && known.is_none() {
+            return Ok(None);
+        }
+        if let Some(anchor) = parked
+            && let Some(piece) = self.read_piece(anchor.tail_cell).await?
+            && piece.sequence == anchor.tail_sequence
+            && piece.commits
+        {
+            return Ok(Some(visit(&piece, anchor.tail_cell)));
+        }
+        let window = match anchor {
+            Some(anchor) if anchor.state == OPEN && is_whole => {
+                let end = anchor.window_start.saturating_add(anchor.window_blocks);
+                anchor.window_start..end.min(u64::from(self.layout.blocks))
+            }
+            // An anchor is damaged, or lies: everywhere.
+            _ => 0..u64::from(self.layout.blocks),
+        };
+        let youngest = self.scan(window, recovery).await?;
+        match (youngest, known) {
+            (Some(youngest), Some(anchor)) if youngest.sequence < anchor.tail_sequence => {
+                self.anchored(anchor).await.map(Some)
+            }
+            (Some(youngest), _) => Ok(Some(youngest)),
+            (None, Some(anchor)) => self.anchored(anchor).await.map(Some),
+            (None, None) => Ok(None),
+        }
+    }
+
+    /// The tail that the anchor names.
+    async fn anchored(&self, anchor: Anchor) -> Result<Visit, VldError> {
+        match self.read_piece(anchor.tail_cell).await? {
+            Some(piece) if piece.sequence == anchor.tail_sequence && piece.commits => {
+                Ok(visit(&piece, anchor.tail_cell))
+            }
+            _ => {
+                let why = format!("the anchor says that number {} is the tail", anchor.tail_sequence);
+                Err(self.corrupt("tail of the log", anchor.tail_cell, why))
+            }
+        }
+    }
+
+    /// The piece in a cell, wherever a pointer says that it is.
+    async fn read_piece(&self, cell: u64) -> Result<Option<Piece>, VldError> {
+        if cell >= self.layout.cells() {
+            return Ok(None);
+        }
+        let bytes = self.layout.cell_bytes() as usize;
+        let read = self.device.read(self.layout.cell_sector(cell), Buf::dirty(bytes)).await?;
+        Ok(Piece::from_cell(&read, &self.key, cell))
+    }
+
+    /// The youngest piece in `blocks` that completes a transaction.
+    async fn scan(&self, blocks: std::ops::Range<u64>, recovery: &mut Recovery) -> Result<Option<Visit>, VldError> {
+        let longest = u64::from(self.device.geometry().request_bytes_max).min(SCAN_BYTES);
+        let step = (longest / u64::from(self.layout.block_bytes())).max(1);
+        let bytes = self.layout.cell_bytes() as usize;
+        let mut youngest: Option<Visit> = None;
+        let mut at = blocks.start;
+        while at < blocks.end {
+            let count = step.min(blocks.end - at);
+            let length = (count * u64::from(self.layout.block_bytes())) as usize;
+            let first = self.layout.first_cell(at as u32);
+            let start = self.layout.sector_of(at as u32);
+            match self.device.read(start, Buf::dirty(length)).await {
+                Ok(read) => {
+                    for (offset, cell) in read.chunks_exact(bytes).enumerate() {
+                        // Most cells are none; the magic number says so without a seal being computed.
+                        let number = first + offset as u64;
+                        if let Some(piece) = Piece::from_cell(cell, &self.key, number).filter(|piece| piece.commits) {
+                            youngest = youngest.max(Some(visit(&piece, number)));
+                        }
+                    }
+                }
+                // What cannot be read now may hold the tail: going on would lose what was acknowledged.
+                Err(error) => return Err(VldError::Device(error)),
+            }
+            recovery.blocks_scanned += count;
+            at += count;
+        }
+        Ok(youngest)
+    }
+
+    /// Visits every live piece, youngest first: T2.
+    async fn walk(&self, tail: &Visit, tree: &mut Tree, found: &mut Found) -> Result<(), VldError> {
+        let mut open: BTreeMap<Visit, ()> = BTreeMap::from([(*tail, ())]);
+        let mut read: BTreeMap<Visit, Result<Option<Piece>, DeviceError>> = BTreeMap::new();
+        let mut live = None;
+        while let Some((next, ())) = open.pop_last() {
+            if tree.node(next.index).is_some() {
+                read.remove(&next);
+                continue; // A younger one was seen.
+            }
+            if !read.contains_key(&next) {
+                let ahead = open.keys().rev().filter(|visit| tree.node(visit.index).is_none());
+                let ahead = ahead.filter(|visit| !read.contains_key(visit)).take(READS_AT_ONCE - 1).copied();
+                let batch: Vec<Visit> = std::iter::once(next).chain(ahead).collect();
+                let results = futures_util::future::join_all(batch.iter().map(|visit| self.read_raw(visit.cell))).await;
+                found.recovery.pieces_read += batch.len() as u64;
+                read.extend(batch.into_iter().zip(results));
+            }
+            let piece = match read.remove(&next) {
+                Some(Ok(Some(piece))) if piece.index == next.index && piece.sequence == next.sequence => piece,
+                Some(Err(error)) => return Err(VldError::Device(error)),
+                _ => {
+                    let range = self.layout.blocks_of_piece(next.index);
+                    let why = format!(
+                        "number {}, piece {} of the map, which has blocks {} to {}, is not there",
+                        next.sequence,
+                        next.index,
+                        range.start,
+                        range.end.saturating_sub(1)
+                    );
+                    return Err(self.corrupt("piece of the map", next.cell, why));
+                }
+            };
+            live.get_or_insert(piece.live_pieces);
+            self.take(&next, &piece, tree, found)?;
+            for pointer in &piece.pointers {
+                let RawPointer { sequence, cell, index } = *pointer;
+                if sequence >= piece.sequence || index >= self.layout.pieces {
+                    let why = format!("it points to piece {index}, number {sequence}, which cannot be");
+                    return Err(self.corrupt("piece of the map", next.cell, why));
+                }
+                open.insert(Visit { sequence, index, cell, parent: Some(next.index) }, ());
+            }
+        }
+        if live.is_some_and(|live| live != tree.live()) {
+            let why = format!("it says that there are {} pieces, and {} are reached", live.unwrap_or(0), tree.live());
+            return Err(self.corrupt("tail of the log", tail.cell, why));
+        }
+        tree.check().map_err(|why| self.corrupt("log", tail.cell, why))
+    }
+
+    async fn read_raw(&self, cell: u64) -> Result<Option<Piece>, DeviceError> {
+        match self.read_piece(cell).await {
+            Ok(piece) => Ok(piece),
+            Err(VldError::Device(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    fn take(&self, visit: &Visit, piece: &Piece, tree: &mut Tree, found: &mut Found) -> Result<(), VldError> {
+        if visit.index >= self.layout.pieces {
+            let why = format!("it says that it is piece {} of {}", visit.index, self.layout.pieces);
+            return Err(self.corrupt("piece of the map", visit.cell, why));
+        }
+        // An older path to a piece may lead through one that has lost it: the first parent that is found has it.
+        tree.found(visit.index, visit.sequence, visit.cell, visit.parent);
+        found.cells.push(visit.cell);
+        let range = self.layout.blocks_of_piece(visit.index);
+        found.map[range.start as usize..range.end as usize].copy_from_slice(&piece.entries[..range.len()]);
+        Ok(())
+    }
+
+    async fn append(&self) -> Result<Found, VldError> {
+        let mut log = AppendLog::default();
+        let mut map = vec![0; self.layout.logical_blocks as usize];
+        let mut recovery = Recovery { was_parked: false, ..Recovery::default() };
+        let mut upto: BTreeMap<u32, u64> = BTreeMap::new();
+        let region = self.region(&mut recovery).await?;
+        let slots = 2 * u64::from(self.layout.pieces);
+        let start = self.layout.superblock.region_start;
+        let at = |cell: u64| {
+            let bytes = self.layout.cell_bytes() as usize;
+            let from = (cell - start) as usize * bytes;
+            &region[from..from + bytes]
+        };
+        for cell in start..start + slots {
+            let Some(piece) = Piece::from_cell(at(cell), &self.key, cell) else { continue };
+            let (index, slot) = (((cell - start) / 2) as u32, ((cell - start) % 2) as u8);
+            if piece.index != index || upto.get(&index).is_some_and(|&sequence| sequence >= piece.sequence) {
+                continue;
+            }
+            upto.insert(index, piece.sequence);
+            log.slots.insert(index, slot);
+            let range = self.layout.blocks_of_piece(index);
+            map[range.start as usize..range.end as usize].copy_from_slice(&piece.entries[..range.len()]);
+            recovery.pieces_read += 1;
+        }
+        let mut records: BTreeMap<u64, Record> = BTreeMap::new();
+        for cell in start + slots..start + slots + ring_cells(self.layout.pieces) {
+            if let Some(record) = Record::from_cell(at(cell), &self.key, cell) {
+                records.insert(record.sequence, record);
+            }
+        }
+        log.sequence = upto.values().copied().max().unwrap_or(0);
+        let commits: Vec<(u64, u64)> = records
+            .values()
+            .filter(|record| record.commits && record.transaction <= record.sequence)
+            .map(|record| (record.transaction, record.sequence))
+            .collect();
+        for (first, last) in commits {
+            // A1: what is not there of a complete transaction was overwritten, and checkpointed before that: A2.
+            for record in records.range(first..=last).map(|(_, record)| record).filter(|r| r.transaction == first) {
+                for &(logical, physical) in &record.changes {
+                    if logical >= self.layout.logical_blocks {
+                        let cell = AppendLog::ring_cell(self.layout, record.sequence);
+                        let why = format!("it maps block {logical} of {}", self.layout.logical_blocks);
+                        return Err(self.corrupt("record of the map log", cell, why));
+                    }
+                    let piece = self.layout.piece_of(logical).0;
+                    if upto.get(&piece).is_none_or(|&sequence| sequence < record.sequence) {
+                        map[logical as usize] = physical;
+                        log.since.entry(piece).or_insert(first);
+                    }
+                }
+            }
+            log.sequence = log.sequence.max(last);
+        }
+        Ok(Found { map, log: Log::Append(log), cells: Vec::new(), recovery })
+    }
+
+    /// The region of the append-only log, whole.
+    async fn region(&self, recovery: &mut Recovery) -> Result<Vec<u8>, VldError> {
+        let bytes = self.layout.superblock.region_cells * u64::from(self.layout.cell_bytes());
+        let start = self.layout.cell_sector(self.layout.superblock.region_start);
+        let step = SCAN_BYTES.min(u64::from(self.device.geometry().request_bytes_max));
+        let mut region = Vec::with_capacity(bytes as usize);
+        while (region.len() as u64) < bytes {
+            let length = step.min(bytes - region.len() as u64);
+            let at = start + region.len() as u64 / SECTOR_BYTES;
+            region.extend_from_slice(&self.device.read(at, Buf::dirty(length as usize)).await?);
+        }
+        recovery.blocks_scanned += bytes.div_ceil(u64::from(self.layout.block_bytes()));
+        Ok(region)
+    }
+
+    /// No block is mapped twice, none is outside, and none holds a piece.
+    fn check_map(&self, found: &Found) -> Result<(), VldError> {
+        let mut holders: Vec<u32> = vec![0; self.layout.blocks as usize];
+        let mut problem = None;
+        for &cell in &found.cells {
+            let block = self.layout.block_of(cell);
+            if self.layout.is_reserved(block) {
+                problem = Some((cell, "it stands where nothing may be".to_string()));
+            } else {
+                holders[block as usize] = u32::MAX;
+            }
+        }
+        for (logical, &block) in found.map.iter().enumerate().filter(|(_, block)| **block != 0) {
+            let cell = self.layout.first_cell(block);
+            if self.layout.is_reserved(block) {
+                problem = Some((cell, format!("block {logical} is mapped to {block}, where no data may be")));
+                continue;
+            }
+            let holder = std::mem::replace(&mut holders[block as usize], logical as u32 + 1);
+            if holder != 0 {
+                problem = Some((cell, format!("block {block} has two uses, block {logical} is one of them")));
+            }
+        }
+        match problem {
+            None => Ok(()),
+            Some((cell, why)) => Err(self.corrupt("map", cell, why)),
+        }
+    }
+}
+
+fn visit(piece: &Piece, cell: u64) -> Visit {
+    Visit { sequence: piece.sequence, index: piece.index, cell, parent: None }
+}
+
+/// Puts what was found into the map of free space.
+pub(super) fn occupy(found: &Found, space: &mut super::space::Space) {
+    found.cells.iter().for_each(|&cell| space.take_cell(cell));
+    found.map.iter().filter(|&&block| block != 0).for_each(|&block| space.take(block));
+}

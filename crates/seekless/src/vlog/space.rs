@@ -1,0 +1,170 @@
+//! What is free: by cell, by block, by track.
+//!
+//! Invariants
+//!   S1  `free_blocks` counts the blocks of which no cell is used; `track_free` counts them track by track.
+//!   S2  `empty` has the tracks of which all blocks are free, as far as they are for anybody to use.
+
+use std::collections::BTreeSet;
+
+use super::layout::Layout;
+use super::tracks::Tracks;
+
+pub struct Space {
+    pub tracks: Tracks,
+    cells_per_block: u32,
+    /// Bit of each cell of each block that is in use.
+    used: Vec<u8>,
+    full: u8,
+    free_blocks: u64,
+    track_free: Vec<u32>,
+    /// Blocks of each track that can be used at all.
+    track_usable: Vec<u32>,
+    empty: BTreeSet<u32>,
+    /// Free blocks of each cylinder, and blocks of which some cells are free and some are not.
+    cylinder_free: Vec<u32>,
+    cylinder_broken: Vec<u32>,
+}
+
+impl Space {
+    /// All free but what is reserved.
+    pub fn new(layout: &Layout, tracks: Tracks) -> Space {
+        let full = ((1u16 << layout.cells_per_block) - 1) as u8;
+        let mut space = Space {
+            cells_per_block: layout.cells_per_block,
+            used: vec![0; layout.blocks as usize],
+            full,
+            free_blocks: 0,
+            track_free: vec![0; tracks.count() as usize],
+            track_usable: vec![0; tracks.count() as usize],
+            empty: BTreeSet::new(),
+            cylinder_free: vec![0; tracks.cylinder_count() as usize],
+            cylinder_broken: vec![0; tracks.cylinder_count() as usize],
+            tracks,
+        };
+        for track in 0..space.tracks.count() {
+            let usable = space.tracks.blocks(track).filter(|&block| !layout.is_reserved(block)).count() as u32;
+            space.track_usable[track as usize] = usable;
+            space.track_free[track as usize] = usable;
+            space.free_blocks += u64::from(usable);
+            let cylinder = space.tracks.cylinder_of(track) as usize;
+            space.cylinder_free[cylinder] += usable;
+            if usable > 0 {
+                space.empty.insert(track);
+            }
+            for block in space.tracks.blocks(track).filter(|&block| layout.is_reserved(block)) {
+                space.used[block as usize] = full;
+            }
+        }
+        space
+    }
+
+    pub fn free_blocks(&self) -> u64 {
+        self.free_blocks
+    }
+
+    pub fn is_free(&self, block: u32) -> bool {
+        self.used[block as usize] == 0
+    }
+
+    pub fn is_cell_free(&self, cell: u64) -> bool {
+        let (block, bit) = self.place(cell);
+        self.used[block] & bit == 0
+    }
+
+    /// Some of its cells are used and some are not.
+    pub fn is_broken(&self, block: u32) -> bool {
+        let used = self.used[block as usize];
+        used != 0 && used != self.full
+    }
+
+    pub fn track_free(&self, track: u32) -> u32 {
+        self.track_free[track as usize]
+    }
+
+    /// Blocks of a track that can be used.
+    pub fn track_usable(&self, track: u32) -> u32 {
+        self.track_usable[track as usize]
+    }
+
+    pub fn cylinder_free(&self, cylinder: u32) -> u32 {
+        self.cylinder_free[cylinder as usize]
+    }
+
+    /// True when a cylinder has a free cell anywhere.
+    pub fn has_free_cell(&self, cylinder: u32) -> bool {
+        self.cylinder_free[cylinder as usize] > 0 || self.cylinder_broken[cylinder as usize] > 0
+    }
+
+    pub fn is_empty(&self, track: u32) -> bool {
+        self.empty.contains(&track)
+    }
+
+    pub fn empty_tracks(&self) -> usize {
+        self.empty.len()
+    }
+
+    /// The first empty track from `track` on, round the end.
+    pub fn next_empty(&self, track: u32) -> Option<u32> {
+        self.empty.range(track..).next().or_else(|| self.empty.first()).copied()
+    }
+
+    /// Empty tracks of a range, in order.
+    pub fn empty_in(&self, tracks: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
+        self.empty.range(tracks).copied()
+    }
+
+    /// Takes a whole block.
+    pub fn take(&mut self, block: u32) {
+        assert!(self.is_free(block), "block {block} is taken twice");
+        self.set(block, self.full);
+    }
+
+    /// Gives a whole block back.
+    pub fn give(&mut self, block: u32) {
+        assert_eq!(self.used[block as usize], self.full, "block {block} is given back twice");
+        self.set(block, 0);
+    }
+
+    pub fn take_cell(&mut self, cell: u64) {
+        assert!(self.is_cell_free(cell), "cell {cell} is taken twice");
+        let (block, bit) = self.place(cell);
+        self.set(block as u32, self.used[block] | bit);
+    }
+
+    pub fn give_cell(&mut self, cell: u64) {
+        assert!(!self.is_cell_free(cell), "cell {cell} is given back twice");
+        let (block, bit) = self.place(cell);
+        self.set(block as u32, self.used[block] & !bit);
+    }
+
+    fn place(&self, cell: u64) -> (usize, u8) {
+        let cells = u64::from(self.cells_per_block);
+        ((cell / cells) as usize, 1 << (cell % cells))
+    }
+
+    /// S1, S2.
+    fn set(&mut self, block: u32, used: u8) {
+        let before = std::mem::replace(&mut self.used[block as usize], used);
+        let track = self.tracks.track_of(block);
+        let cylinder = self.tracks.cylinder_of(track) as usize;
+        let is_broken = |used: u8| u32::from(used != 0 && used != self.full);
+        self.cylinder_broken[cylinder] = self.cylinder_broken[cylinder] + is_broken(used) - is_broken(before);
+        match (before == 0, used == 0) {
+            (true, false) => {
+                self.free_blocks -= 1;
+                self.track_free[track as usize] -= 1;
+                self.cylinder_free[cylinder] -= 1;
+                self.empty.remove(&track);
+            }
+            (false, true) => {
+                self.free_blocks += 1;
+                self.track_free[track as usize] += 1;
+                self.cylinder_free[cylinder] += 1;
+                if self.track_free[track as usize] == self.track_usable[track as usize] {
+                    self.empty.insert(track);
+                }
+            }
+            _ => {}
+        }
+    }
+}

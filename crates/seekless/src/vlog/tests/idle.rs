@@ -1,0 +1,110 @@
+//! Aim: idle time empties tracks, stops at once when somebody wants something, and mends what random writes did to
+//! reading in order. Method: the drives of [wa99], with times taken.
+
+use super::*;
+
+/// A disk of which `percent` of the blocks are written in random order, and then overwritten at random.
+async fn used(rt: &Rt, drive: &str, percent: u64, options: Options) -> (Rc<Vld>, u64) {
+    let vld = Vld::create(rt, disk(rt, drive), &plan(), options).await.expect("made");
+    let blocks = vld.geometry().bytes() / 4096 * percent / 100;
+    for block in (0..blocks).step_by(64) {
+        write(&vld, block, 64.min(blocks - block), 1).await;
+    }
+    let mut rng = Rng::new(1);
+    for number in 2..blocks {
+        write(&vld, rng.below(blocks), 1, number).await;
+    }
+    (vld, blocks)
+}
+
+async fn timed(rt: &Rt, work: impl AsyncFnOnce()) -> f64 {
+    let start = rt.now();
+    work().await;
+    (rt.now() - start).as_millis_f64()
+}
+
+fn quiet() -> Options {
+    Options { compact: false, ..Options::default() }
+}
+
+/// A write costs much less than in place, also when nothing was ever idle, and less still after idle time.
+#[test]
+fn writes_are_eager_and_idle_time_helps() {
+    for (drive, in_place_ms) in [("hp97560-wa99", 7.5 + 2.3), ("st19101-wa99", 3.0 + 0.1)] {
+        run(1, async |rt: Rt| {
+            let (vld, blocks) = used(&rt, drive, 80, quiet()).await;
+            let mut rng = Rng::new(2);
+            let mut burst = async |count: u64| {
+                let spent = timed(&rt, async || {
+                    for number in 0..count {
+                        write(&vld, rng.below(blocks), 1, 10_000 + number).await;
+                    }
+                });
+                spent.await / count as f64
+            };
+            let steady = burst(300).await;
+            let steps = vld.settle().await.expect("it can be settled");
+            assert!(steps > 0);
+            vld.check_invariants().expect("all promises hold");
+            let rested = burst(100).await;
+            let empty = vld.usage().1;
+            println!("{drive}: {steady:.2} ms in a steady state, {rested:.2} ms after idle time, {empty} tracks empty");
+            assert!(rested < steady && rested < in_place_ms, "{drive}: {steady} {rested}");
+        });
+    }
+}
+
+/// Reading in order is slow after random writes and fast again after idle time; track buffering helps meanwhile.
+#[test]
+fn reading_in_order_is_mended() {
+    for drive in ["hp97560-wa99", "st19101-wa99"] {
+        run(1, async |rt: Rt| {
+            let mut times = Vec::new();
+            for tracks in [0, 4] {
+                let (vld, blocks) = used(&rt, drive, 60, Options { tracks, ..quiet() }).await;
+                let read = async || {
+                    let spent = timed(&rt, async || {
+                        for block in 0..blocks {
+                            number_of(&vld, block).await;
+                        }
+                    });
+                    blocks as f64 * 4096.0 / 1048.576 / spent.await
+                };
+                let before = read().await;
+                let broken = vld.breaks(0, blocks as u32);
+                vld.settle().await.expect("it can be settled");
+                vld.check_invariants().expect("all promises hold");
+                let after = read().await;
+                let left = vld.breaks(0, blocks as u32);
+                println!("{drive}, {tracks} tracks: {before:.2} MB/s, then {after:.2}; {broken} breaks, then {left}");
+                assert!(after > 1.5 * before && left * 2 < broken);
+                times.push((before, after));
+            }
+            assert!(times[1].1 > times[0].1, "{times:?}");
+        });
+    }
+}
+
+/// A request in idle time waits for one step at most, which is a track's reading and a write, not for all there is to do.
+#[test]
+fn idle_work_gives_way() {
+    run(1, async |rt: Rt| {
+        let options = Options { quiet: Nanos::from_millis(5), ..Options::default() };
+        let (vld, blocks) = used(&rt, "hp97560-wa99", 80, options).await;
+        let mut rng = Rng::new(3);
+        let mut worst: f64 = 0.0;
+        let before = vld.counters();
+        for number in 0..200 {
+            rt.sleep(Nanos::from_millis(rng.between(1, 200))).await;
+            let block = rng.below(blocks);
+            worst = worst.max(timed(&rt, async || write(&vld, block, 1, 50_000 + number).await).await);
+        }
+        let moved = |counters: &[crate::device::Counter]| {
+            counters.iter().find(|(name, _)| *name == "blocks_moved").map_or(0, |(_, count)| *count)
+        };
+        assert!(moved(&vld.counters()) > moved(&before) + 100, "idle time was used");
+        println!("longest write: {worst:.1} ms");
+        assert!(worst < 90.0, "{worst} ms: six revolutions are more than one step takes");
+        vld.check_invariants().expect("all promises hold");
+    });
+}

@@ -1,0 +1,210 @@
+//! The shape of the virtual log: which piece points to which, and what is written when some are written anew.
+//!
+//! A piece points back to older ones only, since it is written where the head happens to be and nobody knows that
+//! beforehand. [wa99 §3.2] makes the new tail point to the old one and to what followed the piece that it replaces, so
+//! that the replaced one can be freed at once. With two pointers that does not go on for long: a piece that had two
+//! children leaves two to adopt, and the old tail makes three. So a piece has [`POINTERS`] places here, and a
+//! transaction for which they do not suffice writes further pieces anew, each of which brings places along.
+//!
+//! **That this always suffices.** Let a transaction write `m` pieces with `k` places each. They have to point to the
+//! `m - 1` of them that are not the tail, and to the *orphans*: the children of what they replace, and the old tail,
+//! unless written anew themselves. So `orphans <= m(k - 1) + 1` is needed. Writing the orphan with the fewest children,
+//! `d`, too, changes the orphans by `d - 1` and the places by `k - 1`: it gains `k - d`, at least one unless that orphan
+//! is full. From a tree with `n` pieces and so `n - 1` edges at most `(n - 1)/k` are full; among the descendants of any
+//! piece one that is not full is found at a depth of at most `log_k n`, as a full tree that is deeper has more than
+//! `n`. So a piece costs at most `log_k n` further ones, and mostly none (`tests/tree.rs` counts).
+//!
+//! Invariants
+//!   T1  No piece has more than [`POINTERS`] children.
+//!   T2  Every live piece but the tail has one live parent, which is younger. So every live piece is reachable from the
+//!       tail through live pieces alone, and who visits pieces by age, youngest first, knows of each pointer whether
+//!       there is a younger piece with the same index before reading what it points to.
+//!   T3  A piece is freed only when a tail that does not need it is durable.
+
+use std::collections::BTreeSet;
+
+use super::format::POINTERS;
+
+/// A piece that is part of the log.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Node {
+    pub sequence: u64,
+    pub cell: u64,
+    parent: Option<u32>,
+    children: Vec<u32>,
+}
+
+/// The log as it is on the device.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Tree {
+    nodes: Vec<Option<Node>>,
+    tail: Option<u32>,
+    live: u32,
+    places: usize,
+}
+
+/// A piece to write: its index, and the pieces to which it is to point.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Planned {
+    pub index: u32,
+    pub children: Vec<u32>,
+}
+
+impl Tree {
+    /// A log without a piece, for indices below `pieces`.
+    pub fn new(pieces: u32) -> Tree {
+        Tree::with_places(pieces, POINTERS)
+    }
+
+    /// The same with another number of places, to find out what that would do.
+    pub fn with_places(pieces: u32, places: usize) -> Tree {
+        assert!(places >= 2);
+        Tree { nodes: vec![None; pieces as usize], tail: None, live: 0, places }
+    }
+
+    pub fn tail(&self) -> Option<u32> {
+        self.tail
+    }
+
+    pub fn live(&self) -> u32 {
+        self.live
+    }
+
+    pub fn node(&self, index: u32) -> Option<&Node> {
+        self.nodes.get(index as usize)?.as_ref()
+    }
+
+    pub fn children(&self, index: u32) -> &[u32] {
+        self.node(index).map_or(&[], |node| &node.children)
+    }
+
+    /// Live pieces with their index, by index.
+    pub fn nodes(&self) -> impl Iterator<Item = (u32, &Node)> {
+        self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index as u32, node.as_ref()?)))
+    }
+
+    /// What a transaction writes that writes the pieces `wanted` anew: those and further ones, in the order in which
+    /// they are written. The last one is the new tail.
+    ///
+    /// # Panics
+    /// When nothing is wanted.
+    pub fn plan(&self, wanted: &BTreeSet<u32>) -> Vec<Planned> {
+        assert!(!wanted.is_empty(), "a transaction writes something");
+        let mut written = wanted.clone();
+        let mut orphans = BTreeSet::new();
+        for &index in wanted {
+            orphans.extend(self.children(index).iter().filter(|child| !written.contains(child)));
+        }
+        orphans.extend(self.tail.filter(|tail| !written.contains(tail)));
+        while orphans.len() > written.len() * (self.places - 1) + 1 {
+            let fewest = orphans.iter().min_by_key(|&&orphan| self.children(orphan).len()).copied();
+            let Some(adopted) = fewest else { unreachable!("there are orphans") };
+            orphans.remove(&adopted);
+            written.insert(adopted);
+            orphans.extend(self.children(adopted).iter().filter(|child| !written.contains(child)));
+        }
+        self.thread(&written, &orphans)
+    }
+
+    /// Hands the orphans, and all written pieces but the last, to written pieces behind them.
+    ///
+    /// Those in front get none and those behind two or what is needed, so that neither a chain as long as the
+    /// transaction arises, which would have to be read piece by piece, nor full pieces.
+    fn thread(&self, written: &BTreeSet<u32>, orphans: &BTreeSet<u32>) -> Vec<Planned> {
+        let count = written.len();
+        let needed = orphans.len() + count - 1;
+        let share = needed.div_ceil(count).max(2);
+        assert!(needed.div_ceil(count) <= self.places); // T1
+        let mut left = needed;
+        let mut shares: Vec<usize> = (0..count)
+            .map(|_| {
+                let taken = share.min(left);
+                left -= taken;
+                taken
+            })
+            .collect();
+        shares.reverse();
+        let mut waiting: std::collections::VecDeque<u32> = orphans.iter().copied().collect();
+        let mut planned = Vec::with_capacity(count);
+        for (&index, share) in written.iter().zip(shares) {
+            let children: Vec<u32> = waiting.drain(..share.min(waiting.len())).collect();
+            waiting.push_back(index);
+            planned.push(Planned { index, children });
+        }
+        debug_assert_eq!(waiting.len(), 1);
+        planned
+    }
+
+    /// Takes over a plan that is durable. `places` has the sequence and the cell of each piece. The cells that have
+    /// become free.
+    pub fn apply(&mut self, planned: &[Planned], places: &[(u64, u64)]) -> Vec<u64> {
+        let mut freed = Vec::new();
+        for piece in planned {
+            if let Some(old) = self.nodes[piece.index as usize].take() {
+                freed.push(old.cell);
+                self.live -= 1;
+                if let Some(parent) = old.parent.and_then(|parent| self.nodes[parent as usize].as_mut()) {
+                    parent.children.retain(|&child| child != piece.index);
+                }
+                for child in old.children {
+                    if let Some(child) = self.nodes[child as usize].as_mut() {
+                        child.parent = None; // Somebody in the plan adopts it.
+                    }
+                }
+            }
+        }
+        for (piece, &(sequence, cell)) in planned.iter().zip(places) {
+            for &child in &piece.children {
+                if let Some(child) = self.nodes[child as usize].as_mut() {
+                    child.parent = Some(piece.index);
+                }
+            }
+            self.nodes[piece.index as usize] =
+                Some(Node { sequence, cell, parent: None, children: piece.children.clone() });
+            self.live += 1;
+            self.tail = Some(piece.index);
+        }
+        freed
+    }
+
+    /// Puts a piece in that was found on the device, as a child of `parent`. Pieces come in the order in which they are
+    /// found, the tail first.
+    pub fn found(&mut self, index: u32, sequence: u64, cell: u64, parent: Option<u32>) {
+        self.nodes[index as usize] = Some(Node { sequence, cell, parent, children: Vec::new() });
+        self.live += 1;
+        match parent.and_then(|parent| self.nodes[parent as usize].as_mut()) {
+            Some(parent) => parent.children.push(index),
+            None => self.tail = Some(index),
+        }
+    }
+
+    /// Checks T1 and T2.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&self) -> Result<(), String> {
+        let mut reached = 0;
+        let mut open: Vec<u32> = self.tail.into_iter().collect();
+        while let Some(index) = open.pop() {
+            reached += 1;
+            if reached > self.live {
+                return Err("T2: a piece is reached twice".to_string());
+            }
+            let node = self.node(index).ok_or_else(|| format!("T2: piece {index} is reached and not live"))?;
+            if node.children.len() > self.places {
+                return Err(format!("T1: piece {index} has {} children", node.children.len()));
+            }
+            for &child in &node.children {
+                let below = self.node(child).ok_or_else(|| format!("T2: piece {index} points to {child}, freed"))?;
+                if below.parent != Some(index) || below.sequence >= node.sequence {
+                    return Err(format!("T2: piece {index} points to {child}, which is not younger's child"));
+                }
+                open.push(child);
+            }
+        }
+        match reached == self.live {
+            true => Ok(()),
+            false => Err(format!("T2: {reached} of {} pieces are reached", self.live)),
+        }
+    }
+}

@@ -1,0 +1,333 @@
+//! The virtual log disk as a block device.
+
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::core::{Core, State};
+use super::layout::{Layout, MapLog, Plan, PlanError};
+use super::open::{Found, format, layout_of, occupy, recover, superblocks};
+use super::space::Space;
+use super::tracks::Tracks;
+use super::{compact, core};
+use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::rt::Rt;
+use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
+
+/// When what was written becomes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CommitUse {
+    /// With each request where that needs no flush or there is a head, otherwise with each flush.
+    #[default]
+    Auto,
+    /// With each request, before it is acknowledged: as [wa99] has it.
+    Each,
+    /// With each flush.
+    Flush,
+}
+
+/// How a virtual log disk is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub commit: CommitUse,
+    /// Share of a track that is left free when it is filled, in hundredths of a per cent.
+    pub keep: u32,
+    /// Bytes in which the next start searches for the tail, at most, after the power has failed.
+    pub window: u64,
+    /// Empty tracks, and put blocks in order, while there is nothing else to do.
+    pub compact: bool,
+    /// Put blocks in order, too, when there is nothing left to empty.
+    pub order: bool,
+    /// How long there must be no request before that begins.
+    pub quiet: Nanos,
+    /// Tracks that are kept in memory for who reads in order.
+    pub tracks: usize,
+    /// Time that the drive's electronics take for each request, where they are not part of the device below: a virtual
+    /// log disk inside the drive pays it once, however often the arm moves.
+    pub command: Nanos,
+    /// Give long stretches that were freed back to the device below.
+    pub discard: bool,
+    pub read_only: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            commit: CommitUse::Auto,
+            keep: 2500,
+            window: 64 * MIB,
+            compact: true,
+            order: true,
+            quiet: Nanos::from_millis(10),
+            tracks: 4,
+            command: Nanos::ZERO,
+            discard: true,
+            read_only: false,
+        }
+    }
+}
+
+/// Why there is no virtual log disk.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum VldError {
+    #[error(transparent)]
+    Device(#[from] DeviceError),
+    #[error(transparent)]
+    Plan(#[from] PlanError),
+    #[error("there is no virtual log disk here")]
+    Nothing,
+    #[error("the {what} at sector {at} is damaged: {why}")]
+    Corrupt { what: &'static str, at: Sector, why: String },
+}
+
+/// What the last start had to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Recovery {
+    /// The tail was where it had been left.
+    pub was_parked: bool,
+    /// Blocks that were searched for the tail.
+    pub blocks_scanned: u64,
+    pub pieces_read: u64,
+    pub mapped_blocks: u64,
+    pub time: Nanos,
+}
+
+/// A virtual log disk. Requests are whole blocks; what was never written, or discarded, reads as zeroes.
+///
+/// A write or discard that the longest transaction holds is there as a whole or absent after a power cut; see
+/// [`Vld::transaction_bytes_max`].
+pub struct Vld {
+    core: Rc<Core>,
+    geometry: Geometry,
+    recovery: Recovery,
+}
+
+impl Vld {
+    /// Makes a new one on `device`; what is there is lost.
+    ///
+    /// # Errors
+    /// When the device is too small or too large for `plan`, and what it says.
+    pub async fn create(rt: &Rt, device: Device, plan: &Plan, options: Options) -> Result<Rc<Vld>, VldError> {
+        format(&device, plan).await?;
+        Vld::open(rt, device, options).await
+    }
+
+    /// Opens the one on `device`. Nothing is written before the first change.
+    ///
+    /// # Errors
+    /// `Nothing` and `Corrupt`, and what the device says.
+    pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
+        let start = rt.now();
+        let (superblock, _) = superblocks(&device).await?;
+        let layout = layout_of(superblock)?;
+        let mut found = recover(&device, &layout).await?;
+        found.recovery.time = rt.now().saturating_sub(start);
+        Ok(Vld::around(rt, device, layout, options, found))
+    }
+
+    fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found) -> Rc<Vld> {
+        let durable = device.guarantees().durable_on_completion;
+        let has_head = device.head().is_some();
+        let each = match options.commit {
+            CommitUse::Auto => durable || has_head,
+            CommitUse::Each => true,
+            CommitUse::Flush => false,
+        };
+        let tracks = Tracks::new(&layout, device.head());
+        let mut space = Space::new(&layout, tracks);
+        occupy(&found, &mut space);
+        let mut state = State::new(&layout, space, &options, found.log);
+        for (logical, &block) in found.map.iter().enumerate().filter(|(_, block)| **block != 0) {
+            state.owner[block as usize] = logical as u32 + 1;
+        }
+        state.map = found.map;
+        let has_buffer = has_head && options.tracks > 0;
+        state.buffer = super::buffer::TrackBuffer::new(if has_buffer { options.tracks } else { 0 });
+        let block_bytes = layout.block_bytes();
+        let longest = layout.transaction_blocks_max * u64::from(block_bytes);
+        let geometry = Geometry {
+            sectors: u64::from(layout.logical_blocks) * layout.block_sectors,
+            block_bytes,
+            request_bytes_max: u32::try_from(longest.max(MIB)).unwrap_or(u32::MAX) / block_bytes * block_bytes,
+        };
+        let core = Rc::new(Core {
+            rt: rt.clone(),
+            key: layout.superblock.key(),
+            below: device,
+            options,
+            each,
+            durable,
+            state: state.into(),
+            commit_gate: crate::rt::Gate::new(),
+            arm: crate::rt::Gate::new(),
+            changed: crate::rt::Event::new(),
+            activity: Rc::default(),
+            counts: core::Counts::default(),
+            layout,
+        });
+        if options.compact && has_head && !options.read_only {
+            compact::start(&core);
+        }
+        Rc::new(Vld { core, geometry, recovery: found.recovery })
+    }
+
+    /// What opening had to do.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.core.layout
+    }
+
+    /// Longest write or discard that a power cut leaves whole or absent, in bytes. Longer ones are several
+    /// transactions.
+    pub fn transaction_bytes_max(&self) -> u64 {
+        self.core.layout.transaction_blocks_max * u64::from(self.core.layout.block_bytes())
+    }
+
+    /// True when every request is durable before it is acknowledged.
+    pub fn commits_each(&self) -> bool {
+        self.core.each
+    }
+
+    /// Blocks that are mapped, and tracks that are empty.
+    pub fn usage(&self) -> (u64, usize) {
+        let state = self.core.state.borrow();
+        (state.map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
+    }
+
+    /// Where logical blocks lie, for measurements: how many of `blocks` from `first` on do not follow the one before.
+    pub fn breaks(&self, first: u32, blocks: u32) -> u32 {
+        let state = self.core.state.borrow();
+        let places = &state.map[first as usize..(first + blocks) as usize];
+        places.windows(2).filter(|pair| pair[0] != 0 && pair[1] != 0 && pair[0] + 1 != pair[1]).count() as u32
+    }
+
+    /// Checks the promises that hold in memory between requests: those of the tree, of free space and of the map.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        super::check::invariants(&self.core)
+    }
+
+    /// Does what idle time is for, until there is nothing left of it; how many steps that took.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn settle(&self) -> Result<u64, DeviceError> {
+        compact::settle(&self.core).await
+    }
+
+    async fn command(&self) {
+        if self.core.options.command > Nanos::ZERO {
+            self.core.rt.sleep(self.core.options.command).await;
+        }
+    }
+}
+
+impl Drop for Vld {
+    fn drop(&mut self) {
+        // Whoever waits for idle time finds that there is nothing to work on.
+        self.core.activity.event.notify();
+    }
+}
+
+#[async_trait(?Send)]
+impl BlockDevice for Vld {
+    fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    fn guarantees(&self) -> Guarantees {
+        Guarantees {
+            atomic_write_bytes: self.geometry.block_bytes,
+            durable_on_completion: self.core.each,
+            // Transactions are moments of the past, but two requests that are under way at once may change places.
+            ordered: false,
+            discard: Discard::Zeroes,
+        }
+    }
+
+    async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {
+        self.geometry.check(at, buf.len() as u64)?;
+        let Some((first, _)) = self.core.blocks(at, buf.len() as u64) else { return Ok(buf) };
+        let _active = self.core.active();
+        core::count(&self.core.counts.reads, 1);
+        self.command().await;
+        self.core.read(first, &mut buf).await?;
+        Ok(buf)
+    }
+
+    /// Goes on to its end when the caller goes away.
+    async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
+        self.geometry.check(at, data.len() as u64)?;
+        self.core.check_writable()?;
+        let Some((first, _)) = self.core.blocks(at, data.len() as u64) else { return Ok(()) };
+        let active = self.core.active();
+        core::count(&self.core.counts.writes, 1);
+        self.command().await;
+        let core = self.core.clone();
+        let work = async move {
+            let _active = active;
+            core.write(first, data, flags.fua).await
+        };
+        self.core.rt.spawn(work).await
+    }
+
+    async fn flush(&self) -> Result<(), DeviceError> {
+        if self.core.options.read_only {
+            return Ok(());
+        }
+        let core = self.core.clone();
+        self.core.rt.spawn(async move { core.commit().await }).await
+    }
+
+    async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
+        let bytes = sectors.min(u64::MAX / SECTOR_BYTES) * SECTOR_BYTES;
+        self.geometry.check(at, bytes)?;
+        self.core.check_writable()?;
+        let Some((first, count)) = self.core.blocks(at, bytes) else { return Ok(()) };
+        let active = self.core.active();
+        self.command().await;
+        let core = self.core.clone();
+        let work = async move {
+            let _active = active;
+            core.forget(first, count).await
+        };
+        self.core.rt.spawn(work).await
+    }
+
+    /// Writes the record by which the next start finds the tail at once.
+    async fn release(&self) -> Result<(), DeviceError> {
+        if self.core.options.read_only {
+            return Ok(());
+        }
+        let core = self.core.clone();
+        self.core.rt.spawn(async move { core.park().await }).await?;
+        self.core.below.release().await
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let (mapped, empty) = self.usage();
+        let recovery = self.recovery;
+        let mut counters = self.core.counts.all();
+        counters.extend([
+            ("blocks_mapped", mapped),
+            ("tracks_empty", empty as u64),
+            ("recovery_blocks_scanned", recovery.blocks_scanned),
+            ("recovery_pieces_read", recovery.pieces_read),
+            ("recovery_ns", recovery.time.0),
+        ]);
+        counters
+    }
+
+    fn describe(&self) -> String {
+        let log = match self.core.layout.map_log {
+            MapLog::Tree => "virtual log",
+            MapLog::Append => "append-only log",
+        };
+        format!("vld, {log} ({}) / {}", human_bytes(self.geometry.bytes()), self.core.below.describe())
+    }
+}
