@@ -49,7 +49,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 pub use dump::{Dump, dump};
-pub use fsck::{Fsck, FsckOptions, Problem, fsck};
+pub use fsck::{Cause, Fsck, FsckOptions, Problem, fsck};
 pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};
 
 use crate::codec;
