@@ -49,8 +49,12 @@ pub(super) const FFS: WordSpec = WordSpec {
         Param::new("inode", Kind::Bytes { min: 128, max: MIB }, "bytes of the volume for each inode").fixed(),
         Param::new("lite2", Kind::Switch, "write the superblock as 4.4BSD-Lite2 did").default("off").fixed(),
         Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
-        Param::new("metadata", Kind::Choice(&["sync", "async"]), "write metadata in order, or whenever it happens")
-            .default("sync"),
+        Param::new(
+            "metadata",
+            Kind::Choice(&["sync", "softdep", "async"]),
+            "metadata at once, later in order, or later",
+        )
+        .default("sync"),
         Param::new("update", Kind::Duration { min: Nanos::from_millis(1), max: DAY }, "time between updates")
             .default("30s"),
         Param::new("cache", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for clean blocks").default("8MiB"),
@@ -160,6 +164,7 @@ impl FileSystemKind for Ffs {
             read_only: usage.read_only,
             metadata: match word.choice("metadata") {
                 "async" => Metadata::Async,
+                "softdep" => Metadata::Softdep,
                 _ => Metadata::Sync,
             },
             update_interval: word.duration("update"),

@@ -1,9 +1,12 @@
 //! Golden volumes: images that were made once and are kept, so that what old code wrote opens with new code, and so
 //! that a change of what is written does not go unnoticed.
 //!
-//! `golden/lfs-1.img.gz` is an LFS volume of 16 MiB as a crash leaves it, and `golden/lfs-1.txt` what is in it.
+//! `golden/lfs-1.img.gz` is an LFS volume of 16 MiB as a crash leaves it, and `golden/lfs-1.txt` what is in it; so are
+//! `ffs-1` and `ffs-2`, with metadata in order and with soft updates (see `ffs`).
 //! `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden` makes both anew. Before the bytes change in a way that
 //! was released, keep the old pair under another name: every pair in the folder is tested.
+
+mod ffs;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -316,24 +319,38 @@ fn first_difference(one: &str, two: &str) -> Option<String> {
 fn golden_images_open() {
     if is_blessing() {
         let image = make();
-        std::fs::create_dir_all(folder()).expect("a folder for golden images");
-        std::fs::write(folder().join("lfs-1.img.gz"), pack(&image)).expect("the image can be written");
-        std::fs::write(folder().join("lfs-1.txt"), describe(&image)).expect("the listing can be written");
+        store("lfs-1", &image, &describe(&image));
     }
-    let mut names: Vec<PathBuf> =
-        std::fs::read_dir(folder()).expect("golden images").map(|entry| entry.expect("an entry").path()).collect();
-    names.retain(|path| path.to_string_lossy().ends_with(".img.gz"));
-    names.sort();
-    assert!(!names.is_empty(), "there are golden images in {}", folder().display());
-    for path in names {
+    for path in stored_images("lfs-") {
         let image = unpack(&std::fs::read(&path).expect("a golden image"));
-        let stored = path.to_string_lossy().replace(".img.gz", ".txt");
-        let stored = std::fs::read_to_string(&stored).unwrap_or_else(|error| panic!("{stored}: {error}"));
-        if let Some(difference) = first_difference(&stored, &describe(&image)) {
-            panic!("{}: stored and found differ, {difference}", path.display());
-        }
+        compare_listing(&path, &describe(&image));
         goes_on_living(&image);
     }
+}
+
+/// The stored images whose names begin so.
+fn stored_images(prefix: &str) -> Vec<PathBuf> {
+    let mut paths: Vec<PathBuf> =
+        std::fs::read_dir(folder()).expect("golden images").map(|entry| entry.expect("an entry").path()).collect();
+    let is_image = |name: &str| name.starts_with(prefix) && name.ends_with(".img.gz");
+    paths.retain(|path| path.file_name().is_some_and(|name| is_image(&name.to_string_lossy())));
+    paths.sort();
+    assert!(!paths.is_empty(), "there are golden images {prefix}* in {}", folder().display());
+    paths
+}
+
+fn compare_listing(path: &Path, found: &str) {
+    let stored = path.to_string_lossy().replace(".img.gz", ".txt");
+    let stored = std::fs::read_to_string(&stored).unwrap_or_else(|error| panic!("{stored}: {error}"));
+    if let Some(difference) = first_difference(&stored, found) {
+        panic!("{}: stored and found differ, {difference}", path.display());
+    }
+}
+
+fn store(name: &str, image: &Image, listing: &str) {
+    std::fs::create_dir_all(folder()).expect("a folder for golden images");
+    std::fs::write(folder().join(format!("{name}.img.gz")), pack(image)).expect("the image can be written");
+    std::fs::write(folder().join(format!("{name}.txt")), listing).expect("the listing can be written");
 }
 
 /// Mounts for writing: orphans go, the tree stays, and after some more life the volume is whole.

@@ -222,6 +222,7 @@ impl State {
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
         if extended.is_some() {
             self.cache.replace(at, grown.freeze());
+            self.note_taken(at);
             self.counters.tails_extended += 1;
             return Ok((at, None));
         }
@@ -234,6 +235,7 @@ impl State {
             self.free_frags(moved + new, wanted - new)?;
         }
         self.cache.create(moved, grown.freeze(), kind);
+        self.note_taken(moved);
         self.counters.tails_moved += 1;
         Ok((moved, Some(at)))
     }

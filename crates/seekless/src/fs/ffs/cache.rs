@@ -23,6 +23,7 @@ pub(super) enum Kind {
     },
     Directory {
         ino: u32,
+        lbn: u64,
     },
     File {
         ino: u32,
@@ -35,7 +36,7 @@ impl Kind {
     pub(super) fn owner(self) -> u32 {
         match self {
             Kind::Group(_) | Kind::Inodes => 0,
-            Kind::Indirect { ino } | Kind::Directory { ino } | Kind::File { ino, .. } => ino,
+            Kind::Indirect { ino } | Kind::Directory { ino, .. } | Kind::File { ino, .. } => ino,
         }
     }
 
@@ -322,6 +323,11 @@ impl Cache {
     /// Whether a write that began at `until` or before is still on its way.
     pub(super) fn is_in_flight_since(&self, until: u64) -> bool {
         self.in_flight.values().any(|flight| flight.begun <= until)
+    }
+
+    /// When the write of the buffer began that is on its way.
+    pub(super) fn begun(&self, at: u32) -> u64 {
+        self.in_flight.get(&at).map_or(0, |flight| flight.begun)
     }
 
     pub(super) fn any_in_flight(&self) -> bool {

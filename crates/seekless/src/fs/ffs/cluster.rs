@@ -13,6 +13,7 @@ use futures_util::future::join_all;
 
 use super::Ffs;
 use super::cache::Kind;
+use super::soft::Holder;
 use super::state::*;
 use crate::device::{Data, WriteFlags};
 use crate::fs::{FsError, FsResult};
@@ -233,8 +234,8 @@ impl State {
     }
 
     /// Moves the `count` blocks from `first` on into one row, if there is a free one. Returns the places that they
-    /// leave, still taken, and the holders of their pointers.
-    fn realloc(&mut self, ino: u32, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<u32>)>> {
+    /// leave, still taken, and the indirect blocks that hold their pointers.
+    fn realloc(&mut self, ino: u32, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<Holder>)>> {
         let frag = self.layout.frag;
         let mut old = Vec::new();
         for lbn in first..first + u64::from(count) {
@@ -249,9 +250,9 @@ impl State {
         }
         let Some(path) = self.layout.path(first) else { return Ok(None) };
         let inode = self.inode(ino)?.inode;
-        let mut holders = Vec::new();
+        let mut holders: Vec<Holder> = Vec::new();
         let mut before = inode.db.to_vec();
-        for lbn in [first, first + u64::from(count) - 1] {
+        for lbn in first..first + u64::from(count) {
             let Some(path) = self.layout.path(lbn) else { return Ok(None) };
             if path.depth == 0 {
                 continue;
@@ -264,8 +265,10 @@ impl State {
             if lbn == first {
                 before = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&block, slot)).collect();
             }
-            if !holders.contains(&at) {
-                holders.push(at);
+            let slot = path.slots[path.depth - 1];
+            match holders.last_mut() {
+                Some((holder, slots)) if *holder == at => slots.end = slot + 1,
+                _ => holders.push((at, slot..slot + 1)),
             }
         }
         let index = if path.depth == 0 { path.slot } else { path.slots[path.depth - 1] };
@@ -276,6 +279,7 @@ impl State {
             let Some(data) = self.cache.peek(at).map(|buffer| buffer.data.clone()) else { continue };
             self.cache.forget(at, frag);
             self.cache.create(place, data, Kind::File { ino, lbn });
+            self.note_taken(place);
             let Some(path) = self.layout.path(lbn) else { continue };
             if path.depth == 0 {
                 self.inode_mut(ino)?.db[path.slot] = place;
@@ -285,12 +289,18 @@ impl State {
             for &slot in &path.slots[..path.depth - 1] {
                 at = pointer_in(&self.buffer(at, frag, Kind::Indirect { ino })?, slot);
             }
-            crate::codec::put_at(self.buffer_mut(at)?, 4 * path.slots[path.depth - 1], place);
+            let slot = path.slots[path.depth - 1];
+            self.put_pointers(ino, at, slot..slot + 1, place)?;
         }
         self.counters.clusters_moved += 1;
         let sequence = &mut self.inode(ino)?.sequence;
         sequence.write_last = first + u64::from(count) - 1;
         sequence.write_at = new + (count - 1) * frag;
+        if self.soft.is_some() {
+            let in_inode = first < super::format::DIRECT as u64;
+            let frags = old.drain(..).map(|at| (at, frag)).collect();
+            self.free_later(ino, in_inode, &holders, frags);
+        }
         Ok(Some((old, holders)))
     }
 }
@@ -304,7 +314,7 @@ impl Ffs {
                 Some((old, holders)) => {
                     // The new pointers are on the volume before the old places can be anybody else's.
                     self.write_inode_in_order_or_later(ino).await?;
-                    for holder in holders {
+                    for (holder, _) in holders {
                         self.write_in_order_or_later(holder).await?;
                     }
                     let frag = self.state.borrow().layout.frag;

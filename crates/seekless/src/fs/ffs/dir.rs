@@ -79,6 +79,13 @@ impl Index {
         self.names.get(name)
     }
 
+    /// Takes a name out. Returns where its entry is.
+    pub(super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
+        let found = self.names.remove(name)?;
+        self.by_offset.remove(&found.offset);
+        Some(found.offset)
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.names.len() <= 2 // D2
     }
@@ -170,7 +177,7 @@ impl State {
     }
 
     /// The directory's block that holds byte `offset`, in memory: its address, and the offset of its chunk in it.
-    fn dir_chunk(&mut self, dir: u32, offset: u64) -> Step<(u32, usize)> {
+    pub(super) fn dir_chunk(&mut self, dir: u32, offset: u64) -> Step<(u32, usize)> {
         let block = u64::from(self.layout.block_bytes);
         let (lbn, within) = (offset / block, (offset % block) as usize / DIR_CHUNK_BYTES * DIR_CHUNK_BYTES);
         let size = self.inode(dir)?.inode.size;
@@ -226,9 +233,17 @@ impl State {
     /// Takes an entry out: the one before it in the chunk gets its bytes. Returns the block to be written.
     pub(super) fn remove_entry(&mut self, dir: u32, name: &[u8]) -> Step<u32> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
-        let start = found.offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
+        let at = self.erase_entry(dir, found.offset)?;
+        self.index(dir)?.remove(name);
+        Ok(at)
+    }
+
+    /// The same for the bytes alone.
+    pub(super) fn erase_entry(&mut self, dir: u32, offset: u64) -> Step<u32> {
+        let start = offset / DIR_CHUNK_BYTES as u64 * DIR_CHUNK_BYTES as u64;
+        self.index(dir)?;
         let (at, within) = self.dir_chunk(dir, start)?;
-        let offset = (found.offset - start) as usize;
+        let offset = (offset - start) as usize;
         let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];
         let damaged = |detail: String| FsError::corrupt("directory", format_args!("inode {dir}, byte {start}"), detail);
         let entries = dirents(chunk).map_err(damaged)?;
@@ -241,8 +256,6 @@ impl State {
         }
         let widest = dirents(chunk).map_err(damaged)?.iter().map(gap).max().unwrap_or(0);
         let index = self.index(dir)?;
-        index.names.remove(name);
-        index.by_offset.remove(&found.offset);
         if let Some(gap) = index.gaps.get_mut((start / DIR_CHUNK_BYTES as u64) as usize) {
             *gap = widest as u16;
         }

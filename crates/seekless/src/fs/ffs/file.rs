@@ -10,10 +10,11 @@
 
 use std::ops::Range;
 
-use super::Ffs;
 use super::cache::Kind;
 use super::format::*;
+use super::soft::{DRAINS_MAX, Holder};
 use super::state::*;
+use super::{Ffs, Metadata};
 use crate::codec;
 use crate::device::{Buf, Data};
 use crate::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, SeekTo};
@@ -143,7 +144,7 @@ impl State {
                     Some((new, of_level)) if of_level == level => {
                         match holder {
                             None => self.inode_mut(ino)?.ib[path.slot] = new,
-                            Some((holder, slot)) => codec::put_at(self.buffer_mut(holder)?, 4 * slot, new),
+                            Some((holder, slot)) => self.put_pointers(ino, holder, slot..slot + 1, new)?,
                         }
                         Self::count_frags(self.inode_mut(ino)?, frag_bytes, frag.into());
                         at = new;
@@ -152,6 +153,7 @@ impl State {
                         let preferred = self.preferred_block(ino, lbn, 0, &[]);
                         let new = self.take_frags(ino, preferred, frag)?;
                         self.zero_buffer(new, frag, Kind::Indirect { ino });
+                        self.note_new_indirect(ino, new);
                         return Ok(Ready::NewIndirect { at: new, level });
                     }
                 }
@@ -207,9 +209,10 @@ impl State {
                     fresh[from..from + source.len()].copy_from_slice(source);
                 }
                 self.cache.create(at, fresh.freeze(), kind);
+                self.note_taken(at);
                 match holder {
                     None => self.inode_mut(ino)?.db[index] = at,
-                    Some(holder) => codec::put_at(self.buffer_mut(holder)?, 4 * index, at),
+                    Some(holder) => self.put_pointers(ino, holder, index..index + 1, at)?,
                 }
                 Self::count_frags(self.inode_mut(ino)?, frag_bytes, frags.into());
                 at
@@ -286,8 +289,8 @@ impl State {
         Ok(())
     }
 
-    /// Takes the pointers to blocks from `keep` on out of an indirect block. Returns them.
-    fn clear_pointers(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
+    /// What an indirect block has below it from block `keep` on: each child, and its first file block.
+    fn children_behind(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
         let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
         let mut found = Vec::new();
@@ -298,6 +301,23 @@ impl State {
                 found.push((child, child_first));
             }
         }
+        Ok(found)
+    }
+
+    /// With soft updates: the file has lost these fragments, which are given back when that is durable.
+    fn lose(&mut self, ino: u32, in_inode: bool, holders: &[Holder], frags: Vec<(u32, u32)>) -> Step<()> {
+        let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
+        let frag_bytes = self.layout.frag_bytes;
+        Self::count_frags(self.inode_mut(ino)?, frag_bytes, -total);
+        self.free_later(ino, in_inode, holders, frags);
+        Ok(())
+    }
+
+    /// Takes the pointers to blocks from `keep` on out of an indirect block. Returns them.
+    fn clear_pointers(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
+        let found = self.children_behind(ino, at, level, first, keep)?;
+        let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let span = self.layout.span(level - 1);
         let gone: Vec<usize> = (0..self.layout.pointers_per_block as usize)
             .filter(|&slot| first + slot as u64 * span >= keep && pointer_in(&block, slot) != 0)
             .collect();
@@ -312,8 +332,8 @@ impl State {
     }
 
     /// Unmaps the whole blocks of `blocks` that have the same holder as the first of them. Returns the blocks, the
-    /// indirect block that held them (none: the inode), and where to go on.
-    fn unmap_some(&mut self, ino: u32, blocks: Range<u64>) -> Step<(Vec<u32>, Option<u32>, u64)> {
+    /// indirect block that held them and where in it (none: the inode), and where to go on.
+    fn unmap_some(&mut self, ino: u32, blocks: Range<u64>) -> Step<(Vec<u32>, Option<Holder>, u64)> {
         let Some(path) = self.layout.path(blocks.start) else { return Ok((Vec::new(), None, blocks.end)) };
         let n = u64::from(self.layout.pointers_per_block);
         let frag = self.layout.frag;
@@ -344,9 +364,9 @@ impl State {
         let held: Vec<u32> = held.filter(|&at| self.layout.is_data(at, frag)).collect();
         drop(block);
         if !held.is_empty() {
-            self.buffer_mut(holder)?[4 * slots.start..4 * slots.end].fill(0);
+            self.put_pointers(ino, holder, slots.clone(), 0)?;
         }
-        Ok((held, Some(holder), end))
+        Ok((held, Some((holder, slots)), end))
     }
 
     /// Looks for data or a hole from block `lbn` on, a bounded way. Returns the block, or how far it has looked.
@@ -404,12 +424,22 @@ impl Drop for Promise<'_> {
 
 impl Ffs {
     async fn promise(&self, ino: u32, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
-        let promised = self.step(|state| {
-            let needed = state.allocations(ino, blocks.clone(), new_size)?;
-            state.promise(needed)?;
-            Ok(needed)
-        });
-        Ok(Promise { ffs: self, blocks: promised.await? })
+        let promise = || {
+            self.step(|state| {
+                let needed = state.allocations(ino, blocks.clone(), new_size)?;
+                state.promise(needed)?;
+                Ok(needed)
+            })
+        };
+        let mut promised = promise().await;
+        for _ in 0..DRAINS_MAX {
+            if !matches!(promised, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
+                break;
+            }
+            self.drain().await?;
+            promised = promise().await;
+        }
+        Ok(Promise { ffs: self, blocks: promised? })
     }
 
     /// Makes everything ready for block `lbn` to be stored, except for the block itself.
@@ -419,8 +449,12 @@ impl Ffs {
             let block = u64::from(self.state.borrow().layout.block_bytes);
             let grown = self.step(|state| {
                 let before = state.inode(ino)?.inode.size;
-                let left = state.grow_tail(ino, new_size)?;
-                Ok((left, state.inode(ino)?.inode.size > before))
+                let mut left = state.grow_tail(ino, new_size)?;
+                let grew = state.inode(ino)?.inode.size > before;
+                if state.soft.is_some() {
+                    state.free_later(ino, true, &[], left.take().into_iter().collect());
+                }
+                Ok((left, grew))
             });
             let (left, grew) = grown.await?;
             if let Some((at, frags)) = left {
@@ -506,8 +540,13 @@ impl Ffs {
             }
         }
         let freed = self.step(|state| state.cut(ino, size)).await?;
-        self.write_inode_in_order_or_later(ino).await?;
         let keep = size.div_ceil(block);
+        if self.options.metadata == Metadata::Softdep {
+            let frags = self.gather(ino, freed, keep).await?;
+            self.step(|state| state.lose(ino, true, &[], frags.clone())).await?;
+            return self.run_jobs().await;
+        }
+        self.write_inode_in_order_or_later(ino).await?;
         for (at, level, first) in freed.trees {
             self.free_tree(ino, at, level, first, keep).await?;
         }
@@ -536,6 +575,64 @@ impl Ffs {
         }
         if first >= keep {
             self.step(|state| state.release(ino, at, frag)).await?;
+        }
+        Ok(())
+    }
+
+    /// All blocks of a file and of a directory that has no name any more.
+    pub(super) async fn gather_all(&self, ino: u32) -> FsResult<Vec<(u32, u32)>> {
+        let freed = self.step(|state| state.cut(ino, 0)).await?;
+        self.gather(ino, freed, 0).await
+    }
+
+    /// The fragments that a cut file no longer has, when its inode on the volume is cut, too. Indirect blocks that stay
+    /// lose pointers, and free what these led to by themselves.
+    async fn gather(&self, ino: u32, freed: Freed, keep: u64) -> FsResult<Vec<(u32, u32)>> {
+        let mut frags: Vec<(u32, u32)> = freed.direct.into_iter().chain(freed.tail).collect();
+        for (at, level, first) in freed.trees {
+            self.gather_tree(ino, at, level, first, keep, &mut frags).await?;
+        }
+        Ok(frags)
+    }
+
+    async fn gather_tree(
+        &self,
+        ino: u32,
+        at: u32,
+        level: usize,
+        first: u64,
+        keep: u64,
+        frags: &mut Vec<(u32, u32)>,
+    ) -> FsResult<()> {
+        let (frag, slots, span) = {
+            let layout = &self.state.borrow().layout;
+            (layout.frag, layout.pointers_per_block as usize, layout.span(level - 1))
+        };
+        let children = self.step(|state| state.children_behind(ino, at, level, first, keep)).await?;
+        let mut below = Vec::new();
+        for (child, child_first) in children {
+            if self.step(|state| Ok(state.check_pointer(ino, child_first, child, frag).is_err())).await? {
+                continue; // Left to the check.
+            }
+            if level > 1 {
+                Box::pin(self.gather_tree(ino, child, level - 1, child_first, keep, &mut below)).await?;
+            } else {
+                below.push((child, frag));
+            }
+        }
+        if first >= keep {
+            frags.append(&mut below);
+            frags.push((at, frag));
+            return Ok(());
+        }
+        // The first slot of which nothing stays.
+        let gone = ((keep - first).div_ceil(span) as usize).min(slots)..slots;
+        if !gone.is_empty() && !below.is_empty() {
+            let cleared = self.step(|state| {
+                state.put_pointers(ino, at, gone.clone(), 0)?;
+                state.lose(ino, false, &[(at, gone.clone())], below.clone())
+            });
+            cleared.await?;
         }
         Ok(())
     }
@@ -610,10 +707,20 @@ impl Ffs {
                 next = skipped.1;
                 continue;
             }
-            let (held, holder, further) = self.step(|state| state.unmap_some(ino, next..blocks.end)).await?;
+            let unmapped = self.step(|state| {
+                let (mut held, holder, further) = state.unmap_some(ino, next..blocks.end)?;
+                if state.soft.is_some() {
+                    let frag = state.layout.frag;
+                    let frags = held.drain(..).map(|at| (at, frag)).collect();
+                    let in_indirect: Vec<Holder> = holder.iter().cloned().collect();
+                    state.lose(ino, holder.is_none(), &in_indirect, frags)?;
+                }
+                Ok((held, holder, further))
+            });
+            let (held, holder, further) = unmapped.await?;
             if !held.is_empty() {
                 match holder {
-                    Some(at) => self.write_in_order_or_later(at).await?,
+                    Some((at, _)) => self.write_in_order_or_later(at).await?,
                     None => self.write_inode_in_order_or_later(ino).await?,
                 }
             }

@@ -50,9 +50,20 @@ impl Default for FsckOptions {
 pub struct Problem {
     /// Which structure, where, what was found and what was expected.
     pub text: String,
-    /// A crash can have left it.
-    pub after_crash: bool,
+    pub cause: Cause,
     pub repaired: bool,
+}
+
+/// What explains a problem.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Cause {
+    /// A crash, which has left too much: space and inodes that nobody has, counts that are too high, both names of a
+    /// directory that was being renamed. All that soft updates leave.
+    Leak,
+    /// A crash.
+    Crash,
+    /// No crash.
+    Damage,
 }
 
 /// What a check found.
@@ -99,11 +110,12 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         names: BTreeMap::new(),
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
+        renamed: BTreeSet::new(),
         ups_counted: false,
         layout,
     };
     if let Some(text) = problem {
-        check.problem(text, false);
+        check.problem(text, Cause::Damage);
     }
     check.run().await?;
     Ok(check.result)
@@ -145,6 +157,8 @@ struct Check<'a> {
     parents: BTreeMap<u32, Name>,
     /// Entries of each directory.
     directories: BTreeMap<u32, Vec<Name>>,
+    /// Directories that had two names.
+    renamed: BTreeSet<u32>,
     /// The ways up have been counted.
     ups_counted: bool,
 }
@@ -182,13 +196,13 @@ impl Check<'_> {
         self.finish(groups).await
     }
 
-    fn problem(&mut self, text: impl Into<String>, after_crash: bool) {
+    fn problem(&mut self, text: impl Into<String>, cause: Cause) {
         if self.result.problems.len() < PROBLEMS_MAX {
-            self.result.problems.push(Problem { text: text.into(), after_crash, repaired: false });
-        } else if !after_crash {
+            self.result.problems.push(Problem { text: text.into(), cause, repaired: false });
+        } else if cause == Cause::Damage {
             // One that must not be missed; what else there is has been said often enough.
             let last = self.result.problems.len() - 1;
-            self.result.problems[last] = Problem { text: text.into(), after_crash, repaired: false };
+            self.result.problems[last] = Problem { text: text.into(), cause, repaired: false };
         }
     }
 
@@ -242,12 +256,12 @@ impl Check<'_> {
         }
         let area_differs = area[..] != stored[..];
         if area_differs || self.volume.superblock.totals() != totals {
-            self.problem("the summary of free space does not agree with the groups; made anew", true);
+            self.problem("the summary of free space does not agree with the groups; made anew", Cause::Leak);
         }
         if self.unclean {
             self.result.notes.push("the volume was not closed".into());
         }
-        let explained = self.result.problems.iter().all(|problem| problem.after_crash);
+        let explained = self.result.problems.iter().all(|problem| problem.cause != Cause::Damage);
         let wanted = self.options.repair && (explained || !self.options.only_after_crash);
         if !wanted || self.result.problems.is_empty() && !self.unclean {
             return Ok(());

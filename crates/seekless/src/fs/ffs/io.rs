@@ -9,6 +9,7 @@ use std::rc::{Rc, Weak};
 use super::Ffs;
 use super::cache::{Kind, Written};
 use super::format::*;
+use super::soft::Extent;
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -127,7 +128,8 @@ impl Ffs {
         let mut parts: Vec<(u32, Data)> = Vec::with_capacity(places.len());
         for &at in places {
             if let Some(data) = state.cache.begin_write(at) {
-                parts.push((at, data));
+                let image = state.image(at, data);
+                parts.push((at, image));
             }
         }
         let bytes: usize = parts.iter().map(|(_, data)| data.len()).sum();
@@ -166,7 +168,13 @@ impl Ffs {
             };
             let mut begun = 0;
             for (at, data) in parts {
-                begun = begun.max(state.cache.end_write(*at, data.len(), outcome));
+                let since = state.cache.end_write(*at, data.len(), outcome);
+                match outcome {
+                    Written::Durable => state.note_durable(*at, since),
+                    Written::Volatile => state.note_volatile(*at, since),
+                    Written::Failed => {}
+                }
+                begun = begun.max(since);
             }
             match result {
                 Ok(()) => {}
@@ -259,12 +267,18 @@ impl Ffs {
 
     /// Copies the inode into its block and writes that as [`Ffs::write_in_order`] does.
     pub(super) async fn write_inode_in_order(&self, ino: u32) -> FsResult<()> {
+        if self.options.metadata == Metadata::Softdep {
+            return Ok(());
+        }
         let at = self.step(|state| state.update_inode(ino)).await?;
         self.write_in_order(at).await
     }
 
     /// The same as [`Ffs::write_in_order_or_later`] does.
     pub(super) async fn write_inode_in_order_or_later(&self, ino: u32) -> FsResult<()> {
+        if self.options.metadata == Metadata::Softdep {
+            return Ok(());
+        }
         let at = self.step(|state| state.update_inode(ino)).await?;
         self.write_in_order_or_later(at).await
     }
@@ -309,7 +323,7 @@ impl Ffs {
 
     /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that had
     /// begun by then.
-    async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
+    pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
         let mut begun = start;
         loop {
@@ -348,22 +362,31 @@ impl Ffs {
         if self.device.guarantees().durable_on_completion {
             return Ok(());
         }
-        self.state.borrow_mut().counters.flushes += 1;
+        let written = {
+            let mut state = self.state.borrow_mut();
+            state.counters.flushes += 1;
+            state.take_unflushed()
+        };
         if let Err(error) = self.device.flush().await {
             // Nobody knows what is there now.
             let text = error.to_string();
             self.state.borrow_mut().stopped.get_or_insert(text.clone());
             return Err(FsError::Stopped(text));
         }
+        let mut state = self.state.borrow_mut();
+        written.into_iter().for_each(|(at, begun)| state.note_durable(at, begun));
         Ok(())
     }
 
     /// Makes a file durable: first its data and indirect blocks, then the inode.
     pub(super) async fn sync_file(&self, ino: u32) -> FsResult<()> {
-        if self.options.metadata != Metadata::Sync {
+        match self.options.metadata {
+            Metadata::Sync => {}
             // The names that lead to the file are not on the volume before everything is.
-            return self.sync().await;
+            Metadata::Async => return self.sync().await,
+            Metadata::Softdep => return self.sync_file_soft(ino).await,
         }
+        let _inode = self.locks.share(ino).await;
         self.write_all(|state| state.cache.dirty_of(ino)).await?;
         let at = self.step(|state| {
             state.inode(ino)?;
@@ -376,7 +399,15 @@ impl Ffs {
 
     /// Writes everything back: data, then inodes and groups, then the summary. What changes meanwhile may wait.
     pub(super) async fn sync(&self) -> FsResult<()> {
+        self.write_back(Extent::All).await
+    }
+
+    /// The same, as far as `extent` says; with soft updates that makes a difference.
+    async fn write_back(&self, extent: Extent) -> FsResult<()> {
         let _turn = self.sync_gate.enter().await;
+        if self.options.metadata == Metadata::Softdep {
+            return self.sync_soft(extent).await;
+        }
         let until = self.state.borrow_mut().cache.tick();
         let is_data = |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != 0);
         self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
@@ -467,6 +498,8 @@ impl Ffs {
                     self.push(neighbours, true);
                 }
                 // All that is dirty is metadata, which the next update writes.
+                // Whoever writes may hold a lock.
+                None if quiet && self.options.metadata == Metadata::Softdep => return self.round().await,
                 None if quiet => return self.sync().await,
                 None => waiting.await,
             }
@@ -502,7 +535,7 @@ impl Ffs {
                     return;
                 }
                 // Whoever asks next is told of an error that stops the volume; lack of space below passes.
-                let _ = live.sync().await;
+                let _ = live.write_back(Extent::Update).await;
             }
         });
     }
@@ -522,8 +555,11 @@ impl Ffs {
     }
 
     async fn write_last(&self) -> FsResult<()> {
+        if self.options.metadata == Metadata::Softdep {
+            self.write_back(Extent::Quiet).await?; // Names that are gone hold nothing any more.
+        }
         self.reclaim_unlinked().await?;
-        self.sync().await?;
+        self.write_back(Extent::Quiet).await?;
         {
             let mut state = self.state.borrow_mut();
             (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);

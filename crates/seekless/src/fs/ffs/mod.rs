@@ -6,7 +6,7 @@
 //!
 //! On the volume: `FORMAT.md`. In memory: `state`. `layout` says where things are, `group` changes the maps of one
 //! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
-//! operations. `cache` holds blocks, `io` moves them.
+//! operations. `cache` holds blocks, `io` moves them. `soft` is the other way to keep an order: soft updates.
 //!
 //! Why it is built this way. A log can take all of a change at once; here, a change is a sequence of writes whose order
 //! is the point, and later ones must not even be in memory before earlier ones are on the volume, because any block may
@@ -41,6 +41,7 @@ mod lock;
 mod mkfs;
 mod namespace;
 mod ops;
+mod soft;
 mod state;
 #[cfg(test)]
 mod tests;
@@ -49,7 +50,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
 pub use dump::{Dump, dump};
-pub use fsck::{Fsck, FsckOptions, Problem, fsck};
+pub use fsck::{Cause, Fsck, FsckOptions, Problem, fsck};
 pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};
 
 use crate::codec;
@@ -70,6 +71,8 @@ pub enum Metadata {
     Sync,
     /// Whenever it happens: a crash can lose anything that was not synced, and leave what no check can mend.
     Async,
+    /// Later, in an order that a crash cannot spoil: soft updates [Ganger and Patt 1994].
+    Softdep,
 }
 
 /// How a volume is used while it is mounted.

@@ -2,17 +2,19 @@
 //!
 //! The order, as in 4.4BSD: an inode is on the volume before a name for it is, a name is gone before the inode is, and
 //! a new name is there before an old one goes. A crash in between leaves links that are counted too high and inodes
-//! without names, never a name without an inode.
+//! without names, never a name without an inode. With soft updates nothing is written here; what is to be in order is
+//! noted, and an old name stays in its block until the new one is durable (see `soft`).
 //!
 //! Locks. Each operation shares the lock of the tree, which rename holds alone; then it holds alone the directory that
 //! it changes, and then the inode. So nobody waits for a directory while holding what lies below it, except for rename,
 //! whom nobody meets.
 
-use super::Ffs;
 use super::cache::Kind;
 use super::dir::Slot;
 use super::format::*;
+use super::soft::{DRAINS_MAX, Moved, Need};
 use super::state::*;
+use super::{Ffs, Metadata};
 use crate::device::Data;
 use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
 
@@ -121,6 +123,7 @@ impl State {
         inode.set_mtime(now);
         inode.set_ctime(now);
         self.adopt_inode(ino, inode).dirty = true;
+        self.note_new_inode(ino);
         Ok(ino)
     }
 
@@ -157,6 +160,44 @@ impl State {
     }
 }
 
+impl State {
+    /// Tells soft updates of a name that has just been put into a directory.
+    fn note_entered(&mut self, dir: u32, name: &[u8], named: (u32, u8), needs: &[Need]) -> Step<u64> {
+        if self.soft.is_none() {
+            return Ok(0);
+        }
+        let Some(found) = self.find(dir, name)? else { return Ok(0) };
+        Ok(self.note_added((dir, found.offset), name, named, needs))
+    }
+
+    /// Makes an entry that stands for `old` stand for `new`. Returns the block to be written; and with soft updates,
+    /// which count `links` until it is there, the record of that.
+    fn replace_entry(
+        &mut self,
+        (dir, name): (u32, &[u8]),
+        new: (u32, u8),
+        old: (u32, u8),
+        needs: &[Need],
+        after: &[u64],
+        links: &[(u32, u16)],
+    ) -> Step<(u32, u64)> {
+        self.keep_in_memory(links)?;
+        let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
+        let at = self.change_entry(dir, name, new.0, new.1)?;
+        Ok((at, self.note_changed((dir, found.offset), new, old, needs, after, links.to_vec())))
+    }
+
+    /// Sees to it that soft updates find the inodes.
+    fn keep_in_memory(&mut self, links: &[(u32, u16)]) -> Step<()> {
+        if self.soft.is_some() {
+            for &(ino, _) in links {
+                self.inode(ino)?;
+            }
+        }
+        Ok(())
+    }
+}
+
 fn check_target(target: &[u8]) -> FsResult<()> {
     if target.is_empty() || target.contains(&0) {
         return Err(FsError::Invalid("not a path"));
@@ -183,7 +224,7 @@ impl Ffs {
             }
         };
         let directory = kind == FileKind::Directory;
-        let ino = self.step(|state| {
+        let possible = self.step(|state| {
             state.check_writable()?;
             let above = state.directory_in_use(parent)?;
             if state.find(parent, name)?.is_some() {
@@ -192,9 +233,10 @@ impl Ffs {
             if directory && above.nlink >= LINKS_MAX {
                 return fail(FsError::TooManyLinks);
             }
-            state.new_inode(parent, kind, new)
+            Ok(())
         });
-        let ino = ino.await?;
+        possible.await?;
+        let ino = self.new_inode(parent, kind, new).await?;
         let _inode = self.locks.alone(ino).await;
         let made = self.fill_and_enter(parent, name, ino, kind, &file).await;
         if let Err(error) = made {
@@ -215,6 +257,19 @@ impl Ffs {
             Ok(entry)
         })
         .await
+    }
+
+    /// Makes an inode in memory, in the directory `parent`.
+    async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
+        let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
+        for _ in 0..DRAINS_MAX {
+            if !matches!(made, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
+                break;
+            }
+            self.drain().await?;
+            made = self.step(|state| state.new_inode(parent, kind, new)).await;
+        }
+        made
     }
 
     /// Gives a new inode its content, brings it to the volume, and then its name.
@@ -255,17 +310,20 @@ impl Ffs {
                 self.step(|state| state.add_link(parent)).await?;
                 let filled = self.fill_directory(parent, ino).await;
                 let entered = match filled {
-                    Ok(()) => self.enter(parent, name, ino, dirent_type(kind)).await,
-                    error => error,
+                    Ok(()) => {
+                        let needs = [Need::of(ino, dirent_type(kind)), Need { ino: parent, complete: false }];
+                        self.enter(parent, name, (ino, dirent_type(kind)), &needs).await
+                    }
+                    Err(error) => Err(error),
                 };
                 if entered.is_err() {
                     self.step(|state| state.drop_links(parent, 1)).await?;
                 }
-                return entered;
+                return entered.map(drop);
             }
         }
         self.write_inode_in_order(ino).await?;
-        self.enter(parent, name, ino, dirent_type(kind)).await
+        self.enter(parent, name, (ino, dirent_type(kind)), &[Need::of(ino, dirent_type(kind))]).await.map(drop)
     }
 
     async fn fill_directory(&self, parent: u32, ino: u32) -> FsResult<()> {
@@ -283,18 +341,32 @@ impl Ffs {
         }
     }
 
-    /// Puts a name into a directory, on the volume too.
-    async fn enter(&self, dir: u32, name: &[u8], ino: u32, kind: u8) -> FsResult<()> {
+    /// Puts a name into a directory, on the volume too; with soft updates, when `needs` are there. Returns the record of
+    /// that.
+    async fn enter(&self, dir: u32, name: &[u8], (ino, kind): (u32, u8), needs: &[Need]) -> FsResult<u64> {
+        while self.state.borrow().is_ghost(dir, name) {
+            self.drain().await?;
+        }
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
-        let at = match slot {
-            Slot::Chunk(start) => self.step(|state| state.insert_entry(dir, start, name, ino, kind)).await?,
+        let (at, record) = match slot {
+            Slot::Chunk(start) => {
+                let entered = self.step(|state| {
+                    let at = state.insert_entry(dir, start, name, ino, kind)?;
+                    Ok((at, state.note_entered(dir, name, (ino, kind), needs)?))
+                });
+                entered.await?
+            }
             Slot::Append => {
                 let start = self.step(|state| Ok(state.inode(dir)?.inode.size)).await?;
                 // A chunk of one entry that is unused is a right chunk from the start.
                 let mut chunk = [0; DIR_CHUNK_BYTES];
                 crate::codec::put_at(&mut chunk, 4, DIR_CHUNK_BYTES as u16);
                 self.write_data(dir, start, &chunk).await?;
-                self.step(|state| state.append_entry(dir, start, name, ino, kind)).await?
+                let entered = self.step(|state| {
+                    let at = state.append_entry(dir, start, name, ino, kind)?;
+                    Ok((at, state.note_entered(dir, name, (ino, kind), needs)?))
+                });
+                entered.await?
             }
         };
         self.step(|state| state.touch_directory(dir)).await?;
@@ -306,12 +378,20 @@ impl Ffs {
             // The name goes again, in memory at least; the volume either has the old block or the next update's.
             self.step(|state| state.remove_entry(dir, name)).await?;
         }
-        written
+        written.map(|()| record)
     }
 
-    /// Takes a name out of a directory, on the volume too. If that finds no space below, the name is back.
-    async fn take_out(&self, dir: u32, name: &[u8], ino: u32) -> FsResult<()> {
-        let at = self.step(|state| state.remove_entry(dir, name)).await?;
+    /// Takes a name out of a directory, on the volume too. If that finds no space below, the name is back. With soft
+    /// updates, the volume counts `links` until the name is gone there.
+    async fn take_out(&self, dir: u32, name: &[u8], ino: u32, links: &[(u32, u16)]) -> FsResult<()> {
+        let removed = self.step(|state| {
+            state.keep_in_memory(links)?;
+            let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
+            let at = state.remove_entry(dir, name)?;
+            state.note_removed(dir, found.offset, name, links.to_vec());
+            Ok(at)
+        });
+        let at = removed.await?;
         let written = self.write_in_order(at).await;
         if written.is_err() {
             let returned = self.step(|state| {
@@ -353,7 +433,8 @@ impl Ffs {
         )
         .await?;
         self.write_inode_in_order_or_later(ino).await?;
-        if let Err(error) = self.enter(parent, name, ino, dirent_type(kind)).await {
+        let kind = dirent_type(kind);
+        if let Err(error) = self.enter(parent, name, (ino, kind), &[Need::of(ino, kind)]).await {
             self.step(|state| state.drop_links(ino, 1)).await?;
             return Err(error);
         }
@@ -379,7 +460,7 @@ impl Ffs {
         });
         let ino = ino.await?;
         let _inode = self.locks.alone(ino).await;
-        self.take_out(parent, name, ino).await?;
+        self.take_out(parent, name, ino, &[(ino, 1)]).await?;
         self.step(|state| state.drop_links(ino, 1)).await?;
         self.free_if_unused(ino).await
     }
@@ -398,7 +479,8 @@ impl Ffs {
         let ino = ino.await?;
         let _inode = self.locks.alone(ino).await;
         self.step(|state| state.check_empty(ino)).await?;
-        self.take_out(parent, name, ino).await?;
+        self.wait_for_ghosts(ino).await?;
+        self.take_out(parent, name, ino, &[(ino, 2), (parent, 1)]).await?;
         self.step(|state| state.drop_links(parent, 1)).await?;
         self.step(|state| state.drop_links(ino, 2)).await?;
         self.free_if_unused(ino).await
@@ -459,7 +541,10 @@ impl Ffs {
             match (directory, target_kind == FileKind::Directory) {
                 (true, false) => return Err(FsError::NotDirectory),
                 (false, true) => return Err(FsError::IsDirectory),
-                (true, true) => self.step(|state| state.check_empty(target)).await?,
+                (true, true) => {
+                    self.step(|state| state.check_empty(target)).await?;
+                    self.wait_for_ghosts(target).await?;
+                }
                 (false, false) => {}
             }
         }
@@ -482,12 +567,25 @@ impl Ffs {
         }
         // 2. The new name.
         let mark = if directory { DIRENT_MOVED } else { dirent_type(kind) };
+        let mut needs = vec![Need::of(ino, dirent_type(kind))];
+        if moves_up && target.is_none() {
+            needs.push(Need { ino: to_dir, complete: false });
+        }
         let entered = match target {
             Some((target, target_kind)) => {
-                let at = self.step(|state| state.change_entry(to_dir, to_name, ino, mark)).await?;
+                let mut links = vec![(target, 1)];
+                if target_kind == FileKind::Directory {
+                    links = vec![(target, 2)];
+                    links.extend((!moves_up).then_some((to_dir, 1)));
+                }
+                let changed = self.step(|state| {
+                    let old = (target, dirent_type(target_kind));
+                    state.replace_entry((to_dir, to_name), (ino, mark), old, &needs, &[], &links)
+                });
+                let (at, record) = changed.await?;
                 let written = self.write_in_order(at).await;
                 match written {
-                    Ok(()) => self.step(|state| state.touch_directory(to_dir)).await,
+                    Ok(()) => self.step(|state| state.touch_directory(to_dir)).await.map(|()| record),
                     Err(error) => {
                         let old = dirent_type(target_kind);
                         self.step(|state| state.change_entry(to_dir, to_name, target, old)).await?;
@@ -495,15 +593,18 @@ impl Ffs {
                     }
                 }
             }
-            None => self.enter(to_dir, to_name, ino, mark).await,
+            None => self.enter(to_dir, to_name, (ino, mark), &needs).await,
         };
-        if let Err(error) = entered {
-            self.step(|state| state.drop_links(ino, 1)).await?;
-            if moves_up && target.is_none() {
-                self.step(|state| state.drop_links(to_dir, 1)).await?;
+        let mut record = match entered {
+            Ok(record) => record,
+            Err(error) => {
+                self.step(|state| state.drop_links(ino, 1)).await?;
+                if moves_up && target.is_none() {
+                    self.step(|state| state.drop_links(to_dir, 1)).await?;
+                }
+                return Err(error);
             }
-            return Err(error);
-        }
+        };
         // 3. What had it before. Its directory keeps the link for the `..` that comes, or loses the one that goes.
         if let Some((target, target_kind)) = target {
             if target_kind == FileKind::Directory {
@@ -518,9 +619,27 @@ impl Ffs {
         }
         // 4. The way up.
         if moves_up {
-            let at = self.step(|state| state.change_entry(ino, b"..", to_dir, dirent_type(kind))).await?;
+            let kind = dirent_type(kind);
+            let changed = self.step(|state| {
+                let needs = [Need { ino: to_dir, complete: false }];
+                state.replace_entry((ino, b".."), (to_dir, kind), (from_dir, kind), &needs, &[record], &[])
+            });
+            let (at, way_up) = changed.await?;
+            record = way_up;
             self.write_in_order_or_later(at).await?;
-            self.step(|state| state.drop_links(from_dir, 1)).await?;
+        }
+        let mut links = vec![(ino, 1)];
+        links.extend(moves_up.then_some((from_dir, 1)));
+        if self.options.metadata == Metadata::Softdep {
+            // 5. The old name is gone here, and stays on the volume as long as it has to.
+            let hidden = self.step(|state| {
+                state.keep_in_memory(&links)?;
+                let moved = directory.then(|| Moved { dir: to_dir, name: to_name.to_vec(), ino });
+                state.hide_entry(from_dir, from_name, record, links.clone(), moved)?;
+                state.touch_directory(from_dir)
+            });
+            hidden.await?;
+            return self.drop_all(&links).await;
         }
         // 5. The old name, and its link.
         let at = self.step(|state| state.remove_entry(from_dir, from_name)).await?;
@@ -529,7 +648,22 @@ impl Ffs {
         if directory {
             self.step(|state| state.change_entry(to_dir, to_name, ino, dirent_type(kind))).await?;
         }
-        self.step(|state| state.drop_links(ino, 1)).await
+        self.drop_all(&links).await
+    }
+
+    async fn drop_all(&self, links: &[(u32, u16)]) -> FsResult<()> {
+        for &(ino, count) in links {
+            self.step(|state| state.drop_links(ino, count)).await?;
+        }
+        Ok(())
+    }
+
+    /// A directory that is to go must not keep names that cannot go yet.
+    async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
+        while self.state.borrow().has_ghosts(dir) {
+            self.drain().await?;
+        }
+        Ok(())
     }
 
     /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them.
@@ -561,22 +695,42 @@ impl Ffs {
                 let Some(at) = state.block_at(dir, found.offset / block)? else { return fail(FsError::NotFound) };
                 let size = state.inode(dir)?.inode.size;
                 let frags = state.layout.block_frags(size, found.offset / block);
-                state.buffer(at, frags, Kind::Directory { ino: dir })?;
+                state.buffer(at, frags, Kind::Directory { ino: dir, lbn: found.offset / block })?;
             }
-            let first = state.change_entry(one_dir, one_name, two.0, dirent_type(two.1))?;
-            let second = state.change_entry(two_dir, two_name, one.0, dirent_type(one.1))?;
+            let (one_kind, two_kind) = (dirent_type(one.1), dirent_type(two.1));
+            // With soft updates, the volume counts a link more for each while it may have two names.
+            let (mut one_links, mut two_links) = (vec![(one.0, 1)], vec![(two.0, 1)]);
+            one_links.extend((one_moves && !two_moves).then_some((one_dir, 1)));
+            two_links.extend((two_moves && !one_moves).then_some((two_dir, 1)));
+            state.keep_in_memory(&one_links)?;
+            state.keep_in_memory(&two_links)?;
+            let up = |moves: bool, dir: u32| moves.then_some(Need { ino: dir, complete: false });
+            let two_needs: Vec<Need> =
+                [Need::of(two.0, two_kind)].into_iter().chain(up(two_moves && !one_moves, one_dir)).collect();
+            let one_needs: Vec<Need> =
+                [Need::of(one.0, one_kind)].into_iter().chain(up(one_moves && !two_moves, two_dir)).collect();
+            let two_now = (two.0, two_kind);
+            let one_now = (one.0, one_kind);
+            let first = state.replace_entry((one_dir, one_name), two_now, one_now, &two_needs, &[], &one_links)?;
+            let second = state.replace_entry((two_dir, two_name), one_now, two_now, &one_needs, &[], &two_links)?;
             Ok([first, second])
         });
-        for at in places.await? {
+        let places = places.await?;
+        let records = places.map(|(_, record)| record);
+        for (at, _) in places {
             self.write_in_order_or_later(at).await?;
         }
         for dir in [one_dir, two_dir] {
             self.step(|state| state.touch_directory(dir)).await?;
         }
-        for (moves, ino, to) in [(one_moves, one.0, two_dir), (two_moves, two.0, one_dir)] {
+        for (moves, ino, from, to) in [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)] {
             if moves {
-                let at =
-                    self.step(|state| state.change_entry(ino, b"..", to, dirent_type(FileKind::Directory))).await?;
+                let changed = self.step(|state| {
+                    let kind = dirent_type(FileKind::Directory);
+                    let needs = [Need { ino: to, complete: false }];
+                    state.replace_entry((ino, b".."), (to, kind), (from, kind), &needs, &records, &[])
+                });
+                let (at, _) = changed.await?;
                 self.write_in_order_or_later(at).await?;
             }
         }
@@ -626,8 +780,12 @@ impl Ffs {
     // ---- The end of inodes ----
 
     /// Frees an inode that has neither names nor users. The caller holds its lock.
-    async fn free_if_unused(&self, ino: u32) -> FsResult<()> {
-        let unused = self.step(|state| Ok(state.inode(ino)?.inode.nlink == 0 && !state.in_use(ino))).await?;
+    pub(super) async fn free_if_unused(&self, ino: u32) -> FsResult<()> {
+        let unused = self.step(|state| {
+            let unlinked = state.inode(ino)?.inode.nlink == 0;
+            Ok(unlinked && !state.in_use(ino) && !state.is_held(ino))
+        });
+        let unused = unused.await?;
         if unused { self.free_inode(ino).await } else { Ok(()) }
     }
 
@@ -639,6 +797,16 @@ impl Ffs {
                 Ok((inode, !inode.has_no_blocks(state.layout.maxsymlinklen)))
             })
             .await?;
+        if self.options.metadata == Metadata::Softdep {
+            let frags = if has_blocks { self.gather_all(ino).await? } else { Vec::new() };
+            let freed = self.step(|state| {
+                let (at, _) = state.layout.inode_place(ino);
+                state.buffer(at, state.layout.frag, Kind::Inodes)?;
+                state.free_inode_later(ino, at, frags.clone())
+            });
+            freed.await?;
+            return self.run_jobs().await;
+        }
         if has_blocks && inode.size > 0 {
             self.truncate(ino, 0).await?;
         }

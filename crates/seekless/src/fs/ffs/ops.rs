@@ -116,35 +116,50 @@ impl FileSystem for Ffs {
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let entry = self.make(known(parent)?, name, NewFile::Node(NodeKind::Regular), new).await?;
+        self.relieve().await;
         Ok((entry, Opened { handle: None, keep_cache: true }))
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
-        self.make(known(parent)?, name, NewFile::Node(kind), new).await
+        let entry = self.make(known(parent)?, name, NewFile::Node(kind), new).await?;
+        self.relieve().await;
+        Ok(entry)
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.make(known(parent)?, name, NewFile::Directory, new).await
+        let entry = self.make(known(parent)?, name, NewFile::Directory, new).await?;
+        self.relieve().await;
+        Ok(entry)
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.make(known(parent)?, name, NewFile::Symlink(target), new).await
+        let entry = self.make(known(parent)?, name, NewFile::Symlink(target), new).await?;
+        self.relieve().await;
+        Ok(entry)
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.link_inode(known(ino)?, known(parent)?, name).await
+        let entry = self.link_inode(known(ino)?, known(parent)?, name).await?;
+        self.relieve().await;
+        Ok(entry)
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.unlink_name(known(parent)?, name).await
+        self.unlink_name(known(parent)?, name).await?;
+        self.relieve().await;
+        Ok(())
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.remove_directory(known(parent)?, name).await
+        self.remove_directory(known(parent)?, name).await?;
+        self.relieve().await;
+        Ok(())
     }
 
     async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
-        self.move_name(from, to, mode).await
+        self.move_name(from, to, mode).await?;
+        self.relieve().await;
+        Ok(())
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
@@ -285,7 +300,6 @@ impl FileSystem for Ffs {
             return self.step(|state| state.inode(ino).map(drop)).await;
         }
         self.step(|state| state.inode(ino).map(drop)).await?;
-        let _inode = self.locks.share(ino).await;
         self.sync_file(ino).await
     }
 
@@ -304,14 +318,17 @@ impl FileSystem for Ffs {
 
     async fn statfs(&self) -> FsResult<StatFs> {
         let state = self.state.borrow();
-        let free = state.totals.nbfree * i64::from(state.layout.frag) + state.totals.nffree;
+        // What is going to be free is there for whoever wants it.
+        let (pending, pending_inodes) =
+            state.soft.as_deref().map_or((0, 0), |soft| (soft.pending_frags, soft.pending_inodes));
+        let free = state.totals.nbfree * i64::from(state.layout.frag) + state.totals.nffree + pending;
         Ok(StatFs {
             block_bytes: state.layout.frag_bytes,
             blocks: state.layout.dsize.into(),
             blocks_free: free.max(0) as u64,
-            blocks_available: state.frags_available().max(0) as u64,
+            blocks_available: (state.frags_available() + pending).max(0) as u64,
             inodes: u64::from(state.layout.ino_end() - ROOT_INO),
-            inodes_free: state.totals.nifree.max(0) as u64,
+            inodes_free: (state.totals.nifree + pending_inodes).max(0) as u64,
             name_bytes_max: NAME_BYTES_MAX as u32,
         })
     }

@@ -16,7 +16,8 @@ use super::dir::Index;
 use super::format::*;
 use super::group::{self, GroupMut};
 use super::layout::Layout;
-use super::{Counters, Options};
+use super::soft::{Soft, SoftInode};
+use super::{Counters, Metadata, Options};
 use crate::device::Data;
 use crate::fs::{Attr, Entry, FileKind, FsError};
 use crate::units::{FixedMap, Ino, WallTime};
@@ -78,6 +79,15 @@ pub(super) struct InodeMem {
     pub index: Option<Box<Index>>,
     /// Looked at since eviction last came by.
     pub referenced: bool,
+    /// What the volume is not ready for, with soft updates.
+    pub soft: Option<Box<SoftInode>>,
+}
+
+impl InodeMem {
+    /// Whether it must stay in memory. An unlinked file in use is known here alone.
+    fn is_pinned(&self) -> bool {
+        self.dirty || self.inode.nlink == 0 || self.soft.as_deref().is_some_and(|own| own.is_pinned(&self.inode))
+    }
 }
 
 /// Everything that is known about a mounted volume.
@@ -111,6 +121,8 @@ pub(super) struct State {
     /// Of the inode that was made last.
     pub generation: u32,
     pub counters: Counters,
+    /// With soft updates.
+    pub soft: Option<Box<Soft>>,
 }
 
 /// Inodes kept in memory although nobody changes them.
@@ -160,6 +172,7 @@ impl State {
             read_only: options.read_only,
             generation: 0,
             counters: Counters::default(),
+            soft: (options.metadata == Metadata::Softdep && !options.read_only).then(Box::default),
         }
     }
 
@@ -266,7 +279,9 @@ impl State {
     pub(super) fn adopt_inode(&mut self, ino: u32, inode: Inode) -> &mut InodeMem {
         self.evict_inodes();
         self.inode_clock.push_back(ino);
-        let known = InodeMem { inode, dirty: false, sequence: Sequence::default(), index: None, referenced: true };
+        let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
+        let sequence = Sequence::default();
+        let known = InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft };
         self.inodes.entry(ino).insert_entry(known).into_mut()
     }
 
@@ -278,8 +293,7 @@ impl State {
             let Some(ino) = self.inode_clock.pop_front() else { return };
             match self.inodes.get_mut(&ino) {
                 None => {}
-                // An unlinked file in use is known here alone.
-                Some(known) if known.dirty || known.referenced || known.inode.nlink == 0 => {
+                Some(known) if known.referenced || known.is_pinned() => {
                     known.referenced = false;
                     self.inode_clock.push_back(ino);
                 }
@@ -293,7 +307,7 @@ impl State {
     /// Forgets clean inodes and buffers, as if the volume had just been mounted.
     pub(super) fn drop_caches(&mut self) {
         self.cache.drop_clean();
-        self.inodes.retain(|_, known| known.dirty || known.inode.nlink == 0);
+        self.inodes.retain(|_, known| known.is_pinned());
         let inodes = &self.inodes;
         self.inode_clock.retain(|ino| inodes.contains_key(ino));
     }
@@ -309,6 +323,9 @@ impl State {
     pub(super) fn update_inode(&mut self, ino: u32) -> Step<u32> {
         let (at, offset) = self.layout.inode_place(ino);
         self.buffer(at, self.layout.frag, Kind::Inodes)?;
+        if self.soft.is_some() {
+            return self.show_inode(ino, at, offset).map(|()| at);
+        }
         let Some(known) = self.inodes.get_mut(&ino) else { return Ok(at) };
         known.dirty = false;
         let inode = known.inode;
@@ -400,7 +417,7 @@ impl State {
 
     pub(super) fn data_kind(&mut self, ino: u32, lbn: u64) -> Step<Kind> {
         Ok(match self.kind(ino)? {
-            FileKind::Directory => Kind::Directory { ino },
+            FileKind::Directory => Kind::Directory { ino, lbn },
             _ => Kind::File { ino, lbn },
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::format::*;
-use super::{Check, Name};
+use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsResult};
 use crate::units::SECTOR_BYTES;
@@ -33,7 +33,8 @@ impl Check<'_> {
             if let Some(up) = up.cloned()
                 && up.ino != parent
             {
-                self.problem(format!("directory {ino}: `..` is inode {}, not {parent}; corrected", up.ino), true);
+                let cause = if self.renamed.contains(&ino) { Cause::Leak } else { Cause::Crash };
+                self.problem(format!("directory {ino}: `..` is inode {}, not {parent}; corrected", up.ino), cause);
                 let mut block = self.read(up.at, up.frags).await?;
                 codec::put_at(&mut block, up.offset, parent);
                 self.write(up.at, block);
@@ -51,7 +52,7 @@ impl Check<'_> {
             let mut here = ino;
             while !safe.contains(&here) {
                 if way.contains(&here) {
-                    self.problem(format!("directory {here} contains itself; its name is removed"), false);
+                    self.problem(format!("directory {here} contains itself; its name is removed"), Cause::Damage);
                     if let Some(name) = self.parents.remove(&here) {
                         self.erase(&name).await?;
                         let names = self.names.entry(here).or_insert(0);
@@ -79,7 +80,7 @@ impl Check<'_> {
         if keep && self.reconnect(ino, FileKind::Directory).await? {
             return Ok(());
         }
-        self.problem(format!("directory {ino} has no name and {} entries; freed", children.len()), true);
+        self.problem(format!("directory {ino} has no name and {} entries; freed", children.len()), Cause::Leak);
         self.directories.remove(&ino);
         self.names.remove(&ino);
         self.free_file(ino).await?;
@@ -116,7 +117,7 @@ impl Check<'_> {
                 self.write(at, block);
                 let offset = start + place.unwrap_or(0);
                 let entry = Name { directory: lost, at, frags, offset, ino, kind: dirent_type(kind), name };
-                self.problem(format!("inode {ino} has no name; it is /lost+found/#{ino:08} now"), true);
+                self.problem(format!("inode {ino} has no name; it is /lost+found/#{ino:08} now"), Cause::Leak);
                 if kind == FileKind::Directory {
                     self.parents.insert(ino, entry.clone());
                 }
@@ -223,13 +224,14 @@ impl Check<'_> {
                 } else {
                     let text =
                         format!("inode {ino} has no name, {} links and {} bytes; freed", inode.nlink, inode.size);
-                    self.problem(text, true);
+                    self.problem(text, Cause::Leak);
                     self.free_file(ino).await?;
                     continue;
                 }
             }
             if u32::from(inode.nlink) != names {
-                self.problem(format!("inode {ino} has {} links, and {names} names; corrected", inode.nlink), true);
+                let cause = if u32::from(inode.nlink) > names { Cause::Leak } else { Cause::Crash };
+                self.problem(format!("inode {ino} has {} links, and {names} names; corrected", inode.nlink), cause);
                 self.inode_mut(ino).nlink = names.min(LINKS_MAX.into()) as u16;
             }
         }

@@ -3,7 +3,7 @@
 use super::super::format::*;
 use super::super::group;
 use super::super::layout::Layout;
-use super::Check;
+use super::{Cause, Check};
 use crate::fs::{FsError, FsResult};
 
 impl Check<'_> {
@@ -25,7 +25,7 @@ impl Check<'_> {
             let mut bytes = self.read(at, frags).await?;
             let mut changed = false;
             if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
-                self.problem(format!("group {number}: {detail}; made anew"), false);
+                self.problem(format!("group {number}: {detail}; made anew"), Cause::Damage);
                 let Some(template) = template else {
                     return Err(FsError::corrupt("cylinder groups", "all of them", "none is left to go by"));
                 };
@@ -49,7 +49,8 @@ impl Check<'_> {
             if let Some(what) = difference(&self.layout, &head, &bytes, &right) {
                 if !changed {
                     let text = format!("group {number}: {what} do not agree with the inodes; made anew");
-                    self.problem(text, true);
+                    let cause = if is_leak(&self.layout, &bytes, &right) { Cause::Leak } else { Cause::Crash };
+                    self.problem(text, cause);
                 }
                 changed = true;
             }
@@ -79,6 +80,13 @@ impl Check<'_> {
         });
         right
     }
+}
+
+/// Whether all that is in use is said to be in use, and perhaps more.
+fn is_leak(layout: &Layout, bytes: &[u8], right: &[u8]) -> bool {
+    let within = |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(part, whole)| part & !whole == 0);
+    within(group::free_map(layout, bytes), group::free_map(layout, right))
+        && within(group::inode_map(layout, right), group::inode_map(layout, bytes))
 }
 
 /// In what a group's block differs from what it should be, if in anything that counts: its maps and what follows from

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::super::group;
-use super::Check;
+use super::{Cause, Check};
 use crate::codec;
 use crate::fs::{FileKind, FsResult};
 use crate::units::{SECTOR_BYTES, WallTime};
@@ -30,32 +30,38 @@ impl Check<'_> {
     async fn check_inode(&mut self, ino: u32, mut inode: Inode) -> FsResult<()> {
         if inode.mode == 0 {
             if inode.db != [0; DIRECT] || inode.ib != [0; INDIRECT] || inode.size != 0 {
-                self.problem(format!("inode {ino} is free, but has a size or blocks; cleared"), false);
+                self.problem(format!("inode {ino} is free, but has a size or blocks; cleared"), Cause::Damage);
                 *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
                 // It stays among those to be written, and counts as free.
             }
             return Ok(());
         }
         let Some(kind) = inode.kind() else {
-            self.problem(format!("inode {ino} has mode {:o}, which is of no kind; cleared", inode.mode), false);
+            self.problem(format!("inode {ino} has mode {:o}, which is of no kind; cleared", inode.mode), Cause::Damage);
             *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
             return Ok(());
         };
         if inode.size > self.layout.addressable_bytes {
-            self.problem(format!("inode {ino} has size {}, which is too large; cleared", inode.size), false);
+            self.problem(format!("inode {ino} has size {}, which is too large; cleared", inode.size), Cause::Damage);
             *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
             return Ok(());
         }
         // What is not inline is one block.
         let target_bytes = 1..=u64::from(self.layout.block_bytes);
         if kind == FileKind::Symlink && !target_bytes.contains(&inode.size) {
-            self.problem(format!("symbolic link {ino} has size {}, which none has; cleared", inode.size), false);
+            self.problem(
+                format!("symbolic link {ino} has size {}, which none has; cleared", inode.size),
+                Cause::Damage,
+            );
             *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
             return Ok(());
         }
         let mut changed = false;
         if kind == FileKind::Directory && !inode.size.is_multiple_of(DIR_CHUNK_BYTES as u64) {
-            self.problem(format!("directory {ino} has size {}, no multiple of 512; rounded down", inode.size), false);
+            self.problem(
+                format!("directory {ino} has size {}, no multiple of 512; rounded down", inode.size),
+                Cause::Damage,
+            );
             inode.size -= inode.size % DIR_CHUNK_BYTES as u64;
             changed = true;
         }
@@ -63,7 +69,7 @@ impl Check<'_> {
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
             changed |= self.check_blocks(ino, &mut inode, &mut sectors).await?;
             if kind == FileKind::Symlink && sectors == 0 {
-                self.problem(format!("symbolic link {ino} has no target; cleared"), false);
+                self.problem(format!("symbolic link {ino} has no target; cleared"), Cause::Damage);
                 *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
                 return Ok(());
             }
@@ -71,7 +77,7 @@ impl Check<'_> {
         if u64::from(inode.blocks) != sectors {
             self.problem(
                 format!("inode {ino} says that it has {} sectors, and has {sectors}; corrected", inode.blocks),
-                true,
+                Cause::Leak,
             );
             inode.blocks = sectors.min(u32::MAX.into()) as u32;
             changed = true;
@@ -94,9 +100,12 @@ impl Check<'_> {
                 continue;
             }
             if frags == 0 {
-                self.problem(format!("inode {ino} has a block {lbn} behind its end; dropped"), false);
+                self.problem(format!("inode {ino} has a block {lbn} behind its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, frags) {
-                self.problem(format!("inode {ino}, block {lbn}: fragment {at} cannot be a file's; dropped"), false);
+                self.problem(
+                    format!("inode {ino}, block {lbn}: fragment {at} cannot be a file's; dropped"),
+                    Cause::Damage,
+                );
             } else {
                 self.claim(at, frags);
                 *sectors += u64::from(frags) * per_frag;
@@ -113,9 +122,9 @@ impl Check<'_> {
             }
             if first >= blocks {
                 // The inode was cut, and written, before the tree was.
-                self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), false);
+                self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, self.layout.frag) {
-                self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), false);
+                self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), Cause::Damage);
             } else {
                 Box::pin(self.check_tree(ino, at, slot + 1, first, blocks, sectors)).await?;
                 continue;
@@ -172,13 +181,13 @@ impl Check<'_> {
             // The file had grown, and only this block was written since.
             self.problem(
                 format!("inode {ino}, indirect block {at}: {behind} blocks behind the file's end; dropped"),
-                true,
+                Cause::Leak,
             );
         }
         if wrong > 0 {
             self.problem(
                 format!("inode {ino}, indirect block {at}: {wrong} pointers to what is no file's; dropped"),
-                false,
+                Cause::Damage,
             );
         }
         if behind + wrong > 0 {
@@ -228,7 +237,8 @@ impl Check<'_> {
                 continue;
             }
             let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
-            self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), is_tail);
+            let cause = if is_tail { Cause::Crash } else { Cause::Damage };
+            self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), cause);
             inode.db[lbn] = 0;
             inode.blocks = inode.blocks.saturating_sub(frags * per_frag);
             if is_tail {
@@ -264,7 +274,7 @@ impl Check<'_> {
     ) -> FsResult<bool> {
         let frag = self.layout.frag;
         if self.contested(at, frag, taken) {
-            self.problem(format!("inode {ino}: indirect block {at} is another inode's; given up"), false);
+            self.problem(format!("inode {ino}: indirect block {at} is another inode's; given up"), Cause::Damage);
             *lost += 1;
             return Ok(true);
         }
@@ -278,7 +288,7 @@ impl Check<'_> {
             let gone = if level > 1 {
                 Box::pin(self.yield_tree(ino, child, level - 1, taken, lost)).await?
             } else if self.contested(child, frag, taken) {
-                self.problem(format!("inode {ino}: block {child} is another inode's; given up"), false);
+                self.problem(format!("inode {ino}: block {child} is another inode's; given up"), Cause::Damage);
                 *lost += 1;
                 true
             } else {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::super::format::*;
 use super::connections::add_entry;
-use super::{Check, Name};
+use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsError, FsResult};
 
@@ -64,7 +64,7 @@ impl Check<'_> {
         let mut start = 0;
         for (index, (at, frags)) in self.directory_blocks(&inode).await?.into_iter().enumerate() {
             if at == 0 {
-                self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), false);
+                self.problem(format!("directory {ino} has a hole at byte {start}; cut there"), Cause::Damage);
                 self.inode_mut(ino).size = start;
                 return Ok(false);
             }
@@ -101,13 +101,16 @@ impl Check<'_> {
                 return Err(FsError::corrupt("root directory", format_args!("inode {ROOT_INO}"), detail));
             }
             // A new directory is on the volume before its first chunk is.
-            self.problem(format!("directory {ino} holds nothing, not even itself; freed"), true);
+            self.problem(format!("directory {ino} holds nothing, not even itself; freed"), Cause::Leak);
             return self.free_file(ino).await.map(|()| true);
         }
         self.directories.insert(ino, names);
         for name in again {
             let shown = String::from_utf8_lossy(&name.name).into_owned();
-            self.problem(format!("directory {ino} has the name {shown:?} twice; the later one is removed"), false);
+            self.problem(
+                format!("directory {ino} has the name {shown:?} twice; the later one is removed"),
+                Cause::Damage,
+            );
             self.erase(&name).await?;
         }
         Ok(true)
@@ -117,7 +120,10 @@ impl Check<'_> {
     fn mend_chunk(&mut self, ino: u32, start: u64, chunk: &mut [u8], first: bool) -> bool {
         let mut changed = false;
         if let Err(detail) = dirents(chunk) {
-            self.problem(format!("directory {ino}, byte {start}: {detail}; what is behind it is dropped"), false);
+            self.problem(
+                format!("directory {ino}, byte {start}: {detail}; what is behind it is dropped"),
+                Cause::Damage,
+            );
             salvage(chunk);
             changed = true;
         }
@@ -127,7 +133,7 @@ impl Check<'_> {
             Some(one.name == b"." && one.ino == ino && two.name == b".." && two.ino != 0)
         };
         if first && is_begun() != Some(true) {
-            self.problem(format!("directory {ino} does not begin with `.` and `..`; mended"), false);
+            self.problem(format!("directory {ino} does not begin with `.` and `..`; mended"), Cause::Damage);
             let kept: Vec<(u32, u8, Vec<u8>)> = dirents(chunk)
                 .unwrap_or_default()
                 .iter()
@@ -165,7 +171,7 @@ impl Check<'_> {
             let Some(target) = target else {
                 self.problem(
                     format!("directory {directory}: {shown:?} names inode {ino}, which is not in use; removed"),
-                    true,
+                    Cause::Crash,
                 );
                 self.erase(&name).await?;
                 continue;
@@ -173,7 +179,7 @@ impl Check<'_> {
             if target.is_directory() {
                 if name.kind == DIRENT_MOVED {
                     // A rename had come this far; what had the old name keeps it no longer.
-                    self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), true);
+                    self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), Cause::Leak);
                     let mut block = self.read(name.at, name.frags).await?;
                     block[name.offset + 6] = dirent_type(FileKind::Directory);
                     self.write(name.at, block);
@@ -189,7 +195,8 @@ impl Check<'_> {
                     let shown = String::from_utf8_lossy(&gone.name).into_owned();
                     let text =
                         format!("directory {}: {shown:?} is a second name of directory {ino}; removed", gone.directory);
-                    self.problem(text, ino != ROOT_INO);
+                    self.problem(text, if ino == ROOT_INO { Cause::Damage } else { Cause::Leak });
+                    self.renamed.insert(ino);
                     self.erase(&gone).await?;
                     if let Some(kept) = kept {
                         self.parents.insert(ino, kept);
@@ -214,7 +221,7 @@ impl Check<'_> {
                     "directory {}: {shown:?} has type {found}, and its inode {kind}; corrected",
                     name.directory
                 );
-                self.problem(text, false);
+                self.problem(text, Cause::Damage);
                 let mut block = self.read(name.at, name.frags).await?;
                 block[name.offset + 6] = kind;
                 self.write(name.at, block);

@@ -37,7 +37,7 @@ impl Subject for Checked {
         if !info(&device).await?.clean {
             let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true };
             let found = fsck(rt, &device, options).await?;
-            if let Some(problem) = found.problems.iter().find(|problem| !problem.after_crash) {
+            if let Some(problem) = found.problems.iter().find(|problem| problem.cause == Cause::Damage) {
                 return Err(FsError::corrupt("volume", "after a power cut", &problem.text));
             }
         }

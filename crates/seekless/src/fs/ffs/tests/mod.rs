@@ -7,6 +7,7 @@ mod format;
 mod interop;
 mod model;
 mod policy;
+mod soft;
 
 use std::rc::Rc;
 

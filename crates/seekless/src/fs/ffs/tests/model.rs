@@ -50,6 +50,21 @@ fn large_files_and_many_names() {
     }
 }
 
+/// Soft updates, by themselves and with updates that meet operations.
+#[test]
+fn soft_updates() {
+    for seed in here("soft_updates").seeds(200..206) {
+        let metadata = Metadata::Softdep;
+        let update_interval = Nanos::from_millis(if seed % 2 == 0 { 20 } else { 30_000 });
+        let options = Options { metadata, update_interval, realloc_blocks: seed % 3 == 0, ..Options::default() };
+        let options =
+            if seed % 3 == 1 { Options { cache_bytes: 1, dirty_bytes_max: 64 << 10, ..options } } else { options };
+        let subject = Volume { options, ..Volume::default() };
+        let (bytes, space) = if seed % 3 == 2 { (384, Space::large()) } else { (24, Space::small()) };
+        check("soft_updates", &subject, seed, bytes * MIB, 1200, space);
+    }
+}
+
 /// A cache too small for anything makes steps load and start again.
 #[test]
 fn a_tiny_cache() {

@@ -1,0 +1,423 @@
+//! Soft updates: metadata that waits like file data, and still reaches the volume in an order that a crash cannot spoil
+//! [Ganger and Patt 1994; McKusick and Ganger 1999].
+//!
+//! Blocks in memory are ahead of the volume. What is written of a block is an image: the block as it is, with whatever
+//! the volume is not ready for shown as it was before. An inode's image has the pointers and the size that were safe
+//! last (`inodes`), an indirect block's has old pointers (`space`), a directory's has old inode numbers (`names`). What
+//! is given back stays taken until the image that no longer has it is durable. `rounds` writes, in an order in which
+//! little has to be shown old.
+//!
+//! One mechanism does all of this. A *record* is something that has to wait: an entry to be shown, an entry to be taken
+//! out, space to be freed. It counts what is unmet. An *event* is what follows when a buffer, as it was at some moment,
+//! is durable; most of them meet a record. A record that has everything is shown in the next image, or becomes a *job*.
+//!
+//! Invariants; each holds for what is durable, at any time
+//!   U1  A pointer leads to a block that has been written, and that its group says is taken.
+//!   U2  What a group says is free is no file's; so no block and no inode has two owners.
+//!   U3  A name is that of an inode in use; a directory or a symbolic link has its content, too.
+//!   U4  An inode's count of links is at least the number of its names.
+//!   U5  An old name is there until the new one is.
+//!   U6  What a record waits for was there before the record, so that nothing waits in a ring.
+//!
+//! A crash leaves too much, never too little: space and inodes that nobody has, counts of links and blocks that are too
+//! high, both names of something that was being renamed.
+//!
+//! Differences from 4.4BSD-Lite2's successors
+//!   1. An inode is shown old as a whole (its size, its pointers), not pointer by pointer.
+//!   2. The check after a crash runs before the volume is mounted for writing, not behind it.
+//!   3. A name that is made anew while the old one still has to stay, and the removal of a directory that still has to
+//!      keep a name, write out what they have to wait for, and wait.
+
+mod inodes;
+mod names;
+mod rounds;
+mod space;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Range;
+
+use super::cache::Kind;
+use super::state::*;
+use crate::device::Data;
+pub(super) use inodes::{Guarded, SoftInode};
+pub(super) use names::{Moved, Need};
+pub(super) use rounds::Extent;
+pub(super) use space::Holder;
+
+/// Records that may wait before whoever makes more has to help: they cost memory, 30 seconds' worth of them.
+const RECORDS_MAX: usize = 16 * 1024;
+
+/// What was removed is free after as many rounds: its name, its inode, and what was below it.
+pub(super) const DRAINS_MAX: usize = 4;
+
+/// Links that inodes keep for names on the volume: inode, links.
+pub(super) type Links = Vec<(u32, u16)>;
+
+/// What the volume is not ready for.
+#[derive(Default)]
+pub(super) struct Soft {
+    /// Blocks that no durable pointer may lead to yet (U1).
+    fresh: BTreeMap<u32, Fresh>,
+    /// Inodes that their group does not say are taken, durably; and since when (U2).
+    newborn: BTreeMap<u32, u64>,
+    /// What follows when the buffer at an address, as of a moment, is durable.
+    waits: BTreeMap<u32, Vec<(u64, Event)>>,
+    /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
+    unflushed: Vec<(u32, u64)>,
+    records: BTreeMap<u64, Record>,
+    /// Records that wait for an image of an inode.
+    inode_waiters: BTreeMap<u32, Vec<Waiter>>,
+    /// Indirect blocks that are ahead of the volume, by owner and address.
+    indirects: BTreeMap<(u32, u32), Indirect>,
+    /// Entries that are not durable, by directory and offset.
+    entries: BTreeMap<(u32, u64), u64>,
+    /// Removals that are not durable, by directory and block.
+    removals: BTreeMap<(u32, u64), BTreeSet<u64>>,
+    /// The same by directory and name.
+    removed_names: BTreeMap<(u32, Vec<u8>), u64>,
+    /// Names that are gone, and have to stay on the volume for now.
+    ghosts: BTreeMap<(u32, Vec<u8>), u64>,
+    /// Durable entries of directories whose inodes do not lead to them yet.
+    unreached: BTreeMap<u32, Vec<u64>>,
+    jobs: VecDeque<Job>,
+    jobs_running: usize,
+    /// Tasks that free inodes.
+    tasks: usize,
+    /// Fragments and inodes that are going to be free.
+    pub pending_frags: i64,
+    pub pending_inodes: i64,
+}
+
+struct Fresh {
+    since: u64,
+    written: bool,
+    taken: bool,
+}
+
+/// What follows when a buffer is durable.
+#[derive(Debug)]
+enum Event {
+    Written {
+        at: u32,
+        since: u64,
+    },
+    Taken {
+        at: u32,
+        since: u64,
+    },
+    Born {
+        ino: u32,
+        since: u64,
+    },
+    /// Size and pointers of the inode are these.
+    Inode {
+        ino: u32,
+        guarded: Box<Guarded>,
+    },
+    /// The indirect block is as it was in memory.
+    Indirect {
+        ino: u32,
+        at: u32,
+        since: u64,
+    },
+    /// The entry or the removal is on the volume.
+    Name(u64),
+    /// One thing less for the record to wait for.
+    Met(u64),
+}
+
+/// Something that has to wait.
+struct Record {
+    unmet: u32,
+    what: What,
+    /// Records for which this one is something unmet.
+    dependents: Vec<u64>,
+}
+
+enum What {
+    /// The entry is shown as `old` until nothing is unmet. When it is durable, `releases` go.
+    Entry { dir: u32, offset: u64, ino: u32, kind: u8, old: (u32, u8), shown: bool, releases: Links },
+    /// The entry is out. When that is durable, `releases` go.
+    Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
+    /// The entry is no longer seen, and stays in its block until nothing is unmet. The directory's new entry, `moved`,
+    /// then loses its mark.
+    Ghost { dir: u32, name: Vec<u8>, offset: u64, releases: Links, moved: Option<Moved> },
+    /// Space that is given back when nothing is unmet.
+    Free(Freeing),
+}
+
+/// What is given back.
+#[derive(Default)]
+struct Freeing {
+    frags: Vec<(u32, u32)>,
+    /// The inode, and whether it was a directory's.
+    inode: Option<(u32, bool)>,
+    releases: Links,
+}
+
+/// What can be done now.
+enum Job {
+    TakeOut(u64),
+    Free(Freeing),
+    Release(Links),
+}
+
+/// A record that waits for an image of an inode; with `complete` one in which nothing is old.
+struct Waiter {
+    id: u64,
+    complete: bool,
+}
+
+/// An indirect block that is ahead of the volume.
+struct Indirect {
+    /// As it was written last.
+    shown: Data,
+    /// Slots whose pointers may not be safe.
+    slots: BTreeSet<usize>,
+    changed: u64,
+    /// Records that wait until these slots are not shown old.
+    waiters: Vec<(Range<usize>, u64)>,
+}
+
+impl Soft {
+    fn wait(&mut self, at: u32, since: u64, event: Event) {
+        self.waits.entry(at).or_default().push((since, event));
+    }
+
+    fn is_fresh(&self, at: u32) -> bool {
+        self.fresh.contains_key(&at)
+    }
+
+    fn record(&mut self, id: u64, unmet: u32, what: What) {
+        self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
+    }
+
+    /// Makes `id` wait for another record, if that still waits itself.
+    fn wait_for_record(&mut self, id: u64, other: u64) {
+        if let Some(other) = self.records.get_mut(&other) {
+            other.dependents.push(id);
+            if let Some(record) = self.records.get_mut(&id) {
+                record.unmet += 1;
+            }
+        }
+    }
+
+    /// One thing less for a record to wait for. It may be gone, when something else has overtaken it.
+    fn meet(&mut self, id: u64) {
+        let Some(record) = self.records.get_mut(&id) else { return };
+        assert!(record.unmet > 0, "a record of soft updates was met more often than it waited");
+        record.unmet -= 1;
+        if record.unmet == 0 {
+            self.begin(id);
+        }
+    }
+
+    /// Does what a record without anything unmet is there for. Entries wait to be shown; their block is dirty.
+    fn begin(&mut self, id: u64) {
+        match self.records.get(&id).map(|record| &record.what) {
+            Some(What::Ghost { .. }) => self.jobs.push_back(Job::TakeOut(id)),
+            Some(What::Free(_)) => {
+                if let Some(Record { what: What::Free(freeing), dependents, .. }) = self.records.remove(&id) {
+                    self.jobs.push_back(Job::Free(freeing));
+                    dependents.into_iter().for_each(|id| self.meet(id));
+                }
+            }
+            Some(What::Entry { .. } | What::Removal { .. }) | None => {}
+        }
+    }
+
+    /// An entry or a removal is durable, and the directory's inode leads to it.
+    fn end_name(&mut self, id: u64) {
+        let Some(Record { what, dependents, .. }) = self.records.remove(&id) else { return };
+        match what {
+            What::Entry { dir, offset, releases, .. } => {
+                if self.entries.get(&(dir, offset)) == Some(&id) {
+                    self.entries.remove(&(dir, offset));
+                }
+                self.release(releases);
+            }
+            What::Removal { dir, lbn, name, releases, .. } => {
+                self.unlist_removal(id, dir, lbn, name);
+                self.release(releases);
+            }
+            What::Ghost { .. } | What::Free(_) => {}
+        }
+        dependents.into_iter().for_each(|id| self.meet(id));
+    }
+
+    fn release(&mut self, releases: Links) {
+        if !releases.is_empty() {
+            self.jobs.push_back(Job::Release(releases));
+        }
+    }
+
+    /// Whether anything that was there at `until` still waits.
+    fn waits_since(&self, until: u64) -> bool {
+        !self.jobs.is_empty() || self.records.keys().next().is_some_and(|&id| id <= until)
+    }
+}
+
+impl What {
+    fn to_text(&self) -> String {
+        let shown = String::from_utf8_lossy;
+        match self {
+            What::Entry { dir, offset, ino, old, shown, .. } => {
+                format!("entry of {ino} in directory {dir} at {offset}, old {}, shown {shown}", old.0)
+            }
+            What::Removal { dir, name, .. } => format!("removal of {:?} from directory {dir}", shown(name)),
+            What::Ghost { dir, name, .. } => format!("ghost of {:?} in directory {dir}", shown(name)),
+            What::Free(Freeing { frags, inode, .. }) => format!("freeing of inode {inode:?}, {} runs", frags.len()),
+        }
+    }
+}
+
+impl State {
+    /// All that waits, for messages.
+    pub(super) fn soft_text(&self) -> String {
+        let Some(soft) = self.soft.as_deref() else { return String::new() };
+        let records = soft.records.iter();
+        let lines = records.map(|(id, record)| format!("\n  {id}: {} ({} unmet)", record.what.to_text(), record.unmet));
+        let lines: String = lines.take(20).collect();
+        let (fresh, newborn) = (soft.fresh.len(), soft.newborn.len());
+        let waiters: Vec<u32> = soft.inode_waiters.keys().copied().take(20).collect();
+        let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
+        format!(
+            "{} records, {fresh} fresh blocks, {newborn} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
+             {running} running, {tasks} tasks{lines}",
+            soft.records.len()
+        )
+    }
+
+    /// Whether there will be more space when what waits has been done.
+    pub(super) fn space_waits(&self) -> bool {
+        self.soft.as_deref().is_some_and(|soft| !soft.records.is_empty() || !soft.jobs.is_empty() || soft.tasks > 0)
+    }
+
+    /// What can be said only with soft updates.
+    pub(super) fn soft(&mut self) -> Option<&mut Soft> {
+        self.soft.as_deref_mut()
+    }
+
+    /// The buffer at `at`, as it was when a write of it began, is durable.
+    pub(super) fn note_durable(&mut self, at: u32, begun: u64) {
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        let Some(waiting) = soft.waits.remove(&at) else { return };
+        let (reached, later): (Vec<_>, Vec<_>) = waiting.into_iter().partition(|(since, _)| *since <= begun);
+        if !later.is_empty() {
+            soft.waits.insert(at, later);
+        }
+        for (_, event) in reached {
+            self.happen(event);
+        }
+    }
+
+    fn happen(&mut self, event: Event) {
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        match event {
+            Event::Written { at, since } => {
+                if let Some(fresh) = soft.fresh.get_mut(&at)
+                    && fresh.since == since
+                {
+                    fresh.written = true;
+                    if fresh.taken {
+                        soft.fresh.remove(&at);
+                    }
+                }
+            }
+            Event::Taken { at, since } => {
+                if let Some(fresh) = soft.fresh.get_mut(&at)
+                    && fresh.since == since
+                {
+                    fresh.taken = true;
+                    if fresh.written {
+                        soft.fresh.remove(&at);
+                    }
+                }
+            }
+            Event::Born { ino, since } => {
+                if soft.newborn.get(&ino) == Some(&since) {
+                    soft.newborn.remove(&ino);
+                }
+            }
+            Event::Inode { ino, guarded } => {
+                if let Some(known) = self.inodes.get_mut(&ino)
+                    && let Some(own) = &mut known.soft
+                {
+                    own.durable = *guarded;
+                }
+                self.reach(ino);
+            }
+            Event::Indirect { ino, at, since } => {
+                if soft.indirects.get(&(ino, at)).is_some_and(|indirect| indirect.changed == since) {
+                    soft.indirects.remove(&(ino, at));
+                    // The image of a directory waits for it.
+                    if let Some(known) = self.inodes.get_mut(&ino)
+                        && known.inode.is_directory()
+                    {
+                        known.dirty = true;
+                    }
+                }
+                self.reach(ino);
+            }
+            Event::Met(id) => soft.meet(id),
+            Event::Name(id) => {
+                let dir = match soft.records.get(&id).map(|record| &record.what) {
+                    Some(What::Entry { dir, .. } | What::Removal { dir, .. }) => *dir,
+                    _ => return,
+                };
+                if self.is_settled(dir) {
+                    if let Some(soft) = self.soft() {
+                        soft.end_name(id);
+                    }
+                } else if let Some(soft) = self.soft() {
+                    soft.unreached.entry(dir).or_default().push(id);
+                }
+            }
+        }
+    }
+
+    /// Whether the volume's inode leads to all blocks that this one does.
+    fn is_settled(&self, ino: u32) -> bool {
+        let Some(soft) = self.soft.as_deref() else { return true };
+        let same = self.inodes.get(&ino).is_none_or(|known| match &known.soft {
+            Some(own) => own.durable == Guarded::of(&known.inode),
+            None => true,
+        });
+        same && soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_none()
+    }
+
+    /// Ends the entries of a directory that have been waiting for its inode.
+    fn reach(&mut self, dir: u32) {
+        if self.soft.as_deref().is_none_or(|soft| !soft.unreached.contains_key(&dir)) || !self.is_settled(dir) {
+            return;
+        }
+        let Some(soft) = self.soft() else { return };
+        for id in soft.unreached.remove(&dir).unwrap_or_default() {
+            soft.end_name(id);
+        }
+    }
+
+    /// A write of these buffers has ended in the device's cache.
+    pub(super) fn note_volatile(&mut self, at: u32, begun: u64) {
+        if let Some(soft) = self.soft() {
+            soft.unflushed.push((at, begun));
+        }
+    }
+
+    /// Takes what a flush that begins now makes durable.
+    pub(super) fn take_unflushed(&mut self) -> Vec<(u32, u64)> {
+        self.soft().map(|soft| std::mem::take(&mut soft.unflushed)).unwrap_or_default()
+    }
+
+    /// What is written of a buffer: as it is, with what the volume is not ready for as it was.
+    pub(super) fn image(&mut self, at: u32, data: Data) -> Data {
+        if self.soft.is_none() {
+            return data;
+        }
+        match self.cache.peek(at).map(|buffer| buffer.kind) {
+            Some(Kind::Directory { ino, lbn }) => self.directory_image(at, ino, lbn, data),
+            Some(Kind::Indirect { ino }) => self.indirect_image(at, ino, data),
+            _ => data,
+        }
+    }
+}

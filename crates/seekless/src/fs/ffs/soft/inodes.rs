@@ -1,0 +1,243 @@
+//! What inodes' blocks are given: images of inodes that the volume is ready for.
+//!
+//! The block of an inode holds its image, not the inode; so whatever is in the block may be written at any time.
+
+use super::super::format::*;
+use super::super::state::*;
+use super::{Event, Freeing, Job, Soft, Waiter, What};
+
+/// The part of an inode that has to be safe as a whole: which blocks are the file's.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(in super::super) struct Guarded {
+    size: u64,
+    sectors: u32,
+    db: [u32; DIRECT],
+    ib: [u32; INDIRECT],
+}
+
+impl Guarded {
+    pub(in super::super) fn of(inode: &Inode) -> Guarded {
+        Guarded { size: inode.size, sectors: inode.blocks, db: inode.db, ib: inode.ib }
+    }
+
+    fn put(&self, inode: &mut Inode) {
+        (inode.size, inode.blocks, inode.db, inode.ib) = (self.size, self.sectors, self.db, self.ib);
+    }
+}
+
+/// What is known about an inode besides.
+#[derive(Default)]
+pub(in super::super) struct SoftInode {
+    /// In the inode's block.
+    shown: Guarded,
+    /// On the volume, for certain.
+    pub(super) durable: Guarded,
+    /// The block has the inode, as one in use.
+    is_shown: bool,
+    /// Links that are gone, and are still counted on the volume because names are there (U4).
+    held: u16,
+    /// Names in this directory that are gone, and still in its blocks.
+    pub(super) ghosts: u32,
+}
+
+impl SoftInode {
+    /// Of an inode that was read.
+    pub(in super::super) fn read(inode: &Inode) -> SoftInode {
+        let guarded = Guarded::of(inode);
+        SoftInode { shown: guarded, durable: guarded, is_shown: true, ..SoftInode::default() }
+    }
+
+    /// Whether the inode has to stay in memory.
+    pub(in super::super) fn is_pinned(&self, inode: &Inode) -> bool {
+        self.held > 0 || self.ghosts > 0 || self.durable != Guarded::of(inode)
+    }
+}
+
+/// How much of an inode an image has.
+enum Image {
+    /// Nothing: the inode is not there yet.
+    None,
+    Partial(Inode),
+    Complete(Inode),
+}
+
+impl State {
+    /// A number was taken for the inode, which has just been put into memory.
+    pub(in super::super) fn note_new_inode(&mut self, ino: u32) {
+        let since = self.cache.tick();
+        let group = self.layout.group_block(self.layout.group_of_ino(ino));
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        soft.newborn.insert(ino, since);
+        soft.wait(group, since, Event::Born { ino, since });
+        if let Some(known) = self.inodes.get_mut(&ino) {
+            known.soft = Some(Box::default());
+        }
+    }
+
+    fn inode_image(&self, soft: &Soft, ino: u32, known: &InodeMem, own: &SoftInode) -> Image {
+        if soft.newborn.contains_key(&ino) {
+            return Image::None;
+        }
+        let mut image = known.inode;
+        image.nlink = image.nlink.saturating_add(own.held);
+        if known.inode.has_no_blocks(self.layout.maxsymlinklen) {
+            return Image::Complete(image);
+        }
+        let direct = image.db.iter().any(|&at| soft.is_fresh(at));
+        let indirect = image.ib.iter().any(|&at| soft.is_fresh(at));
+        if known.inode.kind() != Some(crate::fs::FileKind::Regular) {
+            // One with a hole, or without content, is damaged (U3).
+            let ahead = soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_some();
+            if !direct && !indirect && !ahead {
+                return Image::Complete(image);
+            }
+            if !own.is_shown {
+                return Image::None;
+            }
+            own.shown.put(&mut image);
+            return Image::Partial(image);
+        }
+        if direct {
+            own.shown.put(&mut image);
+            return Image::Partial(image);
+        }
+        if indirect {
+            for (pointer, shown) in image.ib.iter_mut().zip(own.shown.ib) {
+                if soft.is_fresh(*pointer) {
+                    *pointer = shown;
+                }
+            }
+            return Image::Partial(image);
+        }
+        Image::Complete(image)
+    }
+
+    /// Puts the image of the inode into its block, which is in memory.
+    pub(in super::super) fn show_inode(&mut self, ino: u32, at: u32, offset: usize) -> Step<()> {
+        let Some(soft) = self.soft.as_deref() else { return Ok(()) };
+        let Some(known) = self.inodes.get(&ino) else { return Ok(()) };
+        let Some(own) = known.soft.as_deref() else { return Ok(()) };
+        let is_waited_for = soft.inode_waiters.contains_key(&ino);
+        if known.inode.nlink == 0 && own.held > 0 && !is_waited_for {
+            return Ok(()); // It is going to be freed; its image would be in vain.
+        }
+        let (image, complete) = match self.inode_image(soft, ino, known, own) {
+            Image::None => return Ok(()),
+            Image::Partial(image) => (image, false),
+            Image::Complete(image) => (image, true),
+        };
+        let mut bytes = [0; Inode::BYTES];
+        image.encode(&mut bytes);
+        let same = self.cache.peek(at).is_some_and(|buffer| buffer.data[offset..offset + Inode::BYTES] == bytes);
+        let guarded = Guarded::of(&image);
+        let durable = own.durable == guarded;
+        if !same || is_waited_for || !durable {
+            self.buffer_mut(at)?[offset..offset + Inode::BYTES].copy_from_slice(&bytes);
+        }
+        let now = self.cache.tick();
+        if let Some(known) = self.inodes.get_mut(&ino)
+            && let Some(own) = known.soft.as_deref_mut()
+        {
+            (own.shown, own.is_shown) = (guarded, true);
+            known.dirty = !complete;
+        }
+        let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
+        if !durable {
+            soft.wait(at, now, Event::Inode { ino, guarded: Box::new(guarded) });
+        }
+        let waiting = soft.inode_waiters.remove(&ino).unwrap_or_default();
+        let (served, later): (Vec<Waiter>, Vec<Waiter>) =
+            waiting.into_iter().partition(|waiter| complete || !waiter.complete);
+        if !later.is_empty() {
+            soft.inode_waiters.insert(ino, later);
+        }
+        for waiter in served {
+            soft.wait(at, now, Event::Met(waiter.id));
+        }
+        Ok(())
+    }
+
+    /// Makes a record wait for an image of the inode as it is now.
+    pub(super) fn wait_for_inode(&mut self, id: u64, ino: u32, complete: bool) {
+        let Some(known) = self.inodes.get_mut(&ino) else { return };
+        known.dirty = true;
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        if let Some(record) = soft.records.get_mut(&id) {
+            record.unmet += 1;
+            soft.inode_waiters.entry(ino).or_default().push(Waiter { id, complete });
+        }
+    }
+
+    // ---- Links ----
+
+    /// Counts links on the volume for as long as names are there. The inodes are in memory.
+    pub(super) fn hold(&mut self, links: &[(u32, u16)]) {
+        for (ino, count) in links {
+            if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
+                own.held += count;
+            }
+        }
+    }
+
+    /// The names are gone from the volume.
+    pub(super) fn unhold(&mut self, links: &[(u32, u16)]) {
+        for (ino, count) in links {
+            if let Some(known) = self.inodes.get_mut(ino)
+                && let Some(own) = known.soft.as_deref_mut()
+            {
+                assert!(own.held >= *count, "links of inode {ino} were released more often than held"); // U4
+                own.held -= count;
+                known.dirty = true;
+            }
+        }
+    }
+
+    /// Whether names on the volume may still lead to the inode.
+    pub(in super::super) fn is_held(&self, ino: u32) -> bool {
+        self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
+    }
+
+    /// Whether nothing of the file's blocks has ever been shown.
+    pub(super) fn has_shown_nothing(&self, ino: u32) -> bool {
+        let own = self.inodes.get(&ino).and_then(|known| known.soft.as_deref());
+        own.is_some_and(|own| own.shown == Guarded::default() && own.durable == Guarded::default())
+    }
+
+    // ---- The end ----
+
+    /// Frees an inode and `frags`, all that it has: at once if the volume knows nothing of it, and otherwise when it is
+    /// free on the volume. Nobody holds its links, and its block and its group are in memory.
+    pub(in super::super) fn free_inode_later(&mut self, ino: u32, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
+        let inode = self.inode(ino)?.inode;
+        for &(block, count) in &frags {
+            self.forget_block(ino, block, count);
+        }
+        let releases = self.forget_directory(ino);
+        let was_shown = self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.is_shown);
+        if was_shown {
+            let (_, offset) = self.layout.inode_place(ino);
+            Inode { generation: inode.generation, ..Inode::FREE }.encode(&mut self.buffer_mut(at)?[offset..]);
+        }
+        self.inodes.remove(&ino);
+        let id = self.cache.tick();
+        let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
+        let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
+        soft.newborn.remove(&ino);
+        soft.pending_frags += total;
+        soft.pending_inodes += 1;
+        let freeing = Freeing { frags, inode: Some((ino, inode.is_directory())), releases };
+        let waiters = soft.inode_waiters.remove(&ino).unwrap_or_default();
+        if was_shown {
+            soft.record(id, 1, What::Free(freeing));
+            soft.wait(at, id, Event::Met(id));
+            // No image is more complete than this one.
+            for waiter in waiters {
+                soft.wait(at, id, Event::Met(waiter.id));
+            }
+        } else {
+            soft.jobs.push_back(Job::Free(freeing));
+            waiters.into_iter().for_each(|waiter| soft.meet(waiter.id));
+        }
+        Ok(())
+    }
+}

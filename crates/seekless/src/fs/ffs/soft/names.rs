@@ -1,0 +1,325 @@
+//! Entries of directories: new ones that are not shown yet, removed ones whose inodes keep their links for now, and
+//! ghosts: names that are gone, and stay on the volume until another one is there.
+
+use super::super::format::*;
+use super::super::state::*;
+use super::{Event, Links, Record, What};
+use crate::codec;
+use crate::device::Data;
+use crate::fs::FileKind;
+
+/// An inode that has to be on the volume before a name; with `complete` with all its content.
+#[derive(Clone, Copy, Debug)]
+pub(in super::super) struct Need {
+    pub ino: u32,
+    pub complete: bool,
+}
+
+impl Need {
+    /// What a name of `ino` needs (U3).
+    pub(in super::super) fn of(ino: u32, kind: u8) -> Need {
+        Need { ino, complete: kind != dirent_type(FileKind::Regular) }
+    }
+}
+
+/// A new name of a directory that is marked as such, as long as its old name is there.
+#[derive(Clone, Debug)]
+pub(in super::super) struct Moved {
+    pub dir: u32,
+    pub name: Vec<u8>,
+    pub ino: u32,
+}
+
+fn chunk_of(offset: u64) -> u64 {
+    offset / DIR_CHUNK_BYTES as u64
+}
+
+impl super::Soft {
+    /// Takes a removal off the lists.
+    pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
+        if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
+            ids.remove(&id);
+            if ids.is_empty() {
+                self.removals.remove(&(dir, lbn));
+            }
+        }
+        let name = (dir, name);
+        if self.removed_names.get(&name) == Some(&id) {
+            self.removed_names.remove(&name);
+        }
+    }
+}
+
+impl State {
+    fn lbn_of(&self, offset: u64) -> u64 {
+        offset / u64::from(self.layout.block_bytes)
+    }
+
+    /// The directory has got the name at `offset`. It is shown when all of `needs` are on the volume.
+    /// Returns the record.
+    pub(in super::super) fn note_added(
+        &mut self,
+        (dir, offset): (u32, u64),
+        name: &[u8],
+        (ino, kind): (u32, u8),
+        needs: &[Need],
+    ) -> u64 {
+        let id = self.cache.tick();
+        let Some(soft) = self.soft() else { return 0 };
+        let what = What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, releases: Vec::new() };
+        soft.record(id, 0, what);
+        soft.entries.insert((dir, offset), id);
+        // The same name must not be there twice. In one chunk it never is.
+        if let Some(&removal) = soft.removed_names.get(&(dir, name.to_vec()))
+            && let Some(What::Removal { chunk, .. }) = soft.records.get(&removal).map(|record| &record.what)
+            && *chunk != chunk_of(offset)
+        {
+            soft.wait_for_record(id, removal);
+        }
+        for need in needs {
+            self.wait_for_inode(id, need.ino, need.complete);
+        }
+        id
+    }
+
+    /// The entry at `offset` stands for `ino` now, and for `old` until that can be shown. When it is durable, `releases`
+    /// are released; their inodes are in memory. `after`: records to wait for, too. Returns the record.
+    pub(in super::super) fn note_changed(
+        &mut self,
+        (dir, offset): (u32, u64),
+        (ino, kind): (u32, u8),
+        old: (u32, u8),
+        needs: &[Need],
+        after: &[u64],
+        releases: Links,
+    ) -> u64 {
+        if self.soft.is_none() {
+            return 0;
+        }
+        self.hold(&releases);
+        let id = self.cache.tick();
+        let (mut shown_old, mut all) = (old, releases.clone());
+        let mut now = Vec::new();
+        let Some(soft) = self.soft() else { return 0 };
+        if let Some(earlier) = soft.entries.remove(&(dir, offset))
+            && let Some(Record { what: What::Entry { old, shown, releases: earlier_releases, .. }, dependents, .. }) =
+                soft.records.remove(&earlier)
+        {
+            if shown {
+                all.extend(earlier_releases);
+            } else {
+                // What was here in between has never been on the volume.
+                shown_old = old;
+                all = earlier_releases;
+                now = releases;
+            }
+            dependents.into_iter().for_each(|id| soft.meet(id));
+        }
+        let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, releases: all };
+        soft.record(id, 0, what);
+        soft.entries.insert((dir, offset), id);
+        for &other in after {
+            soft.wait_for_record(id, other);
+        }
+        for need in needs {
+            self.wait_for_inode(id, need.ino, need.complete);
+        }
+        self.unhold(&now);
+        id
+    }
+
+    /// The directory has lost the name at `offset`. When that is durable, `releases` are released; their inodes are in
+    /// memory.
+    pub(in super::super) fn note_removed(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links) {
+        if self.soft.is_none() {
+            return;
+        }
+        self.hold(&releases);
+        let now = self.remove_held(dir, offset, name, releases);
+        self.unhold(&now);
+    }
+
+    /// The same for links that are held already. Returns those that can be released at once, because the name has never
+    /// been on the volume.
+    fn remove_held(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links) -> Links {
+        let (id, lbn) = (self.cache.tick(), self.lbn_of(offset));
+        let Some(soft) = self.soft() else { return Vec::new() };
+        let (mut all, mut now) = (releases, Links::new());
+        if let Some(earlier) = soft.entries.remove(&(dir, offset))
+            && let Some(Record { what: What::Entry { old, shown, releases: earlier_releases, .. }, dependents, .. }) =
+                soft.records.remove(&earlier)
+        {
+            dependents.into_iter().for_each(|id| soft.meet(id));
+            if shown {
+                all.extend(earlier_releases);
+            } else {
+                now = std::mem::replace(&mut all, earlier_releases);
+                if old.0 == 0 {
+                    return now;
+                }
+            }
+        }
+        let what = What::Removal { dir, lbn, chunk: chunk_of(offset), name: name.to_vec(), releases: all };
+        soft.record(id, 0, what);
+        soft.removals.entry((dir, lbn)).or_default().insert(id);
+        soft.removed_names.insert((dir, name.to_vec()), id);
+        now
+    }
+
+    /// Takes a name out of sight. Its entry stays until `after` is durable (U5); then the entry `moved` loses its mark.
+    pub(in super::super) fn hide_entry(
+        &mut self,
+        dir: u32,
+        name: &[u8],
+        after: u64,
+        releases: Links,
+        moved: Option<Moved>,
+    ) -> Step<()> {
+        for &(ino, _) in &releases {
+            self.inode(ino)?;
+        }
+        let Some(offset) = self.index(dir)?.remove(name) else { return Ok(()) };
+        self.hold(&releases);
+        if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
+            own.ghosts += 1;
+        }
+        let id = self.cache.tick();
+        let Some(soft) = self.soft() else { return Ok(()) };
+        soft.record(id, 0, What::Ghost { dir, name: name.to_vec(), offset, releases, moved });
+        soft.ghosts.insert((dir, name.to_vec()), id);
+        soft.wait_for_record(id, after);
+        if soft.records.get(&id).is_some_and(|record| record.unmet == 0) {
+            soft.begin(id);
+        }
+        Ok(())
+    }
+
+    /// Whether the name is gone, and still in its block.
+    pub(in super::super) fn is_ghost(&self, dir: u32, name: &[u8]) -> bool {
+        self.soft.as_deref().is_some_and(|soft| soft.ghosts.contains_key(&(dir, name.to_vec())))
+    }
+
+    pub(in super::super) fn has_ghosts(&self, dir: u32) -> bool {
+        let own = self.inodes.get(&dir).and_then(|known| known.soft.as_deref());
+        own.is_some_and(|own| own.ghosts > 0)
+    }
+
+    /// Takes the entry of a ghost out of its block.
+    pub(super) fn take_out_ghost(&mut self, id: u64) -> Step<()> {
+        let Some(What::Ghost { dir, name, offset, moved, .. }) =
+            self.soft().and_then(|soft| soft.records.get(&id)).map(|record| &record.what)
+        else {
+            return Ok(());
+        };
+        let (dir, name, offset, moved) = (*dir, name.clone(), *offset, moved.clone());
+        // All that is needed comes first (S1).
+        self.dir_chunk(dir, offset)?;
+        if let Some(Moved { dir: other, name: marked, ino }) = &moved {
+            // It may have been moved on, or be gone with its directory.
+            let found = match self.find(*other, marked) {
+                Err(Stop::Fail(_)) => None,
+                found => found?,
+            };
+            if let Some(found) = found.filter(|found| found.ino == *ino && found.kind == DIRENT_MOVED) {
+                self.dir_chunk(*other, found.offset)?;
+                self.change_entry(*other, marked, found.ino, dirent_type(FileKind::Directory))?;
+            }
+        }
+        self.erase_entry(dir, offset)?;
+        if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
+            own.ghosts -= 1;
+        }
+        let Some(soft) = self.soft() else { return Ok(()) };
+        let Some(Record { what: What::Ghost { releases, .. }, dependents, .. }) = soft.records.remove(&id) else {
+            return Ok(());
+        };
+        dependents.into_iter().for_each(|id| soft.meet(id));
+        soft.ghosts.remove(&(dir, name.clone()));
+        let now = self.remove_held(dir, offset, &name, releases);
+        if let Some(soft) = self.soft() {
+            soft.release(now);
+        }
+        Ok(())
+    }
+
+    /// U3 for a directory's block.
+    pub(super) fn directory_image(&mut self, at: u32, dir: u32, lbn: u64, data: Data) -> Data {
+        let begun = self.cache.begun(at);
+        let block = u64::from(self.layout.block_bytes);
+        let Some(soft) = self.soft.as_deref_mut() else { return data };
+        let mut image = data;
+        let (mut complete, mut shown_now) = (true, Vec::new());
+        for (&(_, offset), &id) in soft.entries.range((dir, lbn * block)..(dir, (lbn + 1) * block)) {
+            let Some(Record { unmet, what: What::Entry { old, shown, .. }, .. }) = soft.records.get_mut(&id) else {
+                continue;
+            };
+            if *unmet == 0 {
+                *shown = true;
+                shown_now.push(id);
+            } else {
+                let within = (offset - lbn * block) as usize;
+                let bytes = image.make_mut();
+                if within + 8 <= bytes.len() {
+                    codec::put_at(bytes, within, old.0);
+                    bytes[within + 6] = old.1;
+                }
+                complete = false;
+            }
+        }
+        shown_now.extend(soft.removals.get(&(dir, lbn)).into_iter().flatten());
+        for id in shown_now {
+            soft.wait(at, begun, Event::Name(id));
+        }
+        if !complete {
+            self.cache.mark_dirty(at);
+        }
+        image
+    }
+
+    /// Whether a name of the inode, or of any directory, is not durable.
+    pub(super) fn has_new_names(&self, ino: u32) -> bool {
+        let directory = dirent_type(FileKind::Directory);
+        self.soft.as_deref().is_some_and(|soft| {
+            soft.records.values().any(|record| match &record.what {
+                What::Entry { ino: named, kind, .. } => *named == ino || *kind == directory || *kind == DIRENT_MOVED,
+                What::Removal { .. } | What::Ghost { .. } | What::Free(_) => false,
+            })
+        })
+    }
+
+    /// Forgets what waits in a directory that is being freed, and has no name any more: nobody can look there. Returns
+    /// the links to be released when it is free on the volume.
+    pub(super) fn forget_directory(&mut self, dir: u32) -> Links {
+        let mut releases = Links::new();
+        let Some(soft) = self.soft() else { return releases };
+        soft.unreached.remove(&dir);
+        let entries: Vec<u64> = soft.entries.range((dir, 0)..=(dir, u64::MAX)).map(|(_, &id)| id).collect();
+        let removals = soft.removals.range((dir, 0)..=(dir, u64::MAX)).flat_map(|(_, ids)| ids.iter().copied());
+        let all: Vec<u64> = removals.chain(entries).collect();
+        for id in all {
+            let Some(Record { what, dependents, .. }) = soft.records.remove(&id) else { continue };
+            match what {
+                What::Entry { offset, releases: links, .. } => {
+                    soft.entries.remove(&(dir, offset));
+                    releases.extend(links);
+                }
+                What::Removal { lbn, name, releases: links, .. } => {
+                    soft.unlist_removal(id, dir, lbn, name);
+                    releases.extend(links);
+                }
+                What::Ghost { .. } | What::Free(_) => {}
+            }
+            dependents.into_iter().for_each(|id| soft.meet(id));
+        }
+        releases
+    }
+
+    /// Releases links, and returns the inodes that have neither names nor anything that holds them.
+    pub(super) fn release_links(&mut self, links: &[(u32, u16)]) -> Vec<u32> {
+        self.unhold(links);
+        let mut unused: Vec<u32> = links.iter().map(|&(ino, _)| ino).collect();
+        unused.dedup();
+        unused.retain(|ino| self.inodes.get(ino).is_some_and(|known| known.inode.nlink == 0) && !self.is_held(*ino));
+        unused
+    }
+}

@@ -1,0 +1,301 @@
+//! Writing back with soft updates: rounds of four phases, each of which makes durable what the next one shows.
+//!
+//!   1. Groups, data, and blocks of directories that have never been written.
+//!   2. Indirect blocks.
+//!   3. Inodes.
+//!   4. Directories.
+//!
+//! After a round new names are durable. What has been removed takes up to three rounds: the name, the inode, the group.
+//! An update is one round. Whoever wants everything to be durable has rounds go on until nothing waits.
+
+use super::super::Ffs;
+use super::super::cache::Kind;
+use super::super::state::*;
+use super::{Freeing, Job, RECORDS_MAX};
+use crate::fs::FsResult;
+
+/// See above.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Phase {
+    Contents,
+    Pointers,
+    Inodes,
+    Names,
+}
+
+const PHASES: [Phase; 4] = [Phase::Contents, Phase::Pointers, Phase::Inodes, Phase::Names];
+
+/// How far writing back goes.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in super::super) enum Extent {
+    /// One round: what is new becomes durable.
+    Update,
+    /// Everything that waits now.
+    All,
+    /// Until nothing waits; nobody may make more.
+    Quiet,
+}
+
+/// Counts rounds after which as much waits as before.
+#[derive(Default)]
+struct Vain {
+    before: (u64, usize),
+    count: usize,
+}
+
+impl Vain {
+    /// U6: it never is, unless others change what is waited for again and again.
+    fn is_too_much(&mut self, ffs: &Ffs) -> bool {
+        const ROUNDS_MAX: usize = 200;
+        let state = ffs.state.borrow();
+        let oldest = state.soft.as_deref().and_then(|soft| soft.records.keys().next().copied()).unwrap_or(0);
+        let now = (oldest, state.soft.as_deref().map_or(0, |soft| soft.records.len()));
+        self.count = if now == self.before { self.count + 1 } else { 0 };
+        self.before = now;
+        debug_assert!(self.count < ROUNDS_MAX, "soft updates wait for ever: {}", state.soft_text());
+        self.count >= ROUNDS_MAX
+    }
+}
+
+impl State {
+    fn phase_of(&self, at: u32) -> Option<Phase> {
+        Some(match self.cache.peek(at)?.kind {
+            Kind::Group(_) | Kind::File { .. } => Phase::Contents,
+            Kind::Directory { .. } if self.soft.as_deref().is_some_and(|soft| soft.is_fresh(at)) => Phase::Contents,
+            Kind::Directory { .. } => Phase::Names,
+            Kind::Indirect { .. } => Phase::Pointers,
+            Kind::Inodes => Phase::Inodes,
+        })
+    }
+
+    fn dirty_in(&self, phase: Phase, until: u64) -> Vec<u32> {
+        self.cache.dirty_until(until).into_iter().filter(|&at| self.phase_of(at) == Some(phase)).collect()
+    }
+
+    fn has_waiting(&self, until: u64) -> bool {
+        self.soft.as_deref().is_some_and(|soft| soft.waits_since(until))
+    }
+
+    /// Inodes of which a complete image is waited for, and directories that have to lead to entries.
+    fn stragglers(&self) -> Vec<u32> {
+        let Some(soft) = self.soft.as_deref() else { return Vec::new() };
+        let mut found: Vec<u32> = soft.inode_waiters.keys().chain(soft.unreached.keys()).copied().collect();
+        found.sort_unstable();
+        found.dedup();
+        found
+    }
+}
+
+impl Ffs {
+    /// Writes everything back.
+    pub(in super::super) async fn sync_soft(&self, extent: Extent) -> FsResult<()> {
+        let until = self.state.borrow_mut().cache.tick();
+        let begun = self.state.borrow().dirty_inodes();
+        self.round().await?;
+        // Those that were changed again in between have to be held still.
+        let still =
+            |state: &State, ino: &u32| state.inodes.get(ino).is_some_and(|known| known.dirty && known.inode.nlink > 0);
+        for ino in begun {
+            if still(&self.state.borrow(), &ino) {
+                let _inode = self.locks.share(ino).await;
+                self.settle_inode(ino).await?;
+            }
+        }
+        let until = if extent == Extent::Quiet { u64::MAX } else { until };
+        let mut vain = Vain::default();
+        while extent != Extent::Update && self.state.borrow().has_waiting(until) && !vain.is_too_much(self) {
+            let stragglers = self.state.borrow().stragglers();
+            for ino in stragglers {
+                let _inode = self.locks.share(ino).await;
+                self.settle_inode(ino).await?;
+            }
+            self.round().await?;
+            self.wait_for_tasks().await;
+        }
+        if extent != Extent::Update {
+            // What the last jobs have changed.
+            self.round().await?;
+        }
+        if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
+            self.write_totals().await?;
+            self.flush().await?;
+        }
+        Ok(())
+    }
+
+    /// Has whatever waits now done, for an operation that cannot go on without: it takes no lock, so that locks may be
+    /// held. Others may make it take long, by changing what it waits for.
+    pub(in super::super) async fn drain(&self) -> FsResult<()> {
+        let until = self.state.borrow_mut().cache.tick();
+        let mut vain = Vain::default();
+        while self.state.borrow().has_waiting(until) && !vain.is_too_much(self) {
+            self.round().await?;
+            let stragglers = self.state.borrow().stragglers();
+            for ino in stragglers {
+                self.settle_inode(ino).await?;
+            }
+        }
+        // Nobody who needs space holds the lock of a file that has neither names nor users.
+        self.wait_for_tasks().await;
+        Ok(())
+    }
+
+    /// Makes a file and the names that lead to it durable. No lock may be held.
+    pub(in super::super) async fn sync_file_soft(&self, ino: u32) -> FsResult<()> {
+        let alone = self.step(|state| {
+            let directory = state.inode(ino)?.inode.is_directory();
+            Ok(!directory && !state.has_new_names(ino))
+        });
+        if !alone.await? {
+            return self.sync().await;
+        }
+        let _inode = self.locks.share(ino).await;
+        self.settle_inode(ino).await?;
+        self.flush().await
+    }
+
+    /// Does work for others when too much waits. No lock may be held.
+    pub(in super::super) async fn relieve(&self) {
+        let too_many = |state: &State| state.soft.as_deref().is_some_and(|soft| soft.records.len() > RECORDS_MAX);
+        if too_many(&self.state.borrow()) {
+            let _turn = self.sync_gate.enter().await;
+            if too_many(&self.state.borrow()) {
+                // Whoever asks next is told of an error that stops the volume; lack of space below passes.
+                let _ = self.sync_soft(Extent::All).await;
+            }
+        }
+    }
+
+    /// One round.
+    pub(in super::super) async fn round(&self) -> FsResult<()> {
+        self.run_jobs().await?;
+        for phase in PHASES {
+            if phase == Phase::Inodes {
+                let dirty = self.state.borrow().dirty_inodes();
+                for ino in dirty {
+                    self.show(ino).await?;
+                }
+            }
+            let until = self.state.borrow_mut().cache.tick();
+            self.write_all(|state| state.dirty_in(phase, until)).await?;
+            self.flush_written().await?;
+        }
+        self.run_jobs().await
+    }
+
+    async fn show(&self, ino: u32) -> FsResult<()> {
+        self.step(|state| match state.inodes.contains_key(&ino) {
+            true => state.update_inode(ino).map(drop),
+            false => Ok(()),
+        })
+        .await
+    }
+
+    /// Brings an inode and all that it leads to to the volume, as they are. Somebody keeps them from changing, or it may
+    /// be in vain.
+    pub(in super::super) async fn settle_inode(&self, ino: u32) -> FsResult<()> {
+        for phase in [Phase::Contents, Phase::Pointers, Phase::Pointers, Phase::Pointers] {
+            let until = self.state.borrow_mut().cache.tick();
+            self.write_all(|state| {
+                let own =
+                    |at: &u32| state.cache.peek(*at).is_some_and(|buffer| [0, ino].contains(&buffer.kind.owner()));
+                state.dirty_in(phase, until).into_iter().filter(own).collect()
+            })
+            .await?;
+            self.flush_written().await?;
+        }
+        self.show(ino).await?;
+        let (at, _) = self.state.borrow().layout.inode_place(ino);
+        let until = self.state.borrow_mut().cache.tick();
+        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|&dirty| dirty == at).collect())
+            .await?;
+        self.flush_written().await
+    }
+
+    /// Makes durable what has been written, if anything has.
+    async fn flush_written(&self) -> FsResult<()> {
+        let written = self.state.borrow().soft.as_deref().is_some_and(|soft| !soft.unflushed.is_empty());
+        if written { self.flush().await } else { Ok(()) }
+    }
+
+    // ---- Jobs ----
+
+    pub(in super::super) async fn run_jobs(&self) -> FsResult<()> {
+        loop {
+            let job = {
+                let mut state = self.state.borrow_mut();
+                let Some(soft) = state.soft() else { return Ok(()) };
+                let Some(job) = soft.jobs.pop_front() else { return Ok(()) };
+                soft.jobs_running += 1;
+                job
+            };
+            let done = match job {
+                Job::TakeOut(id) => self.step(|state| state.take_out_ghost(id)).await,
+                Job::Free(freeing) => self.free(freeing).await,
+                Job::Release(links) => {
+                    self.release(&links);
+                    Ok(())
+                }
+            };
+            if let Some(soft) = self.state.borrow_mut().soft() {
+                soft.jobs_running -= 1;
+            }
+            self.progress.notify();
+            done?;
+        }
+    }
+
+    async fn free(&self, freeing: Freeing) -> FsResult<()> {
+        let Freeing { frags, inode, releases } = freeing;
+        for (at, count) in frags {
+            self.step(|state| state.free_frags(at, count)).await?;
+            if let Some(soft) = self.state.borrow_mut().soft() {
+                soft.pending_frags -= i64::from(count);
+            }
+        }
+        if let Some((ino, directory)) = inode {
+            self.step(|state| state.give_inode(ino, directory)).await?;
+            if let Some(soft) = self.state.borrow_mut().soft() {
+                soft.pending_inodes -= 1;
+            }
+        }
+        self.release(&releases);
+        Ok(())
+    }
+
+    /// Releases links; inodes that then have neither names nor users are freed by tasks of their own, because whoever
+    /// holds the lock of one may be waiting for this.
+    fn release(&self, links: &[(u32, u16)]) {
+        let mut unused = self.state.borrow_mut().release_links(links);
+        // Whoever uses a file may hold its lock, and frees it at the end.
+        unused.retain(|&ino| !self.state.borrow().in_use(ino));
+        for ino in unused {
+            if let Some(soft) = self.state.borrow_mut().soft() {
+                soft.tasks += 1;
+            }
+            let ffs = self.this();
+            self.rt.spawn(async move {
+                {
+                    let _inode = ffs.locks.alone(ino).await;
+                    // An error stops the volume, or leaves the inode for the check.
+                    let _ = ffs.free_if_unused(ino).await;
+                }
+                if let Some(soft) = ffs.state.borrow_mut().soft() {
+                    soft.tasks -= 1;
+                }
+                ffs.progress.notify();
+            });
+        }
+    }
+
+    /// Waits for jobs of others, and for the tasks that free inodes. No lock of such an inode may be held.
+    async fn wait_for_tasks(&self) {
+        loop {
+            let waiting = self.progress.wait();
+            if self.state.borrow().soft.as_deref().is_none_or(|soft| soft.tasks == 0 && soft.jobs_running == 0) {
+                return;
+            }
+            waiting.await;
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! Blocks that no pointer may lead to yet, blocks that are given back, and what is written of indirect blocks.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use super::super::cache::Kind;
+use super::super::state::*;
+use super::{Event, Freeing, Fresh, Indirect, Job, Waiter, What};
+use crate::codec;
+use crate::device::Data;
+
+/// An indirect block, and the slots of it that lost a pointer.
+pub(in super::super) type Holder = (u32, Range<usize>);
+
+impl State {
+    /// The block at `at` was taken, or got more fragments; its buffer has what belongs there.
+    pub(in super::super) fn note_taken(&mut self, at: u32) {
+        if self.soft.is_none() {
+            return;
+        }
+        let since = self.cache.tick();
+        let group = self.layout.group_block(self.layout.group_of(at));
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        soft.fresh.insert(at, Fresh { since, written: false, taken: false });
+        soft.wait(at, since, Event::Written { at, since });
+        soft.wait(group, since, Event::Taken { at, since });
+    }
+
+    /// The same of an indirect block, full of zeroes.
+    pub(in super::super) fn note_new_indirect(&mut self, ino: u32, at: u32) {
+        self.note_taken(at);
+        let changed = self.cache.tick();
+        let shown = Data::zeroes(self.layout.block_bytes as usize);
+        if let Some(soft) = self.soft() {
+            let indirect = Indirect { shown, slots: BTreeSet::new(), changed, waiters: Vec::new() };
+            soft.indirects.insert((ino, at), indirect);
+        }
+    }
+
+    /// Puts pointers into an indirect block, which is in memory.
+    pub(in super::super) fn put_pointers(&mut self, ino: u32, holder: u32, slots: Range<usize>, at: u32) -> Step<()> {
+        if self.soft.is_some() {
+            let shown = self.buffer(holder, self.layout.frag, Kind::Indirect { ino })?;
+            let changed = self.cache.tick();
+            if let Some(soft) = self.soft() {
+                let fresh = || Indirect { shown, slots: BTreeSet::new(), changed, waiters: Vec::new() };
+                let indirect = soft.indirects.entry((ino, holder)).or_insert_with(fresh);
+                indirect.changed = changed;
+                indirect.slots.extend(slots.clone());
+            }
+        }
+        let bytes = self.buffer_mut(holder)?;
+        for slot in slots {
+            codec::put_at(bytes, 4 * slot, at);
+        }
+        Ok(())
+    }
+
+    /// U1 for indirect blocks.
+    pub(super) fn indirect_image(&mut self, at: u32, ino: u32, data: Data) -> Data {
+        let begun = self.cache.begun(at);
+        let Some(soft) = self.soft.as_deref_mut() else { return data };
+        let Some(indirect) = soft.indirects.get_mut(&(ino, at)) else { return data };
+        let mut image = data.clone();
+        let fresh = &soft.fresh;
+        indirect.slots.retain(|&slot| fresh.contains_key(&pointer_in(&data, slot)));
+        for &slot in &indirect.slots {
+            let old = pointer_in(&indirect.shown, slot);
+            codec::put_at(image.make_mut(), 4 * slot, old);
+        }
+        indirect.shown = image.clone();
+        let complete = indirect.slots.is_empty();
+        let slots = &indirect.slots;
+        let (later, served): (Vec<_>, Vec<_>) = std::mem::take(&mut indirect.waiters)
+            .into_iter()
+            .partition(|(range, _)| slots.range(range.clone()).next().is_some());
+        indirect.waiters = later;
+        let since = indirect.changed;
+        for (_, id) in served {
+            soft.wait(at, begun, Event::Met(id));
+        }
+        if complete {
+            soft.wait(at, begun, Event::Indirect { ino, at, since });
+        } else {
+            self.cache.mark_dirty(at);
+        }
+        image
+    }
+
+    /// Forgets a block that is no file's any more. Whoever waited for it waits for the image of the inode that no longer
+    /// leads to it.
+    pub(super) fn forget_block(&mut self, ino: u32, at: u32, frags: u32) {
+        self.cache.forget(at, frags);
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        soft.fresh.remove(&at);
+        let mut ids: Vec<u64> = Vec::new();
+        for (_, event) in soft.waits.remove(&at).unwrap_or_default() {
+            if let Event::Met(id) = event {
+                ids.push(id);
+            }
+        }
+        if let Some(indirect) = soft.indirects.remove(&(ino, at)) {
+            ids.extend(indirect.waiters.into_iter().map(|(_, id)| id));
+        }
+        if !ids.is_empty() {
+            let waiters = ids.into_iter().map(|id| Waiter { id, complete: true });
+            soft.inode_waiters.entry(ino).or_default().extend(waiters);
+            if let Some(known) = self.inodes.get_mut(&ino) {
+                known.dirty = true;
+            }
+        }
+    }
+
+    /// Gives back fragments that the file has lost, when that is durable: in its inode, and in the slots of `holders`.
+    pub(in super::super) fn free_later(
+        &mut self,
+        ino: u32,
+        in_inode: bool,
+        holders: &[Holder],
+        frags: Vec<(u32, u32)>,
+    ) {
+        if frags.is_empty() {
+            return;
+        }
+        for &(at, count) in &frags {
+            self.forget_block(ino, at, count);
+        }
+        let at_once = self.has_shown_nothing(ino);
+        let id = self.cache.tick();
+        let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        soft.pending_frags += total;
+        let freeing = Freeing { frags, ..Freeing::default() };
+        if at_once {
+            soft.jobs.push_back(Job::Free(freeing));
+            return;
+        }
+        let mut unmet = 0;
+        for (holder, slots) in holders {
+            // One that is not here went to the volume in between, without the pointers.
+            if let Some(indirect) = soft.indirects.get_mut(&(ino, *holder)) {
+                indirect.waiters.push((slots.clone(), id));
+                unmet += 1;
+            }
+        }
+        soft.record(id, unmet, What::Free(freeing));
+        if in_inode {
+            self.wait_for_inode(id, ino, true);
+        }
+        if let Some(soft) = self.soft()
+            && soft.records.get(&id).is_some_and(|record| record.unmet == 0)
+        {
+            soft.begin(id);
+        }
+    }
+}
