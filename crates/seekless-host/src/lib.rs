@@ -12,9 +12,12 @@
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
+mod bytewise;
 pub mod cli;
+mod disk_file;
 pub mod fuse;
 pub mod leaves;
+mod memory;
 pub mod nbd;
 mod random;
 pub mod reactor;

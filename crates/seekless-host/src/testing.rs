@@ -32,6 +32,8 @@ pub enum Need {
     Punch,
     /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
     Nbd,
+    /// A memory control group of a test's own.
+    Memcg,
     /// Trace buffers of the kernel of a test's own.
     Tracefs,
     /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
@@ -39,7 +41,7 @@ pub enum Need {
 }
 
 impl Need {
-    pub const ALL: [Need; 10] = [
+    pub const ALL: [Need; 11] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -48,6 +50,7 @@ impl Need {
         Need::Uring,
         Need::Punch,
         Need::Nbd,
+        Need::Memcg,
         Need::Tracefs,
         Need::UfsTools,
     ];
@@ -63,6 +66,7 @@ impl Need {
             Need::Uring => "uring",
             Need::Punch => "punch",
             Need::Nbd => "nbd",
+            Need::Memcg => "memcg",
             Need::Tracefs => "tracefs",
             Need::UfsTools => "ufs-tools",
         }
@@ -102,14 +106,71 @@ pub fn skip(need: Need, why: impl fmt::Display) {
     }
 }
 
+/// A control group with little memory, until it is dropped. Processes in it have ended by then, or have been moved.
+pub struct MemoryLimit(PathBuf);
+
+impl MemoryLimit {
+    /// Makes one in which processes have `bytes` of memory together, page cache and all. `None`, with a message, where
+    /// that cannot be.
+    pub fn new(name: &str, bytes: u64) -> Option<MemoryLimit> {
+        let root = Path::new("/sys/fs/cgroup");
+        let is_unified = root.join("cgroup.controllers").exists();
+        let (parent, limit) = match is_unified {
+            true => (root.to_path_buf(), "memory.max"),
+            false => (root.join("memory"), "memory.limit_in_bytes"),
+        };
+        if is_unified {
+            // It may be there for groups already.
+            let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory");
+        }
+        let path = parent.join(format!("seekless-{name}-{}", std::process::id()));
+        let made = std::fs::create_dir(&path).and_then(|()| std::fs::write(path.join(limit), bytes.to_string()));
+        match made {
+            Ok(()) => Some(MemoryLimit(path)),
+            Err(error) => {
+                let _ = std::fs::remove_dir(&path);
+                skip(Need::Memcg, format_args!("no memory control group {}: {error}", path.display()));
+                None
+            }
+        }
+    }
+
+    /// Of version 2, whose processes never wait for what others write back.
+    pub fn is_unified(&self) -> bool {
+        Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
+    }
+
+    /// The file to which a process writes its number in order to be in it.
+    pub fn processes(&self) -> PathBuf {
+        self.0.join("cgroup.procs")
+    }
+}
+
+impl Drop for MemoryLimit {
+    fn drop(&mut self) {
+        // The kernel takes a moment to notice that a process has gone.
+        for _ in 0..100 {
+            if std::fs::remove_dir(&self.0).is_ok() {
+                return;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(20));
+        }
+    }
+}
+
 /// A loop device over a file, until it is dropped.
 pub struct LoopDevice(PathBuf);
 
 impl LoopDevice {
     /// Attaches `file`, with sectors of `sector_bytes`. `None`, with a message, where that cannot be.
     pub fn attach(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
+        LoopDevice::attach_with(file, sector_bytes, &[])
+    }
+
+    /// The same, with more options of `losetup`.
+    pub fn attach_with(file: &Path, sector_bytes: u32, more: &[&str]) -> Option<LoopDevice> {
         let options = ["--find", "--show", "--sector-size", &sector_bytes.to_string()];
-        let output = match Command::new("losetup").args(options).arg(file).output() {
+        let output = match Command::new("losetup").args(options).args(more).arg(file).output() {
             Ok(output) => output,
             Err(error) => {
                 skip(Need::Loop, format_args!("cannot run losetup: {error}"));

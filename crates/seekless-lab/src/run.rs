@@ -51,7 +51,7 @@ pub struct Run {
 }
 
 /// Leaves of the simulated world: there is the model file system, and nothing else.
-struct SimulatedLeaves;
+pub(crate) struct SimulatedLeaves;
 
 #[async_trait(?Send)]
 impl Leaves for SimulatedLeaves {

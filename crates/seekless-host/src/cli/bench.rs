@@ -386,9 +386,11 @@ pub(super) fn run(bench: &Bench) -> Done {
             let SmallfileArgs { files, bytes, files_per_directory, seed, .. } = *args;
             measure(&args.common, None, SmallFile { files, bytes, files_per_directory, seed })
         }
-        Bench::Largefile(args) => {
-            measure(&args.common, None, LargeFile { bytes: args.bytes.0, unit: args.unit.0, seed: args.seed })
-        }
+        Bench::Largefile(args) => measure(
+            &args.common,
+            None,
+            LargeFile { bytes: args.bytes.0, unit: args.unit.0, sync: false, seed: args.seed },
+        ),
         Bench::Sizes(args) => {
             let SizesArgs { smallest, largest, bytes, unit, files_per_directory, seed, .. } = *args;
             let (smallest, largest, bytes, unit) = (smallest.0, largest.0, bytes.0, unit.0);

@@ -4,14 +4,17 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
-use seekless::stack::{Mounted, Part, Stack, Usage};
+use seekless::device::Device;
+use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
 
 use super::daemon::{Report, Side};
 use super::mount_options::{self, MountWords};
 use super::world::{World, explain, identity};
 use super::{Done, Failure, daemon, logging, output, read_stack};
+use crate::disk_file::DiskFile;
 use crate::fuse::{Mount, MountOptions, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
+use crate::memory;
 use crate::reactor::Signals;
 
 /// Exit codes of mount(8).
@@ -28,7 +31,7 @@ enum Transport {
     Uring,
 }
 
-/// Mount a stack on a directory, over FUSE
+/// Mount a stack on a directory, over FUSE; with --as-disk, a block device as one file
 ///
 /// Returns when the mount works; a daemon serves it until it is unmounted, or gets SIGTERM or SIGINT, which unmounts it
 /// cleanly. SIGUSR1 has it log what it has counted.
@@ -41,14 +44,20 @@ enum Transport {
   seekless mount 'lfs:cleaner=greedy / file:/dev/sdb1' /mnt -o noatime,allow_other
   seekless mount 'wrap / hostdir:/srv/data' /mnt -o ro --foreground
   mount -t fuse.seekless @/etc/seekless/data.toml /mnt       and so in fstab(5)
+  seekless mount --as-disk 'vld / file:disk.img,direct=on' disk
+  losetup --find --show --direct-io=on --sector-size 4096 disk
 
 Exit codes, as of mount(8): 0 mounted, 1 wrong usage, 32 failed")]
 pub(super) struct Args {
     /// What to mount, for example 'lfs / file:a.img'; see `seekless list`
     stack: String,
 
-    /// Where: an empty directory
+    /// Where: an empty directory; with --as-disk an empty file, or a name that is not there
     directory: PathBuf,
+
+    /// Show a stack of devices, for example 'vld / file:disk.img', as a file that is its disk
+    #[arg(long)]
+    as_disk: bool,
 
     /// Stay in the foreground until it is unmounted; control-C unmounts it
     #[arg(short, long)]
@@ -85,21 +94,73 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Done {
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
+    check_interface(args, &stack)?;
     let words = mount_options::parse(&args.options, args.sloppy)?;
     let options = mount_options(args, &stack, &words);
+    let place = if args.as_disk { Place::made(&args.directory)? } else { Place(None) };
     options.check_mount_point().map_err(|error| Failure::new(error).code(FAILED))?;
     if args.fake {
         return Ok(0);
     }
     logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
     let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
-    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file };
+    let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file, place };
     if args.foreground {
         return serve(wish, None);
     }
     match daemon::split()? {
-        Side::Parent(waiting) => waiting.outcome(),
+        Side::Parent(waiting) => {
+            // It is the daemon's now.
+            wish.place.keep();
+            waiting.outcome()
+        }
         Side::Child(report) => serve_in_background(wish, report),
+    }
+}
+
+/// Disks are shown as files and file systems as directories.
+fn check_interface(args: &Args, stack: &Stack) -> Result<(), Failure> {
+    let is_device = stack.is() == Interface::Device;
+    match (args.as_disk, is_device) {
+        (true, false) => {
+            let problem = format!("`{}` is a file system, and --as-disk is for block devices", stack.words()[0].name());
+            Err(Failure::new(problem).hint("without --as-disk it is mounted on a directory").code(WRONG_USAGE))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// The file over which a disk is mounted, where it was not there before: removed at the end.
+struct Place(Option<PathBuf>);
+
+impl Place {
+    /// Makes the file, unless there is something of that name.
+    fn made(path: &Path) -> Result<Place, Failure> {
+        let failed = |error: std::io::Error| {
+            Failure::new(format!("cannot make the file {}: {error}", path.display())).code(FAILED)
+        };
+        match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
+            Ok(_) => Ok(Place(Some(std::path::absolute(path).map_err(failed)?))),
+            // Also when it is a mount whose daemon is gone; checking the mount point says more.
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Place(None)),
+            Err(error) => Err(failed(error)),
+        }
+    }
+
+    /// Leaves the file to another process.
+    fn keep(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if let Some(path) = &self.0 {
+            // Unless somebody has put something there: it was empty, and so it is when the mount has gone.
+            if path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) {
+                let _ = std::fs::remove_file(path);
+            }
+        }
     }
 }
 
@@ -110,6 +171,7 @@ struct Wish {
     /// The user has said how often everything is made durable.
     commit_is_given: bool,
     pid_file: Option<PidFile>,
+    place: Place,
 }
 
 fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions {
@@ -118,6 +180,7 @@ fn mount_options(args: &Args, stack: &Stack, words: &MountWords) -> MountOptions
     options.read_only = words.read_only || stack.says_read_only();
     options.allow_other = words.allow_other;
     options.over_content = words.over_content;
+    options.as_file = args.as_disk;
     options.writeback_cache = words.writeback_cache;
     options.flags = words.flags;
     if words.commit.is_some() {
@@ -174,24 +237,41 @@ impl PidFile {
 
 /// Mounts, says so, and serves until the end.
 fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
-    let Wish { stack, mut options, commit_is_given, pid_file } = wish;
+    let Wish { stack, mut options, commit_is_given, pid_file, place: made } = wish;
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
+    if options.as_file && !options.read_only {
+        // The kernel may write to it in order to have memory, so that it must not wait for memory: before there are
+        // threads, which take this over.
+        if let Err(error) = memory::avoid_reclaim_deadlock() {
+            log::warn!(
+                "not marked as one on which writes wait ({error}): do not run it in a small memory control group"
+            );
+        }
+        if let Err(why) = memory::lock() {
+            log::warn!("memory is not locked: {why}");
+        }
+    }
     let world = World::new().map_err(|failure| failure.code(FAILED))?;
     let served = world.run(async {
         let leaves = world.leaves();
-        let usage = Usage { read_only: options.read_only, data_cached_above: true };
-        let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| explain(&stack, &leaves, error))?;
+        let mounted = match options.as_file {
+            true => open_disk(&world, &leaves, &stack, options.read_only).await?,
+            false => {
+                let usage = Usage { read_only: options.read_only, data_cached_above: true };
+                let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
+                mounted.map_err(|error| explain(&stack, &leaves, error))?
+            }
+        };
         // Whoever reads the log is in another directory.
         let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
         let place = place.display().to_string();
-        if !commit_is_given && !mounted.fs.traits().exclusive {
-            // What is reached another way as well is kept by somebody else, who writes it back by himself.
+        if !commit_is_given && (options.as_file || !mounted.fs.traits().exclusive) {
+            // A disk is flushed when somebody asks for it. What is reached another way as well is kept by somebody else, who writes it back by himself.
             options.commit_interval = None;
         }
-        options.store = store(&leaves, &stack);
+        options.store = if options.as_file { None } else { store(&leaves, &stack) };
         let mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
             Err(error) => {
@@ -231,7 +311,22 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     if let Some(pid_file) = &pid_file {
         pid_file.remove();
     }
+    drop(made);
     served.map_err(|failure| failure.code(FAILED))
+}
+
+/// Opens a stack of devices as a file system that is one file.
+async fn open_disk(world: &World, leaves: &HostLeaves, stack: &Stack, read_only: bool) -> Result<Mounted, Failure> {
+    let purpose = if read_only { Purpose::Inspect } else { Purpose::Use };
+    let opened = stack.open(&world.rt, leaves, purpose).await?;
+    let Some(device) = opened.device().cloned() else { return Err(Failure::new("there is no device")) };
+    let owner = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+    let fs = DiskFile::show(&world.rt, device, read_only, owner);
+    let part = |instances: &Vec<Device>| match &instances[..] {
+        [only] => Part::Device(only.clone()),
+        several => Part::Devices(several.to_vec()),
+    };
+    Ok(Mounted { fs, parts: opened.instances().iter().map(part).collect() })
 }
 
 /// The store that holds the whole file system, if one does.

@@ -119,6 +119,7 @@ bitflags::bitflags! {
 }
 
 /// Flags of `OpenOut` (`FOPEN_*`).
+pub const FOPEN_DIRECT_IO: u32 = 1 << 0;
 pub const FOPEN_KEEP_CACHE: u32 = 1 << 1;
 pub const FOPEN_CACHE_DIR: u32 = 1 << 3;
 pub const FOPEN_NOFLUSH: u32 = 1 << 5;

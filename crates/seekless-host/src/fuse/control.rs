@@ -113,12 +113,12 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     let Some(mount_point) = mount_point_of(&absolute) else {
         return Err(SyncError::NotOurs { path: path.to_owned() });
     };
-    let directory = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty());
-    let directory = directory.map_err(failed)?;
+    // A directory, or the file of a disk.
+    let root = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
     // First what the kernel holds, such as pages that programs have changed through mmap.
-    rustix::fs::syncfs(&directory).map_err(failed)?;
+    rustix::fs::syncfs(&root).map_err(failed)?;
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
-    match rustix::fs::fsetxattr(&directory, &*name, b"1", XattrFlags::empty()) {
+    match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
         Ok(()) | Err(Errno::ROFS) => Ok(()), // There is nothing to sync where nothing can change.
         Err(cause) => Err(failed(cause)),
     }

@@ -57,7 +57,8 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
     let choice = bytes.u8();
     let flags = InitFlags::from_bits_truncate(if choice & 1 == 0 { u64::MAX } else { bytes.u64() });
     let init = Init { major: 7, minor: 31 + u32::from(choice) % 16, max_readahead: 0, flags };
-    let wishes = Wishes { writeback_cache: choice & 2 != 0, zero_message_open: true, uring: false, times: None };
+    let wishes =
+        Wishes { writeback_cache: choice & 2 != 0, zero_message_open: true, direct: false, uring: false, times: None };
     let (agreed, _) = negotiate(&init, &fs.traits(), &wishes).map_err(|error| error.to_string())?;
     let session = Rc::new(Session::new(fs.clone(), agreed, "fuzz".into()));
     for _ in 0..REQUESTS_MAX {

@@ -40,8 +40,10 @@ pub struct MountOptions {
     pub read_only: bool,
     /// Users other than the one who mounts may enter.
     pub allow_other: bool,
-    /// Mount over a directory that is not empty.
+    /// Mount over a directory, or a file, that is not empty.
     pub over_content: bool,
+    /// The root of the file system is a file: the mount point is one, too, and the kernel caches none of its data.
+    pub as_file: bool,
     /// Further flags, such as `NOATIME`. A mount by an ordinary user always has `NOSUID` and `NODEV`.
     pub flags: MountFlags,
     /// The store below. If it is a block device, root mounts as `fuseblk`, and the mount takes over the claim that
@@ -68,6 +70,7 @@ impl MountOptions {
             read_only: false,
             allow_other: false,
             over_content: false,
+            as_file: false,
             flags: MountFlags::empty(),
             store: None,
             transport: TransportChoice::Auto,
@@ -84,9 +87,9 @@ impl MountOptions {
     /// is done.
     ///
     /// # Errors
-    /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotEmpty`, `Dead`, `Mounted`.
+    /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotAFile`, `NotEmpty`, `Dead`, `Mounted`.
     pub fn check_mount_point(&self) -> Result<(), MountError> {
-        check_mount_point(&self.mount_point, self.over_content).map(drop)
+        check_mount_point(&self.mount_point, self.over_content, self.as_file).map(drop)
     }
 }
 
@@ -98,6 +101,7 @@ pub(super) struct Call {
     flags: MountFlags,
     allow_other: bool,
     over_content: bool,
+    as_file: bool,
     block_device: Option<PathBuf>,
 }
 
@@ -111,6 +115,7 @@ impl Call {
             flags,
             allow_other: options.allow_other,
             over_content: options.over_content,
+            as_file: options.as_file,
             block_device: options
                 .store
                 .as_ref()
@@ -129,8 +134,10 @@ pub enum MountError {
     MountPoint { path: PathBuf, cause: io::Error },
     #[error("mount point {} is not a directory", path.display())]
     NotADirectory { path: PathBuf },
-    #[error("mount point {} is not empty; choose an empty directory", path.display())]
-    NotEmpty { path: PathBuf },
+    #[error("mount point {} is not a regular file; name an empty file, or one that is not there", path.display())]
+    NotAFile { path: PathBuf },
+    #[error("mount point {} is not empty; choose an empty {kind}", path.display())]
+    NotEmpty { path: PathBuf, kind: &'static str },
     #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), path.display())]
     Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
@@ -184,7 +191,7 @@ impl DeviceNumber {
 /// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
 /// the mount point waits until INIT has been answered (U1).
 pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
-    let path = check_mount_point(&options.mount_point, options.over_content)?;
+    let path = check_mount_point(&options.mount_point, options.over_content, options.as_file)?;
     let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
         match mount_as_root(&path, options) {
             // Root without the right to mount, as in a container: the helper may have it.
@@ -204,23 +211,30 @@ pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
     Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
 }
 
-fn check_mount_point(path: &Path, over_content: bool) -> Result<PathBuf, MountError> {
+fn check_mount_point(path: &Path, over_content: bool, as_file: bool) -> Result<PathBuf, MountError> {
     let error = |cause: io::Error| match cause.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => MountError::Dead { path: path.to_owned() },
         Some(libc::ENOENT) => MountError::NoMountPoint { path: path.to_owned() },
         _ => MountError::MountPoint { path: path.to_owned(), cause },
     };
     let metadata = fs::metadata(path).map_err(error)?;
-    if !metadata.is_dir() {
+    if !as_file && !metadata.is_dir() {
         return Err(MountError::NotADirectory { path: path.to_owned() });
+    }
+    if as_file && !metadata.is_file() {
+        return Err(MountError::NotAFile { path: path.to_owned() });
     }
     let absolute = fs::canonicalize(path).map_err(error)?;
     if !over_content {
         if find_mount(&absolute).is_some_and(|found| found.is_ours()) {
             return Err(MountError::Mounted { path: path.to_owned() });
         }
-        if fs::read_dir(path).map_err(error)?.next().is_some() {
-            return Err(MountError::NotEmpty { path: path.to_owned() });
+        let (is_empty, kind) = match as_file {
+            true => (metadata.len() == 0, "file"),
+            false => (fs::read_dir(path).map_err(error)?.next().is_none(), "directory"),
+        };
+        if !is_empty {
+            return Err(MountError::NotEmpty { path: path.to_owned(), kind });
         }
     }
     Ok(absolute)
@@ -235,8 +249,9 @@ fn mount_as_root(path: &Path, options: &Call) -> Result<(OwnedFd, bool), MountEr
     let attempt = |source: &Path, kind: String, more: &str| -> Result<OwnedFd, MountError> {
         let device = open_device()?;
         let mut data = format!(
-            "fd={},rootmode=40000,user_id={},group_id={},default_permissions",
+            "fd={},rootmode={},user_id={},group_id={},default_permissions",
             device.as_raw_fd(),
+            if options.as_file { "100000" } else { "40000" },
             rustix::process::getuid().as_raw(),
             rustix::process::getgid().as_raw(),
         );
@@ -486,9 +501,9 @@ impl Unmounter {
             Err(Errno::BUSY) => {}
             result => return result.map(|()| false),
         }
-        if let Ok(directory) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::DIRECTORY, Mode::empty()) {
+        if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
             // Pages that programs have changed through mmap are still the kernel's.
-            let _ = rustix::fs::syncfs(&directory);
+            let _ = rustix::fs::syncfs(&root);
         }
         if !abort_connection(self.number) && !self.by_helper {
             force(&self.mount_point);
@@ -536,9 +551,14 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("file");
         std::fs::write(&file, "").unwrap();
-        let check = |path: &Path| check_mount_point(path, false).unwrap_err().to_string();
+        let check = |path: &Path| check_mount_point(path, false, false).unwrap_err().to_string();
         assert!(check(&file).contains("is not a directory"));
         assert!(check(directory.path()).contains("is not empty"));
         assert!(check(Path::new("/nowhere/at/all")).contains("make it first"));
+        check_mount_point(&file, false, true).unwrap();
+        std::fs::write(&file, "something").unwrap();
+        let check = |path: &Path| check_mount_point(path, false, true).unwrap_err().to_string();
+        assert!(check(directory.path()).contains("is not a regular file"));
+        assert!(check(&file).contains("choose an empty file"));
     }
 }

@@ -79,7 +79,8 @@ impl Mount {
     /// # Errors
     /// Nothing is left behind when this fails.
     pub async fn start(rt: &Rt, reactor: &Reactor, fs: Fs, options: MountOptions) -> Result<Mount, MountError> {
-        avoid_reclaim_deadlock();
+        // Only a writeback cache would need it, and only where memory is scarce.
+        let _ = crate::memory::avoid_reclaim_deadlock();
         let traits = fs.traits();
         let call = Call::new(&options, traits.read_only);
         if let Some(store) = &options.store {
@@ -99,7 +100,8 @@ impl Mount {
         };
         let wishes = Wishes {
             writeback_cache: options.writeback_cache,
-            zero_message_open: options.zero_message_open,
+            zero_message_open: options.zero_message_open && !options.as_file,
+            direct: options.as_file,
             uring: uring.is_some(),
             times: options.cache_times,
         };
@@ -358,13 +360,4 @@ async fn idle(chore: Chore) {
             }
         }
     }
-}
-
-/// Memory that this process asks for must not be found by writing back pages of its own mount, which would wait
-/// for this process.
-fn avoid_reclaim_deadlock() {
-    /// `linux/prctl.h`, since Linux 5.6.
-    const PR_SET_IO_FLUSHER: libc::c_int = 57;
-    // SAFETY: prctl with these arguments touches no memory. Without the right to do it nothing changes.
-    unsafe { libc::prctl(PR_SET_IO_FLUSHER, 1, 0, 0, 0) };
 }

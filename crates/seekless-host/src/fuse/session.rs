@@ -46,6 +46,8 @@ pub(super) struct Wishes {
     pub(super) writeback_cache: bool,
     /// No message at open and close, where the file system allows it.
     pub(super) zero_message_open: bool,
+    /// Nothing of a file is kept in the kernel's page cache.
+    pub(super) direct: bool,
     /// Requests through io_uring.
     pub(super) uring: bool,
     /// Overrides what follows from the file system's traits.
@@ -60,6 +62,7 @@ pub struct Agreed {
     pub minor: u32,
     zero_message_open: bool,
     zero_message_opendir: bool,
+    direct: bool,
     times: CacheTimes,
 }
 
@@ -116,6 +119,7 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
         minor: init.minor.min(abi::MINOR),
         zero_message_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
         zero_message_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
+        direct: wishes.direct,
         times,
     };
     let page_bytes = rustix::param::page_size() as u32;
@@ -306,7 +310,10 @@ impl Session {
                 done(fs.rename(from, to, mode).await?)
             }
             Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),
-            Operation::Open { flags } => self.open(ino, flags, self.agreed.zero_message_open, 0).await?,
+            Operation::Open { flags } => {
+                let direct = if self.agreed.direct { abi::FOPEN_DIRECT_IO } else { 0 };
+                self.open(ino, flags, self.agreed.zero_message_open, direct).await?
+            }
             Operation::Opendir => {
                 let cache = if self.traits.exclusive { abi::FOPEN_CACHE_DIR } else { 0 };
                 self.open(ino, OpenFlags::READ, self.agreed.zero_message_opendir, cache).await?
@@ -408,7 +415,7 @@ impl Session {
         Ok(())
     }
 
-    async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, cache: u32) -> FsResult<Reply> {
+    async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, more: u32) -> FsResult<Reply> {
         if zero_message {
             // The kernel never asks again: this very answer means that there is nothing to be asked.
             return Ok(Reply::error(libc::ENOSYS));
@@ -419,7 +426,7 @@ impl Session {
             OpenProtocol::Handles => self.fs.open(ino, flags).await?,
         };
         let undo = Undo { lookups: Vec::new(), opened: opened.handle.map(|handle| (ino, handle)) };
-        Ok(Reply { undo, ..Reply::of(&open_out(opened, cache)) })
+        Ok(Reply { undo, ..Reply::of(&open_out(opened, more)) })
     }
 
     /// CREATE is answered also where opens need no message: it opens the file as well, and then the kernel sends
@@ -483,8 +490,8 @@ fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
     Reply::bytes(value)
 }
 
-fn open_out(opened: Opened, cache: u32) -> abi::OpenOut {
-    let keep = if opened.keep_cache { abi::FOPEN_KEEP_CACHE | cache } else { 0 };
+fn open_out(opened: Opened, more: u32) -> abi::OpenOut {
+    let keep = if opened.keep_cache { abi::FOPEN_KEEP_CACHE | more } else { more & abi::FOPEN_DIRECT_IO };
     // Nothing is done at `close`, and requests on one file may overlap.
     let open_flags = keep | abi::FOPEN_NOFLUSH | abi::FOPEN_PARALLEL_DIRECT_WRITES;
     abi::OpenOut { fh: encode_handle(opened.handle), open_flags, backing_id: 0 }
@@ -554,7 +561,8 @@ mod tests {
     fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
         let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let wishes = Wishes { writeback_cache: false, zero_message_open: true, uring: false, times: None };
+        let wishes =
+            Wishes { writeback_cache: false, zero_message_open: true, direct: false, uring: false, times: None };
         let (agreed, _) = negotiate(&init, &fs.traits_now(), &wishes).unwrap();
         (fs.clone(), Rc::new(Session::new(fs, agreed, "me".into())))
     }
@@ -580,7 +588,8 @@ mod tests {
     fn init_is_negotiated() {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let traits = MemFs::new(executor.rt()).traits_now();
-        let mut wishes = Wishes { writeback_cache: true, zero_message_open: true, uring: false, times: None };
+        let mut wishes =
+            Wishes { writeback_cache: true, zero_message_open: true, direct: false, uring: false, times: None };
         let offer = |minor, flags| Init { major: 7, minor, max_readahead: 0, flags };
         let refused = negotiate(&offer(23, InitFlags::all()), &traits, &wishes).unwrap_err();
         assert_eq!(refused, InitError::TooOld { major: 7, minor: 23 });

@@ -122,7 +122,8 @@ fn facts(offer: &Export, name: &[u8], wanted: &[u16], structured: bool) -> Vec<V
     }
     if wanted.contains(&info::BLOCK_SIZE) {
         let preferred = offer.block_bytes.max(4096);
-        let sizes = [offer.block_bytes, preferred, PAYLOAD_MAX].map(u32::to_be_bytes).concat();
+        // Any byte can be asked for: a client that is told of blocks refuses what ends within one, such as an image.
+        let sizes = [1, preferred, PAYLOAD_MAX].map(u32::to_be_bytes).concat();
         facts.push(with_kind(info::BLOCK_SIZE, &sizes));
     }
     facts

@@ -4,11 +4,9 @@
 //! [`Server`] offers one device under any name, to many clients at once: what one of them has flushed is durable for
 //! all. Requests of a connection are served at the same time and answered in the order in which they end.
 //!
-//! Clients may ask for any byte. Where the device has larger blocks, the rest of a block is read and written again; and as
-//! a device must not get requests that overlap, those wait for each other here.
+//! Clients may ask for any byte, which is [`Bytewise`](crate::bytewise::Bytewise)'s business.
 
 mod handshake;
-mod locks;
 mod requests;
 mod server;
 mod stream;

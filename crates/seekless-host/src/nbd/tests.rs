@@ -389,7 +389,7 @@ fn options_are_negotiated() {
             }
             let what = u16::from_be_bytes([data[0], data[1]]);
             if what == info::BLOCK_SIZE {
-                assert_eq!(data[2..6], 4096u32.to_be_bytes());
+                assert_eq!(data[2..10], [0, 0, 0, 1, 0, 0, 16, 0]);
             }
             kinds.push(what);
         }

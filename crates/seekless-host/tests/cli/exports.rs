@@ -74,11 +74,11 @@ fn content(bytes: usize) -> Vec<u8> {
 #[test]
 fn clients_of_all_kinds_are_served() {
     let exported = Exported::new("64MiB");
-    let size = 48 << 20;
+    let size = (48 << 20) + 1234;
     exported.scratch.write("in.img", content(size));
     if let Some(out) = exported.client("nbdinfo", &[&exported.uri]) {
         for text in
-            ["export-size: ", "can_multi_conn: true", "can_trim: true", "can_fua: true", "block_size_minimum: 4096"]
+            ["export-size: ", "can_multi_conn: true", "can_trim: true", "can_fua: true", "block_size_preferred: 4096"]
         {
             assert!(out.contains(text), "{text} is missing in {out}");
         }

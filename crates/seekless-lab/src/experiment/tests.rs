@@ -1,6 +1,9 @@
 //! Experiments from their folder to their verdicts, and everything that can be wrong with one.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+
+use seekless::rt::HostProfile;
 
 use super::*;
 use crate::LabError;
@@ -305,4 +308,59 @@ fn texts_are_filled() {
     let filled = fill_all(&toml::Value::String("{n}".into()), &values).unwrap();
     assert_eq!(filled, toml::Value::Integer(4));
     assert!(fill("{n", &values).is_err() && fill("n}", &values).is_err() && fill("{m}", &values).is_err());
+}
+
+/// Measures one point of a kind.
+fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
+    let table: toml::Table = workload.parse().expect("TOML");
+    let kind = KINDS.iter().find(|kind| Some(kind.name) == table["kind"].as_str()).expect("a kind");
+    let (workload, on) = ((kind.read)(&table)?, On::read(on)?);
+    workload.check(&on)?;
+    let (folder, profile, clock) = (Path::new("."), HostProfile::NONE, Clock::Virtual);
+    let context = Context { folder, seed: 1, profile, clock, outside: &NoOutside };
+    let rows = workload.run(&on, &context)?;
+    Ok(rows.into_iter().next().expect("a row").metrics)
+}
+
+/// The wait for a free sector is about the same as calculated, drawn, and on the modelled drive; what makes no sense is
+/// refused.
+#[test]
+fn free_sectors_are_located() {
+    for drive in ["hp97560-wa99", "st19101-wa99"] {
+        let wait = |method: &str, where_: &str| {
+            let text = format!("kind = 'locate'\ndrive = '{drive}'\nmethod = '{method}'\n{where_}\ndraws = 500");
+            measured(&text, "").map(|metrics| metrics["locate_ms"])
+        };
+        let near = |one: f64, other: f64| (one / other - 1.0).abs() < 0.3;
+        let (model, drawn) = (wait("cylinder", "free_percent = 20.0"), wait("draw", "free_percent = 20.0"));
+        let (model, drawn) = (model.expect("calculated"), drawn.expect("drawn"));
+        let disk = wait("disk", "free_percent = 20.0").expect("measured");
+        assert!(near(drawn, model) && near(disk, model), "{drive}: {model} {drawn} {disk}");
+        let (model, drawn) = (wait("track", "keep_percent = 25.0"), wait("draw", "keep_percent = 25.0"));
+        let (model, drawn) = (model.expect("calculated"), drawn.expect("drawn"));
+        let disk = wait("disk", "keep_percent = 25.0").expect("measured");
+        assert!(near(drawn, model) && disk < 2.0 * drawn, "{drive}: {model} {drawn} {disk}");
+        for (method, where_) in [("disk", ""), ("cylinder", "keep_percent = 1.0"), ("disk", "free_percent = 0.0")] {
+            wait(method, where_).expect_err("this makes no sense");
+        }
+    }
+}
+
+/// A synchronous update is faster on a virtual log than in place, its parts make up the whole, and a pause is not counted.
+#[test]
+fn updates_are_measured() {
+    let text = "kind = 'updates'\nfile = '4MiB'\nwarmup = 50\nupdates = 100\n";
+    let ffs = "ffs:block=4KiB,fragment=1KiB";
+    let in_place = measured(text, &format!("{ffs} / disk:st19101-wa99")).expect("measured");
+    let line = format!("{ffs} / vld:command=100us / disk:st19101-wa99,overhead=off");
+    let eager = measured(text, &line).expect("measured");
+    assert!(in_place["update_ms"] > 1.5 * eager["update_ms"], "{in_place:?} {eager:?}");
+    for metrics in [&in_place, &eager] {
+        let parts: f64 =
+            ["overhead_ms", "locate_ms", "transfer_ms", "other_ms"].iter().map(|part| metrics[*part]).sum();
+        assert!((parts - metrics["update_ms"]).abs() < 1e-6 && metrics["overhead_ms"] > 0.05, "{metrics:?}");
+    }
+    let paused = measured(&format!("{text}burst = '32KiB'\npause_ms = 500"), &line).expect("measured");
+    assert!(paused["update_ms"] < 1.2 * eager["update_ms"], "{paused:?} {eager:?}");
+    measured("kind = 'updates'\nfile = '1KiB'\nupdates = 1", &line).expect_err("no unit fits");
 }

@@ -28,6 +28,9 @@ pub struct LargeFile {
     /// Bytes of each call.
     #[serde(deserialize_with = "size")]
     pub unit: u64,
+    /// Each call that writes is made durable before the next, as with `O_SYNC`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub sync: bool,
     /// Decides what is in the file, and every random order.
     #[serde(skip_deserializing)]
     pub seed: u64,
@@ -35,7 +38,7 @@ pub struct LargeFile {
 
 impl Default for LargeFile {
     fn default() -> LargeFile {
-        LargeFile { bytes: 100 << 20, unit: 8 << 10, seed: 1 }
+        LargeFile { bytes: 100 << 20, unit: 8 << 10, sync: false, seed: 1 }
     }
 }
 
@@ -84,7 +87,9 @@ impl Workload for LargeFile {
     }
 
     fn title(&self) -> String {
-        format!("a large file: {} in units of {}, seed {}", human_bytes(self.bytes), human_bytes(self.unit), self.seed)
+        let sync = if self.sync { ", each durable" } else { "" };
+        let (bytes, unit) = (human_bytes(self.bytes), human_bytes(self.unit));
+        format!("a large file: {bytes} in units of {unit}{sync}, seed {}", self.seed)
     }
 
     fn seed(&self) -> u64 {
@@ -116,6 +121,9 @@ impl Workload for LargeFile {
                 let at = index * unit;
                 if writes {
                     target.write(&mut open, at, &contents.piece(index + version, unit)).await?;
+                    if self.sync {
+                        target.fsync(&mut open).await?;
+                    }
                 } else {
                     let bytes = target.read(&mut open, at, &mut buffer).await?;
                     contents.check(index + version, unit, PATH, &buffer[..bytes])?;

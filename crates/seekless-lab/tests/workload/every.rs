@@ -24,7 +24,7 @@ use seekless_lab::workload::{Step, Workload, remove_all};
 use crate::{GO_ON, simulated};
 
 const SMALL: SmallFile = SmallFile { files: 60, bytes: 1024, files_per_directory: 7, seed: 3 };
-const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, seed: 3 };
+const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, sync: false, seed: 3 };
 const SIZES: Sizes =
     Sizes { smallest: 4 << 10, largest: 128 << 10, bytes: 64 << 10, unit: 32 << 10, files_per_directory: 4, seed: 3 };
 

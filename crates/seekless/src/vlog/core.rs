@@ -152,6 +152,7 @@ counts!(
     tracks_emptied,
     blocks_moved,
     extents_ordered,
+    overhead_ns,
 );
 
 pub(super) fn count(cell: &Cell<u64>, more: u64) {

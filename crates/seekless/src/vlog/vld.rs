@@ -222,6 +222,7 @@ impl Vld {
 
     async fn command(&self) {
         if self.core.options.command > Nanos::ZERO {
+            core::count(&self.core.counts.overhead_ns, self.core.options.command.0);
             self.core.rt.sleep(self.core.options.command).await;
         }
     }

@@ -3,7 +3,9 @@
 mod count;
 mod files;
 mod generated;
+mod locate;
 mod replay;
+mod updates;
 
 use std::path::{Path, PathBuf};
 
@@ -30,6 +32,8 @@ pub const KINDS: &[Kind] = &[
     files::POSTMARK,
     files::TPCB,
     files::BUILD,
+    updates::KIND,
+    locate::KIND,
 ];
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.

@@ -1,0 +1,171 @@
+//! A block device as bytes: any offset, any length, any requests at once.
+//!
+//! Where the device has larger blocks, the rest of a block is read and written again; and as a device must not get requests
+//! that overlap, those wait for each other here.
+
+mod locks;
+
+use std::ops::Range;
+use std::rc::Rc;
+
+use locks::Locks;
+use seekless::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
+use seekless::units::{SECTOR_BYTES, Sector};
+
+/// A device, by bytes. Whoever calls has looked that a request lies inside.
+pub(crate) struct Bytewise {
+    device: Device,
+    locks: Rc<Locks>,
+}
+
+impl Bytewise {
+    pub(crate) fn new(device: Device) -> Bytewise {
+        Bytewise { device, locks: Rc::default() }
+    }
+
+    pub(crate) fn device(&self) -> &Device {
+        &self.device
+    }
+
+    /// Size in bytes.
+    pub(crate) fn size(&self) -> u64 {
+        self.device.geometry().bytes()
+    }
+
+    fn block(&self) -> u64 {
+        u64::from(self.device.geometry().block_bytes)
+    }
+
+    /// The whole blocks around some bytes.
+    fn around(&self, offset: u64, length: u64) -> Range<u64> {
+        offset / self.block() * self.block()..(offset + length).next_multiple_of(self.block())
+    }
+
+    /// The whole blocks inside some bytes.
+    fn inside(&self, offset: u64, length: u64) -> Range<u64> {
+        let start = offset.next_multiple_of(self.block());
+        start..((offset + length) / self.block() * self.block()).max(start)
+    }
+
+    fn step(&self) -> u64 {
+        (u64::from(self.device.geometry().request_bytes_max) / self.block()).max(1) * self.block()
+    }
+
+    pub(crate) async fn read(&self, offset: u64, length: u32) -> Result<Data, DeviceError> {
+        let length = u64::from(length);
+        let whole = self.around(offset, length);
+        let _lock = self.locks.lock(whole.clone(), false).await;
+        let data = self.read_blocks(whole.clone()).await?;
+        let from = (offset - whole.start) as usize;
+        Ok(data.slice(from..from + length as usize))
+    }
+
+    async fn read_blocks(&self, whole: Range<u64>) -> Result<Data, DeviceError> {
+        let length = (whole.end - whole.start) as usize;
+        if length as u64 <= self.step() {
+            return Ok(self.device.read(Sector(whole.start / SECTOR_BYTES), Buf::dirty(length)).await?.freeze());
+        }
+        let mut buf = Buf::dirty(length);
+        let mut at = whole.start;
+        while at < whole.end {
+            let part = self.step().min(whole.end - at) as usize;
+            let read = self.device.read(Sector(at / SECTOR_BYTES), Buf::dirty(part)).await?;
+            let from = (at - whole.start) as usize;
+            buf[from..from + part].copy_from_slice(&read);
+            at += part as u64;
+        }
+        Ok(buf.freeze())
+    }
+
+    pub(crate) async fn write(&self, offset: u64, data: Data, fua: bool) -> Result<(), DeviceError> {
+        let whole = self.around(offset, data.len() as u64);
+        let _lock = self.locks.lock(whole.clone(), true).await;
+        let data = self.complete(offset, data, &whole).await?;
+        self.write_blocks(whole.start, &data, fua).await
+    }
+
+    /// `data` with what stands before and behind it in its first and last block.
+    async fn complete(&self, offset: u64, data: Data, whole: &Range<u64>) -> Result<Data, DeviceError> {
+        if whole.end - whole.start == data.len() as u64 {
+            return Ok(data);
+        }
+        let mut buf = Buf::dirty((whole.end - whole.start) as usize);
+        let last = whole.end - self.block();
+        let first = self.read_blocks(whole.start..whole.start + self.block()).await?;
+        buf[..first.len()].copy_from_slice(&first);
+        if last > whole.start {
+            let from = (last - whole.start) as usize;
+            buf[from..].copy_from_slice(&self.read_blocks(last..whole.end).await?);
+        }
+        let from = (offset - whole.start) as usize;
+        buf[from..from + data.len()].copy_from_slice(&data);
+        Ok(buf.freeze())
+    }
+
+    async fn write_blocks(&self, start: u64, data: &Data, fua: bool) -> Result<(), DeviceError> {
+        let step = self.step() as usize;
+        let mut at = 0;
+        while at < data.len() {
+            let part = data.slice(at..(at + step).min(data.len()));
+            let sector = Sector((start + at as u64) / SECTOR_BYTES);
+            at += part.len();
+            self.device.write(sector, part, WriteFlags { fua }).await?;
+        }
+        Ok(())
+    }
+
+    pub(crate) async fn flush(&self) -> Result<(), DeviceError> {
+        self.device.flush().await
+    }
+
+    /// Forgets the blocks that lie inside the request as a whole.
+    pub(crate) async fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let inner = self.inside(offset, length);
+        if inner.is_empty() {
+            return Ok(());
+        }
+        let _lock = self.locks.lock(inner.clone(), true).await;
+        self.discard_blocks(inner).await
+    }
+
+    async fn discard_blocks(&self, whole: Range<u64>) -> Result<(), DeviceError> {
+        let sectors = (whole.end - whole.start) / SECTOR_BYTES;
+        self.device.discard(Sector(whole.start / SECTOR_BYTES), sectors).await
+    }
+
+    /// Makes bytes zero; by forgetting them where the device promises zeroes for that, and `hole` allows it.
+    pub(crate) async fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<(), DeviceError> {
+        let whole = self.around(offset, length);
+        let _lock = self.locks.lock(whole.clone(), true).await;
+        let inner = self.inside(offset, length);
+        if hole && self.device.guarantees().discard == Discard::Zeroes && !inner.is_empty() {
+            self.discard_blocks(inner.clone()).await?;
+            for edge in [offset..inner.start, inner.end..offset + length] {
+                self.zero_bytes(edge).await?;
+            }
+            return Ok(());
+        }
+        self.zero_bytes(offset..offset + length).await
+    }
+
+    async fn zero_bytes(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
+        let mut at = bytes.start;
+        while at < bytes.end {
+            // Up to the next block that a step can begin with.
+            let end = ((at + self.step()) / self.block() * self.block()).min(bytes.end);
+            let data = Data::zeroes((end - at) as usize);
+            let whole = self.around(at, end - at);
+            let data = self.complete(at, data, &whole).await?;
+            self.write_blocks(whole.start, &data, false).await?;
+            at = end;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that later writes will find room.
+    pub(crate) async fn provision(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
+        let whole = self.around(offset, length);
+        let sectors = (whole.end - whole.start) / SECTOR_BYTES;
+        self.device.provision(Sector(whole.start / SECTOR_BYTES), sectors).await
+    }
+}

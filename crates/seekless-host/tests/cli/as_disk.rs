@@ -1,0 +1,282 @@
+//! Block devices that are shown as a file, with a loop device and a file system of the kernel on it.
+
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use seekless_host::testing::{LoopDevice, MemoryLimit};
+
+use super::*;
+
+const STACK: &str = "vld / file:disk.img";
+
+/// A disk of this size that is shown as the file `disk`.
+fn shown(size: &str) -> Scratch {
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", &format!("{STACK},size={size}")]);
+    scratch
+}
+
+fn show(scratch: &Scratch) {
+    let ended = scratch.run(&["mount", "--as-disk", STACK, "disk", "--pid-file", "pid", "--log-file", "log"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+}
+
+/// Unmounts the disk. A loop device that was detached may hold it a moment longer.
+fn hide(scratch: &Scratch) {
+    let begun = Instant::now();
+    loop {
+        let ended = scratch.run(&["umount", "disk"]);
+        if ended.code == 0 {
+            return;
+        }
+        assert!(begun.elapsed() < Duration::from_secs(30), "{}", ended.err);
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+/// Kills the server without a word.
+fn kill(scratch: &Scratch) {
+    let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
+    run("kill", &["-KILL", pid.trim()]);
+    let begun = Instant::now();
+    while Path::new(&format!("/proc/{}", pid.trim())).exists() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// Runs a program; its exit code and everything that it said.
+fn run(program: &str, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
+    let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned() + &String::from_utf8_lossy(&output.stderr);
+    (output.status.code().unwrap_or(-1), text)
+}
+
+/// A file system of the kernel on the disk, mounted.
+struct Ext4 {
+    mount_point: PathBuf,
+    device: LoopDevice,
+}
+
+impl Ext4 {
+    fn mount(scratch: &Scratch, device: LoopDevice, options: &str) -> Ext4 {
+        let mount_point = scratch.path("ext4");
+        let _ = std::fs::create_dir(&mount_point);
+        let (code, text) = run("mount", &["-t", "ext4", "-o", options, name(&device), mount_point.to_str().unwrap()]);
+        assert_eq!(code, 0, "{text}");
+        Ext4 { mount_point, device }
+    }
+
+    fn unmount(self) -> LoopDevice {
+        let path = self.mount_point.to_str().unwrap();
+        let begun = Instant::now();
+        while run("umount", &[path]).0 != 0 {
+            assert!(begun.elapsed() < Duration::from_secs(30), "{path} stays in use");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        self.device
+    }
+}
+
+fn name(device: &LoopDevice) -> &str {
+    device.path().to_str().unwrap()
+}
+
+fn loop_device(scratch: &Scratch) -> Option<LoopDevice> {
+    LoopDevice::attach_with(&scratch.path("disk"), 4096, &["--direct-io=on"])
+}
+
+/// Aim: the disk is a file, for whoever reads and writes files. Method: bytes at odd places, before and after it has been
+/// unmounted; holes; what a disk cannot do.
+#[test]
+fn a_disk_is_a_file() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = shown("64MiB");
+    show(&scratch);
+    let disk = File::options().read(true).write(true).open(scratch.path("disk")).unwrap();
+    let size = disk.metadata().unwrap().len();
+    assert!(size > 50 << 20, "{size}");
+    let bytes: Vec<u8> = (0..300_001u32).map(|at| (at % 251) as u8).collect();
+    disk.write_all_at(&bytes, 12_345).unwrap();
+    disk.write_all_at(b"end", size - 3).unwrap();
+    disk.sync_all().unwrap();
+    assert!(disk.write_all_at(b"beyond", size - 3).is_err());
+    assert!(disk.set_len(size / 2).is_err());
+    rustix::fs::fallocate(
+        &disk,
+        rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE,
+        20_000,
+        100_000,
+    )
+    .unwrap();
+    scratch.good(&["sync", "disk"]);
+    drop(disk);
+    assert_eq!(scratch.run(&["mount", "--as-disk", STACK, "disk"]).code, 32, "it is in use");
+    scratch.good(&["umount", "disk"]);
+    assert!(!scratch.path("disk").exists(), "the file was made for the mount");
+    assert!(scratch.good(&["info", STACK, "--json"]).contains("\"parked\": true"));
+
+    scratch.write("disk", "");
+    scratch.good(&["mount", "--as-disk", STACK, "disk", "-o", "ro"]);
+    let found = std::fs::read(scratch.path("disk")).unwrap();
+    let mut expected = bytes;
+    expected[20_000 - 12_345..][..100_000].fill(0);
+    assert!(found[12_345..].starts_with(&expected));
+    assert!(found.ends_with(b"end") && found[..12_345].iter().all(|&byte| byte == 0));
+    assert!(File::options().write(true).open(scratch.path("disk")).is_err());
+    scratch.good(&["umount", "disk"]);
+    assert!(scratch.path("disk").exists(), "the file was there before");
+}
+
+/// Aim: mistakes get answers. Method: a few.
+#[test]
+fn what_cannot_be_shown_is_refused() {
+    let scratch = Scratch::new();
+    scratch.make_directory("directory");
+    scratch.write("full", "something");
+    for (arguments, code, text) in [
+        (vec!["mount", "--as-disk", "memfs", "disk"], 1, "--as-disk is for block devices"),
+        (vec!["mount", "--as-disk", "memory:1MiB", "directory"], 32, "not a regular file"),
+        (vec!["mount", "--as-disk", "memory:1MiB", "full"], 32, "not empty"),
+        (vec!["mount", "--as-disk", "memory:1MiB", "missing/disk"], 32, "cannot make the file missing/disk"),
+        (vec!["mount", "memory:1MiB", "directory"], 1, ""),
+    ] {
+        let ended = scratch.run(&arguments);
+        assert!(ended.code == code || text.is_empty(), "{arguments:?}: {} {}", ended.code, ended.err);
+        assert!(ended.err.contains(text) && ended.code != 0, "{arguments:?}: {}", ended.err);
+    }
+    assert!(!scratch.path("disk").exists(), "nothing is left behind");
+}
+
+/// Writes files, each made durable before the next one, and says so after each. Goes on until something fails.
+fn writer(folder: &Path) -> Child {
+    let script = r#"
+        i=0
+        while head -c $((i % 7 * 5000 + 100)) /dev/urandom > new 2>/dev/null && sync new 2>/dev/null; do
+            sum=$(md5sum < new | cut -d' ' -f1) && mv new "f$((i % 40))" && sync . 2>/dev/null || exit 0
+            echo "f$((i % 40)) $sum"
+            i=$((i + 1))
+        done"#;
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).current_dir(folder).stdin(Stdio::null()).stdout(Stdio::piped());
+    command.stderr(Stdio::null()).spawn().unwrap()
+}
+
+/// Aim: a file system of the kernel on our disk survives the server's death as it would survive a power cut: its journal
+/// mends it, and what it had made durable is there. Method: ext4 on a loop device; the server is killed while files are
+/// written, several times; e2fsck replays the journal and then must find nothing.
+#[test]
+fn ext4_survives_the_death_of_the_server() {
+    if !can_mount() || run("sh", &["-c", "command -v mkfs.ext4"]).0 != 0 {
+        return;
+    }
+    let scratch = shown("96MiB");
+    show(&scratch);
+    let Some(device) = loop_device(&scratch) else { return };
+    let (code, text) = run("mkfs.ext4", &["-q", "-F", name(&device)]);
+    assert_eq!(code, 0, "{text}");
+    let mut ext4 = Ext4::mount(&scratch, device, "discard");
+    for round in 0..4 {
+        for number in 0..40 {
+            let _ = std::fs::remove_file(ext4.mount_point.join(format!("f{number}")));
+        }
+        let mut writer = writer(&ext4.mount_point);
+        // In the middle of another one each time.
+        let (begun, some) = (Instant::now(), ext4.mount_point.join(format!("f{}", 5 + 7 * round)));
+        while !some.exists() && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(Duration::from_millis(3 + 2 * round));
+        }
+        kill(&scratch);
+        let mut said = String::new();
+        std::io::Read::read_to_string(&mut writer.stdout.take().unwrap(), &mut said).unwrap();
+        writer.wait().unwrap();
+        drop(ext4.unmount());
+        hide(&scratch);
+        let checked = scratch.run(&["fsck", STACK]);
+        assert_eq!(checked.code, 0, "round {round}: {}{}", checked.out, checked.err);
+
+        show(&scratch);
+        let device = loop_device(&scratch).expect("there was one");
+        let (code, text) = run("e2fsck", &["-p", name(&device)]);
+        assert!(code <= 1, "round {round}: e2fsck -p ended with {code}: {text}");
+        let (code, text) = run("e2fsck", &["-f", "-n", name(&device)]);
+        assert_eq!(code, 0, "round {round}: {text}");
+        ext4 = Ext4::mount(&scratch, device, "discard");
+        // The newest of each name; the last name may have got a newer file that nobody was told of.
+        let lines: Vec<&str> = said.lines().collect();
+        assert!(lines.len() > 3, "round {round}: nothing was written in time");
+        let mut wrong = Vec::new();
+        for number in 0..40 {
+            let of_name = |line: &&&str| line.split(' ').next() == Some(&format!("f{number}"));
+            let Some(sum) = lines.iter().rev().find(of_name).and_then(|line| line.split(' ').nth(1)) else { continue };
+            let path = ext4.mount_point.join(format!("f{number}"));
+            if !run("md5sum", &[path.to_str().unwrap()]).1.starts_with(sum) {
+                wrong.push(number);
+            }
+        }
+        let next = lines.len() % 40;
+        wrong.retain(|&number| number != next);
+        assert!(wrong.is_empty(), "round {round}: files {wrong:?} are not as they were made durable");
+    }
+    drop(ext4.unmount());
+    hide(&scratch);
+}
+
+/// Aim: writing back to our disk in order to have memory does not wait for the memory that our server asks for. Method:
+/// the writer has less memory than it writes, in a control group of its own, together with the server where that may be
+/// marked as one on which writes wait, or need not be; a deadlock would not end.
+#[test]
+fn little_memory_is_enough() {
+    const LIMIT: u64 = 64 << 20;
+    const WRITTEN: usize = 160 << 20;
+    if !can_mount() || run("sh", &["-c", "command -v mkfs.ext4"]).0 != 0 {
+        return;
+    }
+    let Some(limit) = MemoryLimit::new("as-disk", LIMIT) else { return };
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "vld / file:disk.img,direct=on,size=256MiB"]);
+    let inside = |line: &str| {
+        let script = format!("echo $$ > {} && exec {line}", limit.processes().display());
+        let mut command = Command::new("sh");
+        command.args(["-c", &script]).current_dir(scratch.0.path()).stdin(Stdio::null());
+        command
+    };
+    let stack = "vld / file:disk.img,direct=on";
+    let ended = scratch.run(&["mount", "--as-disk", stack, "disk", "--pid-file", "pid", "--log-file", "log"]);
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    let log = || std::fs::read_to_string(scratch.path("log")).unwrap_or_default();
+    if limit.is_unified() || !log().contains("not marked as one on which writes wait") {
+        let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
+        std::fs::write(limit.processes(), pid.trim()).unwrap();
+    }
+    let Some(device) = loop_device(&scratch) else { return };
+    let (code, text) = run("mkfs.ext4", &["-q", "-F", name(&device)]);
+    assert_eq!(code, 0, "{text}");
+    let ext4 = Ext4::mount(&scratch, device, "noatime");
+    let file = ext4.mount_point.join("large");
+    let count = WRITTEN >> 20;
+    let line = format!("dd if=/dev/zero of={} bs=1M count={count} conv=fsync status=none", file.display());
+    let mut writer = inside(&line).spawn().unwrap();
+    let begun = Instant::now();
+    let ended = loop {
+        match writer.try_wait().unwrap() {
+            Some(status) => break status,
+            None if begun.elapsed() > Duration::from_secs(120) => {
+                // Nothing of it can be ended while the server does not go on.
+                kill(&scratch);
+                panic!("{WRITTEN} bytes are not written after {:?}", begun.elapsed());
+            }
+            None => std::thread::sleep(Duration::from_millis(50)),
+        }
+    };
+    assert!(ended.success());
+    assert_eq!(std::fs::metadata(&file).unwrap().len(), WRITTEN as u64);
+    assert!(!log().contains("memory is not locked"), "{}", log());
+    drop(ext4.unmount());
+    hide(&scratch);
+}

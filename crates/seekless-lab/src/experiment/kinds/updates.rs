@@ -1,0 +1,204 @@
+//! `updates`: one file is updated at random places, each update durable before the next, or in bursts with pauses
+//! between them [wa99 §5.3 to §5.5].
+
+use seekless::rng::Rng;
+use seekless::rt::{Executor, Rt};
+use seekless::stack::{Identity, Part, Stack, Usage};
+use seekless::units::Nanos;
+use serde::Deserialize;
+
+use super::{Bytes, Context, Kind, Measure, On, Workload, parse};
+use crate::LabError;
+use crate::run::{SimulatedLeaves, can_be_simulated};
+use crate::target::{Target, Vfs};
+
+pub(super) const KIND: Kind = Kind {
+    name: "updates",
+    help: "random updates of one file, synchronous or not, with or without pauses, on modelled devices [wa99 §5.3]",
+    dims: &[],
+    metrics: &[
+        ("update_ms", "time of an update, on average; pauses do not count"),
+        ("update_p99_ms", "99 of 100 take no longer"),
+        ("overhead_ms", "of an update: what drives need for commands"),
+        ("locate_ms", "of an update: seeks, head switches and rotation"),
+        ("transfer_ms", "of an update: bytes going by"),
+        ("other_ms", "the rest: the processor, and waiting; below zero where several drives work at the same time"),
+        ("disk_requests", "requests that drives served, for an update"),
+        ("used_share", "blocks in use of all that the file system has"),
+    ],
+    read: |table| parse::<Updates>(table).map(|updates| Box::new(updates) as Box<dyn Workload>),
+};
+
+/// What `[workload]` says of it.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Updates {
+    /// Size of the file, rounded down to whole units.
+    file: Bytes,
+    #[serde(default = "unit")]
+    unit: Bytes,
+    updates: u64,
+    /// Updates before those that are measured, so that a steady state is.
+    #[serde(default)]
+    warmup: u64,
+    /// Each update is made durable before the next one.
+    #[serde(default = "yes")]
+    sync: bool,
+    /// Bytes that are updated before a pause.
+    burst: Option<Bytes>,
+    /// Length of a pause, in milliseconds.
+    #[serde(default)]
+    pause_ms: f64,
+}
+
+fn unit() -> Bytes {
+    Bytes(4096)
+}
+
+fn yes() -> bool {
+    true
+}
+
+/// What drives counted, in nanoseconds and requests.
+#[derive(Clone, Copy, Default)]
+struct Counted {
+    overhead: u64,
+    locate: u64,
+    transfer: u64,
+    requests: u64,
+}
+
+impl Counted {
+    fn of(parts: &[Part]) -> Counted {
+        let mut counted = Counted::default();
+        for (name, value) in parts.iter().flat_map(Part::counters) {
+            match name {
+                "overhead_ns" => counted.overhead += value,
+                "seek_ns" | "rotation_ns" => counted.locate += value,
+                "transfer_ns" => counted.transfer += value,
+                "requests" => counted.requests += value,
+                _ => {}
+            }
+        }
+        counted
+    }
+}
+
+impl Workload for Updates {
+    fn check(&self, on: &On) -> Result<(), String> {
+        if self.unit.0 == 0 || self.unit.0 > 16 << 20 || self.file.0 < self.unit.0 || self.updates == 0 {
+            return Err(format!("[workload]: no unit of {} fits into {}", self.unit, self.file));
+        }
+        if !(0.0..=1e9).contains(&self.pause_ms) || self.burst.is_some_and(|burst| burst.0 < self.unit.0) {
+            return Err("[workload]: a burst is at least one unit, and a pause no less than nothing".into());
+        }
+        match on {
+            On::Stack(stack) if can_be_simulated(stack) => Ok(()),
+            _ => Err("a contestant needs `on`, a stack of a file system on modelled devices".into()),
+        }
+    }
+
+    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+        true
+    }
+
+    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let On::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
+        let mut rng = Rng::new(context.seed);
+        let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
+        let executor = Executor::simulated(rng.next_u64(), context.profile);
+        let rt = executor.rt().clone();
+        let run = executor.block_on(self.update(&rt, stack, &identity, rng));
+        let measure = run.map_err(|error| error.to_string())?.map_err(|error| error.to_string())?;
+        Ok(vec![measure])
+    }
+}
+
+impl Updates {
+    async fn update(&self, rt: &Rt, stack: &Stack, identity: &Identity, mut rng: Rng) -> Result<Measure, LabError> {
+        let mounted = stack.mount(rt, &SimulatedLeaves, identity, Usage::default()).await?;
+        let parts = mounted.parts.clone();
+        let target = Vfs::new(rt.clone(), mounted);
+        let (units, unit) = (self.file.0 / self.unit.0, self.unit.0);
+        let mut bytes = vec![0; unit as usize];
+        rng.fill(&mut bytes);
+        let mut open = target.create("updated").await?;
+        for index in 0..units {
+            target.write(&mut open, index * unit, &bytes).await?;
+        }
+        target.sync().await?;
+        let in_burst = self.burst.map_or(u64::MAX, |burst| burst.0 / unit);
+        let mut times: Vec<Nanos> = Vec::new();
+        let (mut before, mut used) = (Counted::default(), Counted::default());
+        for number in 0..self.warmup + self.updates {
+            let is_measured = number >= self.warmup;
+            if number == self.warmup {
+                before = Counted::of(&parts);
+            }
+            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            let start = rt.now();
+            target.write(&mut open, rng.below(units) * unit, &bytes).await?;
+            if self.sync {
+                target.fsync(&mut open).await?;
+            }
+            if is_measured {
+                times.push(rt.now() - start);
+            }
+            if (number + 1) % in_burst == 0 && self.pause_ms > 0.0 {
+                let at_pause = Counted::of(&parts);
+                self.pause(rt, &target).await?;
+                // What is done in a pause is nobody's wait.
+                if is_measured {
+                    let after = Counted::of(&parts);
+                    before.overhead += after.overhead - at_pause.overhead;
+                    before.locate += after.locate - at_pause.locate;
+                    before.transfer += after.transfer - at_pause.transfer;
+                    before.requests += after.requests - at_pause.requests;
+                }
+            }
+        }
+        let after = Counted::of(&parts);
+        used.overhead = after.overhead.saturating_sub(before.overhead);
+        used.locate = after.locate.saturating_sub(before.locate);
+        used.transfer = after.transfer.saturating_sub(before.transfer);
+        used.requests = after.requests.saturating_sub(before.requests);
+        let failed =
+            |cause| LabError::FileSystem { action: "ask for the space of", path: "the file system".into(), cause };
+        let space = target.fs().statfs().await.map_err(failed)?;
+        target.close(open).await?;
+        Ok(self.measure(times, used, 1.0 - space.blocks_free as f64 / space.blocks as f64))
+    }
+
+    /// What a mount does while nobody wants anything: it lets the file system work.
+    async fn pause(&self, rt: &Rt, target: &Vfs) -> Result<(), LabError> {
+        let until = rt.now() + Nanos::from_millis_f64(self.pause_ms);
+        let failed =
+            |cause| LabError::FileSystem { action: "use the idle time of", path: "the file system".into(), cause };
+        while rt.now() < until {
+            let before = rt.now();
+            if !target.fs().idle(until).await.map_err(failed)? || rt.now() == before {
+                rt.sleep(until.saturating_sub(rt.now())).await;
+            }
+        }
+        Ok(())
+    }
+
+    fn measure(&self, mut times: Vec<Nanos>, used: Counted, used_share: f64) -> Measure {
+        let count = times.len() as f64;
+        let mean = times.iter().map(|time| time.as_millis_f64()).sum::<f64>() / count;
+        times.sort_unstable();
+        let last = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(Nanos::ZERO);
+        let each = |nanos: u64| Nanos(nanos).as_millis_f64() / count;
+        let (overhead, locate, transfer) = (each(used.overhead), each(used.locate), each(used.transfer));
+        Measure::new([
+            ("update_ms", Some(mean)),
+            ("update_p99_ms", Some(last.as_millis_f64())),
+            ("overhead_ms", Some(overhead)),
+            ("locate_ms", Some(locate)),
+            ("transfer_ms", Some(transfer)),
+            ("other_ms", Some(mean - overhead - locate - transfer)),
+            ("disk_requests", Some(used.requests as f64 / count)),
+            ("used_share", Some(used_share)),
+        ])
+    }
+}
