@@ -402,8 +402,9 @@ fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: usize) {
     }
     for (index, (_, recorder)) in clients.iter_mut().enumerate() {
         for &(_, issued, acknowledged) in syncs.iter().filter(|(owner, ..)| *owner != index) {
+            // Of what happened between the same two events of the device, nobody knows what was first.
             let before =
-                |step: &&super::history::Step| step.acknowledged.is_some_and(|acknowledged| acknowledged <= issued);
+                |step: &&super::history::Step| step.acknowledged.is_some_and(|acknowledged| acknowledged < issued);
             let steps = recorder.history().steps.iter().take_while(before).count();
             recorder.synced(steps, acknowledged);
         }
