@@ -15,6 +15,7 @@
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
 pub mod codecs;
+mod common;
 pub mod log;
 mod nodes;
 mod stacked;
@@ -22,5 +23,7 @@ mod stacked;
 mod tests;
 pub mod wrap;
 
+pub use common::{Finding, Plain, Report};
+use common::{read_lower, work};
 pub use nodes::Nodes;
 pub use stacked::{At, Layer, Stacked};

@@ -17,6 +17,7 @@ use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::codecs::{self, Codec, Position};
+use crate::layer::work;
 use crate::rt::Work;
 use crate::units::MIB;
 
@@ -66,9 +67,6 @@ const OVERHEAD_BYTES: u64 = 2048;
 /// Bytes below that are left to others when writers are promised room.
 const ROOM_SPARE_BYTES: u64 = 256 << 10;
 
-/// Jobs of the processor that take fewer cycles are done at once: handing one to another thread costs 10 to 40 us.
-const CYCLES_HERE_MAX: u64 = 100_000;
-
 /// The bytes of a chunk as they are below.
 struct Loaded {
     bytes: Arc<Vec<u8>>,
@@ -77,15 +75,6 @@ struct Loaded {
 }
 
 impl Log {
-    /// Does `job`, which takes `cycles`, here or on another core, and charges it.
-    pub(super) async fn work<T: Send + 'static>(&self, cycles: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
-        self.rt.charge(Work::Cycles(cycles)).await;
-        match cycles <= CYCLES_HERE_MAX {
-            true => job(),
-            false => self.rt.compute(job).await,
-        }
-    }
-
     fn codec(&self, id: u8) -> Option<Arc<dyn Codec>> {
         match &self.options.codec {
             codec if codec.id() == id => Some(codec.clone()),
@@ -119,7 +108,7 @@ impl Log {
         self.rt.charge(Work::Copy { bytes: raw_bytes as u64 }).await;
         let position = Position { file_id: record.file_id, chunk, generation: record.generation };
         let body = record.body;
-        let decoded = self.work(cycles, move || codec.decode(&body, raw_bytes, &position)).await;
+        let decoded = work(&self.rt, cycles, move || codec.decode(&body, raw_bytes, &position)).await;
         count(&self.counts.chunks_decoded, 1);
         let bytes = Arc::new(decoded.map_err(wrong)?);
         self.cache.borrow_mut().put(key, entry, bytes.clone());

@@ -12,6 +12,7 @@ use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, WriteMode};
 use crate::layer::codecs::{Position, ids};
+use crate::layer::work;
 use crate::rt::Work;
 
 /// Chunks that are encoded at once, and written together where they fit together: 1 MiB of chunks of 64 KiB.
@@ -109,7 +110,7 @@ impl Log {
         let id = codec.id();
         let bytes = snapshot.bytes.clone();
         let cycles = codec.cost().encode_cycles_per_kib * length as u64 / 1024;
-        let encoded = self.work(cycles, move || codec.encode(&bytes[..length], &position)).await;
+        let encoded = work(&self.rt, cycles, move || codec.encode(&bytes[..length], &position)).await;
         count(&self.counts.chunks_encoded, 1);
         count(&self.counts.bytes_encoded, length as u64);
         let (id, body) = match encoded {
