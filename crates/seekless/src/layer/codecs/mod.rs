@@ -42,6 +42,11 @@ pub struct Position {
     pub generation: u64,
 }
 
+impl Position {
+    /// Of what stands nowhere in particular, for codecs that do not ask.
+    pub const NONE: Position = Position { file_id: 0, chunk: 0, generation: 0 };
+}
+
 /// Turns chunks into other bytes and back. Implementations run on any thread.
 pub trait Codec: Send + Sync {
     /// Number of what [`Codec::encode`] makes; one of [`ids`].
@@ -60,6 +65,12 @@ pub trait Codec: Send + Sync {
     /// # Errors
     /// What is wrong with `stored`, when it does not stand for exactly `raw_bytes` bytes.
     fn decode(&self, stored: &[u8], raw_bytes: usize, position: &Position) -> Result<Vec<u8>, String>;
+
+    /// How many of the bytes at the start of `stored` are what [`Codec::encode`] has made of `raw_bytes` bytes. `None` when
+    /// they are not that, and of a codec that cannot tell: its results cannot stand one behind the other.
+    fn stored_bytes(&self, _stored: &[u8], _raw_bytes: usize) -> Option<usize> {
+        None
+    }
 
     /// What a byte costs a processor, for the modelled one and for choosing where to work.
     fn cost(&self) -> CodecCost;

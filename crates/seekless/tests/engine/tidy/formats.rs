@@ -5,6 +5,7 @@ use std::path::Path;
 use seekless::codec::Field;
 use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
+use seekless::layer::classic::format as classic;
 use seekless::layer::log::format as layer;
 use seekless::volume::format as volume;
 
@@ -20,7 +21,7 @@ struct Format {
 }
 
 /// Every file system with its tables, the arrays, and layers. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, FFS, VOLUME, LAYER];
+const FORMATS: &[Format] = &[LFS, FFS, VOLUME, LAYER, CLASSIC];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -64,6 +65,15 @@ const LAYER: Format = Format {
         ("Entry", layer::Entry::FIELDS),
         ("Head", layer::Head::FIELDS),
         ("SizeMark", layer::SizeMark::FIELDS),
+    ],
+};
+
+const CLASSIC: Format = Format {
+    folder: "crates/seekless/src/layer/classic",
+    tables: &[
+        ("UnitHead", classic::UnitHead::FIELDS),
+        ("IndexHead", classic::IndexHead::FIELDS),
+        ("IndexHeadLarge", classic::IndexHeadLarge::FIELDS),
     ],
 };
 
@@ -114,7 +124,7 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    let others = [VOLUME, LAYER].map(|format| root().join(format.folder));
+    let others = [VOLUME, LAYER, CLASSIC].map(|format| root().join(format.folder));
     for folder in file_systems().into_iter().chain(others) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {
