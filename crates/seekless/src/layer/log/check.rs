@@ -16,7 +16,7 @@ use super::space::{Extent, Space};
 use super::{Log, Options, Plain, mark};
 use crate::fs::client::Client;
 use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
-use crate::layer::codecs::{self, Position};
+use crate::layer::codecs::Position;
 use crate::layer::read_lower;
 pub use crate::layer::{Finding, Report};
 use crate::rt::Rt;
@@ -154,11 +154,7 @@ impl Log {
             file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         }
         let position = Position { file_id: record.file_id, chunk, generation: record.generation };
-        let codec = match self.options.codec.id() == record.codec {
-            true => Some(self.options.codec.clone()),
-            false => codecs::known(record.codec),
-        };
-        let codec = codec.ok_or_else(|| wrong(format!("codec {} is not known here", record.codec)))?;
+        let codec = self.codec_of(record.codec).map_err(wrong)?;
         codec.decode(&record.body, record.raw_bytes as usize, &position).map_err(wrong)?;
         Ok(record.raw_bytes)
     }

@@ -75,10 +75,16 @@ struct Loaded {
 }
 
 impl Log {
-    fn codec(&self, id: u8) -> Option<Arc<dyn Codec>> {
+    /// What decodes chunks with the number `id`.
+    ///
+    /// # Errors
+    /// Why nothing does, as text.
+    pub(super) fn codec_of(&self, id: u8) -> Result<Arc<dyn Codec>, String> {
         match &self.options.codec {
-            codec if codec.id() == id => Some(codec.clone()),
-            _ => codecs::known(id),
+            codec if codec.id() == id => Ok(codec.clone()),
+            codec if codec.is_secret() => Err(format!("it is not encrypted (codec {id})")),
+            _ if id == codecs::ids::SEALED => Err("it is encrypted, which needs `encrypt` and its key".to_string()),
+            _ => codecs::known(id).ok_or_else(|| format!("codec {id} is not known here")),
         }
     }
 
@@ -100,9 +106,7 @@ impl Log {
         if let Some(file) = node.regular() {
             file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         }
-        let Some(codec) = self.codec(record.codec) else {
-            return Err(wrong(format!("codec {} is not known here", record.codec)));
-        };
+        let codec = self.codec_of(record.codec).map_err(wrong)?;
         let raw_bytes = record.raw_bytes as usize;
         let cycles = codec.cost().decode_cycles_per_kib * raw_bytes as u64 / 1024;
         self.rt.charge(Work::Copy { bytes: raw_bytes as u64 }).await;
@@ -153,6 +157,9 @@ impl Log {
         let Some(tail) = tail else { return Ok(Loaded { bytes, base }) };
         let record = read_record(lower, node.ino, handle, "tail", tail.entry).await?;
         let wrong = |problem: String| damaged("tail", node.ino, tail.entry, problem);
+        if self.options.codec.is_secret() {
+            return Err(wrong("it is not encrypted".to_string()));
+        }
         if let Some(file) = node.regular() {
             let file = file.borrow();
             file.check_record(&record, kinds::TAIL, chunk).map_err(wrong)?;

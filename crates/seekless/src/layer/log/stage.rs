@@ -93,7 +93,8 @@ impl Log {
         if length == 0 {
             return Staged::Hole;
         }
-        if let Some(base) = snapshot.base
+        if !self.options.codec.is_secret()
+            && let Some(base) = snapshot.base
             && snapshot.changed_from >= base
             && snapshot.chunk == file.borrow().last_chunk()
             && (length as u64).saturating_sub(base.into()) <= TAIL_BYTES_MAX
@@ -107,7 +108,7 @@ impl Log {
             Position { file_id: file.file_id, chunk: snapshot.chunk, generation: file.next_generation() }
         };
         let codec = self.options.codec.clone();
-        let id = codec.id();
+        let (id, is_secret) = (codec.id(), codec.is_secret());
         let bytes = snapshot.bytes.clone();
         let cycles = codec.cost().encode_cycles_per_kib * length as u64 / 1024;
         let encoded = work(&self.rt, cycles, move || codec.encode(&bytes[..length], &position)).await;
@@ -116,6 +117,7 @@ impl Log {
         let (id, body) = match encoded {
             Some(body) => (id, body),
             None => {
+                assert!(!is_secret, "a codec of secrets encodes everything");
                 count(&self.counts.chunks_raw, 1);
                 (ids::RAW, snapshot.bytes[..length].to_vec())
             }
