@@ -11,6 +11,7 @@ mod drive_info;
 mod dump;
 mod fsck;
 mod info;
+mod key;
 mod list;
 mod logging;
 mod manual;
@@ -72,6 +73,7 @@ enum Command {
     Fsck(fsck::Args),
     Pack(pack::Args),
     Unpack(pack::UnpackArgs),
+    Key(key::Args),
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -149,6 +151,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Fsck(args) => fsck::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
+        Command::Key(args) => key::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),
