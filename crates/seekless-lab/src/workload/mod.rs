@@ -4,6 +4,9 @@
 //! everything that it wrote is durable. What is read is compared with what was written: a benchmark of wrong answers
 //! is worth nothing.
 
+pub mod append;
+pub mod attributes;
+pub mod bonnie;
 pub mod build;
 mod contents;
 pub mod largefile;
@@ -16,6 +19,7 @@ pub mod tpcb;
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
+pub use contents::Data;
 pub use meter::{Measured, Unit};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error as _};

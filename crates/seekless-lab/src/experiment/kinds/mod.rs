@@ -29,6 +29,9 @@ pub const KINDS: &[Kind] = &[
     files::POSTMARK,
     files::TPCB,
     files::BUILD,
+    files::APPEND,
+    files::ATTRIBUTES,
+    files::BONNIE,
 ];
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.
