@@ -394,7 +394,11 @@ pub(super) fn run(bench: &Bench) -> Done {
         Bench::Sizes(args) => {
             let SizesArgs { smallest, largest, bytes, unit, files_per_directory, seed, .. } = *args;
             let (smallest, largest, bytes, unit) = (smallest.0, largest.0, bytes.0, unit.0);
-            measure(&args.common, None, Sizes { smallest, largest, bytes, unit, files_per_directory, seed })
+            measure(
+                &args.common,
+                None,
+                Sizes { smallest, largest, bytes, unit, files_per_directory, seed, ..Sizes::default() },
+            )
         }
         Bench::Aged(args) => {
             let AgedArgs { full, block, smallest, largest, bytes, files_per_directory, seed, .. } = *args;
@@ -437,7 +441,11 @@ pub(super) fn run(bench: &Bench) -> Done {
         }
         Bench::Build(args) => {
             let BuildArgs { files, bytes, directories, compile, seed, .. } = *args;
-            measure(&args.common, None, Build { files, bytes: bytes.0, directories, compile_us_per_kib: compile, seed })
+            measure(
+                &args.common,
+                None,
+                Build { files, bytes: bytes.0, directories, compile_us_per_kib: compile, seed, ..Build::default() },
+            )
         }
     }
 }

@@ -12,6 +12,7 @@ mod dump;
 mod export;
 mod fsck;
 mod info;
+mod key;
 mod list;
 mod logging;
 mod manual;
@@ -75,6 +76,7 @@ enum Command {
     Fsck(fsck::Args),
     Pack(pack::Args),
     Unpack(pack::UnpackArgs),
+    Key(key::Args),
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -153,6 +155,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Fsck(args) => fsck::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
+        Command::Key(args) => key::run(&args),
         Command::Dump(args) => dump::run(&args),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),

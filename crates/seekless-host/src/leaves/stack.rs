@@ -177,6 +177,10 @@ impl Leaves for HostLeaves {
         }
     }
 
+    async fn secret(&self, _: &Word, path: &str) -> Result<Vec<u8>, Trouble> {
+        std::fs::read(path).map_err(|error| Trouble::other(format!("cannot read {path}: {error}")))
+    }
+
     async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
         match word.name() {
             "hostdir" => {

@@ -115,3 +115,57 @@ fn packing_and_unpacking() {
     let ended = scratch.run(&["pack", "lfs / file:a.img"]);
     assert_eq!(ended.code, 2, "{}", ended.err);
 }
+
+/// What is encrypted cannot be read without the key, and with it as ever; a passphrase protects the key.
+#[test]
+fn a_directory_is_encrypted() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    scratch.write("word", "open sesame\n");
+    scratch.good(&["key", "a.key"]);
+    scratch.good(&["key", "b.key", "--from", "a.key", "--passphrase", "word"]);
+    assert_eq!(scratch.run(&["key", "a.key"]).code, 1, "it is not written over");
+    let content = text(200_000);
+    scratch.good(&["mount", "encrypt:a.key / hostdir:data", "mnt"]);
+    scratch.write("mnt/f", &content);
+    scratch.good(&["umount", "mnt"]);
+    let below = std::fs::read(scratch.path("data/f")).unwrap();
+    assert!(!below.windows(8).any(|window| window == &content[..8]));
+    scratch.good(&["mount", "encrypt:b.key,passphrase=word / hostdir:data", "mnt"]);
+    assert!(std::fs::read(scratch.path("mnt/f")).unwrap() == content);
+    scratch.good(&["umount", "mnt"]);
+    assert!(scratch.good(&["fsck", "encrypt:a.key / hostdir:data"]).contains("clean"));
+    let ended = scratch.run(&["mount", "encrypt:b.key / hostdir:data", "mnt"]);
+    assert!(ended.code != 0 && ended.err.contains("passphrase=FILE"), "{}", ended.err);
+    scratch.good(&["key", "c.key"]);
+    let ended = scratch.run(&["fsck", "encrypt:c.key / hostdir:data"]);
+    assert_eq!(ended.code, 4, "{}", ended.out);
+}
+
+/// Files as [za01] stored them, through a mount: the index stands beside the file and is not seen.
+#[test]
+fn the_published_scheme_works() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.make_directory("data");
+    scratch.make_directory("mnt");
+    let line = "gzip:level=9,index=classic / hostdir:data";
+    scratch.good(&["mount", line, "mnt"]);
+    scratch.write("mnt/f", text(300_000));
+    scratch.good(&["umount", "mnt"]);
+    assert!(std::fs::metadata(scratch.path("data/f.idx")).unwrap().len() > 8);
+    std::fs::remove_file(scratch.path("data/f.idx")).unwrap();
+    scratch.good(&["mount", line, "mnt"]);
+    assert!(std::fs::read(scratch.path("mnt/f")).unwrap() == text(300_000));
+    assert_eq!(std::fs::read_dir(scratch.path("mnt")).unwrap().count(), 1);
+    scratch.good(&["umount", "mnt"]);
+    assert!(scratch.good(&["fsck", line]).contains("clean"));
+    let ended = scratch.run(&["pack", line]);
+    assert!(ended.code != 0 && ended.err.contains("index=log"), "{}", ended.err);
+}

@@ -12,7 +12,7 @@ use seekless::rng::Rng;
 use seekless::units::{Nanos, human_bytes};
 use serde::{Deserialize, Serialize};
 
-use super::contents::Contents;
+use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
 use super::{Outcome, Watch, Workload, size};
 use crate::LabError;
@@ -30,13 +30,14 @@ pub struct Build {
     pub directories: u64,
     /// Microseconds of the processor to compile 1 KiB of what the compiler reads, in virtual time.
     pub compile_us_per_kib: u64,
+    pub data: Data,
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
 
 impl Default for Build {
     fn default() -> Build {
-        Build { files: 70, bytes: 200 << 10, directories: 5, compile_us_per_kib: 0, seed: 1 }
+        Build { files: 70, bytes: 200 << 10, directories: 5, compile_us_per_kib: 0, data: Data::Noise, seed: 1 }
     }
 }
 
@@ -168,7 +169,7 @@ impl Workload for Build {
         self.check()?;
         let sources = self.sources();
         let total: u64 = sources.iter().map(|source| source.bytes).sum();
-        let contents = Contents::new(self.seed, total);
+        let contents = Contents::of(self.data, self.seed, total);
         let tree = Tree { target, contents, sources, directories: self.directories };
         tree.make_directories(ORIGINAL).await?;
         for source in &tree.sources {

@@ -5,6 +5,9 @@
 //! is worth nothing.
 
 pub mod aged;
+pub mod append;
+pub mod attributes;
+pub mod bonnie;
 pub mod build;
 mod contents;
 pub mod largefile;
@@ -17,6 +20,7 @@ pub mod tpcb;
 use std::ops::ControlFlow;
 
 use async_trait::async_trait;
+pub use contents::Data;
 pub use meter::{Measured, Unit};
 use serde::Serialize;
 use serde::de::{Deserialize, Deserializer, Error as _};

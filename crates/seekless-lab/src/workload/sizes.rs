@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use seekless::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
-use super::contents::Contents;
+use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
 use super::{Outcome, Watch, Workload, begins_directory, ends_directory, numbered_directory, size};
 use crate::LabError;
@@ -33,6 +33,7 @@ pub struct Sizes {
     #[serde(deserialize_with = "size")]
     pub unit: u64,
     pub files_per_directory: u64,
+    pub data: Data,
     /// Decides what is in the files.
     #[serde(skip_deserializing)]
     pub seed: u64,
@@ -46,6 +47,7 @@ impl Default for Sizes {
             bytes: 32 << 20,
             unit: 4 << 20,
             files_per_directory: 100,
+            data: Data::Noise,
             seed: 1,
         }
     }
@@ -92,7 +94,7 @@ impl Sizes {
 
     /// One size after another.
     pub(super) async fn run_all<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<(), LabError> {
-        let contents = Contents::new(self.seed, self.unit.min(self.largest));
+        let contents = Contents::of(self.data, self.seed, self.unit.min(self.largest));
         for bytes in self.sizes() {
             let files = Files { spec: *self, bytes, count: (self.bytes / bytes).max(1) };
             self.run_size(target, meter, &contents, &files).await?;

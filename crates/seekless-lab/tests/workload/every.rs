@@ -12,7 +12,11 @@ use seekless_lab::LabError;
 use seekless_lab::report::Report;
 use seekless_lab::run::{Bound, run_in_directory};
 use seekless_lab::target::{Host, Target, Vfs};
+use seekless_lab::workload::Data;
 use seekless_lab::workload::aged::{self, Aged};
+use seekless_lab::workload::append::Append;
+use seekless_lab::workload::attributes::Attributes;
+use seekless_lab::workload::bonnie::Bonnie;
 use seekless_lab::workload::build::Build;
 use seekless_lab::workload::largefile::{self, LargeFile};
 use seekless_lab::workload::postmark::PostMark;
@@ -25,8 +29,15 @@ use crate::{GO_ON, simulated};
 
 const SMALL: SmallFile = SmallFile { files: 60, bytes: 1024, files_per_directory: 7, seed: 3 };
 const LARGE: LargeFile = LargeFile { bytes: 1 << 20, unit: 8 << 10, sync: false, seed: 3 };
-const SIZES: Sizes =
-    Sizes { smallest: 4 << 10, largest: 128 << 10, bytes: 64 << 10, unit: 32 << 10, files_per_directory: 4, seed: 3 };
+const SIZES: Sizes = Sizes {
+    smallest: 4 << 10,
+    largest: 128 << 10,
+    bytes: 64 << 10,
+    unit: 32 << 10,
+    files_per_directory: 4,
+    data: Data::Noise,
+    seed: 3,
+};
 
 fn postmark() -> PostMark {
     PostMark { files: 50, transactions: 200, directories: 3, ..PostMark::default() }
@@ -133,6 +144,21 @@ fn mail() {
 #[test]
 fn transactions() {
     keeps_the_rules(&bank());
+}
+
+#[test]
+fn appends() {
+    keeps_the_rules(&Append { bytes: 4_000, ..Append::default() });
+}
+
+#[test]
+fn attributes_of_files() {
+    keeps_the_rules(&Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() });
+}
+
+#[test]
+fn bonnie() {
+    keeps_the_rules(&Bonnie { bytes: 64 << 10, seeks: 50, ..Bonnie::default() });
 }
 
 #[test]

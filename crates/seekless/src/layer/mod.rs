@@ -14,7 +14,9 @@
 //!   Y2  An inode in use has exactly one node, from its first lookup to the forget of its last, and while it lingers.
 //!   Y3  A node is closed before its inode is forgotten below, and opened again only after that.
 
+pub mod classic;
 pub mod codecs;
+mod common;
 pub mod log;
 mod nodes;
 mod stacked;
@@ -22,5 +24,7 @@ mod stacked;
 mod tests;
 pub mod wrap;
 
+pub use common::{Finding, Plain, Report};
+use common::{read_lower, work};
 pub use nodes::Nodes;
 pub use stacked::{At, Layer, Stacked};

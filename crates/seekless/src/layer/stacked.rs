@@ -7,8 +7,8 @@ use async_trait::async_trait;
 use super::Nodes;
 use crate::device::{Counter, Data};
 use crate::fs::{
-    AllocateMode, Attr, DirEntry, DirSink, Entry, FileKind, FileRange, FileSystem, Fs, FsResult, FsTraits, Handle,
-    NewNode, NodeKind, OpenFlags, Opened, Place, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
+    AllocateMode, Attr, DirEntry, DirSink, Entry, FileKind, FileRange, FileSystem, Fs, FsError, FsResult, FsTraits,
+    Handle, NewNode, NodeKind, OpenFlags, Opened, Place, RenameMode, SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
 use crate::units::{Ino, Nanos};
 
@@ -33,11 +33,12 @@ pub trait Layer: 'static {
     /// The layer's word.
     const NAME: &'static str;
 
-    /// Begins the use of an inode, whose attributes below are `attr`. Its first lookup waits for it.
+    /// Begins the use of an inode, whose attributes below are `attr`, and which has been found at `place`; the root has
+    /// none. Its first lookup waits for it.
     ///
     /// # Errors
     /// They become those of the lookup.
-    async fn open_node(&self, lower: &Fs, attr: &Attr) -> FsResult<Self::Node>;
+    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Self::Node>;
 
     /// Ends the use of an inode. What has to be remembered is written below now.
     ///
@@ -57,6 +58,11 @@ pub trait Layer: 'static {
     /// Nobody uses the inode any more, and its node lingers. Where that is in vain, because the file has no name either, the
     /// layer gives up what it has in memory, so that the node lingers no longer.
     async fn give_up(&self, _lower: &Fs, _node: &Rc<Self::Node>) {}
+
+    /// True for names below that are the layer's own: nobody sees them above, and nobody can make them there.
+    fn hides(&self, _name: &[u8]) -> bool {
+        false
+    }
 
     /// Turns attributes below into those above.
     fn show(&self, _node: &Self::Node, lower: Attr) -> Attr {
@@ -135,6 +141,29 @@ pub trait Layer: 'static {
         at.lower.removexattr(at.ino, name).await
     }
 
+    async fn link(&self, at: At<'_, Self::Node>, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        at.lower.link(at.ino, parent, name).await
+    }
+
+    async fn unlink(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        lower.unlink(place.parent, place.name).await
+    }
+
+    async fn rmdir(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        lower.rmdir(place.parent, place.name).await
+    }
+
+    async fn rename(
+        &self,
+        lower: &Fs,
+        _nodes: &Nodes<Self::Node>,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        lower.rename(from, to, mode).await
+    }
+
     async fn fsync(&self, at: At<'_, Self::Node>, data_only: bool) -> FsResult<()> {
         at.lower.fsync(at.ino, at.handle, data_only).await
     }
@@ -189,7 +218,7 @@ impl<L: Layer> Stacked<L> {
         let nodes = Nodes::new();
         let root = lower.getattr(Ino::ROOT, None).await?;
         // The root is in use as long as the layer is; nobody looks it up or forgets it.
-        nodes.enter(Ino::ROOT, 1, async || layer.open_node(&lower, &root).await).await?;
+        nodes.enter(Ino::ROOT, 1, async || layer.open_node(&lower, &root, None).await).await?;
         Ok(Stacked { lower, layer, nodes })
     }
 
@@ -221,14 +250,42 @@ impl<L: Layer> Stacked<L> {
     }
 
     /// Takes over an entry that the file system below has counted: as seen above, and counted here.
-    async fn enter(&self, entry: Entry) -> FsResult<Entry> {
+    async fn enter(&self, entry: Entry, place: Place<'_>) -> FsResult<Entry> {
         let ino = entry.attr.ino;
-        match self.nodes.enter(ino, 1, async || self.layer.open_node(&self.lower, &entry.attr).await).await {
+        let open = async || self.layer.open_node(&self.lower, &entry.attr, Some(place)).await;
+        match self.nodes.enter(ino, 1, open).await {
             Ok(node) => Ok(Entry { attr: self.layer.show(&node, entry.attr), ..entry }),
             Err(error) => {
                 self.lower.forget(ino, 1).await; // Y1
                 Err(error)
             }
+        }
+    }
+
+    /// A place for a name that has to be there already.
+    ///
+    /// # Errors
+    /// Those of the directory; `NotFound` for a name that nobody sees.
+    fn old_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
+        self.nodes.get(parent)?;
+        match self.layer.hides(name) {
+            true => Err(FsError::NotFound),
+            false => Ok(Place { parent, name }),
+        }
+    }
+
+    /// A place for a name that is to be there.
+    ///
+    /// # Errors
+    /// Those of the directory; `Invalid` for a name that the layer needs for itself.
+    fn new_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
+        self.nodes.get(parent)?;
+        if self.layer.hides(name) {
+            return Err(FsError::Invalid("a layer keeps names like this one for itself"));
+        }
+        match name.len() > self.traits().name_bytes_max as usize {
+            true => Err(FsError::NameTooLong),
+            false => Ok(Place { parent, name }),
         }
     }
 
@@ -275,8 +332,9 @@ impl<L: Layer> Stacked<L> {
             cookie = last.cookie;
             let mut has_room = true;
             for listed in &batch.entries {
-                if !has_room {
-                    // The batch was larger than the sink: the rest has not been looked up after all.
+                let name = &batch.names[listed.name_start..listed.name_end];
+                if !has_room || self.layer.hides(name) {
+                    // The batch was larger than the sink, or nobody is to see it: it has not been looked up after all.
                     if let Some(entry) = listed.entry {
                         self.lower.forget(entry.attr.ino, 1).await;
                     }
@@ -284,10 +342,9 @@ impl<L: Layer> Stacked<L> {
                 }
                 // An entry whose node cannot be opened is listed all the same, and its lookup will say why.
                 let entry = match listed.entry {
-                    Some(entry) => self.enter(entry).await.ok(),
+                    Some(entry) => self.enter(entry, Place { parent: ino, name }).await.ok(),
                     None => None,
                 };
-                let name = &batch.names[listed.name_start..listed.name_end];
                 let (ino, kind, cookie) = (listed.ino, listed.kind, listed.cookie);
                 has_room = sink.add(&DirEntry { ino, kind, name, cookie, entry });
                 any |= has_room;
@@ -328,6 +385,18 @@ impl Batch {
     }
 }
 
+/// Passes on what is to be seen above.
+struct Seen<'a, L> {
+    layer: &'a L,
+    sink: &'a mut dyn DirSink,
+}
+
+impl<L: Layer> DirSink for Seen<'_, L> {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        self.layer.hides(entry.name) || self.sink.add(entry)
+    }
+}
+
 impl DirSink for Batch {
     fn add(&mut self, entry: &DirEntry<'_>) -> bool {
         if self.is_full() {
@@ -349,8 +418,8 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.nodes.get(parent)?;
-        self.enter(self.lower.lookup(parent, name).await?).await
+        let place = self.old_place(parent, name)?;
+        self.enter(self.lower.lookup(parent, name).await?, place).await
     }
 
     async fn forget(&self, ino: Ino, lookups: u64) {
@@ -373,9 +442,9 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        self.nodes.get(parent)?;
+        let place = self.new_place(parent, name)?;
         let (entry, opened) = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
-        match self.enter(entry).await {
+        match self.enter(entry, place).await {
             Ok(entry) => Ok((entry, opened)),
             Err(error) => {
                 // The file stays, as after a create whose answer was lost; its handle does not.
@@ -388,40 +457,40 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
-        self.nodes.get(parent)?;
-        self.enter(self.lower.mknod(parent, name, kind, new).await?).await
+        let place = self.new_place(parent, name)?;
+        self.enter(self.lower.mknod(parent, name, kind, new).await?, place).await
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.nodes.get(parent)?;
-        self.enter(self.lower.mkdir(parent, name, new).await?).await
+        let place = self.new_place(parent, name)?;
+        self.enter(self.lower.mkdir(parent, name, new).await?, place).await
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.nodes.get(parent)?;
-        self.enter(self.lower.symlink(parent, name, target, new).await?).await
+        let place = self.new_place(parent, name)?;
+        self.enter(self.lower.symlink(parent, name, target, new).await?, place).await
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.nodes.get(ino)?;
-        self.nodes.get(parent)?;
-        self.enter(self.lower.link(ino, parent, name).await?).await
+        let node = self.nodes.get(ino)?;
+        let place = self.new_place(parent, name)?;
+        self.enter(self.layer.link(self.at(ino, None, &node), parent, name).await?, place).await
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.nodes.get(parent)?;
-        self.lower.unlink(parent, name).await
+        let place = self.old_place(parent, name)?;
+        self.layer.unlink(&self.lower, place).await
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        self.nodes.get(parent)?;
-        self.lower.rmdir(parent, name).await
+        let place = self.old_place(parent, name)?;
+        self.layer.rmdir(&self.lower, place).await
     }
 
     async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
-        self.nodes.get(from.parent)?;
-        self.nodes.get(to.parent)?;
-        self.lower.rename(from, to, mode).await
+        let from = self.old_place(from.parent, from.name)?;
+        let to = self.new_place(to.parent, to.name)?;
+        self.layer.rename(&self.lower, &self.nodes, from, to, mode).await
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
@@ -479,7 +548,10 @@ impl<L: Layer> FileSystem for Stacked<L> {
         self.nodes.get(ino)?;
         match attributes {
             true => self.readdir_plus(ino, handle, cookie, sink).await,
-            false => self.lower.readdir(ino, handle, cookie, false, sink).await,
+            false => {
+                let mut seen = Seen { layer: &self.layer, sink };
+                self.lower.readdir(ino, handle, cookie, false, &mut seen).await
+            }
         }
     }
 

@@ -47,8 +47,13 @@ impl HostProfile {
     };
 
     /// Every profile that can be named on a command line.
-    pub const ALL: &[HostProfile] =
-        &[HostProfile::NONE, HostProfile::SPARCSTATION1, HostProfile::SPARCSTATION2, HostProfile::SUN4_260];
+    pub const ALL: &[HostProfile] = &[
+        HostProfile::NONE,
+        HostProfile::SPARCSTATION1,
+        HostProfile::SPARCSTATION2,
+        HostProfile::SUN4_260,
+        HostProfile::CELERON433,
+    ];
 
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
     ///
@@ -90,6 +95,18 @@ impl HostProfile {
         device_request: Nanos::ZERO,
         // 16.67 MHz.
         megahertz: 17,
+    };
+
+    /// Celeron of 433 MHz, the machine of [za01 §7]. Not calibrated: figures of this class of machines as lmbench gives
+    /// them, recalled; `docs/papers.md` says what hangs on them.
+    pub const CELERON433: HostProfile = HostProfile {
+        name: "celeron433",
+        namespace_call: Nanos::from_micros(20),
+        call: Nanos::from_micros(3),
+        // 150 MB/s in memory, which the second-level cache does not hold.
+        copy_per_kib: Nanos(6_800),
+        device_request: Nanos::from_micros(15),
+        megahertz: 433,
     };
 
     pub fn named(name: &str) -> Option<HostProfile> {

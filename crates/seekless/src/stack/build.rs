@@ -170,6 +170,11 @@ pub trait Leaves {
     fn random(&self) -> Option<[u64; 4]> {
         None
     }
+
+    /// Reads the file at `path`, which `word` names and which holds a key or a passphrase.
+    async fn secret(&self, word: &Word, _path: &str) -> Result<Vec<u8>, Trouble> {
+        Err(outside(word))
+    }
 }
 
 /// A world in which there is nothing outside, for virtual time.
@@ -554,7 +559,7 @@ impl Opened<'_> {
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev().skip(parts.len()) {
             let made = match (&word.spec.maker, top.take()) {
-                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word).await,
+                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
                 // S2: `order` has checked what stands on what.
@@ -600,11 +605,11 @@ impl Opened<'_> {
             let made = match (&word.spec.maker, top.take()) {
                 (Maker::Layer(layer), Some(lower)) => {
                     if let Some(check) = layer.check {
-                        let found = check(self.rt, lower.clone(), word, options).await;
+                        let found = check(self.rt, lower.clone(), word, self.leaves, options).await;
                         let found = found.map_err(|trouble| self.stack.blame(word, "check", trouble))?;
                         checked.add(found);
                     }
-                    (layer.make)(self.rt, lower, word).await
+                    (layer.make)(self.rt, lower, word, self.leaves).await
                 }
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
@@ -629,7 +634,7 @@ impl Opened<'_> {
     pub async fn convert(&self, direction: Direction, tell: &Tell<'_>) -> Result<Progress, StackError> {
         let (word, convert) = self.stack.converter()?;
         let lower = self.mount_words(&self.stack.words[1..]).await?;
-        let converted = convert(self.rt, lower.clone(), word, direction, tell).await;
+        let converted = convert(self.rt, lower.clone(), word, self.leaves, direction, tell).await;
         converted.map_err(|trouble| self.stack.blame(word, "convert", trouble))
     }
 
@@ -639,7 +644,7 @@ impl Opened<'_> {
         let mut top: Option<Fs> = None;
         for word in words.iter().rev() {
             let made = match (&word.spec.maker, top.take()) {
-                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word).await,
+                (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
                 // Devices, which are open.

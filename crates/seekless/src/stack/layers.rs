@@ -5,31 +5,40 @@ use std::sync::Arc;
 use futures_util::future::LocalBoxFuture;
 
 use super::Word;
-use super::build::{Maker, Trouble};
+use super::build::{Leaves, Maker, Trouble};
 use super::file_systems::{CheckOptions, Checked, Finding};
 use super::value::{Kind, Value};
 use super::words::{Param, WordSpec};
 use crate::fs::Fs;
-use crate::layer::codecs::{Codec, Copy, Deflate, Lz4, Uuencode, Zstd};
+use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
 use crate::layer::log::pack::{Direction, Progress};
-use crate::layer::log::{self, Options, Plain, format};
-use crate::layer::wrap;
+use crate::layer::log::{self, Options, format};
+use crate::layer::{self, Plain, classic, wrap};
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos};
 
 /// A layer, as the stack sees it.
 pub struct LayerSpec {
-    pub make: for<'a> fn(&'a Rt, Fs, &'a Word) -> LocalBoxFuture<'a, Result<Fs, Trouble>>,
+    pub make: for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> LocalBoxFuture<'a, Result<Fs, Trouble>>,
     /// Checks what the layer keeps in the file system below, where it keeps anything.
-    #[allow(clippy::type_complexity)]
-    pub check: Option<for<'a> fn(&'a Rt, Fs, &'a Word, CheckOptions) -> LocalBoxFuture<'a, Result<Checked, Trouble>>>,
+    pub check: Option<Check>,
     /// Turns the files below it into its own, or back.
     pub convert: Option<Convert>,
 }
 
+/// See [`LayerSpec::check`].
+pub type Check =
+    for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves, CheckOptions) -> LocalBoxFuture<'a, Result<Checked, Trouble>>;
+
 /// See [`LayerSpec::convert`]; the last argument is told of every file.
-pub type Convert =
-    for<'a> fn(&'a Rt, Fs, &'a Word, Direction, &'a Tell<'a>) -> LocalBoxFuture<'a, Result<Progress, Trouble>>;
+pub type Convert = for<'a> fn(
+    &'a Rt,
+    Fs,
+    &'a Word,
+    &'a dyn Leaves,
+    Direction,
+    &'a Tell<'a>,
+) -> LocalBoxFuture<'a, Result<Progress, Trouble>>;
 
 /// Is told how far the work is, and which file is next.
 pub type Tell<'a> = dyn Fn(&Progress, &[u8]) + 'a;
@@ -40,7 +49,7 @@ pub(super) const WRAP: WordSpec = WordSpec {
     argument: None,
     options: &[],
     maker: Maker::Layer(&LayerSpec {
-        make: |_, lower, _| Box::pin(async { Ok(wrap::stack_on(lower).await?) }),
+        make: |_, lower, _, _| Box::pin(async { Ok(wrap::stack_on(lower).await?) }),
         check: None,
         convert: None,
     }),
@@ -48,10 +57,25 @@ pub(super) const WRAP: WordSpec = WordSpec {
 
 /// The layers that encode.
 const ENCODING: LayerSpec = LayerSpec {
-    make: |rt, lower, word| Box::pin(async move { Ok(log::stack_on(rt, lower, options(word)?).await?) }),
-    check: Some(|rt, lower, word, check| Box::pin(check_files(rt, lower, word, check))),
-    convert: Some(|rt, lower, word, direction, tell| {
-        Box::pin(async move { Ok(log::pack::convert(rt, lower, options(word)?, direction, tell).await?) })
+    make: |rt, lower, word, leaves| {
+        Box::pin(async move {
+            match scheme(word, leaves).await? {
+                Scheme::Log(options) => Ok(log::stack_on(rt, lower, options).await?),
+                Scheme::Classic(options) => Ok(classic::stack_on(rt, lower, options).await?),
+            }
+        })
+    },
+    check: Some(|rt, lower, word, leaves, check| Box::pin(check_files(rt, lower, word, leaves, check))),
+    convert: Some(|rt, lower, word, leaves, direction, tell| {
+        Box::pin(async move {
+            match scheme(word, leaves).await? {
+                Scheme::Log(options) => Ok(log::pack::convert(rt, lower, options, direction, tell).await?),
+                Scheme::Classic(_) => {
+                    let problem = "only files with `index=log` are made of those that are there already".to_string();
+                    Err(Trouble::Option { key: "index", problem })
+                }
+            }
+        })
     }),
 };
 
@@ -69,6 +93,40 @@ const PLAIN: Param = Param::new(
     "files below that no such layer has written: shown and changed as they are, or refused",
 )
 .default("pass");
+
+pub(super) const ENCRYPT: WordSpec = WordSpec {
+    name: "encrypt",
+    help: "encrypts and authenticates the contents of files; names, sizes and times can be read by all",
+    argument: Some(&Param::new("key", Kind::Path, "file with the key, which `seekless key` makes").required()),
+    options: &[
+        Param::new("passphrase", Kind::Path, "file with the passphrase of the key, for example /dev/stdin"),
+        Param::new(
+            "compress",
+            Kind::Choice(&["none", "lz4", "zstd", "gzip"]),
+            "what is done first: sizes then tell something of what is in a file",
+        )
+        .default("none"),
+        CHUNK,
+        ENCRYPT_PLAIN,
+        WRITE_BACK,
+        DIRTY,
+        CACHE,
+    ],
+    maker: Maker::Layer(&ENCODING),
+};
+
+const ENCRYPT_PLAIN: Param = PLAIN.default("error");
+
+const INDEX: Param = Param::new(
+    "index",
+    Kind::Choice(&["log", "classic"]),
+    "how files are stored: `log`; or `classic`, as published, for comparison [za01]: with F.idx beside F, without checksums, \
+     and with the file that is written in danger when the power fails",
+)
+.default("log");
+
+const TAILS: Param =
+    Param::new("tails", Kind::Switch, "`classic`: the last bytes of a file stay as they are [za01]").default("on");
 
 const WRITE_BACK: Param = Param::new(
     "write-back",
@@ -95,6 +153,8 @@ pub(super) const ZSTD: WordSpec = WordSpec {
         WRITE_BACK,
         DIRTY,
         CACHE,
+        INDEX,
+        TAILS,
     ],
     maker: Maker::Layer(&ENCODING),
 };
@@ -118,6 +178,8 @@ pub(super) const GZIP: WordSpec = WordSpec {
         WRITE_BACK,
         DIRTY,
         CACHE,
+        INDEX,
+        TAILS,
     ],
     maker: Maker::Layer(&ENCODING),
 };
@@ -126,7 +188,7 @@ pub(super) const COPY: WordSpec = WordSpec {
     name: "copy",
     help: "stores files in chunks as they are: what the index alone costs [za01]",
     argument: None,
-    options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE],
+    options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
     maker: Maker::Layer(&ENCODING),
 };
 
@@ -134,40 +196,95 @@ pub(super) const UUENCODE: WordSpec = WordSpec {
     name: "uuencode",
     help: "stores three bytes as four printable ones: a size that grows, at no cost of an algorithm [za01]",
     argument: None,
-    options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE],
+    options: &[CHUNK, PLAIN, WRITE_BACK, DIRTY, CACHE, INDEX, TAILS],
     maker: Maker::Layer(&ENCODING),
 };
 
-fn codec(word: &Word) -> Arc<dyn Codec> {
+async fn codec(word: &Word, leaves: &dyn Leaves) -> Result<Arc<dyn Codec>, Trouble> {
     let level = |word: &Word| i32::try_from(word.integer("level")).unwrap_or(i32::MAX);
-    match word.name() {
+    Ok(match word.name() {
+        "encrypt" => Arc::new(Sealed::new(&key(word, leaves).await?, compression(word))),
         "zstd" => Arc::new(Zstd { level: level(word) }),
         "gzip" => Arc::new(Deflate { level: level(word).unsigned_abs() }),
         "lz4" => Arc::new(Lz4),
         "uuencode" => Arc::new(Uuencode),
         _ => Arc::new(Copy),
+    })
+}
+
+/// What `encrypt` does before it encrypts.
+fn compression(word: &Word) -> Option<Arc<dyn Codec>> {
+    match word.choice("compress") {
+        "zstd" => Some(Arc::new(Zstd::default())),
+        "lz4" => Some(Arc::new(Lz4)),
+        "gzip" => Some(Arc::new(Deflate::default())),
+        _ => None,
     }
 }
 
-fn options(word: &Word) -> Result<Options, Trouble> {
+async fn key(word: &Word, leaves: &dyn Leaves) -> Result<Key, Trouble> {
+    let Some(path) = word.text("key") else {
+        return Err(Trouble::other("the key is missing")); // The table of words says that it is required.
+    };
+    let file = leaves.secret(word, &path).await?;
+    let passphrase = match word.text("passphrase") {
+        Some(path) => Ok(leaves.secret(word, &path).await?),
+        None => Err("a passphrase protects it: passphrase=FILE says where that is".to_string()),
+    };
+    let read = Key::from_file(&file, || passphrase);
+    read.map_err(|problem| Trouble::Option { key: "key", problem: format!("{path}: {problem}") })
+}
+
+/// How the word stores files.
+enum Scheme {
+    Log(Options),
+    Classic(classic::Options),
+}
+
+async fn scheme(word: &Word, leaves: &dyn Leaves) -> Result<Scheme, Trouble> {
+    let plain = if word.choice("plain") == "error" { Plain::Error } else { Plain::Pass };
+    // Of `lz4` nobody can tell where a block ends.
+    if word.spec().param("index").is_some() && word.choice("index") == "classic" {
+        for key in ["chunk", "write-back", "dirty", "cache"] {
+            if word.given(key).is_some() {
+                let problem = "with `index=classic` files are cut into pages of 4 KiB, and nothing waits in memory";
+                return Err(Trouble::Option { key, problem: problem.to_string() });
+            }
+        }
+        let fast_tails = word.switch("tails");
+        return Ok(Scheme::Classic(classic::Options { codec: codec(word, leaves).await?, fast_tails, plain }));
+    }
+    if word.given("tails").is_some() {
+        let problem = "only files with `index=classic` have tails of this kind".to_string();
+        return Err(Trouble::Option { key: "tails", problem });
+    }
     let chunk_bytes = word.bytes("chunk");
     if !chunk_bytes.is_power_of_two() {
         let near = Value::Bytes(chunk_bytes.next_power_of_two());
         return Err(Trouble::Option { key: "chunk", problem: format!("it is no power of two; {near} is") });
     }
-    Ok(Options {
+    Ok(Scheme::Log(Options {
         chunk_shift: chunk_bytes.trailing_zeros() as u8,
-        plain: if word.choice("plain") == "error" { Plain::Error } else { Plain::Pass },
+        plain,
         write_back_interval: word.duration("write-back"),
         dirty_bytes_max: word.bytes("dirty"),
         cache_bytes: word.bytes("cache"),
-        ..Options::new(codec(word))
-    })
+        ..Options::new(codec(word, leaves).await?)
+    }))
 }
 
-async fn check_files(rt: &Rt, lower: Fs, word: &Word, check: CheckOptions) -> Result<Checked, Trouble> {
-    let report = log::check::check(rt, lower, options(word)?, check.repair).await?;
-    let finding = |finding: log::check::Finding| {
+async fn check_files(
+    rt: &Rt,
+    lower: Fs,
+    word: &Word,
+    leaves: &dyn Leaves,
+    check: CheckOptions,
+) -> Result<Checked, Trouble> {
+    let report = match scheme(word, leaves).await? {
+        Scheme::Log(options) => log::check::check(rt, lower, options, check.repair).await?,
+        Scheme::Classic(options) => classic::check::check(rt, lower, options, check.repair).await?,
+    };
+    let finding = |finding: layer::Finding| {
         let text = format!("{}: {}", String::from_utf8_lossy(&finding.path), finding.problem);
         Finding { text, repaired: finding.repaired }
     };

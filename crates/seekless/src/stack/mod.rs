@@ -61,7 +61,7 @@ pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
-pub use layers::{Convert, LayerSpec, Tell};
+pub use layers::{Check, Convert, LayerSpec, Tell};
 pub use order::{Interface, Role};
 pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::{Param, WORDS, WordSpec};

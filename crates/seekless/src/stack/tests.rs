@@ -57,7 +57,7 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, lfs, ffs, \
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, ffs, \
              hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk",
         ),
         (
@@ -489,7 +489,11 @@ fn completion_offers_what_fits() {
     let cases: &[(&str, usize, &[&str])] = &[
         ("hos", 0, &["hostdir"]),
         ("me", 0, &["memfs", "memory"]),
-        ("wrap / ", 7, &["copy", "ffs", "gzip", "hostdir", "lfs", "lz4", "memfs", "uuencode", "wrap", "zstd"]),
+        (
+            "wrap / ",
+            7,
+            &["copy", "encrypt", "ffs", "gzip", "hostdir", "lfs", "lz4", "memfs", "uuencode", "wrap", "zstd"],
+        ),
         ("wrap / m", 7, &["memfs"]),
         ("wrap / lfs:cleaner=greedy / m", 28, &["memory"]),
         ("lfs / fault:delay=1ms / f", 24, &["fault", "file", "fork"]),

@@ -88,6 +88,7 @@ pub const WORDS: &[&WordSpec] = &[
     &layers::GZIP,
     &layers::COPY,
     &layers::UUENCODE,
+    &layers::ENCRYPT,
     &lfs::LFS,
     &ffs::FFS,
     &HOSTDIR,

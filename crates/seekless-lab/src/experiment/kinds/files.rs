@@ -8,6 +8,9 @@ use crate::LabError;
 use crate::experiment::Clock;
 use crate::run::{Run, can_be_simulated, simulate};
 use crate::workload::aged::Aged;
+use crate::workload::append::Append;
+use crate::workload::attributes::Attributes;
+use crate::workload::bonnie::Bonnie;
 use crate::workload::build::Build;
 use crate::workload::largefile::LargeFile;
 use crate::workload::postmark::PostMark;
@@ -54,6 +57,21 @@ pub(super) const TPCB: Kind =
         boxed(table, |spec, seed| FileWorkload::TpcB(TpcB { seed, ..spec }))
     });
 
+pub(super) const APPEND: Kind =
+    kind("append", "files grow by 10, 100 and 1000 bytes at a time [za01 §7]", &["phase"], |table| {
+        boxed(table, |spec, seed| FileWorkload::Append(Append { seed, ..spec }))
+    });
+
+pub(super) const ATTRIBUTES: Kind =
+    kind("attributes", "the attributes of many files are read, cold and warm [za01 §7]", &["phase"], |table| {
+        boxed(table, |spec, seed| FileWorkload::Attributes(Attributes { seed, ..spec }))
+    });
+
+pub(super) const BONNIE: Kind =
+    kind("bonnie", "a file is written, rewritten, read, and read at random (Bonnie) [za01 §7]", &["phase"], |table| {
+        boxed(table, |spec, seed| FileWorkload::Bonnie(Bonnie { seed, ..spec }))
+    });
+
 pub(super) const BUILD: Kind =
     kind("build", "a source tree is made, copied, read and compiled (after Andrew)", &["phase"], |table| {
         boxed(table, |spec, seed| FileWorkload::Build(Build { seed, ..spec }))
@@ -69,6 +87,7 @@ const fn kind(name: &'static str, help: &'static str, dims: &'static [&'static s
         ("sync_s", "of this, making durable at the end"),
         ("disk_busy", "share of the time during which the disk was busy"),
         ("processor_busy", "share of the time during which the processor was busy"),
+        ("processor_s", "during which the processor was busy"),
         ("disk_requests", "requests that the disk served"),
     ];
     Kind { name, help, dims, metrics: METRICS, read }
@@ -84,6 +103,9 @@ pub enum FileWorkload {
     PostMark(PostMark),
     TpcB(TpcB),
     Build(Build),
+    Append(Append),
+    Attributes(Attributes),
+    Bonnie(Bonnie),
 }
 
 /// Does something with whatever workload it is.
@@ -103,6 +125,9 @@ impl FileWorkload {
             FileWorkload::PostMark(spec) => user.with(spec),
             FileWorkload::TpcB(spec) => user.with(spec),
             FileWorkload::Build(spec) => user.with(spec),
+            FileWorkload::Append(spec) => user.with(spec),
+            FileWorkload::Attributes(spec) => user.with(spec),
+            FileWorkload::Bonnie(spec) => user.with(spec),
         }
     }
 }
@@ -196,6 +221,7 @@ fn measure(measured: &Measured) -> Measure {
         ("sync_s", Some(measured.sync.as_secs_f64())),
         ("disk_busy", measured.disk_busy()),
         ("processor_busy", measured.processor_busy()),
+        ("processor_s", measured.usage.processor.map(|time| time.as_secs_f64())),
         ("disk_requests", measured.usage.disk_requests.map(|count| count as f64)),
     ];
     let row = Measure::new(metrics).at("phase", &measured.phase);

@@ -34,6 +34,9 @@ pub const KINDS: &[Kind] = &[
     files::BUILD,
     updates::KIND,
     locate::KIND,
+    files::APPEND,
+    files::ATTRIBUTES,
+    files::BONNIE,
 ];
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.

@@ -27,6 +27,10 @@ impl Codec for Copy {
         Ok(stored.to_vec())
     }
 
+    fn stored_bytes(&self, stored: &[u8], raw_bytes: usize) -> Option<usize> {
+        (stored.len() >= raw_bytes).then_some(raw_bytes)
+    }
+
     fn cost(&self) -> CodecCost {
         // A copy in memory; the runtime charges those as what they are.
         CodecCost { encode_cycles_per_kib: 0, decode_cycles_per_kib: 0 }

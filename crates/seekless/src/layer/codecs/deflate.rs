@@ -3,8 +3,8 @@
 
 use std::io::Read;
 
-use flate2::Compression;
 use flate2::read::{DeflateDecoder, DeflateEncoder};
+use flate2::{Compression, Decompress, FlushDecompress, Status};
 
 use super::{Codec, CodecCost, Position, ids, if_shorter, wrong_length};
 
@@ -71,6 +71,14 @@ impl Codec for Deflate {
             found if found == raw_bytes => Ok(raw),
             found => Err(wrong_length(found, raw_bytes)),
         }
+    }
+
+    fn stored_bytes(&self, stored: &[u8], raw_bytes: usize) -> Option<usize> {
+        let mut raw = vec![0; raw_bytes];
+        let mut decoder = Decompress::new(false);
+        let status = decoder.decompress(stored, &mut raw, FlushDecompress::Finish).ok()?;
+        let is_whole = status == Status::StreamEnd && decoder.total_out() == raw_bytes as u64;
+        is_whole.then(|| decoder.total_in() as usize)
     }
 
     fn cost(&self) -> CodecCost {

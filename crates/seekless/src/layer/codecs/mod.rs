@@ -9,7 +9,9 @@
 
 mod copy;
 mod deflate;
+mod key;
 mod lz4;
+mod sealed;
 #[cfg(test)]
 mod tests;
 mod uuencode;
@@ -19,7 +21,9 @@ use std::sync::Arc;
 
 pub use copy::Copy;
 pub use deflate::Deflate;
+pub use key::{Hardness, Key};
 pub use lz4::Lz4;
+pub use sealed::Sealed;
 pub use uuencode::Uuencode;
 pub use zstandard::Zstd;
 
@@ -31,6 +35,7 @@ pub mod ids {
     pub const DEFLATE: u8 = 2;
     pub const ZSTD: u8 = 3;
     pub const LZ4: u8 = 4;
+    pub const SEALED: u8 = 5;
 }
 
 /// Where a chunk stands, for codecs that bind bytes to their place.
@@ -38,8 +43,13 @@ pub mod ids {
 pub struct Position {
     pub file_id: u64,
     pub chunk: u64,
-    /// The commit that writes it. With the two others, it is never the same again.
+    /// The commit that writes it.
     pub generation: u64,
+}
+
+impl Position {
+    /// Of what stands nowhere in particular, for codecs that do not ask.
+    pub const NONE: Position = Position { file_id: 0, chunk: 0, generation: 0 };
 }
 
 /// Turns chunks into other bytes and back. Implementations run on any thread.
@@ -60,6 +70,18 @@ pub trait Codec: Send + Sync {
     /// # Errors
     /// What is wrong with `stored`, when it does not stand for exactly `raw_bytes` bytes.
     fn decode(&self, stored: &[u8], raw_bytes: usize, position: &Position) -> Result<Vec<u8>, String>;
+
+    /// True when nothing may be stored but what this codec has made, and nothing else may be taken for what was stored: no
+    /// raw chunks, and no tails.
+    fn is_secret(&self) -> bool {
+        false
+    }
+
+    /// How many of the bytes at the start of `stored` are what [`Codec::encode`] has made of `raw_bytes` bytes. `None` when
+    /// they are not that, and of a codec that cannot tell: its results cannot stand one behind the other.
+    fn stored_bytes(&self, _stored: &[u8], _raw_bytes: usize) -> Option<usize> {
+        None
+    }
 
     /// What a byte costs a processor, for the modelled one and for choosing where to work.
     fn cost(&self) -> CodecCost;

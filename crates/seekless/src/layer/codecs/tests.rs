@@ -89,3 +89,38 @@ fn damaged_bytes_do_no_harm() {
         }
     }
 }
+
+/// What is sealed opens with its key, at its place, as it was, and in no other way.
+#[test]
+fn sealed_chunks_open_at_their_place() {
+    let key = |byte| Key::new([byte; 32]);
+    let inners: [Option<Arc<dyn Codec>>; 2] = [None, Some(Arc::new(Zstd::default()))];
+    for inner in inners {
+        let codec = Sealed::new(&key(1), inner.clone());
+        for bytes in [1, 15, 16, 17, 4096, 65_536] {
+            for raw in samples(bytes) {
+                let stored = codec.encode(&raw, &HERE).expect("everything is encrypted");
+                assert!(codec.decode(&stored, bytes, &HERE) == Ok(raw.clone()));
+                assert!(bytes < 16 || !stored.windows(16).any(|window| raw.starts_with(window)));
+                let elsewhere = [
+                    Position { file_id: 2, ..HERE },
+                    Position { chunk: 0, ..HERE },
+                    Position { generation: 4, ..HERE },
+                ];
+                for place in elsewhere {
+                    assert!(codec.decode(&stored, bytes, &place).is_err());
+                }
+                assert!(codec.decode(&stored, bytes + 1, &HERE).is_err());
+                assert!(Sealed::new(&key(2), inner.clone()).decode(&stored, bytes, &HERE).is_err());
+                let mut rng = Rng::new(bytes as u64);
+                for _ in 0..20 {
+                    let mut changed = stored.clone();
+                    let at = rng.below(changed.len() as u64) as usize;
+                    changed[at] ^= 1 << rng.below(8);
+                    assert!(codec.decode(&changed, bytes, &HERE).is_err(), "byte {at}");
+                    assert!(codec.decode(&stored[..at], bytes, &HERE).is_err(), "cut at {at}");
+                }
+            }
+        }
+    }
+}

@@ -69,6 +69,11 @@ impl Codec for Uuencode {
         Ok(raw)
     }
 
+    fn stored_bytes(&self, stored: &[u8], raw_bytes: usize) -> Option<usize> {
+        let bytes = encoded_bytes(raw_bytes);
+        self.decode(stored.get(..bytes)?, raw_bytes, &Position::NONE).ok().map(|_| bytes)
+    }
+
     fn cost(&self) -> CodecCost {
         CodecCost::of_throughput(1_000, 1_000)
     }

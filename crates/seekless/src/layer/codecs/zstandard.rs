@@ -38,6 +38,11 @@ impl Codec for Zstd {
         }
     }
 
+    fn stored_bytes(&self, stored: &[u8], raw_bytes: usize) -> Option<usize> {
+        let bytes = zstd::zstd_safe::find_frame_compressed_size(stored).ok()?;
+        self.decode(stored.get(..bytes)?, raw_bytes, &Position::NONE).ok().map(|_| bytes)
+    }
+
     fn cost(&self) -> CodecCost {
         match self.level {
             ..=-1 => CodecCost::of_throughput(255, 882),

@@ -11,35 +11,16 @@ use std::rc::Rc;
 use super::file::{File, Form, Node, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, kinds};
 use super::index::{Index, Step};
-use super::load::{Content, PIECE_BYTES, look, read_lower, read_record};
+use super::load::{Content, PIECE_BYTES, look, read_record};
 use super::space::{Extent, Space};
 use super::{Log, Options, Plain, mark};
 use crate::fs::client::Client;
 use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
-use crate::layer::codecs::{self, Position};
+use crate::layer::codecs::Position;
+use crate::layer::read_lower;
+pub use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
-
-/// What a check found.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Report {
-    pub findings: Vec<Finding>,
-    pub files: u64,
-    /// Files that this layer has not written.
-    pub plain_files: u64,
-    pub records: u64,
-    /// Bytes of files as they are seen above, and as they are below.
-    pub bytes_above: u64,
-    pub bytes_below: u64,
-}
-
-/// One thing that is wrong.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Finding {
-    pub path: Vec<u8>,
-    pub problem: String,
-    pub repaired: bool,
-}
 
 /// Checks every file of `lower`, which nobody else uses meanwhile. With `repair`, mends what can be mended.
 ///
@@ -173,11 +154,7 @@ impl Log {
             file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         }
         let position = Position { file_id: record.file_id, chunk, generation: record.generation };
-        let codec = match self.options.codec.id() == record.codec {
-            true => Some(self.options.codec.clone()),
-            false => codecs::known(record.codec),
-        };
-        let codec = codec.ok_or_else(|| wrong(format!("codec {} is not known here", record.codec)))?;
+        let codec = self.codec_of(record.codec).map_err(wrong)?;
         codec.decode(&record.body, record.raw_bytes as usize, &position).map_err(wrong)?;
         Ok(record.raw_bytes)
     }

@@ -7,10 +7,11 @@ use std::rc::Rc;
 
 use super::file::{Form, Node, Tail, Turn};
 use super::format::{Entry, Record};
-use super::load::{damaged, read_lower};
+use super::load::damaged;
 use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsResult, XATTR_CAPABILITY};
+use crate::layer::read_lower;
 use crate::units::{KIB, MIB};
 
 /// Free space that is worth moving records for when there is nothing else to do: an eighth of what is in use, and

@@ -17,6 +17,7 @@ use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::codecs::{self, Codec, Position};
+use crate::layer::work;
 use crate::rt::Work;
 use crate::units::MIB;
 
@@ -66,9 +67,6 @@ const OVERHEAD_BYTES: u64 = 2048;
 /// Bytes below that are left to others when writers are promised room.
 const ROOM_SPARE_BYTES: u64 = 256 << 10;
 
-/// Jobs of the processor that take fewer cycles are done at once: handing one to another thread costs 10 to 40 us.
-const CYCLES_HERE_MAX: u64 = 100_000;
-
 /// The bytes of a chunk as they are below.
 struct Loaded {
     bytes: Arc<Vec<u8>>,
@@ -77,19 +75,16 @@ struct Loaded {
 }
 
 impl Log {
-    /// Does `job`, which takes `cycles`, here or on another core, and charges it.
-    pub(super) async fn work<T: Send + 'static>(&self, cycles: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
-        self.rt.charge(Work::Cycles(cycles)).await;
-        match cycles <= CYCLES_HERE_MAX {
-            true => job(),
-            false => self.rt.compute(job).await,
-        }
-    }
-
-    fn codec(&self, id: u8) -> Option<Arc<dyn Codec>> {
+    /// What decodes chunks with the number `id`.
+    ///
+    /// # Errors
+    /// Why nothing does, as text.
+    pub(super) fn codec_of(&self, id: u8) -> Result<Arc<dyn Codec>, String> {
         match &self.options.codec {
-            codec if codec.id() == id => Some(codec.clone()),
-            _ => codecs::known(id),
+            codec if codec.id() == id => Ok(codec.clone()),
+            codec if codec.is_secret() => Err(format!("it is not encrypted (codec {id})")),
+            _ if id == codecs::ids::SEALED => Err("it is encrypted, which needs `encrypt` and its key".to_string()),
+            _ => codecs::known(id).ok_or_else(|| format!("codec {id} is not known here")),
         }
     }
 
@@ -111,15 +106,13 @@ impl Log {
         if let Some(file) = node.regular() {
             file.borrow().check_record(&record, kinds::CHUNK, chunk).map_err(wrong)?;
         }
-        let Some(codec) = self.codec(record.codec) else {
-            return Err(wrong(format!("codec {} is not known here", record.codec)));
-        };
+        let codec = self.codec_of(record.codec).map_err(wrong)?;
         let raw_bytes = record.raw_bytes as usize;
         let cycles = codec.cost().decode_cycles_per_kib * raw_bytes as u64 / 1024;
         self.rt.charge(Work::Copy { bytes: raw_bytes as u64 }).await;
         let position = Position { file_id: record.file_id, chunk, generation: record.generation };
         let body = record.body;
-        let decoded = self.work(cycles, move || codec.decode(&body, raw_bytes, &position)).await;
+        let decoded = work(&self.rt, cycles, move || codec.decode(&body, raw_bytes, &position)).await;
         count(&self.counts.chunks_decoded, 1);
         let bytes = Arc::new(decoded.map_err(wrong)?);
         self.cache.borrow_mut().put(key, entry, bytes.clone());
@@ -164,6 +157,9 @@ impl Log {
         let Some(tail) = tail else { return Ok(Loaded { bytes, base }) };
         let record = read_record(lower, node.ino, handle, "tail", tail.entry).await?;
         let wrong = |problem: String| damaged("tail", node.ino, tail.entry, problem);
+        if self.options.codec.is_secret() {
+            return Err(wrong("it is not encrypted".to_string()));
+        }
         if let Some(file) = node.regular() {
             let file = file.borrow();
             file.check_record(&record, kinds::TAIL, chunk).map_err(wrong)?;

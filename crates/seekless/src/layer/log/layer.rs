@@ -8,8 +8,8 @@ use super::mark;
 use super::{Log, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
-    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, SeekTo, SetAttr, SetTime,
-    WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
+    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, SeekTo, SetAttr,
+    SetTime, WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
 };
 use crate::layer::{At, Layer, Nodes};
 use crate::units::{Ino, Nanos};
@@ -79,7 +79,7 @@ impl Layer for Log {
 
     const NAME: &'static str = "log";
 
-    async fn open_node(&self, lower: &Fs, attr: &Attr) -> FsResult<Node> {
+    async fn open_node(&self, lower: &Fs, attr: &Attr, _place: Option<Place<'_>>) -> FsResult<Node> {
         let serial = self.next_serial.get();
         self.next_serial.set(serial + 1);
         if attr.kind != FileKind::Regular {

@@ -4,8 +4,8 @@ use super::file::{File, Form, Node, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SlotState, kinds};
 use super::index::{NodeAt, Step};
 use super::{Log, Plain, count};
-use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
+use crate::layer::read_lower;
 use crate::units::Ino;
 
 /// What a lower file holds.
@@ -26,20 +26,6 @@ const SEARCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes read at once where much is read.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
-
-/// Up to `bytes` bytes of a lower file, in one piece.
-pub(super) async fn read_lower(
-    lower: &Fs,
-    ino: Ino,
-    handle: Option<Handle>,
-    offset: u64,
-    bytes: u32,
-) -> FsResult<Vec<u8>> {
-    let pieces: Vec<Data> = lower.read(ino, handle, offset, bytes).await?;
-    let mut all = Vec::with_capacity(pieces.iter().map(|piece| piece.len()).sum());
-    pieces.iter().for_each(|piece| all.extend_from_slice(piece));
-    Ok(all)
-}
 
 /// Looks at the slots of a lower file of `lower_size` bytes.
 ///

@@ -42,6 +42,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
+pub use super::Plain;
 use super::Stacked;
 use super::codecs::Codec;
 use crate::device::Counter;
@@ -51,16 +52,6 @@ use crate::units::{MIB, Nanos};
 
 use data::Cache;
 pub use file::Node;
-
-/// What is done with lower files that this layer has not written.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum Plain {
-    /// They are shown as they are, and changed as they are.
-    #[default]
-    Pass,
-    /// They are listed, and cannot be read or changed.
-    Error,
-}
 
 /// How the layer works. Nothing of it is needed to read what is there.
 #[derive(Clone)]

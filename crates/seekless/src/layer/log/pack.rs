@@ -60,8 +60,10 @@ pub async fn convert(
     direction: Direction,
     tell: &dyn Fn(&Progress, &[u8]),
 ) -> FsResult<Progress> {
+    let is_secret = options.codec.is_secret();
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
-    let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction };
+    let wants_gain = direction == Direction::Pack && !is_secret;
+    let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
     let mut progress = Progress::default();
     let converted = work.tree(&mut progress, tell).await;
     // Also after an error: what was done is durable when this returns.
@@ -73,6 +75,8 @@ struct Work {
     lower: Client,
     top: Client,
     direction: Direction,
+    /// Files that would not take less space are left.
+    wants_gain: bool,
 }
 
 /// A file that is open on one side.
@@ -168,7 +172,7 @@ impl Work {
             progress.left.push((path.to_vec(), format!("it has {} names", before.links)));
             return Ok(false);
         }
-        if self.direction == Direction::Pack && before.sectors <= SECTORS_MIN {
+        if self.wants_gain && before.sectors <= SECTORS_MIN {
             progress.left.push((path.to_vec(), NO_GAIN.to_string()));
             return Ok(false);
         }
@@ -242,7 +246,7 @@ impl Work {
         let Ok(made) = filled else { return Ok(filled) };
         let now = self.lower.stat(path).await?;
         match (now.mtime, now.size) == (source.mtime, source.size) {
-            true if self.direction == Direction::Pack && made.sectors >= source.sectors => Ok(Err(NO_GAIN)),
+            true if self.wants_gain && made.sectors >= source.sectors => Ok(Err(NO_GAIN)),
             true => Ok(Ok(made)),
             false => Ok(Err("it was changed meanwhile")),
         }

@@ -12,6 +12,7 @@ use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, WriteMode};
 use crate::layer::codecs::{Position, ids};
+use crate::layer::work;
 use crate::rt::Work;
 
 /// Chunks that are encoded at once, and written together where they fit together: 1 MiB of chunks of 64 KiB.
@@ -92,7 +93,8 @@ impl Log {
         if length == 0 {
             return Staged::Hole;
         }
-        if let Some(base) = snapshot.base
+        if !self.options.codec.is_secret()
+            && let Some(base) = snapshot.base
             && snapshot.changed_from >= base
             && snapshot.chunk == file.borrow().last_chunk()
             && (length as u64).saturating_sub(base.into()) <= TAIL_BYTES_MAX
@@ -106,15 +108,16 @@ impl Log {
             Position { file_id: file.file_id, chunk: snapshot.chunk, generation: file.next_generation() }
         };
         let codec = self.options.codec.clone();
-        let id = codec.id();
+        let (id, is_secret) = (codec.id(), codec.is_secret());
         let bytes = snapshot.bytes.clone();
         let cycles = codec.cost().encode_cycles_per_kib * length as u64 / 1024;
-        let encoded = self.work(cycles, move || codec.encode(&bytes[..length], &position)).await;
+        let encoded = work(&self.rt, cycles, move || codec.encode(&bytes[..length], &position)).await;
         count(&self.counts.chunks_encoded, 1);
         count(&self.counts.bytes_encoded, length as u64);
         let (id, body) = match encoded {
             Some(body) => (id, body),
             None => {
+                assert!(!is_secret, "a codec of secrets encodes everything");
                 count(&self.counts.chunks_raw, 1);
                 (ids::RAW, snapshot.bytes[..length].to_vec())
             }

@@ -5,6 +5,7 @@ use std::path::Path;
 use seekless::codec::Field;
 use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
+use seekless::layer::classic::format as classic;
 use seekless::layer::log::format as layer;
 use seekless::vlog::format as vlog;
 use seekless::volume::format as volume;
@@ -21,7 +22,7 @@ struct Format {
 }
 
 /// Every file system with its tables, the arrays, the virtual log, and layers. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, FFS, VOLUME, VLOG, LAYER];
+const FORMATS: &[Format] = &[LFS, FFS, VOLUME, VLOG, LAYER, CLASSIC];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -80,6 +81,15 @@ const VLOG: Format = Format {
     ],
 };
 
+const CLASSIC: Format = Format {
+    folder: "crates/seekless/src/layer/classic",
+    tables: &[
+        ("UnitHead", classic::UnitHead::FIELDS),
+        ("IndexHead", classic::IndexHead::FIELDS),
+        ("IndexHeadLarge", classic::IndexHeadLarge::FIELDS),
+    ],
+};
+
 /// `FIELDS` as rows of a table: name, offset, size.
 fn rows(fields: &[Field]) -> Vec<[String; 3]> {
     fields.iter().map(|field| [field.name.to_string(), field.offset.to_string(), field.size.to_string()]).collect()
@@ -127,7 +137,7 @@ fn format_pages_equal_the_code() {
 fn every_record_is_described() {
     let sources = sources(&root().join("crates/seekless/src"));
     let mut problems = Vec::new();
-    let others = [VOLUME, VLOG, LAYER].map(|format| root().join(format.folder));
+    let others = [VOLUME, VLOG, LAYER, CLASSIC].map(|format| root().join(format.folder));
     for folder in file_systems().into_iter().chain(others) {
         let name = short(&folder);
         let Some(format) = FORMATS.iter().find(|format| Path::new(format.folder) == Path::new(&name)) else {

@@ -7,6 +7,7 @@ mod damage;
 mod loose;
 mod model;
 mod pack;
+mod secret;
 
 use std::rc::Rc;
 

@@ -1,0 +1,84 @@
+//! `seekless key`
+
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use rustix::rand::{GetRandomFlags, getrandom};
+use seekless::layer::codecs::{Hardness, Key};
+
+use super::{Done, Failure, output};
+
+/// Make a key for `encrypt`
+///
+/// The file is all that it takes to read what was encrypted with it, and without it nobody ever will: keep a copy in
+/// another place. It is text and can be printed. With a passphrase, the file alone is of no use; then both are needed.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless key ~/data.key
+  seekless mount 'encrypt:/home/me/data.key / hostdir:/srv/data' /mnt
+
+  seekless key data.key --passphrase /dev/stdin
+  seekless key new.key --from data.key --from-passphrase old.txt --passphrase new.txt
+
+Exit codes: 0 made, 1 failed, 2 wrong usage")]
+pub(super) struct Args {
+    /// The file to make
+    file: PathBuf,
+
+    /// A file whose contents are to protect the key; an end of line at its end does not count
+    #[arg(long, value_name = "FILE")]
+    passphrase: Option<PathBuf>,
+
+    /// Keep the key of another file, to give it another passphrase
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+
+    /// The passphrase of that file
+    #[arg(long, value_name = "FILE", requires = "from")]
+    from_passphrase: Option<PathBuf>,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let key = match &args.from {
+        None => Key::new(random()?),
+        Some(path) => {
+            let asked = || match &args.from_passphrase {
+                Some(passphrase) => std::fs::read(passphrase).map_err(|error| error.to_string()),
+                None => Err("a passphrase protects it; --from-passphrase FILE says where that is".to_owned()),
+            };
+            let wrong = |problem| Failure::new(format!("{}: {problem}", path.display()));
+            Key::from_file(&read(path)?, asked).map_err(wrong)?
+        }
+    };
+    let text = match &args.passphrase {
+        None => key.to_file(),
+        Some(path) => {
+            let made = key.to_protected_file(&read(path)?, random()?, Hardness::RECOMMENDED);
+            made.map_err(|problem| Failure::new(format!("{}: {problem}", path.display())))?
+        }
+    };
+    let failed = |error| Failure::new(format!("cannot make {}: {error}", args.file.display()));
+    // A key that is there already is never written over.
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).map_err(failed)?;
+    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
+    output::note(&format!(
+        "{} is made. What is encrypted with it is lost without it: keep a copy.",
+        args.file.display()
+    ));
+    Ok(0)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, Failure> {
+    std::fs::read(path).map_err(|error| Failure::new(format!("cannot read {}: {error}", path.display())))
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Failure> {
+    let mut bytes = [0; N];
+    match getrandom(&mut bytes, GetRandomFlags::empty()) {
+        Ok(count) if count == N => Ok(bytes),
+        Ok(count) => Err(Failure::new(format!("the system gave {count} random bytes instead of {N}"))),
+        Err(error) => Err(Failure::new(format!("the system gives no random bytes: {error}"))),
+    }
+}

@@ -1,0 +1,144 @@
+//! The three parts of Bonnie: a file written and rewritten, a file read, and random reads by several at once.
+//!
+//! Paper: [za01 §7.2], with Bray's Bonnie: (1) a file is written by characters, by blocks, and rewritten by blocks of
+//! 1024 bytes; (2) it is read by characters and by blocks; (3) three processes read a block at each of 4000 random places
+//! and in a tenth of the cases write it again.
+//!
+//! Characters go through the buffers of the C library, and reach a file system as blocks: they would measure that library
+//! and are left out. In the third part three processes take turns; what is written is other bytes of the same kind.
+
+use async_trait::async_trait;
+use seekless::rng::Rng;
+use seekless::units::human_bytes;
+use serde::{Deserialize, Serialize};
+
+use super::contents::{Contents, Data};
+use super::meter::{Durable, Meter, Unit};
+use super::{Outcome, Watch, Workload, size};
+use crate::LabError;
+use crate::target::Target;
+
+/// How much to do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Bonnie {
+    /// Size of the file, rounded down to whole blocks.
+    #[serde(deserialize_with = "size")]
+    pub bytes: u64,
+    /// Bytes of a call when a file is written or read in order: the buffer of Bonnie.
+    #[serde(deserialize_with = "size")]
+    pub block: u64,
+    /// Seeks of all three processes together.
+    pub seeks: u64,
+    pub data: Data,
+    #[serde(skip_deserializing)]
+    pub seed: u64,
+}
+
+impl Default for Bonnie {
+    fn default() -> Bonnie {
+        Bonnie { bytes: 8 << 20, block: 16 << 10, seeks: 12_000, data: Data::Text, seed: 1 }
+    }
+}
+
+/// Bytes of a block that is rewritten, or read at random.
+const SMALL: u64 = 1024;
+
+/// One of so many seeks writes.
+const WRITES: u64 = 10;
+
+const PATH: &str = "bonnie";
+
+pub const WRITE: &str = "write";
+pub const REWRITE: &str = "rewrite";
+pub const READ: &str = "read";
+pub const SEEK: &str = "seek";
+
+#[async_trait(?Send)]
+impl Workload for Bonnie {
+    const NAME: &'static str = "bonnie";
+
+    fn check(&self) -> Result<(), LabError> {
+        let fault = match self {
+            Bonnie { block, .. } if !block.is_multiple_of(SMALL) || *block == 0 => {
+                "a block has a multiple of 1024 bytes"
+            }
+            Bonnie { block, .. } if *block > 64 << 20 => "a block has at most 64 MiB",
+            Bonnie { bytes, block, .. } if bytes < block => "the file must hold at least one block",
+            Bonnie { bytes, .. } if *bytes > 1 << 40 => "the file has at most 1 TiB",
+            _ => return Ok(()),
+        };
+        Err(LabError::Spec(fault.to_owned()))
+    }
+
+    fn title(&self) -> String {
+        let Bonnie { bytes, block, seeks, seed, .. } = self;
+        let (bytes, block) = (human_bytes(*bytes), human_bytes(*block));
+        format!("Bonnie: {bytes} in blocks of {block}, {seeks} seeks, seed {seed}")
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {
+        self.check()?;
+        let blocks = self.bytes / self.block;
+        let small_blocks = blocks * self.block / SMALL;
+        let contents = Contents::of(self.data, self.seed, self.block);
+        let mut rng = Rng::new(self.seed);
+        let mut meter = Meter::start(target, watch).await?;
+
+        let mut phase = meter.begin(WRITE, Unit::Bytes, blocks * self.block);
+        let mut open = target.create(PATH).await?;
+        for block in 0..blocks {
+            target.write(&mut open, block * self.block, &contents.piece(block, self.block)).await?;
+            meter.step(&mut phase, self.block, self.block)?;
+        }
+        meter.end(phase, Durable::Yes).await?;
+
+        // A block is read, its first byte changed, and written again.
+        let mut phase = meter.begin(REWRITE, Unit::Bytes, small_blocks * SMALL);
+        let mut buffer = vec![0; self.block as usize];
+        for number in 0..small_blocks {
+            let small = &mut buffer[..SMALL as usize];
+            let read = target.read(&mut open, number * SMALL, small).await?;
+            if read as u64 != SMALL {
+                let detail = format!("{read} bytes instead of {SMALL} at {}", number * SMALL);
+                return Err(LabError::Content { path: PATH.to_owned(), detail });
+            }
+            small[SMALL as usize - 1] ^= 1;
+            target.write(&mut open, number * SMALL, small).await?;
+            meter.step(&mut phase, SMALL, SMALL)?;
+        }
+        meter.end(phase, Durable::Yes).await?;
+
+        meter.drop_caches().await?;
+        let mut phase = meter.begin(READ, Unit::Bytes, blocks * self.block);
+        for block in 0..blocks {
+            let read = target.read(&mut open, block * self.block, &mut buffer).await?;
+            let mut found = buffer[..read].to_vec();
+            found.chunks_mut(SMALL as usize).filter_map(|small| small.last_mut()).for_each(|last| *last ^= 1);
+            contents.check(block, self.block, PATH, &found)?;
+            meter.step(&mut phase, self.block, self.block)?;
+        }
+        meter.end(phase, Durable::No).await?;
+
+        meter.drop_caches().await?;
+        let mut phase = meter.begin(SEEK, Unit::Transactions, self.seeks);
+        for seek in 0..self.seeks {
+            let small = &mut buffer[..SMALL as usize];
+            let place = rng.below(small_blocks) * SMALL;
+            target.read(&mut open, place, small).await?;
+            if seek % WRITES == 0 {
+                target.write(&mut open, place, &contents.piece(blocks + seek, SMALL)).await?;
+            }
+            meter.step(&mut phase, 1, SMALL)?;
+        }
+        meter.end(phase, Durable::Yes).await?;
+        target.close(open).await?;
+        target.unlink(PATH).await?;
+        target.sync().await?;
+        Ok(meter.outcome())
+    }
+}

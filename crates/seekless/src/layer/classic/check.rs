@@ -1,0 +1,130 @@
+//! Checking all files below a layer of the scheme `classic`, and mending indexes.
+//!
+//! Units have no checksums: what decodes is taken to be right [za01 §5].
+
+use std::collections::BTreeMap;
+
+use super::format::{Index, SUFFIX};
+use super::index::{find, index_name};
+use super::units::Content;
+use super::{Classic, Options};
+use crate::device::Data;
+use crate::fs::client::Client;
+use crate::fs::{FileKind, Fs, FsResult, Place, SetAttr, WriteMode};
+use crate::layer::{Finding, Report};
+use crate::rt::Rt;
+use crate::units::Ino;
+
+/// Checks every file of `lower`, which nobody else uses meanwhile. With `repair`, makes indexes anew that are not of their
+/// files, and removes those that are left over.
+///
+/// # Errors
+/// When the check itself fails. What is damaged is in the report.
+pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
+    let classic = Classic::new(rt, &lower, options);
+    let client = Client::new(lower.clone());
+    let mut report = Report::default();
+    let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
+    let mut open = vec![Vec::new()];
+    while let Some(directory) = open.pop() {
+        let parent = client.resolve(&directory).await?;
+        for entry in client.read_dir(&directory).await? {
+            let path = [&directory[..], b"/", &entry.name].concat();
+            let checked = match (entry.kind, entry.name.strip_suffix(SUFFIX)) {
+                (FileKind::Directory, _) => {
+                    open.push(path);
+                    continue;
+                }
+                (FileKind::Regular, None) if seen.insert(entry.ino, ()).is_none() => {
+                    let place = Place { parent, name: &entry.name };
+                    classic.check_file(&lower, entry.ino, place, repair, &mut report).await?
+                }
+                (FileKind::Regular, Some(name)) => {
+                    classic.check_left_over(&lower, Place { parent, name }, repair).await?
+                }
+                _ => None,
+            };
+            if let Some((problem, repaired)) = checked {
+                report.findings.push(Finding { path, problem, repaired });
+            }
+        }
+        client.forget(parent).await;
+    }
+    Ok(report)
+}
+
+impl Classic {
+    /// A problem in words, and whether it has been mended.
+    async fn check_file(
+        &self,
+        lower: &Fs,
+        ino: Ino,
+        place: Place<'_>,
+        repair: bool,
+        report: &mut Report,
+    ) -> FsResult<Option<(String, bool)>> {
+        let entry = lower.lookup(place.parent, place.name).await?;
+        let attr = entry.attr;
+        let content = self.scan(lower, ino, attr.size).await;
+        lower.forget(attr.ino, 1).await;
+        report.files += 1;
+        report.bytes_below += attr.sectors * 512;
+        let found = find(lower, place).await?;
+        let said = match found {
+            Some(found) => Some(self.read_index(lower, found).await?),
+            None => None,
+        };
+        if let Some((index, _)) = found {
+            lower.forget(index, 1).await;
+        }
+        match (content?, said) {
+            (Content::Plain, None) => {
+                report.plain_files += 1;
+                report.bytes_above += attr.size;
+                Ok(None)
+            }
+            (Content::Plain, Some(_)) => {
+                Ok(Some(("it has an index and does not begin with a unit".to_string(), false)))
+            }
+            (Content::Damaged(problem), _) => Ok(Some((problem, false))),
+            (Content::Units(index), said) => {
+                report.records += index.ends.len() as u64 + u64::from(index.has_tail);
+                report.bytes_above += index.size;
+                let problem = match said {
+                    Some(Ok(said)) if said == index => return Ok(None),
+                    // One that is missing costs time and nothing else.
+                    None => return Ok(None),
+                    Some(Ok(_)) => "its index is of another state of the file".to_string(),
+                    Some(Err(problem)) => format!("its index: {problem}"),
+                };
+                let repaired = repair && self.replace_index(lower, place, &index).await?;
+                Ok(Some((problem, repaired)))
+            }
+        }
+    }
+
+    async fn replace_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
+        let Some((ino, _)) = find(lower, place).await? else { return Ok(false) };
+        let bytes = index.words(0);
+        let cut = SetAttr { size: Some(0), ..SetAttr::default() };
+        lower.setattr(ino, None, cut).await?;
+        lower.write(ino, None, 0, Data::from_slice(&bytes), WriteMode::default()).await?;
+        lower.fsync(ino, None, false).await?;
+        lower.forget(ino, 1).await;
+        Ok(true)
+    }
+
+    /// An index whose file is not there.
+    async fn check_left_over(&self, lower: &Fs, place: Place<'_>, repair: bool) -> FsResult<Option<(String, bool)>> {
+        if let Ok(entry) = lower.lookup(place.parent, place.name).await {
+            lower.forget(entry.attr.ino, 1).await;
+            return Ok(None);
+        }
+        let Some((index, _)) = find(lower, place).await? else { return Ok(None) };
+        lower.forget(index, 1).await;
+        if repair {
+            lower.unlink(place.parent, &index_name(place.name)).await?;
+        }
+        Ok(Some(("an index without a file".to_string(), repair)))
+    }
+}

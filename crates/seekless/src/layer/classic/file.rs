@@ -1,0 +1,95 @@
+//! One file in memory.
+
+use std::cell::RefCell;
+
+use super::format::Index;
+use crate::fs::{Attr, FsError, FsResult, Place};
+use crate::rt::Gate;
+use crate::units::Ino;
+
+/// What the layer knows about an inode in use.
+pub struct Node {
+    pub(super) ino: Ino,
+    /// `None` for what is not a regular file.
+    pub(super) file: Option<RefCell<File>>,
+    /// Held by whoever uses the data or the index: units move when one before them changes [za01 §5].
+    pub(super) gate: Gate,
+}
+
+/// What a lower file turned out to be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) enum Form {
+    /// Units, with `File::index`.
+    Units,
+    /// Units that were being changed when something failed: what is there has to be looked at anew.
+    Unknown,
+    /// Not written by this layer, and shown as it is.
+    Plain,
+    /// Units that cannot be decoded, or something that is refused.
+    Broken(FsError),
+}
+
+/// See the head of the file.
+#[derive(Debug)]
+pub(super) struct File {
+    pub(super) form: Form,
+    pub(super) index: Index,
+    /// The index comes from the units themselves, not from beside them.
+    pub(super) is_verified: bool,
+    /// The first word of the index that the file beside does not have as it is here.
+    pub(super) index_changed_from: Option<usize>,
+    /// `F.idx`, with one lookup counted.
+    pub(super) index_ino: Option<Ino>,
+    /// Where the file was found.
+    pub(super) place: Option<(Ino, Vec<u8>)>,
+    /// The page that was used last, decoded.
+    pub(super) last_page: Option<(usize, Vec<u8>)>,
+}
+
+impl Node {
+    pub(super) fn new(ino: Ino, file: Option<File>) -> Node {
+        Node { ino, file: file.map(RefCell::new), gate: Gate::new() }
+    }
+
+    /// The file, for operations on data.
+    ///
+    /// # Errors
+    /// `Invalid` when it is something else.
+    pub(super) fn regular(&self) -> FsResult<&RefCell<File>> {
+        self.file.as_ref().ok_or(FsError::Invalid("not a regular file"))
+    }
+
+    pub(super) fn form(&self) -> Option<Form> {
+        self.file.as_ref().map(|file| file.borrow().form.clone())
+    }
+}
+
+impl File {
+    /// A file without bytes.
+    pub(super) fn empty(place: Option<Place<'_>>) -> File {
+        File {
+            form: Form::Units,
+            index: Index::default(),
+            is_verified: true,
+            index_changed_from: None,
+            index_ino: None,
+            place: place.map(|place| (place.parent, place.name.to_vec())),
+            last_page: None,
+        }
+    }
+
+    /// The index has changed from unit `from` on.
+    pub(super) fn index_changed(&mut self, from: usize) {
+        // Its two first words change with every change.
+        let word = from + 2;
+        self.index_changed_from = Some(self.index_changed_from.map_or(word, |before| before.min(word)));
+    }
+
+    /// Attributes below as they are seen above.
+    pub(super) fn show(&self, lower: Attr) -> Attr {
+        match self.form {
+            Form::Plain | Form::Broken(_) => lower,
+            Form::Units | Form::Unknown => Attr { size: self.index.size, ..lower },
+        }
+    }
+}

@@ -1,0 +1,218 @@
+//! The index beside a file: found, believed or not, and written.
+
+use super::file::{File, Form, Node};
+use super::format::{Index, PAGES_MAX, SUFFIX};
+use super::{Classic, count};
+use crate::device::Data;
+use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, OpenFlags, Place, SetAttr, WriteMode};
+use crate::layer::read_lower;
+use crate::units::Ino;
+
+/// The name of the index of `name`.
+pub(super) fn index_name(name: &[u8]) -> Vec<u8> {
+    [name, SUFFIX].concat()
+}
+
+/// The index of the file at `place`, with one lookup counted, and its size; `None` when there is none that begins as one.
+///
+/// # Errors
+/// Those of the file system below.
+pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<(Ino, u64)>> {
+    let entry = match lower.lookup(place.parent, &index_name(place.name)).await {
+        Ok(entry) => entry,
+        Err(FsError::NotFound | FsError::NameTooLong) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let ino = entry.attr.ino;
+    let start = match entry.attr.kind {
+        FileKind::Regular => read_lower(lower, ino, None, 0, 8).await,
+        _ => Ok(b"other".to_vec()),
+    };
+    match start {
+        Ok(start) if Index::begins(&start) => Ok(Some((ino, entry.attr.size))),
+        other => {
+            lower.forget(ino, 1).await;
+            other.map(|_| None)
+        }
+    }
+}
+
+impl Classic {
+    /// What is known of the file with `attr`, found at `place`.
+    ///
+    /// # Errors
+    /// Those of reading. What is wrong with the file itself is its form.
+    pub(super) async fn load(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Node> {
+        let found = match place {
+            Some(place) => find(lower, place).await?,
+            None => None,
+        };
+        let mut file = File { index_ino: found.map(|(ino, _)| ino), ..File::empty(place) };
+        if attr.size == 0 {
+            file.index_changed(0);
+            return Ok(Node::new(attr.ino, Some(file)));
+        }
+        let read = match found {
+            Some(found) => self.read_index(lower, found).await,
+            None => Ok(Err("there is none".to_string())),
+        };
+        let node = match read {
+            Ok(Ok(index)) if index.lower_size() == attr.size => {
+                count(&self.counts.indexes_read, 1);
+                (file.index, file.is_verified) = (index, false);
+                Node::new(attr.ino, Some(file))
+            }
+            Ok(_) => {
+                // K1. At once, since finding anything costs as much as finding everything [za01 §5].
+                let node = Node::new(attr.ino, Some(file));
+                match self.look_again(lower, &node).await {
+                    // That of the file itself is its form.
+                    Ok(()) | Err(FsError::Corrupt { .. }) => {}
+                    Err(error) => {
+                        self.forget_index(lower, &node).await;
+                        return Err(error);
+                    }
+                }
+                self.write_index(lower, &node).await;
+                node
+            }
+            Err(error) => {
+                let node = Node::new(attr.ino, Some(file));
+                self.forget_index(lower, &node).await;
+                return Err(error);
+            }
+        };
+        Ok(node)
+    }
+
+    /// Reads an index of `size` bytes: the index, or what is wrong with it.
+    pub(super) async fn read_index(&self, lower: &Fs, (ino, size): (Ino, u64)) -> FsResult<Result<Index, String>> {
+        if size > (PAGES_MAX + 2) * 8 {
+            return Ok(Err(format!("it has {size} bytes")));
+        }
+        let bytes = read_lower(lower, ino, None, 0, size as u32).await?;
+        Ok(Index::from_bytes(&bytes))
+    }
+
+    pub(super) async fn forget_index(&self, lower: &Fs, node: &Node) {
+        let ino = node.file.as_ref().and_then(|file| file.borrow_mut().index_ino.take());
+        if let Some(ino) = ino {
+            lower.forget(ino, 1).await;
+        }
+    }
+
+    /// Writes what has changed in the index. Where it cannot be written it is removed, as a part of it would be worse than
+    /// none [za01 §5]: that is no error of whoever changed the file.
+    pub(super) async fn write_index(&self, lower: &Fs, node: &Node) {
+        let Some(file) = &node.file else { return };
+        {
+            let file = file.borrow();
+            if self.read_only || file.form != Form::Units || file.index_changed_from.is_none() {
+                return;
+            }
+            if file.index_ino.is_none() && file.index.size == 0 {
+                return; // Nothing to find.
+            }
+        }
+        if self.try_write_index(lower, node).await.is_err() {
+            count(&self.counts.indexes_dropped, 1);
+            self.drop_index(lower, node).await;
+            // Not again before something changes.
+            file.borrow_mut().index_changed_from = None;
+        }
+    }
+
+    async fn try_write_index(&self, lower: &Fs, node: &Node) -> FsResult<()> {
+        let file = node.regular()?;
+        let known = file.borrow().index_ino;
+        let ino = match known {
+            Some(ino) => ino,
+            None => self.make_index(lower, node).await?,
+        };
+        let before = lower.getattr(ino, None).await?.size;
+        let width_before = read_width(lower, ino).await?;
+        let (from, word_bytes, words, head, size) = {
+            let file = file.borrow();
+            let index = &file.index;
+            let word_bytes = index.word_bytes() as u64;
+            let from = file.index_changed_from.unwrap_or(0);
+            let size = (index.ends.len() as u64 + 2) * word_bytes;
+            // With another width, every word is another.
+            let from = if width_before == word_bytes && before >= from as u64 * word_bytes { from } else { 0 };
+            (from, word_bytes, index.words(from), index.words(0)[..2 * word_bytes as usize].to_vec(), size)
+        };
+        // The words of the head last: until then they do not fit the lower file, or the index is as it was.
+        if from >= 2 {
+            if !words.is_empty() {
+                lower
+                    .write(ino, None, from as u64 * word_bytes, Data::from_slice(&words), WriteMode::default())
+                    .await?;
+            }
+            lower.write(ino, None, 0, Data::from_slice(&head), WriteMode::default()).await?;
+        } else {
+            lower.write(ino, None, 0, Data::from_slice(&words), WriteMode::default()).await?;
+        }
+        if before > size {
+            lower.setattr(ino, None, SetAttr { size: Some(size), ..SetAttr::default() }).await?;
+        }
+        count(&self.counts.indexes_written, 1);
+        file.borrow_mut().index_changed_from = None;
+        Ok(())
+    }
+
+    /// Makes the file of the index, of the same owner and permissions as the file's. What is there already is taken if it
+    /// is an index.
+    pub(super) async fn make_index(&self, lower: &Fs, node: &Node) -> FsResult<Ino> {
+        let file = node.regular()?;
+        let (parent, name) = file.borrow().place.clone().ok_or(FsError::NotFound)?;
+        let place = Place { parent, name: &name };
+        let entry = lower.lookup(parent, &name).await?;
+        lower.forget(entry.attr.ino, 1).await;
+        if entry.attr.ino != node.ino {
+            return Err(FsError::NotFound); // It has been moved by somebody else.
+        }
+        let new = NewNode { permissions: entry.attr.permissions & 0o777, uid: entry.attr.uid, gid: entry.attr.gid };
+        let made = lower.create(parent, &index_name(&name), new, OpenFlags::READ_WRITE).await;
+        let ino = match made {
+            Ok((entry, opened)) => {
+                if let Some(handle) = opened.handle {
+                    lower.release(entry.attr.ino, handle).await?;
+                }
+                entry.attr.ino
+            }
+            Err(FsError::Exists) => find(lower, place).await?.ok_or(FsError::Exists)?.0,
+            Err(error) => return Err(error),
+        };
+        let mut file = file.borrow_mut();
+        file.index_ino = Some(ino);
+        file.index_changed_from = Some(0);
+        Ok(ino)
+    }
+
+    /// Removes the index of a file.
+    async fn drop_index(&self, lower: &Fs, node: &Node) {
+        let Ok(file) = node.regular() else { return };
+        let place = file.borrow().place.clone();
+        let ino = file.borrow().index_ino;
+        if let (Some((parent, name)), Some(ino)) = (place, ino)
+            && let Ok(Some((found, _))) = find(lower, Place { parent, name: &name }).await
+        {
+            lower.forget(found, 1).await;
+            if found == ino {
+                // What cannot be removed does not fit the file, and is not believed (K1).
+                let _ = lower.unlink(parent, &index_name(&name)).await;
+            }
+        }
+        self.forget_index(lower, node).await;
+    }
+}
+
+/// Bytes of a word of the index that is there; 0 when there is none.
+async fn read_width(lower: &Fs, ino: Ino) -> FsResult<u64> {
+    let start = read_lower(lower, ino, None, 0, 8).await?;
+    Ok(match start.first() {
+        Some(first) if u64::from(*first) & super::format::flags::LARGE != 0 => 8,
+        Some(_) => 4,
+        None => 0,
+    })
+}

@@ -1,0 +1,228 @@
+//! What the layer does with each operation.
+
+use std::rc::Rc;
+
+use super::Classic;
+use super::data::Writing;
+use super::file::{File, Form, Node};
+use super::format::SUFFIX;
+use crate::device::{Counter, Data};
+use crate::fs::{
+    AllocateMode, Attr, Entry, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode,
+    SeekTo, SetAttr, StatFs, WriteMode,
+};
+use crate::layer::{At, Layer, Nodes};
+use crate::units::Ino;
+
+impl Classic {
+    /// The node of a file whose data are units; `None` where it is passed through.
+    fn units<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
+        match at.node.form() {
+            None | Some(Form::Plain) => Ok(None),
+            Some(Form::Broken(error)) => Err(error),
+            Some(Form::Units | Form::Unknown) => Ok(Some(at.node)),
+        }
+    }
+
+    fn units_to_change<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
+        match self.read_only {
+            true => Err(FsError::ReadOnly),
+            false => self.units(at),
+        }
+    }
+
+    async fn write_index_of(&self, lower: &Fs, node: &Node) {
+        let _pass = node.gate.enter().await;
+        self.write_index(lower, node).await;
+    }
+}
+
+impl Layer for Classic {
+    type Node = Node;
+
+    const NAME: &'static str = "classic";
+
+    async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Node> {
+        match attr.kind {
+            FileKind::Regular => self.load(lower, attr, place).await,
+            _ => Ok(Node::new(attr.ino, None)),
+        }
+    }
+
+    async fn close_node(&self, lower: &Fs, _ino: Ino, node: Rc<Node>) -> FsResult<()> {
+        self.write_index_of(lower, &node).await;
+        self.forget_index(lower, &node).await;
+        Ok(())
+    }
+
+    fn hides(&self, name: &[u8]) -> bool {
+        name.ends_with(SUFFIX)
+    }
+
+    fn show(&self, node: &Node, lower: Attr) -> Attr {
+        match &node.file {
+            Some(file) => file.borrow().show(lower),
+            None => lower,
+        }
+    }
+
+    fn traits(&self, lower: FsTraits) -> FsTraits {
+        let name_bytes_max = lower.name_bytes_max.saturating_sub(SUFFIX.len() as u32);
+        FsTraits { name: self.options.codec.name(), name_bytes_max, ..lower }
+    }
+
+    /// Pages are read in order to change parts of them; where appended bytes go and what a truncation does to the lower
+    /// file is for the layer to say.
+    fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
+        OpenFlags { read: true, append: false, truncate: false, direct: false, ..flags }
+    }
+
+    async fn check_open(&self, at: At<'_, Node>) -> FsResult<()> {
+        self.units(&at).map(drop)
+    }
+
+    async fn release(&self, at: At<'_, Node>) -> FsResult<()> {
+        self.write_index_of(at.lower, at.node).await;
+        match at.handle {
+            Some(handle) => at.lower.release(at.ino, handle).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn setattr(&self, at: At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
+        let Some(size) = changes.size else {
+            let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+            let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
+            if let Some(index) = index {
+                // Whoever may use the file may use its index; other changes are the file's own.
+                let same = SetAttr {
+                    permissions: changes.permissions.map(|permissions| permissions & 0o777),
+                    uid: changes.uid,
+                    gid: changes.gid,
+                    ..SetAttr::default()
+                };
+                if same != SetAttr::default() {
+                    let _ = at.lower.setattr(index, None, same).await;
+                }
+            }
+            return Ok(attr);
+        };
+        if at.node.file.is_none() {
+            return at.lower.setattr(at.ino, at.handle, changes).await;
+        }
+        match self.units_to_change(&at)? {
+            Some(node) => self.resize_units(at.lower, node, changes, size).await,
+            None => {
+                let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+                if attr.size == 0
+                    && let Some(file) = &at.node.file
+                {
+                    // What is empty is anybody's.
+                    let mut file = file.borrow_mut();
+                    let empty = File { place: file.place.take(), index_ino: file.index_ino, ..File::empty(None) };
+                    *file = empty;
+                }
+                Ok(attr)
+            }
+        }
+    }
+
+    async fn read(&self, at: At<'_, Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        match self.units(&at)? {
+            Some(node) => self.read_units(at.lower, at.handle, node, offset, bytes).await,
+            None => at.lower.read(at.ino, at.handle, offset, bytes).await,
+        }
+    }
+
+    async fn write(&self, at: At<'_, Node>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        match self.units_to_change(&at)? {
+            Some(_) if data.is_empty() => Ok(()),
+            Some(node) => {
+                let writing = Writing { lower: at.lower, handle: at.handle, mode };
+                self.write_units(writing, node, offset, &data).await
+            }
+            None => at.lower.write(at.ino, at.handle, offset, data, mode).await,
+        }
+    }
+
+    async fn fallocate(&self, at: At<'_, Node>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        match self.units_to_change(&at)? {
+            Some(node) => {
+                let writing = Writing { lower: at.lower, handle: at.handle, mode: WriteMode::default() };
+                self.allocate_units(writing, node, range, mode).await
+            }
+            None => at.lower.fallocate(at.ino, at.handle, range, mode).await,
+        }
+    }
+
+    async fn lseek(&self, at: At<'_, Node>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        match self.units(&at)? {
+            Some(node) => self.seek_units(at.lower, node, offset, seek).await,
+            None => at.lower.lseek(at.ino, at.handle, offset, seek).await,
+        }
+    }
+
+    async fn link(&self, at: At<'_, Node>, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.link_both(at, parent, name).await
+    }
+
+    async fn unlink(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        self.unlink_both(lower, place).await
+    }
+
+    async fn rmdir(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        self.remove_directory(lower, place).await
+    }
+
+    async fn rename(
+        &self,
+        lower: &Fs,
+        nodes: &Nodes<Node>,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        self.rename_both(lower, nodes, from, to, mode).await
+    }
+
+    /// The data first: an index that is ahead of them is not believed, and neither is one that is behind.
+    async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
+        at.lower.fsync(at.ino, at.handle, data_only).await?;
+        self.write_index_of(at.lower, at.node).await;
+        let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
+        match index {
+            Some(index) => at.lower.fsync(index, None, data_only).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn syncfs(&self, lower: &Fs, nodes: &Nodes<Node>) -> FsResult<()> {
+        for (_, node) in nodes.all() {
+            self.write_index_of(lower, &node).await;
+        }
+        lower.syncfs().await
+    }
+
+    async fn statfs(&self, lower: &Fs) -> FsResult<StatFs> {
+        let stat = lower.statfs().await?;
+        Ok(StatFs { name_bytes_max: stat.name_bytes_max.saturating_sub(SUFFIX.len() as u32), ..stat })
+    }
+
+    async fn drop_caches(&self, lower: &Fs, nodes: &Nodes<Node>) -> FsResult<()> {
+        for (_, node) in nodes.all() {
+            if let Some(file) = &node.file {
+                file.borrow_mut().last_page = None;
+            }
+        }
+        lower.drop_caches().await
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        self.counts.list()
+    }
+
+    fn describe(&self) -> String {
+        let tails = if self.options.fast_tails { "with fast tails" } else { "without fast tails" };
+        format!("{} (classic, {tails})", self.options.codec.name())
+    }
+}

@@ -1,0 +1,158 @@
+//! Names: what happens to a file happens to its index [za01 §3].
+//!
+//! The file first. Whatever is interrupted between the two leaves an index that is not of the file beside it, and nobody
+//! believes it (K1).
+
+use super::Classic;
+use super::file::{Form, Node};
+use super::index::{find, index_name};
+use crate::fs::{DirEntry, DirSink, Entry, Fs, FsError, FsResult, Place, RenameMode};
+use crate::layer::{At, Nodes};
+use crate::units::Ino;
+
+impl Classic {
+    pub(super) async fn link_both(&self, at: At<'_, Node>, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        if at.node.form() != Some(Form::Units) {
+            return at.lower.link(at.ino, parent, name).await;
+        }
+        let _pass = at.node.gate.enter().await;
+        // Also of a file without bytes: all its names are to have the same index.
+        if at.node.file.as_ref().is_some_and(|file| file.borrow().index_ino.is_none()) {
+            // Without one it is as slow as with one that is lost.
+            let _ = self.make_index(at.lower, at.node).await;
+        }
+        self.write_index(at.lower, at.node).await;
+        let entry = at.lower.link(at.ino, parent, name).await?;
+        let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
+        if let Some(index) = index {
+            let mut linked = at.lower.link(index, parent, &index_name(name)).await;
+            if linked == Err(FsError::Exists)
+                && let Some((other, _)) = find(at.lower, Place { parent, name }).await?
+            {
+                // Of a file that is no longer there.
+                at.lower.forget(other, 1).await;
+                at.lower.unlink(parent, &index_name(name)).await?;
+                linked = at.lower.link(index, parent, &index_name(name)).await;
+            }
+            if linked.is_ok() {
+                at.lower.forget(index, 1).await;
+            }
+        }
+        Ok(entry)
+    }
+
+    pub(super) async fn unlink_both(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        lower.unlink(place.parent, place.name).await?;
+        self.remove_index(lower, place).await
+    }
+
+    async fn remove_index(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        if let Some((index, _)) = find(lower, place).await? {
+            lower.forget(index, 1).await;
+            lower.unlink(place.parent, &index_name(place.name)).await?;
+        }
+        Ok(())
+    }
+
+    pub(super) async fn rename_both(
+        &self,
+        lower: &Fs,
+        nodes: &Nodes<Node>,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        lower.rename(from, to, mode).await?;
+        for place in [from, to] {
+            self.note_place(lower, nodes, place).await?;
+        }
+        let (here, there) = (find(lower, from).await?, find(lower, to).await?);
+        for (index, _) in here.iter().chain(&there) {
+            lower.forget(*index, 1).await;
+        }
+        let (old, new) = (index_name(from.name), index_name(to.name));
+        let (old, new) = (Place { parent: from.parent, name: &old }, Place { parent: to.parent, name: &new });
+        match (here, there, mode) {
+            (Some(_), Some(_), RenameMode::Exchange) => lower.rename(old, new, RenameMode::Exchange).await,
+            (None, Some(_), RenameMode::Exchange) => lower.rename(new, old, RenameMode::NoReplace).await,
+            (Some(_), Some(_), _) => lower.rename(old, new, RenameMode::Replace).await,
+            (None, Some(_), _) => lower.unlink(new.parent, new.name).await,
+            (Some(_), None, _) => match lower.rename(old, new, RenameMode::NoReplace).await {
+                // There is something else of that name; then the file has no index.
+                Err(FsError::Exists) => lower.unlink(old.parent, old.name).await,
+                other => other,
+            },
+            (None, None, _) => Ok(()),
+        }
+    }
+
+    /// The file at `place` is there now.
+    async fn note_place(&self, lower: &Fs, nodes: &Nodes<Node>, place: Place<'_>) -> FsResult<()> {
+        let entry = match lower.lookup(place.parent, place.name).await {
+            Ok(entry) => entry,
+            Err(FsError::NotFound) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        if let Ok(node) = nodes.get(entry.attr.ino)
+            && let Some(file) = &node.file
+        {
+            file.borrow_mut().place = Some((place.parent, place.name.to_vec()));
+        }
+        lower.forget(entry.attr.ino, 1).await;
+        Ok(())
+    }
+
+    /// Removes a directory, with indexes that are left over in it.
+    pub(super) async fn remove_directory(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
+        match lower.rmdir(place.parent, place.name).await {
+            Err(FsError::NotEmpty) => {}
+            other => return other,
+        }
+        let directory = lower.lookup(place.parent, place.name).await?.attr.ino;
+        let cleared = self.clear(lower, directory).await;
+        lower.forget(directory, 1).await;
+        match cleared? {
+            true => lower.rmdir(place.parent, place.name).await,
+            false => Err(FsError::NotEmpty),
+        }
+    }
+
+    /// Removes the indexes in a directory where there is nothing else. Returns whether it is empty now.
+    async fn clear(&self, lower: &Fs, directory: Ino) -> FsResult<bool> {
+        let mut names = Names::default();
+        lower.readdir(directory, None, 0, false, &mut names).await?;
+        let Some(names) = names.only_indexes else { return Ok(false) };
+        for name in &names {
+            let Some((index, _)) = find(lower, Place { parent: directory, name }).await? else { return Ok(false) };
+            lower.forget(index, 1).await;
+        }
+        for name in &names {
+            lower.unlink(directory, &index_name(name)).await?;
+        }
+        Ok(true)
+    }
+}
+
+/// Names of files whose indexes are in a directory; `None` once something else is.
+struct Names {
+    only_indexes: Option<Vec<Vec<u8>>>,
+}
+
+impl Default for Names {
+    fn default() -> Names {
+        Names { only_indexes: Some(Vec::new()) }
+    }
+}
+
+impl DirSink for Names {
+    fn add(&mut self, entry: &DirEntry<'_>) -> bool {
+        if entry.name == b"." || entry.name == b".." {
+            return true;
+        }
+        match (entry.name.strip_suffix(super::format::SUFFIX), &mut self.only_indexes) {
+            (Some(name), Some(names)) => names.push(name.to_vec()),
+            _ => self.only_indexes = None,
+        }
+        self.only_indexes.is_some()
+    }
+}

@@ -1,0 +1,98 @@
+//! Units take the place of others, and what is behind them moves [za01 §6].
+
+use std::ops::Range;
+
+use super::data::Writing;
+use super::file::Node;
+use super::units::{Encoded, PIECE_BYTES};
+use super::{Classic, count};
+use crate::device::Data;
+use crate::fs::{FsError, FsResult, SetAttr};
+use crate::layer::read_lower;
+use crate::rt::Work;
+
+impl Classic {
+    /// Puts `encoded` into the place of the units of `pages`, as far as there are any, and notes the new index. The order
+    /// is one in which want of space below is met before anything has been changed, where writing over what is there
+    /// needs none: what is behind moves first, its end before its start.
+    ///
+    /// # Errors
+    /// Those of the file system below. Then the lower file may be anything.
+    pub(super) async fn replace(
+        &self,
+        writing: Writing<'_>,
+        node: &Node,
+        pages: Range<usize>,
+        encoded: &Encoded,
+        new_size: u64,
+    ) -> FsResult<()> {
+        let file = node.regular()?;
+        let (start, end, lower_size, is_end) = {
+            let index = &file.borrow().index;
+            let is_end = pages.end >= index.pages();
+            let end = if is_end { index.lower_size() } else { index.start(pages.end) };
+            (index.start(pages.start), end, index.lower_size(), is_end)
+        };
+        let new_end = start + encoded.bytes.len() as u64;
+        let new_lower_size = new_end + (lower_size - end);
+        if new_end > end {
+            self.shift(writing, node, end..lower_size, new_end).await?;
+        }
+        if !encoded.bytes.is_empty() {
+            self.write_lower(writing, node, start, &encoded.bytes).await?;
+        }
+        if new_end < end {
+            self.shift(writing, node, end..lower_size, new_end).await?;
+            let cut = SetAttr { size: Some(new_lower_size), ..SetAttr::default() };
+            writing.lower.setattr(node.ino, None, cut).await?;
+        }
+        let mut file = file.borrow_mut();
+        file.last_page = None;
+        let index = &mut file.index;
+        let behind = index.ends.split_off(pages.end.min(index.ends.len()));
+        index.ends.truncate(pages.start);
+        let mut last = start;
+        for length in &encoded.lengths {
+            last += length;
+            index.ends.push(last);
+        }
+        index.ends.extend(behind.into_iter().map(|unit_end| unit_end - end + new_end));
+        index.size = new_size;
+        if is_end {
+            index.has_tail = encoded.has_tail;
+        }
+        assert!(index.lower_size() == new_lower_size, "an index of {index:?} for {new_lower_size} bytes below");
+        file.index_changed(pages.start);
+        Ok(())
+    }
+
+    /// Moves the bytes of `range` to `target`.
+    async fn shift(&self, writing: Writing<'_>, node: &Node, range: Range<u64>, target: u64) -> FsResult<()> {
+        let piece = u64::from(PIECE_BYTES);
+        let pieces = (range.end - range.start).div_ceil(piece);
+        for number in 0..pieces {
+            // Never onto what has not been moved yet.
+            let number = if target > range.start { pieces - 1 - number } else { number };
+            let from = range.start + number * piece;
+            let bytes = piece.min(range.end - from);
+            let moved = read_lower(writing.lower, node.ino, writing.handle, from, bytes as u32).await?;
+            if moved.len() as u64 != bytes {
+                let place = format!("the lower file of inode {}", node.ino);
+                return Err(FsError::corrupt(
+                    "encoded file",
+                    place,
+                    format!("it ends at {}", from + moved.len() as u64),
+                ));
+            }
+            self.write_lower(writing, node, from - range.start + target, &moved).await?;
+            count(&self.counts.bytes_shifted, bytes);
+        }
+        Ok(())
+    }
+
+    async fn write_lower(&self, writing: Writing<'_>, node: &Node, offset: u64, bytes: &[u8]) -> FsResult<()> {
+        self.rt.charge(Work::Copy { bytes: bytes.len() as u64 }).await;
+        count(&self.counts.bytes_written, bytes.len() as u64);
+        writing.lower.write(node.ino, writing.handle, offset, Data::from_slice(bytes), writing.mode).await
+    }
+}

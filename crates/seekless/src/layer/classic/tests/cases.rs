@@ -1,0 +1,233 @@
+//! Aim: costs are those of the paper, and an index is never more than a help. Method: small programs, and what is found
+//! below.
+
+use super::*;
+use crate::fs::{FsError, RenameMode};
+
+/// A random overwrite moves what is behind it, so that its cost grows with the file, with a codec whose sizes vary.
+#[test]
+fn overwrites_cost_as_much_as_is_behind_them() {
+    simulate(1, async |rt| {
+        let mut costs = Vec::new();
+        for pages in [64u64, 256] {
+            let lower = model(&rt);
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            let client = Client::new(fs.clone());
+            let file = client.create(b"/f").await.unwrap();
+            client.write(file, 0, &text((pages * 4096) as usize)).await.unwrap();
+            let before = counter(&fs, "bytes_written");
+            let mut rng = Rng::new(1);
+            for round in 0..40 {
+                client.write(file, rng.below(pages) << 12, &text(4096 + round)[round..]).await.unwrap();
+            }
+            costs.push((counter(&fs, "bytes_written") - before) / 40);
+            client.close(file).await.unwrap();
+            fs.close().await.unwrap();
+            assert_clean(&rt, &(lower as Fs)).await;
+        }
+        assert!(costs[1] > 3 * costs[0], "{costs:?}");
+    });
+}
+
+/// Small appends write nothing but themselves with fast tails, and a unit each without.
+#[test]
+fn tails_are_fast() {
+    simulate(1, async |rt| {
+        let mut written = Vec::new();
+        for fast_tails in [true, false] {
+            let lower = model(&rt);
+            let options = Options { fast_tails, ..gzip() };
+            let fs = stack_on(&rt, lower.clone(), options).await.unwrap();
+            let client = Client::new(fs.clone());
+            let file = client.create(b"/log").await.unwrap();
+            let content = text(20_000);
+            for (number, piece) in content.chunks(100).enumerate() {
+                client.write(file, number as u64 * 100, piece).await.unwrap();
+            }
+            assert!(client.read(file, 0, 20_000).await.unwrap() == content);
+            client.close(file).await.unwrap();
+            written.push(counter(&fs, "bytes_written"));
+            assert_eq!(counter(&fs, "tail_appends") > 150, fast_tails);
+            fs.close().await.unwrap();
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            assert!(Client::new(fs).read_file(b"/log").await.unwrap() == content);
+        }
+        assert!(written[1] > 2 * written[0], "{written:?}");
+    });
+}
+
+/// An index that is lost, cut, of another file, or foreign: the file reads as it did, and gets a new one.
+#[test]
+fn an_index_is_only_for_speed() {
+    simulate(1, async |rt| {
+        let content = text(50_000);
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        let client = Client::new(fs.clone());
+        client.write_file(b"/f", &content).await.unwrap();
+        client.write_file(b"/g", &text(49_000)).await.unwrap();
+        fs.close().await.unwrap();
+        let good = below.read_file(b"/f.idx").await.unwrap();
+        assert_eq!(good.len(), 4 * (2 + 12));
+        let mut moved = good.clone();
+        // The end of the first unit, which the sizes do not tell.
+        moved[8] ^= 8;
+        let other = below.read_file(b"/g.idx").await.unwrap();
+        let damages: [Option<&[u8]>; 6] =
+            [None, Some(b""), Some(&good[..20]), Some(&moved), Some(&other), Some(b"notes of somebody")];
+        for (number, damage) in damages.into_iter().enumerate() {
+            match damage {
+                Some(bytes) => below.write_file(b"/f.idx", bytes).await.unwrap(),
+                None => below.unlink(b"/f.idx").await.unwrap(),
+            }
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            let client = Client::new(fs.clone());
+            assert!(client.read_file(b"/f").await.unwrap() == content, "damage {number}");
+            assert_eq!(client.stat(b"/f").await.unwrap().size, 50_000);
+            let rebuilt = counter(&fs, "indexes_rebuilt");
+            match damage {
+                // It has no place, and is made anew at each lookup.
+                Some(b"notes of somebody") => assert!(rebuilt >= 1),
+                _ => assert_eq!(rebuilt, 1, "damage {number}"),
+            }
+            fs.close().await.unwrap();
+            let found = below.read_file(b"/f.idx").await.unwrap();
+            match damage {
+                Some(b"notes of somebody") => assert_eq!(found, b"notes of somebody"),
+                _ => assert_eq!(found, good, "damage {number}"),
+            }
+        }
+    });
+}
+
+/// A write that believes an index of another moment would destroy the file.
+#[test]
+fn a_write_does_not_believe_a_wrong_index() {
+    simulate(1, async |rt| {
+        let mut content = text(50_000);
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        Client::new(fs.clone()).write_file(b"/f", &content).await.unwrap();
+        fs.close().await.unwrap();
+        let mut index = below.read_file(b"/f.idx").await.unwrap();
+        index[8 + 4 * 4] ^= 4;
+        below.write_file(b"/f.idx", &index).await.unwrap();
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+        // A whole page, of which nothing has to be read.
+        client.write(file, 4096 * 5, &[7; 4096]).await.unwrap();
+        content[4096 * 5..4096 * 6].fill(7);
+        assert!(client.read(file, 0, 60_000).await.unwrap() == content);
+        client.close(file).await.unwrap();
+        fs.close().await.unwrap();
+        assert_clean(&rt, &(lower as Fs)).await;
+    });
+}
+
+/// Indexes follow their files through names, and are not seen.
+#[test]
+fn indexes_go_with_their_files() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        let client = Client::new(fs.clone());
+        client.mkdir(b"/d").await.unwrap();
+        client.write_file(b"/a", &text(10_000)).await.unwrap();
+        client.write_file(b"/b", &text(20_000)).await.unwrap();
+        client.link(b"/a", b"/d/a2").await.unwrap();
+        assert_eq!(below.stat(b"/a.idx").await.unwrap().ino, below.stat(b"/d/a2.idx").await.unwrap().ino);
+        client.rename(b"/a", b"/b", RenameMode::Exchange).await.unwrap();
+        assert_eq!(below.stat(b"/b.idx").await.unwrap().ino, below.stat(b"/d/a2.idx").await.unwrap().ino);
+        client.rename(b"/a", b"/d/c", RenameMode::Replace).await.unwrap();
+        client.unlink(b"/b").await.unwrap();
+        let names: Vec<Vec<u8>> = client.read_dir(b"/d").await.unwrap().into_iter().map(|entry| entry.name).collect();
+        assert_eq!(names.len(), 2, "{names:?}");
+        assert_eq!(below.read_dir(b"/d").await.unwrap().len(), 4);
+        assert_eq!(below.read_dir(b"").await.unwrap().len(), 1);
+        assert_eq!(client.stat(b"/d/c.idx").await, Err(FsError::NotFound));
+        assert!(client.write_file(b"/x.idx", b"x").await.is_err());
+        client.unlink(b"/d/c").await.unwrap();
+        client.unlink(b"/d/a2").await.unwrap();
+        // What a crash may leave.
+        below.write_file(b"/d/gone.idx", b"").await.unwrap();
+        client.rmdir(b"/d").await.unwrap();
+        below.mkdir(b"/e").await.unwrap();
+        below.write_file(b"/e/mine.idx", b"words").await.unwrap();
+        assert_eq!(client.rmdir(b"/e").await, Err(FsError::NotEmpty));
+        assert_eq!(below.read_file(b"/e/mine.idx").await.unwrap(), b"words");
+        fs.close().await.unwrap();
+        assert_eq!(lower.leaks(), Default::default());
+    });
+}
+
+/// Foreign files by the stated rule; what begins as ours and is something else is damaged, and says so.
+#[test]
+fn foreign_and_damaged_files() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        Client::new(fs.clone()).write_file(b"/f", &text(50_000)).await.unwrap();
+        fs.close().await.unwrap();
+        below.write_file(b"/plain", b"it was here before").await.unwrap();
+        let mut bytes = below.read_file(b"/f").await.unwrap();
+        let middle = bytes.len() / 2;
+        bytes[middle..middle + 900].fill(0xee);
+        below.write_file(b"/f", &bytes).await.unwrap();
+        for plain in [Plain::Pass, Plain::Error] {
+            let fs = stack_on(&rt, lower.clone(), Options { plain, ..gzip() }).await.unwrap();
+            let client = Client::new(fs.clone());
+            let read = client.read_file(b"/plain").await;
+            match plain {
+                Plain::Pass => assert_eq!(read.unwrap(), b"it was here before"),
+                Plain::Error => assert!(matches!(read, Err(FsError::Corrupt { .. })), "{read:?}"),
+            }
+            let read = client.read_file(b"/f").await;
+            assert!(matches!(read, Err(FsError::Corrupt { .. })), "{read:?}");
+            fs.close().await.unwrap();
+        }
+        let report = check::check(&rt, lower.clone(), gzip(), true).await.unwrap();
+        assert_eq!((report.findings.len(), report.plain_files), (1, 1), "{report:?}");
+    });
+}
+
+/// Any bytes for a file and an index end in answers or errors.
+#[test]
+fn damaged_bytes_do_no_harm() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        Client::new(fs.clone()).write_file(b"/f", &text(30_000)).await.unwrap();
+        fs.close().await.unwrap();
+        let (data, index) = (below.read_file(b"/f").await.unwrap(), below.read_file(b"/f.idx").await.unwrap());
+        let mut rng = Rng::new(5);
+        for _ in 0..300 {
+            for (name, good) in [(b"/f".as_slice(), &data), (b"/f.idx".as_slice(), &index)] {
+                let mut bad = good.clone();
+                for _ in 0..rng.below(3) {
+                    let at = rng.below(bad.len() as u64) as usize;
+                    bad[at] ^= 1 << rng.below(8);
+                }
+                if rng.chance(1, 4) {
+                    bad.truncate(rng.below(bad.len() as u64) as usize);
+                }
+                below.write_file(name, &bad).await.unwrap();
+            }
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            let client = Client::new(fs.clone());
+            let _ = client.read_file(b"/f").await;
+            if let Ok(file) = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await {
+                let _ = client.write(file, rng.below(40_000), &text(5_000)).await;
+                let _ = client.close(file).await;
+            }
+            let _ = client.truncate(b"/f", rng.below(30_000)).await;
+            fs.close().await.unwrap();
+            check::check(&rt, lower.clone(), gzip(), true).await.unwrap();
+        }
+    });
+}

@@ -1,0 +1,119 @@
+//! Aim: a power cut, or want of space, damages only the file that is being written [za01 §5]. Method: files are written and
+//! synced one after another over `Loose`, cut everywhere; of those that no change has touched since their sync, every byte
+//! must be there, and the others must end in answers or errors.
+
+use super::*;
+use crate::fs::FsError;
+use crate::testing::Loose;
+
+/// Which file is being written from which moment on, and its content once it is synced.
+struct Written {
+    name: Vec<u8>,
+    from: usize,
+    to: usize,
+    content: Vec<u8>,
+}
+
+#[test]
+fn a_cut_damages_one_file() {
+    for seed in replay("crash::a_cut_damages_one_file").seeds(0..4) {
+        simulate(seed, async |rt| {
+            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let fs = stack_on(&rt, lower.clone(), codec(seed)).await.unwrap();
+            let client = Client::new(fs.clone());
+            let mut rng = Rng::new(seed);
+            let mut contents = vec![Vec::new(); 3];
+            let mut written: Vec<Written> = Vec::new();
+            for _ in 0..14 {
+                let number = rng.below(3) as usize;
+                let name = format!("/f{number}").into_bytes();
+                let from = lower.position();
+                let file = client.open_or_create(&name).await.unwrap();
+                let content: &mut Vec<u8> = &mut contents[number];
+                for _ in 0..3 {
+                    let at = rng.below(content.len() as u64 + 1) as usize;
+                    let piece = text(rng.between(1, 9_000) as usize);
+                    content.resize(content.len().max(at + piece.len()), 0);
+                    content[at..at + piece.len()].copy_from_slice(&piece);
+                    client.write(file, at as u64, &piece).await.unwrap();
+                }
+                client.fsync(file).await.unwrap();
+                client.close(file).await.unwrap();
+                written.push(Written { name, from, to: lower.position(), content: content.clone() });
+            }
+            fs.close().await.unwrap();
+            for position in (0..=lower.position()).rev().step_by(3) {
+                for state in 0..4 {
+                    let left: Fs = lower.cut(position, state).await.unwrap();
+                    let fs = stack_on(&rt, left.clone(), codec(seed)).await.unwrap();
+                    let client = Client::new(fs.clone());
+                    for number in 0..3 {
+                        let name = format!("/f{number}").into_bytes();
+                        let of_file = || written.iter().filter(|written| written.name == name);
+                        if of_file().any(|written| (written.from..written.to).contains(&position)) {
+                            let _ = client.read_file(&name).await;
+                            continue;
+                        }
+                        let Some(last) = of_file().rfind(|written| written.to <= position) else { continue };
+                        let read = client.read_file(&name).await;
+                        let same = read.as_ref().is_ok_and(|read| *read == last.content);
+                        assert!(same, "seed {seed}, cut at {position}, state {state}, file {number}: {:?}", read.err());
+                    }
+                    fs.close().await.unwrap();
+                    check::check(&rt, left, gzip(), true).await.unwrap();
+                }
+            }
+        });
+    }
+}
+
+/// Room is lacking at every change below: the others are as they were, and what is there can be read or says why not.
+#[test]
+fn a_full_file_system_damages_one_file() {
+    simulate(1, async |rt| {
+        let first = text(30_000);
+        let mut number = 0;
+        loop {
+            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+            let client = Client::new(fs.clone());
+            client.write_file(b"/other", &first).await.unwrap();
+            let file = client.create(b"/f").await.unwrap();
+            let before = lower.needs();
+            lower.fill(before + number..before + number + 1);
+            let mut refused = 0;
+            let mut content = Vec::new();
+            for round in 0..6usize {
+                let piece = text(3_000 + round * 1_000);
+                let at = (round * 1_700) as u64;
+                match client.write(file, at, &piece).await {
+                    Ok(()) => {
+                        content.resize(content.len().max(at as usize + piece.len()), 0);
+                        content[at as usize..at as usize + piece.len()].copy_from_slice(&piece);
+                    }
+                    Err(FsError::NoSpace) => {
+                        refused += 1;
+                        break;
+                    }
+                    Err(error) => panic!("at {number}: {error}"),
+                }
+            }
+            let ended = lower.needs() < before + number;
+            client.close(file).await.unwrap();
+            fs.close().await.unwrap();
+            let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+            assert!(client.read_file(b"/other").await.unwrap() == first);
+            let read = client.read_file(b"/f").await;
+            match refused {
+                // Without its index: that is not worth an error.
+                0 => assert!(read.unwrap() == content, "at {number}"),
+                _ => assert!(matches!(read, Ok(_) | Err(FsError::Corrupt { .. })), "at {number}: {read:?}"),
+            }
+            if ended {
+                break;
+            }
+            number += 1;
+        }
+        assert!(number > 5, "{number}");
+    });
+}
