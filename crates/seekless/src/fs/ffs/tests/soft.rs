@@ -9,7 +9,7 @@ use crate::device::cut::Effort;
 use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::tests::replay;
-use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
+use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
 
 const BYTES: u64 = 4 * MIB;
 
@@ -359,6 +359,60 @@ fn renames_to_and_fro() {
             let names = client.read_dir(b"/").await.unwrap();
             assert_eq!(names.len(), 1, "{names:?}");
             assert_eq!(client.read_dir(b"/a").await.unwrap().len(), 1);
+        })
+        .await;
+    });
+}
+
+/// Each request in turn fails, or finds the device gone; what was promised before is kept.
+#[test]
+fn failing_requests() {
+    const REQUESTS: u64 = 8;
+    for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 5 - 3))) {
+        for kind in ["write-error", "flush-error", "read-error", "gone"] {
+            let subject = Leaky::twice();
+            let ops: Vec<Op> =
+                Generator::new(seed, Space::small(), Weights::CRASHY).filter(possible).take(60).collect();
+            let mut replay = here("failing_requests");
+            replay.case.get_or_insert(format!("{kind}:{nth}"));
+            let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), PROMISE, replay);
+            let faults = Faults { cuts: PowerCuts { seed, again: None, ..cuts }, each_max: 1, positions_max: 4 };
+            if let Err(report) = faults.run(&[], &ops) {
+                panic!("{report}");
+            }
+        }
+    }
+}
+
+/// While the storage below has no room, changes stay in memory and a sync says so; when there is room again, nothing is
+/// lost.
+#[test]
+fn no_room_below() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 16 * MIB, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/before", &[1; 50_000]).await.unwrap();
+        client.sync().await.unwrap();
+        fault.add(Rule::new(Kinds::WRITE, When::From(1), Effect::NoSpace));
+        client.mkdir(b"/d").await.unwrap();
+        client.write_file(b"/d/new", &[2; 20_000]).await.unwrap();
+        client.rename(b"/before", b"/d/after", RenameMode::Replace).await.unwrap();
+        assert!(client.sync().await.is_err());
+        assert!(client.fsync_path(b"/d/new").await.is_err());
+        rt.sleep(Nanos::from_secs(70)).await;
+        assert!(client.read_file(b"/d/after").await.unwrap() == [1; 50_000]);
+        fault.clear();
+        client.sync().await.unwrap();
+        ffs.close().await.unwrap();
+        drop((client, ffs));
+        assert_clean(&rt, &memory).await;
+        session(&rt, &memory, options, async |client| {
+            assert!(client.read_file(b"/d/after").await.unwrap() == [1; 50_000]);
+            assert!(client.read_file(b"/d/new").await.unwrap() == [2; 20_000]);
         })
         .await;
     });
