@@ -350,7 +350,7 @@ fn free_sectors_are_located() {
 #[test]
 fn updates_are_measured() {
     let text = "kind = 'updates'\nfile = '4MiB'\nwarmup = 50\nupdates = 100\n";
-    let ffs = "ffs:block=4KiB,fragment=1KiB";
+    let ffs = "ffs:block=4KiB,fragment=4KiB";
     let in_place = measured(text, &format!("{ffs} / disk:st19101-wa99")).expect("measured");
     let line = format!("{ffs} / vld:command=100us / disk:st19101-wa99,overhead=off");
     let eager = measured(text, &line).expect("measured");
@@ -361,6 +361,7 @@ fn updates_are_measured() {
         assert!((parts - metrics["update_ms"]).abs() < 1e-6 && metrics["overhead_ms"] > 0.05, "{metrics:?}");
     }
     let paused = measured(&format!("{text}burst = '32KiB'\npause_ms = 500"), &line).expect("measured");
-    assert!(paused["update_ms"] < 1.2 * eager["update_ms"], "{paused:?} {eager:?}");
+    // Eight updates to a pause: it would be 62 ms of each. What is under way at its end may delay one of them.
+    assert!(paused["update_ms"] < 20.0, "{paused:?}");
     measured("kind = 'updates'\nfile = '1KiB'\nupdates = 1", &line).expect_err("no unit fits");
 }
