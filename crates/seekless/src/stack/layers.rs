@@ -19,12 +19,15 @@ use crate::units::{MIB, Nanos};
 
 /// A layer, as the stack sees it.
 pub struct LayerSpec {
-    pub make: for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> LocalBoxFuture<'a, Result<Fs, Trouble>>,
+    pub make: Make,
     /// Checks what the layer keeps in the file system below, where it keeps anything.
     pub check: Option<Check>,
     /// Turns the files below it into its own, or back.
     pub convert: Option<Convert>,
 }
+
+/// Puts the layer on a file system.
+pub(super) type Make = for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> LocalBoxFuture<'a, Result<Fs, Trouble>>;
 
 /// See [`LayerSpec::check`].
 pub type Check =
@@ -226,9 +229,9 @@ async fn key(word: &Word, leaves: &dyn Leaves) -> Result<Key, Trouble> {
     let Some(path) = word.text("key") else {
         return Err(Trouble::other("the key is missing")); // The table of words says that it is required.
     };
-    let file = leaves.secret(word, &path).await?;
+    let file = leaves.secret(word, path).await?;
     let passphrase = match word.text("passphrase") {
-        Some(path) => Ok(leaves.secret(word, &path).await?),
+        Some(path) => Ok(leaves.secret(word, path).await?),
         None => Err("a passphrase protects it: passphrase=FILE says where that is".to_string()),
     };
     let read = Key::from_file(&file, || passphrase);

@@ -216,7 +216,7 @@ impl Classic {
             let page = (size / PAGE) as usize;
             let pages = file.borrow().index.pages();
             let mut contents = Vec::new();
-            if size % PAGE > 0 {
+            if !size.is_multiple_of(PAGE) {
                 let mut bytes = self.read_pages(lower, None, node, page..page + 1).await?.concat();
                 bytes.truncate((size % PAGE) as usize);
                 contents.push(Page::Bytes(bytes));
