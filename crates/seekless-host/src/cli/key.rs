@@ -1,6 +1,6 @@
 //! `seekless key`
 
-use std::fs::OpenOptions;
+use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -63,10 +63,13 @@ pub(super) fn run(args: &Args) -> Done {
     // A key that is there already is never written over.
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).map_err(failed)?;
     file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    output::note(&format!(
+    // Its name must not be lost either, once something is encrypted with it.
+    let parent = args.file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    output::print(&format!(
         "{} is made. What is encrypted with it is lost without it: keep a copy.",
         args.file.display()
-    ));
+    ))?;
     Ok(0)
 }
 
