@@ -201,10 +201,7 @@ fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
         // Fields of records, which is where meaning is.
         0..=2 => {
             let record = bytes.pick(&base.records);
-            let field = bytes.pick(record.fields);
-            let mut value = bytes.edge().to_le_bytes().to_vec();
-            value.resize(field.size, 0);
-            bench.write(record.at + field.offset as u64, &value);
+            bench.change_field(record.at, record.fields, bytes);
         }
         // A pointer or a number gets a value that means something elsewhere.
         3 => {
@@ -215,27 +212,7 @@ fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
             let at = record.at + field.offset as u64 + 4 * bytes.below(slots);
             bench.write(at, &value[..field.size.min(4)]);
         }
-        4 => {
-            let at = sector(bytes) + u64::from(bytes.u16()) % SECTOR_BYTES;
-            let byte = bench.read(at, 1)[0] ^ 1 << (bytes.u8() % 8);
-            bench.write(at, &[byte]);
-        }
-        5 => {
-            let at = sector(bytes) + u64::from(bytes.u16()) % SECTOR_BYTES;
-            let length = usize::from(bytes.u8() % 64);
-            let piece = bytes.take(length);
-            let room = (VOLUME_BYTES - at) as usize;
-            bench.write(at, &piece[..piece.len().min(room)]);
-        }
-        6 => {
-            let (from, to) = (sector(bytes), sector(bytes));
-            let copy = bench.read(from, SECTOR_BYTES as usize);
-            bench.write(to, &copy);
-        }
-        _ => {
-            let at = sector(bytes);
-            bench.write(at, &[0; SECTOR_BYTES as usize]);
-        }
+        kind => bench.scribble(kind - 4, VOLUME_BYTES, bytes, sector),
     }
 }
 

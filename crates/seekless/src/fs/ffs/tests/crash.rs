@@ -10,7 +10,7 @@ use crate::testing::scripts::SCRIPTS;
 use crate::testing::tests::replay;
 use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
 
-const BYTES: u64 = 4 * MIB;
+pub(super) const BYTES: u64 = 4 * MIB;
 
 /// A volume that is checked before it is mounted, as a system does at boot. What has no name is freed, because the oracle
 /// knows nothing of `lost+found`.
@@ -53,7 +53,7 @@ impl Subject for Checked {
     }
 }
 
-fn devices() -> [CrashOptions; 3] {
+pub(super) fn devices() -> [CrashOptions; 3] {
     [CrashOptions::volatile(BYTES), CrashOptions::write_through(BYTES), CrashOptions::in_order(BYTES)]
 }
 
@@ -61,8 +61,23 @@ fn here(test: &str) -> Replay {
     replay(&format!("fs::ffs::tests::crash::{test}"))
 }
 
-fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
+pub(super) fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
     result.unwrap_or_else(|report| panic!("{report}"))
+}
+
+/// Those of `ops` that FFS can do.
+pub(super) fn possible_ones<'a>(ops: impl IntoIterator<Item = &'a Op>) -> Vec<Op> {
+    ops.into_iter().filter(|op| possible(op)).cloned().collect()
+}
+
+/// What three programs do at the same time, each in a directory of its own.
+pub(super) fn of_three_clients(seed: u64) -> Vec<Vec<Op>> {
+    let of_one = |client| {
+        let root = crate::testing::ops::Path::from(&*format!("/c{client}"));
+        let space = Space { root, slots: 1, ..Space::small() };
+        Generator::new(seed * 3 + client, space, Weights::CRASHY).filter(possible).take(80).collect()
+    };
+    (0..3).map(of_one).collect()
 }
 
 /// Every position of every script.
@@ -78,9 +93,7 @@ fn scripts() {
                 0 => thorough,
                 _ => PowerCuts { effort: Effort::SAMPLED, again: None, ..thorough },
             };
-            let setup: Vec<Op> = script.setup_ops().into_iter().filter(possible).collect();
-            let body: Vec<Op> = script.body_ops().into_iter().filter(possible).collect();
-            let result = cuts.run(&setup, &body);
+            let result = cuts.run(&possible_ones(&script.setup_ops()), &possible_ones(&script.body_ops()));
             total.add(result.unwrap_or_else(|report| panic!("{}: {report}", script.name)));
         }
     }
@@ -97,8 +110,7 @@ fn short_sequences() {
     let replay = here("short_sequences");
     for ops in sequences.sample(40 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
         let (setup, body) = ops.split_at(prologue);
-        let body: Vec<Op> = body.iter().filter(|op| possible(op)).cloned().collect();
-        let setup: Vec<Op> = setup.iter().filter(|op| possible(op)).cloned().collect();
+        let (setup, body) = (possible_ones(setup), possible_ones(body));
         let subject = Checked::default();
         let device = CrashOptions::volatile(BYTES);
         let cuts = PowerCuts::new(&subject, device, Promise::IN_PLACE, here("short_sequences"));
@@ -130,17 +142,10 @@ fn random_runs() {
 fn several_clients() {
     let mut total = CrashReport::default();
     for seed in here("several_clients").seeds(0..1) {
-        let bodies: Vec<Vec<Op>> = (0..3)
-            .map(|client| {
-                let root = crate::testing::ops::Path::from(&*format!("/c{client}"));
-                let space = Space { root, slots: 1, ..Space::small() };
-                Generator::new(seed * 3 + client, space, Weights::CRASHY).filter(possible).take(80).collect()
-            })
-            .collect();
         let subject = Checked::default();
         let device = CrashOptions::volatile(BYTES);
         let cuts = PowerCuts::sampled(&subject, device, Promise::IN_PLACE, here("several_clients"));
-        total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run_concurrently(&bodies)));
+        total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run_concurrently(&of_three_clients(seed))));
     }
     println!("{total}");
 }

@@ -2,6 +2,7 @@
 //! synced is there. Method: the crash explorer, with an update every few milliseconds, on devices with different
 //! guarantees; each state is checked without mending, read as it is, mended, and read again.
 
+use super::crash::{BYTES, devices, of_three_clients, or_panic, possible_ones};
 use super::model::possible;
 use super::*;
 use crate::device::crash::CrashOptions;
@@ -10,8 +11,6 @@ use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::tests::replay;
 use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
-
-const BYTES: u64 = 4 * MIB;
 
 const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };
 
@@ -89,16 +88,8 @@ impl Subject for Leaky {
     }
 }
 
-fn devices() -> [CrashOptions; 3] {
-    [CrashOptions::volatile(BYTES), CrashOptions::write_through(BYTES), CrashOptions::in_order(BYTES)]
-}
-
 fn here(test: &str) -> Replay {
     replay(&format!("fs::ffs::tests::soft::{test}"))
-}
-
-fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
-    result.unwrap_or_else(|report| panic!("{report}"))
 }
 
 /// Every position of every script.
@@ -115,9 +106,7 @@ fn scripts() {
                 1 => PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts },
                 _ => PowerCuts { effort: Effort::SAMPLED, ..cuts },
             };
-            let setup: Vec<Op> = script.setup_ops().into_iter().filter(possible).collect();
-            let body: Vec<Op> = script.body_ops().into_iter().filter(possible).collect();
-            let result = cuts.run(&setup, &body);
+            let result = cuts.run(&possible_ones(&script.setup_ops()), &possible_ones(&script.body_ops()));
             total.add(result.unwrap_or_else(|report| panic!("{}: {report}", script.name)));
         }
     }
@@ -134,8 +123,7 @@ fn short_sequences() {
     let replay = here("short_sequences");
     for ops in sequences.sample(60 * replay.soak.max(1), replay.seed.unwrap_or(9)) {
         let (setup, body) = ops.split_at(prologue);
-        let body: Vec<Op> = body.iter().filter(|op| possible(op)).cloned().collect();
-        let setup: Vec<Op> = setup.iter().filter(|op| possible(op)).cloned().collect();
+        let (setup, body) = (possible_ones(setup), possible_ones(body));
         let subject = Leaky::default();
         let cuts = PowerCuts::new(&subject, CrashOptions::volatile(BYTES), PROMISE, here("short_sequences"));
         total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(&setup, &body)));
@@ -166,16 +154,11 @@ fn random_runs() {
 fn several_clients() {
     let mut total = CrashReport::default();
     for seed in here("several_clients").seeds(0..2) {
-        let bodies: Vec<Vec<Op>> = (0..3)
-            .map(|client| {
-                let root = crate::testing::ops::Path::from(&*format!("/c{client}"));
-                let space = Space { root, slots: 1, ..Space::small() };
-                Generator::new(seed * 3 + client, space, Weights::CRASHY).filter(possible).take(80).collect()
-            })
-            .collect();
         let subject = Leaky::default();
         let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), PROMISE, here("several_clients"));
-        total.add(or_panic(PowerCuts { seed, positions_max: 100, again: None, ..cuts }.run_concurrently(&bodies)));
+        total.add(or_panic(
+            PowerCuts { seed, positions_max: 100, again: None, ..cuts }.run_concurrently(&of_three_clients(seed)),
+        ));
     }
     println!("{total}");
 }
