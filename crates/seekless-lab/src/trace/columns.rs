@@ -348,15 +348,7 @@ impl<'a> Iterator for Either<'a> {
     }
 }
 
-#[inline]
 fn unquote(field: &[u8]) -> &[u8] {
-    // Nearly always there is nothing to take off: blanks and quotes come before all digits and letters.
-    if let [first, .., last] = field
-        && *first > b'"'
-        && *last > b'"'
-    {
-        return field;
-    }
     let field = trim(field);
     field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\"")).unwrap_or(field)
 }
