@@ -71,6 +71,36 @@ fn threads_share_a_file() {
     });
 }
 
+/// Many threads make one file longer, each by a part of its own. What the storage has is what they wrote, whoever else may
+/// change the file. Method: the kernel's copies are dropped before the file is read.
+#[test]
+fn threads_make_a_file_longer() {
+    use std::os::unix::fs::FileExt;
+    const THREADS: u8 = 8;
+    const PART: usize = 300_000;
+    on_every_mount(|daemon, _| {
+        let file = File::options().read(true).write(true).create_new(true).open(daemon.path("longer")).unwrap();
+        std::thread::scope(|scope| {
+            for thread in 0..THREADS {
+                let file = &file;
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        file.write_all_at(&vec![thread + round; PART], (thread as usize * PART) as u64).unwrap();
+                    }
+                });
+            }
+        });
+        file.sync_all().unwrap();
+        rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+        for thread in 0..THREADS {
+            let mut back = vec![0; PART];
+            file.read_exact_at(&mut back, (thread as usize * PART) as u64).unwrap();
+            let wrong = back.iter().position(|&byte| byte != thread + 4);
+            assert!(wrong.is_none(), "part {thread} is another one from byte {wrong:?} on");
+        }
+    });
+}
+
 /// A request that waits for a slow disk holds up no other.
 #[test]
 fn slow_requests_hold_up_nobody() {
