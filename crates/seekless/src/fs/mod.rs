@@ -16,6 +16,7 @@ pub mod client;
 mod error;
 pub mod ffs;
 pub mod lfs;
+mod logfs;
 mod types;
 
 use std::rc::Rc;
