@@ -18,6 +18,7 @@ pub mod ffs;
 pub mod lfs;
 mod logfs;
 mod types;
+pub mod vlfs;
 
 use std::rc::Rc;
 
