@@ -265,6 +265,8 @@ pub(super) struct State {
     pub leaf_depth: FixedMap<Ino, u8>,
     /// Where sequential reading of a file would go on; only a hint.
     pub read_ahead: FixedMap<Ino, u64>,
+    /// Who asks for inodes asks for their attributes, too; only a hint.
+    pub attributes_follow: bool,
 }
 
 /// Inodes kept in memory although nobody changes them.
@@ -309,6 +311,7 @@ impl State {
             counters: Counters::default(),
             leaf_depth: FixedMap::default(),
             read_ahead: FixedMap::default(),
+            attributes_follow: false,
             options,
             log,
         }
@@ -457,6 +460,7 @@ impl State {
         self.inode_clock.retain(|ino| inodes.contains_key(ino));
         self.leaf_depth.clear();
         self.read_ahead.clear();
+        self.attributes_follow = false;
     }
 
     pub(super) fn count_lookup(&mut self, ino: Ino) {
