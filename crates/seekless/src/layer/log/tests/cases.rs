@@ -289,3 +289,38 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
     // Attributes have sectors of their own, beside the inodes.
     assert!(log.1 <= wrapped.1 * 3, "{} sectors, through wrap {}", log.1, wrapped.1);
 }
+
+/// A directory has as many entries as one likes: all are listed, have their sizes, and are read and deleted, also by a layer
+/// that has just been mounted. `SEEKLESS_SOAK=100` makes it a million.
+#[test]
+fn directories_have_many_entries() {
+    let files = 10_000 * replay("cases::directories_have_many_entries").soak.max(1);
+    simulate(1, async |rt| {
+        let (_, lower) = memory_lfs(&rt, files * 6_000 + (64 << 20)).await;
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let path = |number: u64| format!("/d/{number}").into_bytes();
+        let content = |number: u64| vec![number as u8; (number % 50) as usize];
+        client.mkdir(b"/d").await.unwrap();
+        for number in 0..files {
+            client.write_file(&path(number), &content(number)).await.unwrap();
+        }
+        fs.syncfs().await.unwrap();
+        let client = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        let mut names: Vec<u64> = Vec::new();
+        for entry in client.read_dir(b"/d").await.unwrap() {
+            names.push(String::from_utf8(entry.name).unwrap().parse().unwrap());
+        }
+        names.sort_unstable();
+        assert!(names == (0..files).collect::<Vec<u64>>());
+        for number in (0..files).step_by(7) {
+            assert_eq!(client.stat(&path(number)).await.unwrap().size, number % 50);
+            assert_eq!(client.read_file(&path(number)).await.unwrap(), content(number));
+        }
+        for number in 0..files {
+            client.unlink(&path(number)).await.unwrap();
+        }
+        client.rmdir(b"/d").await.unwrap();
+        client.fs().close().await.unwrap();
+    });
+}
