@@ -178,6 +178,10 @@ fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<
         for &ino in group {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
         }
+        // All just before the inodes, so that who wants both reads both at once.
+        for &ino in group {
+            collect_xattr(state, ino, &mut pieces, &mut freed)?;
+        }
         let count = group.len() as u32;
         let sectors = u64::from(count).div_ceil(INODES_PER_SECTOR) as u16;
         pieces.push(Piece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
@@ -210,6 +214,17 @@ fn collect_file(
     {
         *freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
     }
+    Ok(())
+}
+
+fn collect_xattr(
+    state: &mut State,
+    ino: Ino,
+    pieces: &mut Vec<Piece>,
+    freed: &mut BTreeMap<SegmentNo, u64>,
+) -> Step<()> {
+    let layout = state.log.layout;
+    let known = state.inode(ino)?;
     if known.xattr_dirty {
         free_pointer(&layout, known.inode.xattr_pointer().unwrap_or_default(), freed);
         if let Some(data) = &known.xattr {

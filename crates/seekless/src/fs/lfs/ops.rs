@@ -184,6 +184,13 @@ impl Log for Segmented {
         ]
     }
 
+    /// One for each inode of a group, as long as that is in the same segment.
+    fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
+        let layout = &state.log.layout;
+        let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
+        (INODE_GROUP_SECTORS * INODES_PER_SECTOR).min(start.0 - segment_start.0)
+    }
+
     async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {

@@ -123,23 +123,40 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// Reads an inode, and with it those written beside it, which are likely to be asked for next.
+    /// Reads an inode, and with it those written beside it, which are likely to be asked for next. While attributes are
+    /// asked for as well, those that were written with these inodes come in the same read: one for each file would cost a
+    /// turn of the disk, since they stand before what has just been read.
     async fn load_inode(&self, ino: Ino) -> FsResult<()> {
         let slot = match self.state.borrow_mut().inode_slot(ino) {
             Ok(slot) => slot,
             Err(Stop::Fail(error)) => return Err(error),
             Err(_) => return Ok(()),
         };
-        let (first, sectors) = {
+        let (before, first, sectors) = {
             let state = self.state.borrow();
             let start = Sector(slot.sector().0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
-            let whole = L::holds(&state, start, INODE_GROUP_SECTORS)
-                && state.in_flight_at(start, INODE_GROUP_SECTORS).is_none();
-            if whole { (start, INODE_GROUP_SECTORS) } else { (slot.sector(), 1) }
+            let is_whole = |start: Sector, sectors| {
+                L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
+            };
+            let before = if state.attributes_follow { L::attribute_sectors_before(&state, start) } else { 0 };
+            match () {
+                () if is_whole(Sector(start.0 - before), before + INODE_GROUP_SECTORS) => {
+                    (before, start, INODE_GROUP_SECTORS)
+                }
+                () if is_whole(start, INODE_GROUP_SECTORS) => (0, start, INODE_GROUP_SECTORS),
+                () => (0, slot.sector(), 1),
+            }
         };
-        let bytes = self.read_log(first, sectors).await?;
+        let stored = self.read_log(Sector(first.0 - before), before + sectors).await?;
+        let (attributes, bytes) = stored.split_at((before * SECTOR_BYTES) as usize);
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
+        let mut attributes_found = false;
+        let with_attributes = |inode, slot| {
+            let mut known = InodeMem::new(inode, slot);
+            known.xattr = attributes_of(&inode, Sector(first.0 - before), attributes);
+            known
+        };
         for (index, raw) in bytes.chunks_exact(Inode::BYTES).enumerate() {
             let here = InodeSlot(first.0 * INODES_PER_SECTOR + index as u64);
             let inode = Inode::unseal(raw);
@@ -147,7 +164,11 @@ impl<L: Log> LogFs<L> {
                 let still = matches!(state.inode_slot(ino), Ok(now) if now == slot);
                 match inode {
                     _ if !still => {}
-                    Some(inode) if inode.ino == ino.0 => state.insert_inode(ino, InodeMem::new(inode, slot)),
+                    Some(inode) if inode.ino == ino.0 => {
+                        let known = with_attributes(inode, slot);
+                        attributes_found |= known.xattr.is_some();
+                        state.insert_inode(ino, known);
+                    }
                     _ => {
                         let place = format_args!("sector {}", slot.sector());
                         return Err(FsError::corrupt(
@@ -162,11 +183,15 @@ impl<L: Log> LogFs<L> {
                 let neighbour = Ino(inode.ino);
                 if !state.inodes.contains_key(&neighbour) && matches!(state.inode_slot(neighbour), Ok(at) if at == here)
                 {
-                    let mut known = InodeMem::new(inode, here);
+                    let mut known = with_attributes(inode, here);
                     known.referenced = false;
+                    attributes_found |= known.xattr.is_some();
                     state.insert_inode(neighbour, known);
                 }
             }
+        }
+        if before > 0 {
+            state.attributes_follow = attributes_found;
         }
         Ok(())
     }
@@ -187,12 +212,19 @@ impl<L: Log> LogFs<L> {
                 "their checksum does not match",
             ));
         };
+        let mut before_inode = false;
         if let Ok(known) = state.inode(ino)
             && known.xattr.is_none()
             && !known.xattr_dirty
         {
             known.xattr = Some(stored.freeze());
+            if let Pointer::Mapped { at, .. } = pointer {
+                let distance = known.slot.sector().0.checked_sub(at.0);
+                before_inode = distance.is_some_and(|far| far <= INODE_GROUP_SECTORS * (INODES_PER_SECTOR + 1));
+            }
         }
+        // The next inodes are likely to have them at the same place.
+        state.attributes_follow |= before_inode;
         Ok(())
     }
 }
@@ -251,4 +283,13 @@ pub(in crate::fs) async fn write_sectors(
         device.write(at + from as u64 / SECTOR_BYTES, piece, flags)
     });
     join_all(writes).await.into_iter().collect()
+}
+
+/// The attributes of `inode`, when they are among the sectors from `at` on that have been read.
+fn attributes_of(inode: &Inode, at: Sector, bytes: &[u8]) -> Option<Data> {
+    let Some(Pointer::Mapped { at: wanted, sectors, crc }) = inode.xattr_pointer() else { return None };
+    let from = usize::try_from(wanted.0.checked_sub(at.0)?.checked_mul(SECTOR_BYTES)?).ok()?;
+    let found = bytes.get(from..from.checked_add(usize::from(sectors) * SECTOR_BYTES as usize)?)?;
+    // What is not as it should be is read again, and then it is an error.
+    (crate::codec::crc32c(found) == crc).then(|| Data::from_slice(found))
 }

@@ -168,6 +168,8 @@ pub(in crate::fs) struct State<L: Log> {
     pub leaf_depth: FixedMap<Ino, u8>,
     /// Where sequential reading of a file would go on; only a hint.
     pub read_ahead: FixedMap<Ino, u64>,
+    /// Who asks for inodes asks for their attributes, too; only a hint.
+    pub attributes_follow: bool,
 }
 
 /// Inodes kept in memory although nobody changes them.
@@ -196,6 +198,7 @@ impl<L: Log> State<L> {
             inode_reads: 0,
             leaf_depth: FixedMap::default(),
             read_ahead: FixedMap::default(),
+            attributes_follow: false,
             volume,
         }
     }
@@ -323,6 +326,7 @@ impl<L: Log> State<L> {
         self.inode_clock.retain(|ino| inodes.contains_key(ino));
         self.leaf_depth.clear();
         self.read_ahead.clear();
+        self.attributes_follow = false;
     }
 
     pub(in crate::fs) fn count_lookup(&mut self, ino: Ino) {

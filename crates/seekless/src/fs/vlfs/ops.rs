@@ -147,6 +147,10 @@ impl Log for Virtual {
         counters
     }
 
+    fn attribute_sectors_before(_: &State, _: Sector) -> u64 {
+        0
+    }
+
     async fn read_xattr(fs: &Vlfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         let holds = |at: Sector, sectors: u64| Self::holds(&fs.state.borrow(), at, sectors);
