@@ -9,6 +9,7 @@ use std::time::Instant;
 use async_trait::async_trait;
 use rustix::fs::Advice;
 use rustix::time::ClockId;
+use seekless::rt::Work;
 use seekless::units::Nanos;
 
 use super::{Coldness, Listed, Space, Target, Usage};
@@ -184,7 +185,7 @@ impl Target for Directory {
         file.0.sync_all().map_err(failed("sync", &file.1))
     }
 
-    async fn compute(&self, _: Nanos) {}
+    async fn compute(&self, _: Work) {}
 
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError> {
         file.0.write_all_at(bytes, offset).map_err(failed("write", &file.1))

@@ -6,6 +6,7 @@ mod directory;
 mod vfs;
 
 use async_trait::async_trait;
+use seekless::rt::Work;
 use seekless::units::Nanos;
 
 pub use directory::{Directory, Host, drop_caches_of};
@@ -47,8 +48,9 @@ pub trait Target {
         None
     }
 
-    /// The program computes for `time`: in virtual time only, since nobody wants to wait for a pretence.
-    async fn compute(&self, time: Nanos);
+    /// The program does `work` of the processor: in virtual time only. In real time either it takes its time itself, or
+    /// nobody wants to wait for a pretence.
+    async fn compute(&self, work: Work);
 
     /// Writes all of `bytes` at `offset`.
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError>;

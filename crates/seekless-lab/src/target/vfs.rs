@@ -252,8 +252,8 @@ impl Target for Vfs {
         self.beside.as_deref()
     }
 
-    async fn compute(&self, time: Nanos) {
-        self.rt.charge(Work::Compute { time }).await;
+    async fn compute(&self, work: Work) {
+        self.rt.charge(work).await;
     }
 
     async fn write(&self, file: &mut OpenFile, offset: u64, bytes: &[u8]) -> Result<(), LabError> {

@@ -9,6 +9,7 @@
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
+use seekless::rt::Work;
 use seekless::units::{Nanos, human_bytes};
 use serde::{Deserialize, Serialize};
 
@@ -218,7 +219,8 @@ impl Workload for Build {
                 let header = headers[((source.number + included) % headers.len() as u64) as usize];
                 bytes += tree.read_source(COPIED, header).await?;
             }
-            target.compute(Nanos::from_micros(self.compile_us_per_kib.saturating_mul(bytes) / 1024)).await;
+            let time = Nanos::from_micros(self.compile_us_per_kib.saturating_mul(bytes) / 1024);
+            target.compute(Work::Compute { time }).await;
             tree.write(&object(source), source.number, source.bytes).await?;
             meter.step(&mut compile, 1, bytes + source.bytes)?;
         }

@@ -15,6 +15,7 @@ mod meter;
 pub mod postmark;
 pub mod sizes;
 pub mod smallfile;
+pub mod tool;
 pub mod tpcb;
 
 use std::ops::ControlFlow;

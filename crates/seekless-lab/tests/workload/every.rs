@@ -22,6 +22,7 @@ use seekless_lab::workload::largefile::{self, LargeFile};
 use seekless_lab::workload::postmark::PostMark;
 use seekless_lab::workload::sizes::{self, Sizes};
 use seekless_lab::workload::smallfile::SmallFile;
+use seekless_lab::workload::tool::Tool;
 use seekless_lab::workload::tpcb::{self, TpcB};
 use seekless_lab::workload::{Step, Workload, remove_all};
 
@@ -162,6 +163,13 @@ fn bonnie() {
 }
 
 #[test]
+fn encoding_by_a_program() {
+    let small = Tool { largest: 16 << 10, bytes: 32 << 10, ..Tool::default() };
+    keeps_the_rules(&small);
+    keeps_the_rules(&Tool { level: 9, ..small });
+}
+
+#[test]
 fn a_build() {
     keeps_the_rules(&build());
 }
@@ -266,6 +274,8 @@ fn senseless_sizes_are_refused() {
     refused(&TpcB { cache: 1, ..bank() });
     refused(&Build { files: 0, ..Build::default() });
     refused(&Build { bytes: 1, ..Build::default() });
+    refused(&Tool { level: 10, ..Tool::default() });
+    refused(&Tool { smallest: 2, largest: 1, ..Tool::default() });
 }
 
 /// A used file system is as full as was asked for, what is freed is in pieces, and the same seed frees the same. On a

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 
 use async_trait::async_trait;
-use seekless::rt::HostProfile;
+use seekless::rt::{HostProfile, Work};
 use seekless::stack::Stack;
 use seekless::units::Nanos;
 use seekless_lab::LabError;
@@ -147,7 +147,7 @@ impl Target for Counting {
     async fn fsync(&self, _: &mut String) -> Result<(), LabError> {
         Ok(())
     }
-    async fn compute(&self, _: Nanos) {}
+    async fn compute(&self, _: Work) {}
     async fn write(&self, file: &mut String, _: u64, bytes: &[u8]) -> Result<(), LabError> {
         self.files.borrow_mut().insert(file.clone(), bytes.to_vec());
         Ok(())

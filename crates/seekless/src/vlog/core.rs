@@ -74,6 +74,24 @@ impl Drop for Active {
     }
 }
 
+/// Blocks and cells to be freed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Garbage {
+    pub blocks: Vec<u32>,
+    pub cells: Vec<u64>,
+}
+
+impl Garbage {
+    pub fn append(&mut self, mut more: Garbage) {
+        self.blocks.append(&mut more.blocks);
+        self.cells.append(&mut more.cells);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.cells.is_empty()
+    }
+}
+
 pub(super) struct State {
     pub(super) space: Space,
     pub(super) chooser: Chooser,
@@ -95,6 +113,8 @@ pub(super) struct State {
     pub(super) buffer: TrackBuffer,
     /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
     pub(super) read_in_order: Vec<bool>,
+    /// What a map that is not of blocks needs no more once all that is pending is durable.
+    pub(super) garbage: Garbage,
     /// Why nothing is written any more.
     pub(super) stopped: Option<String>,
 }
@@ -167,7 +187,7 @@ impl State {
             space,
             chooser: Chooser::new(options.keep),
             map: vec![0; layout.logical_blocks as usize],
-            owner: vec![0; layout.blocks as usize],
+            owner: if layout.superblock.is_above() { Vec::new() } else { vec![0; layout.blocks as usize] },
             pending: BTreeMap::new(),
             pins: BTreeMap::new(),
             doomed: BTreeSet::new(),
@@ -176,6 +196,7 @@ impl State {
             log,
             buffer: TrackBuffer::new(0),
             read_in_order: Vec::new(),
+            garbage: Garbage::default(),
             stopped: None,
         }
     }
@@ -292,7 +313,7 @@ impl Core {
     }
 
     /// Flags of writes of data and of what a transaction writes before its tail.
-    fn flags(&self) -> WriteFlags {
+    pub(super) fn flags(&self) -> WriteFlags {
         if self.each { self.firm() } else { WriteFlags::NONE }
     }
 

@@ -16,6 +16,7 @@ use crate::workload::largefile::LargeFile;
 use crate::workload::postmark::PostMark;
 use crate::workload::sizes::Sizes;
 use crate::workload::smallfile::SmallFile;
+use crate::workload::tool::Tool;
 use crate::workload::tpcb::TpcB;
 use crate::workload::{Measured, Workload as Files};
 
@@ -72,6 +73,13 @@ pub(super) const BONNIE: Kind =
         boxed(table, |spec, seed| FileWorkload::Bonnie(Bonnie { seed, ..spec }))
     });
 
+pub(super) const TOOL: Kind = kind(
+    "tool",
+    "files are stored encoded, by the file system or by a program [za01 §7]",
+    &["phase", "file_bytes"],
+    |table| boxed(table, |spec, seed| FileWorkload::Tool(Tool { seed, ..spec })),
+);
+
 pub(super) const BUILD: Kind =
     kind("build", "a source tree is made, copied, read and compiled (after Andrew)", &["phase"], |table| {
         boxed(table, |spec, seed| FileWorkload::Build(Build { seed, ..spec }))
@@ -106,6 +114,7 @@ pub enum FileWorkload {
     Append(Append),
     Attributes(Attributes),
     Bonnie(Bonnie),
+    Tool(Tool),
 }
 
 /// Does something with whatever workload it is.
@@ -128,6 +137,7 @@ impl FileWorkload {
             FileWorkload::Append(spec) => user.with(spec),
             FileWorkload::Attributes(spec) => user.with(spec),
             FileWorkload::Bonnie(spec) => user.with(spec),
+            FileWorkload::Tool(spec) => user.with(spec),
         }
     }
 }

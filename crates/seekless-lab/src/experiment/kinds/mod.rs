@@ -37,6 +37,7 @@ pub const KINDS: &[Kind] = &[
     files::APPEND,
     files::ATTRIBUTES,
     files::BONNIE,
+    files::TOOL,
 ];
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.

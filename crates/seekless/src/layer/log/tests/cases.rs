@@ -2,9 +2,11 @@
 //! is found below.
 
 use super::*;
+use crate::device::trace::{TraceDevice, TraceEvent};
 use crate::fs::client::Client;
 use crate::fs::{OpenFlags, XATTR_CAPABILITY};
 use crate::layer::codecs::Copy;
+use crate::layer::wrap;
 use crate::rng::Rng;
 
 fn counter(fs: &Fs, name: &str) -> u64 {
@@ -240,5 +242,85 @@ fn capabilities_given_after_a_write_stay() {
         client.close(file).await.unwrap();
         fs.close().await.unwrap();
         drop(device);
+    });
+}
+
+/// Sizes of many files, cold and over LFS, take no more than a tenth more of the device than they do through `wrap`. What is
+/// counted are requests, and their bytes; those of mounting are taken off.
+#[test]
+fn cold_sizes_cost_as_much_as_through_wrap() {
+    const FILES: u64 = 500;
+    /// Requests and sectors that were read.
+    async fn reads(rt: &Rt, options: Option<Options>) -> (u64, u64) {
+        let (device, lower) = memory_lfs(rt, 64 << 20).await;
+        let stack = async |lower: Fs| match &options {
+            Some(options) => stack_on(rt, lower, options.clone()).await.unwrap(),
+            None => wrap::stack_on(lower).await.unwrap(),
+        };
+        let fs = stack(lower).await;
+        let client = Client::new(fs.clone());
+        let path = |number: u64| format!("/d{}/{number}", number / 25).into_bytes();
+        let mut rng = Rng::new(1);
+        let sizes: Vec<u64> = (0..FILES).map(|_| rng.between(200, 36_000)).collect();
+        for (number, &bytes) in (0..).zip(&sizes) {
+            if number % 25 == 0 {
+                client.mkdir(format!("/d{}", number / 25).as_bytes()).await.unwrap();
+            }
+            client.write_file(&path(number), &noise(bytes as usize)).await.unwrap();
+        }
+        fs.close().await.unwrap();
+        let mut counts = Vec::new();
+        for files in [0, FILES] {
+            let events: Rc<RefCell<Vec<TraceEvent>>> = Rc::default();
+            let traced: Device = TraceDevice::new(rt, device.clone(), events.clone());
+            let mounted = lfs::mount(rt.clone(), traced, lfs::Options { read_only: true, ..Default::default() });
+            let client = Client::new(stack(mounted.await.unwrap()).await);
+            for (number, &bytes) in (0..files).zip(&sizes) {
+                assert_eq!(client.stat(&path(number)).await.unwrap().size, bytes);
+            }
+            let events = events.borrow();
+            counts.push((events.len() as u64, events.iter().map(|event| event.sectors).sum::<u64>()));
+        }
+        (counts[1].0 - counts[0].0, counts[1].1 - counts[0].1)
+    }
+    let cost = |options: Option<Options>| simulate(1, async |rt| reads(&rt, options).await);
+    let (wrapped, log) = (cost(None), cost(Some(zstd())));
+    assert!(log.0 * 10 <= wrapped.0 * 11, "{} requests, through wrap {}", log.0, wrapped.0);
+    // Attributes have sectors of their own, beside the inodes.
+    assert!(log.1 <= wrapped.1 * 3, "{} sectors, through wrap {}", log.1, wrapped.1);
+}
+
+/// A directory has as many entries as one likes: all are listed, have their sizes, and are read and deleted, also by a layer
+/// that has just been mounted. `SEEKLESS_SOAK=100` makes it a million.
+#[test]
+fn directories_have_many_entries() {
+    let files = 10_000 * replay("cases::directories_have_many_entries").soak.max(1);
+    simulate(1, async |rt| {
+        let (_, lower) = memory_lfs(&rt, files * 6_000 + (64 << 20)).await;
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let path = |number: u64| format!("/d/{number}").into_bytes();
+        let content = |number: u64| vec![number as u8; (number % 50) as usize];
+        client.mkdir(b"/d").await.unwrap();
+        for number in 0..files {
+            client.write_file(&path(number), &content(number)).await.unwrap();
+        }
+        fs.syncfs().await.unwrap();
+        let client = Client::new(stack_on(&rt, lower.clone(), zstd()).await.unwrap());
+        let mut names: Vec<u64> = Vec::new();
+        for entry in client.read_dir(b"/d").await.unwrap() {
+            names.push(String::from_utf8(entry.name).unwrap().parse().unwrap());
+        }
+        names.sort_unstable();
+        assert!(names == (0..files).collect::<Vec<u64>>());
+        for number in (0..files).step_by(7) {
+            assert_eq!(client.stat(&path(number)).await.unwrap().size, number % 50);
+            assert_eq!(client.read_file(&path(number)).await.unwrap(), content(number));
+        }
+        for number in 0..files {
+            client.unlink(&path(number)).await.unwrap();
+        }
+        client.rmdir(b"/d").await.unwrap();
+        client.fs().close().await.unwrap();
     });
 }
