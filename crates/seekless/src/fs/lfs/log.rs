@@ -162,7 +162,8 @@ impl Lfs {
         let (attributes, bytes) = stored.split_at((before * SECTOR_BYTES) as usize);
         let mut state = self.state.borrow_mut();
         state.counters.inode_reads += 1;
-        let mut attributes_found = false;
+        // Directories seldom have attributes, which says nothing of the files in them.
+        let mut attributes_follow = state.attributes_follow;
         let with_attributes = |inode, slot| {
             let mut known = InodeMem::new(inode, slot);
             known.xattr = attributes_of(&inode, Sector(first.0 - before), attributes);
@@ -177,7 +178,9 @@ impl Lfs {
                     _ if !still => {}
                     Some(inode) if inode.ino == ino.0 => {
                         let known = with_attributes(inode, slot);
-                        attributes_found |= known.xattr.is_some();
+                        if before > 0 && inode.kind() == Some(crate::fs::FileKind::Regular) {
+                            attributes_follow = known.xattr.is_some();
+                        }
                         state.insert_inode(ino, known);
                     }
                     _ => {
@@ -196,14 +199,11 @@ impl Lfs {
                 {
                     let mut known = with_attributes(inode, here);
                     known.referenced = false;
-                    attributes_found |= known.xattr.is_some();
                     state.insert_inode(neighbour, known);
                 }
             }
         }
-        if before > 0 {
-            state.attributes_follow = attributes_found;
-        }
+        state.attributes_follow = attributes_follow;
         Ok(())
     }
 
