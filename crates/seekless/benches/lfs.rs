@@ -12,7 +12,7 @@ use cpu_time::ProcessTime;
 use seekless::device::{Device, Memory};
 use seekless::fs::client::{Client, OpenFile};
 use seekless::fs::lfs::{self, CleanerPolicy, MkfsOptions, Options};
-use seekless::fs::{FileSystem, Fs, FsResult, NewNode, NodeKind};
+use seekless::fs::{Fs, FsResult, NewNode, NodeKind};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::units::{GIB, KIB, MIB, Nanos};

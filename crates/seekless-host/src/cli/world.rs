@@ -58,6 +58,7 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
     }
     let own = match stack.file_system().map(|word| word.name()) {
         Some("ffs") => signature::UFS,
+        Some("vlfs") => signature::VLFS,
         _ => signature::LFS,
     };
     match &contents(leaves)[..] {

@@ -7,8 +7,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use seekless::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
+use seekless::fs::vlfs::format::MAGIC as VLFS_MAGIC;
 use seekless::units::{MIB, human_bytes};
-use seekless::vlog::format::MAGIC as VLD_MAGIC;
+use seekless::vlog::format::{ABOVE_AT, MAGIC as VLD_MAGIC};
 
 /// Something that is recognised by bytes at a fixed place.
 struct Signature {
@@ -33,6 +34,9 @@ const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature 
 /// What our own file system is called here.
 pub const LFS: &str = "a Seekless LFS file system";
 
+/// What our file system on the virtual log is called here.
+pub const VLFS: &str = "a Seekless VLFS file system";
+
 /// What our virtual log disk is called here.
 pub const VLD: &str = "a Seekless virtual log disk";
 
@@ -46,6 +50,8 @@ const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 /// that say most come first.
 #[rustfmt::skip]
 const SIGNATURES: &[Signature] = &[
+    at(ABOVE_AT as u64, &VLFS_MAGIC, VLFS),
+    Signature { name: VLFS, at: End(4096 - ABOVE_AT as u64), magic: &VLFS_MAGIC },
     at(0, LFS_MAGIC, LFS),
     at(SUPERBLOCK_SECTORS[1].0 * 512, LFS_MAGIC, LFS),
     Signature { name: LFS, at: End(4096), magic: LFS_MAGIC },

@@ -47,10 +47,11 @@ fn threads_share_a_file() {
         let path = daemon.path("shared");
         let file = File::options().read(true).write(true).create_new(true).open(&path).unwrap();
         if !wish.exclusive {
-            // Where others may change files, the kernel asks for attributes while its own writes are under way. With
-            // AUTO_INVAL_DATA it then cuts its pages at a length that is no longer the last, and a page may keep zeroes
-            // where a write has just been (seen on 6.18, when its caches are dropped meanwhile). Not so when the
-            // length stays.
+            // Where others may change files, every new time of change makes the kernel throw its pages away. A write that
+            // has filled a page and is not sent yet may lose it so; when another thread reads ahead there, it brings what
+            // was there before, and keeps it until the next time of change (seen on 6.18, when caches are dropped all
+            // the time: 2 of 300 runs, in whole pages behind the part of another thread; the second read was right,
+            // and so is the storage, which `threads_make_a_file_longer` shows). Not seen when the length stays.
             file.set_len(THREADS as u64 * PART as u64).unwrap();
         }
         std::thread::scope(|scope| {

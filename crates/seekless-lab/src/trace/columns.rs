@@ -116,29 +116,44 @@ fn take(
     values: &mut Values,
     request: &mut Request,
 ) -> Result<(), Aside> {
-    let narrow = || number(text).and_then(|number| u32::try_from(number).ok());
+    if role == Role::Op {
+        values.op = Some(ops.read(text)?);
+        return Ok(());
+    }
+    if let Some(number) = number(text) {
+        return take_number(role, unit, number, values, request);
+    }
     match role {
-        Role::Time => values.time = Some(time(text, unit).ok_or(Aside::Rejected("the time is no number"))?),
-        Role::Op => values.op = Some(ops.read(text)?),
-        Role::Offset => {
-            values.offset = Some(times(number(text).ok_or(Aside::Rejected("the offset is no number"))?, unit)?);
-        }
-        Role::Length => {
-            values.length = Some(times(number(text).ok_or(Aside::Rejected("the length is no number"))?, unit)?);
-        }
-        Role::Device => {
-            request.device = match number(text) {
-                Some(number) => device_of(number)?,
-                None => names.device(text)?,
-            };
-        }
+        Role::Time => values.time = Some(time(text, unit).ok_or(NO_TIME)?),
+        Role::Offset => return Err(Aside::Rejected("the offset is no number")),
+        Role::Length => return Err(Aside::Rejected("the length is no number")),
+        Role::Device => request.device = names.device(text)?,
         Role::Latency if text.is_empty() => {}
-        Role::Latency => values.latency = Some(time(text, unit).ok_or(Aside::Rejected("the latency is no number"))?),
-        Role::Process => values.process = narrow(),
-        Role::Cpu => values.cpu = narrow(),
+        Role::Latency => values.latency = Some(time(text, unit).ok_or(NO_LATENCY)?),
+        Role::Op | Role::Process | Role::Cpu => {}
     }
     Ok(())
 }
+
+/// As [`take`] for a plain number.
+#[inline]
+fn take_number(role: Role, unit: u64, number: u64, values: &mut Values, request: &mut Request) -> Result<(), Aside> {
+    let time = || number.checked_mul(unit).map(Nanos);
+    match role {
+        Role::Time => values.time = Some(time().ok_or(NO_TIME)?),
+        Role::Latency => values.latency = Some(time().ok_or(NO_LATENCY)?),
+        Role::Offset => values.offset = Some(times(number, unit)?),
+        Role::Length => values.length = Some(times(number, unit)?),
+        Role::Device => request.device = device_of(number)?,
+        Role::Process => values.process = u32::try_from(number).ok(),
+        Role::Cpu => values.cpu = u32::try_from(number).ok(),
+        Role::Op => {}
+    }
+    Ok(())
+}
+
+const NO_TIME: Aside = Aside::Rejected("the time is no number");
+const NO_LATENCY: Aside = Aside::Rejected("the latency is no number");
 
 fn request(values: Values, mut request: Request, out: &mut Vec<Request>) -> Result<(), Aside> {
     const TOO_FEW: Aside = Aside::Rejected("too few fields");
@@ -320,6 +335,13 @@ impl LineParser for ColumnsParser {
         let by_index = self.by_index.as_ref().ok_or(Aside::Rejected("the header lacks a column that is named"))?;
         let (mut values, mut base) = (Values::default(), Request::new(Nanos::ZERO, Op::Read, 0, 0));
         for column in by_index {
+            if let (Some((role, unit)), Either::Fields(fields)) = (column, &mut fields)
+                && *role != Role::Op
+                && let Some(number) = fields.plain_number()
+            {
+                take_number(*role, *unit, number, &mut values, &mut base)?;
+                continue;
+            }
             let Some(field) = fields.next() else { break };
             if let Some((role, unit)) = column {
                 let (ops, names) = (&self.description.ops, &mut self.names);

@@ -163,10 +163,12 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
     Some(value)
 }
 
+/// Eight digits, all of them zero.
+const ZEROES: u64 = 0x3030_3030_3030_3030;
+
 /// The value of eight digits, the first in the lowest byte: all at once, by adding neighbours, then pairs, then fours.
 #[inline]
 fn eight_digits(bytes: u64) -> Option<u64> {
-    const ZEROES: u64 = 0x3030_3030_3030_3030;
     const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
     // A byte is a digit when its upper half is 3 and stays so with six added.
     if bytes & HIGH != ZEROES || bytes.wrapping_add(0x0606_0606_0606_0606) & HIGH != ZEROES {
@@ -183,19 +185,23 @@ fn eight_digits(bytes: u64) -> Option<u64> {
 /// Where `byte` is first, eight bytes at a time.
 #[inline]
 pub(super) fn find(byte: u8, text: &[u8]) -> Option<usize> {
-    const ONES: u64 = 0x0101_0101_0101_0101;
-    let pattern = ONES * u64::from(byte);
     let mut at = 0;
     while let Some(eight) = text[at..].first_chunk::<8>() {
-        let difference = u64::from_le_bytes(*eight) ^ pattern;
-        // The lowest bit that is set marks the first byte without difference.
-        let equal = difference.wrapping_sub(ONES) & !difference & (ONES << 7);
+        let equal = bytes_equal(byte, u64::from_le_bytes(*eight));
         if equal != 0 {
             return Some(at + equal.trailing_zeros() as usize / 8);
         }
         at += 8;
     }
     text[at..].iter().position(|&other| other == byte).map(|place| at + place)
+}
+
+/// The lowest bit that is set is in the first of the eight bytes, from the lowest, that equals `byte`; none if none does.
+#[inline]
+fn bytes_equal(byte: u8, eight: u64) -> u64 {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    let difference = eight ^ (ONES * u64::from(byte));
+    difference.wrapping_sub(ONES) & !difference & (ONES << 7)
 }
 
 /// A number in base 16, with or without `0x`.
@@ -266,7 +272,40 @@ impl<'a> Fields<'a> {
     /// The next field, a number.
     #[inline]
     pub(super) fn number(&mut self, or: &'static str) -> Result<u64, Aside> {
-        number(self.field()?).ok_or(Aside::Rejected(or))
+        match self.plain_number() {
+            Some(number) => Ok(number),
+            None => number(self.field()?).ok_or(Aside::Rejected(or)),
+        }
+    }
+
+    /// The next field if it has digits alone and is not the last; it is found and read at once. Otherwise nothing is
+    /// taken.
+    #[inline]
+    pub(super) fn plain_number(&mut self) -> Option<u64> {
+        let rest = self.rest?;
+        let (mut value, mut at) = (0u64, 0);
+        loop {
+            let eight = u64::from_le_bytes(*rest[at..].first_chunk()?);
+            let separators = bytes_equal(self.separator, eight);
+            if separators == 0 {
+                if at == 16 {
+                    return None; // More than 19 digits may be too many for 64 bits.
+                }
+                value = value * 100_000_000 + eight_digits(eight)?;
+                at += 8;
+                continue;
+            }
+            let digits = separators.trailing_zeros() as usize / 8;
+            if at + digits == 0 || at + digits > 19 {
+                return None;
+            }
+            if digits > 0 {
+                let leading = eight << (64 - 8 * digits) | ZEROES >> (8 * digits);
+                value = value * POWERS[digits] + eight_digits(leading)?;
+            }
+            self.rest = Some(&rest[at + digits + 1..]);
+            return Some(value);
+        }
     }
 
     /// The bytes of everything that has not been read.
@@ -403,6 +442,31 @@ mod tests {
                 assert_eq!(find(0x2d, &text), None);
             }
         }
+    }
+
+    /// A number is the same whether it is read at once or looked for first, whatever its length, and what is no plain
+    /// number is left where it is.
+    #[test]
+    fn plain_numbers() {
+        let digits = "9182736450918273645091827";
+        for length in 1..=digits.len() {
+            let line = format!("{},behind it", &digits[..length]);
+            let mut fields = Fields::new(line.as_bytes(), b',');
+            let expected = digits[..length].parse::<u64>().ok();
+            assert_eq!(fields.plain_number(), expected.filter(|_| length <= 19), "{line}");
+            assert_eq!(fields.rest().starts_with(b"behind"), length <= 19, "{line}");
+            assert_eq!(Fields::new(line.as_bytes(), b',').number("none").ok(), expected, "{line}");
+            for place in 0..length {
+                let mut line = line.clone().into_bytes();
+                line[place] = b'x';
+                assert_eq!(Fields::new(&line, b',').plain_number(), None);
+            }
+        }
+        for left in [",12345678", "", "12", " 1,2345678", "1 ,2345678"] {
+            let mut fields = Fields::new(left.as_bytes(), b',');
+            assert_eq!((fields.plain_number(), fields.rest()), (None, left.as_bytes()));
+        }
+        assert!(matches!(Fields::new(b" 1 ,2345678", b',').number("none"), Ok(1)));
     }
 
     /// Fields lose the blanks around them, and say when there are too few or too many.

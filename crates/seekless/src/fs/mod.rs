@@ -16,7 +16,9 @@ pub mod client;
 mod error;
 pub mod ffs;
 pub mod lfs;
+mod logfs;
 mod types;
+pub mod vlfs;
 
 use std::rc::Rc;
 

@@ -49,6 +49,7 @@ mod parse;
 mod tests;
 mod value;
 mod vld;
+mod vlfs;
 mod words;
 
 use std::fmt;

@@ -57,7 +57,7 @@ fn errors_point_at_the_mistake() {
         ("wrap / zfs:x / file:a", "there is no word `zfs`; did you mean `lfs`?\n  wrap / zfs:x / file:a\n         ^^^"),
         (
             "quux / file:a",
-            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, ffs, \
+            "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, vlfs, ffs, \
              hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk",
         ),
         (
@@ -492,7 +492,7 @@ fn completion_offers_what_fits() {
         (
             "wrap / ",
             7,
-            &["copy", "encrypt", "ffs", "gzip", "hostdir", "lfs", "lz4", "memfs", "uuencode", "wrap", "zstd"],
+            &["copy", "encrypt", "ffs", "gzip", "hostdir", "lfs", "lz4", "memfs", "uuencode", "vlfs", "wrap", "zstd"],
         ),
         ("wrap / m", 7, &["memfs"]),
         ("wrap / lfs:cleaner=greedy / m", 28, &["memory"]),

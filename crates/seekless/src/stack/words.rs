@@ -6,7 +6,7 @@
 use super::build::Maker;
 use super::order::Role;
 use super::value::{Kind, Value};
-use super::{arrays, devices, ffs, layers, lfs, vld};
+use super::{arrays, devices, ffs, layers, lfs, vld, vlfs};
 
 /// A word: its name, what it takes and how it is made.
 pub struct WordSpec {
@@ -90,6 +90,7 @@ pub const WORDS: &[&WordSpec] = &[
     &layers::UUENCODE,
     &layers::ENCRYPT,
     &lfs::LFS,
+    &vlfs::VLFS,
     &ffs::FFS,
     &HOSTDIR,
     &MEMFS,

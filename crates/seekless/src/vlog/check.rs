@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use super::core::{Core, Log};
-use super::open::{layout_of, newest_anchor, recover, superblocks};
+use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
 use super::vld::{Recovery, VldError};
 use crate::device::Device;
 
@@ -24,7 +24,7 @@ pub struct Checkup {
 /// When the device cannot be read, or has no virtual log disk on it. Damage is in the result.
 pub async fn check(device: &Device) -> Result<Checkup, VldError> {
     let mut checkup = Checkup::default();
-    let (superblock, bad) = match superblocks(device).await {
+    let (superblock, bad) = match superblocks_of_blocks(device).await {
         Err(error @ VldError::Corrupt { .. }) => {
             checkup.errors.push(error.to_string());
             return Ok(checkup);

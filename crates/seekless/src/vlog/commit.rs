@@ -17,7 +17,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::append::AppendLog;
-use super::core::{Core, Log, State, TreeLog, count};
+use super::core::{Core, Garbage, Log, State, TreeLog, count};
 use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
 use super::tree::Planned;
 use crate::device::{Data, DeviceError, Discard};
@@ -34,6 +34,7 @@ const DISCARD_BLOCKS_MIN: u32 = 16;
 struct Snapshot {
     /// V2 of the core: logical blocks, and where they were.
     pending: BTreeMap<u32, u32>,
+    garbage: Garbage,
     planned: Vec<Planned>,
     /// Entries of each planned piece.
     entries: Vec<Vec<u32>>,
@@ -83,7 +84,8 @@ impl Core {
                 let mut state = self.state.borrow_mut();
                 if is_known {
                     cells.into_iter().for_each(|cell| state.space.give_cell(cell));
-                    state.restore(snapshot.pending);
+                    state.restore(snapshot.pending, self.layout.superblock.is_above());
+                    state.garbage.append(snapshot.garbage);
                     return Err(error);
                 }
                 drop(state);
@@ -101,6 +103,7 @@ impl Core {
             return None;
         }
         let pending = std::mem::take(&mut state.pending);
+        let garbage = std::mem::take(&mut state.garbage);
         let mut wanted: BTreeSet<u32> = pending.keys().map(|&logical| self.layout.piece_of(logical).0).collect();
         wanted.extend(moved);
         let State { log: Log::Tree(TreeLog { tree, sequence, .. }), map, .. } = state else {
@@ -117,7 +120,7 @@ impl Core {
         *sequence += planned.len() as u64; // C4
         let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
         let live = tree.live() + new;
-        Some(Snapshot { pending, planned, entries, first_sequence, live })
+        Some(Snapshot { pending, garbage, planned, entries, first_sequence, live })
     }
 
     /// Writes the pieces of a transaction; where they are.
@@ -151,11 +154,11 @@ impl Core {
             None => None,
         };
         let Some(cell) = self.take_cell() else { return Err(Failed::no_space(cells)) };
-        self.aim(cell).await.map_err(Failed::unknown)?;
         let bytes = self.encode(snapshot, others.len(), last, cell, &cells);
         cells.push(cell);
-        // Commit point: until now the older tail is the truth.
-        self.write_cell(cell, bytes, self.firm()).await.map_err(Failed::unknown)?;
+        self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
+        // Commit point: until now the older tail is the truth. A lack of space has left it so.
+        self.write_cell(cell, bytes, self.firm()).await.map_err(|error| Failed::early(error, &cells))?;
         drop(pass);
         count(&self.counts.transactions, 1);
         count(&self.counts.pieces_written, cells.len() as u64);
@@ -247,12 +250,20 @@ impl Core {
             let freed = log.tree.apply(&snapshot.planned, &places);
             freed.into_iter().for_each(|cell| state.space.give_cell(cell));
         }
-        self.free(snapshot.pending).await;
+        match self.layout.superblock.is_above() {
+            false => self.free(snapshot.pending).await,
+            true => self.free_garbage(snapshot.garbage).await,
+        }
     }
 
     /// Frees blocks that the durable map has no longer, long stretches only after the device below knows.
     pub(super) async fn free(&self, pending: BTreeMap<u32, u32>) {
-        let mut blocks: Vec<u32> = pending.into_values().filter(|&block| block != 0).collect();
+        let blocks = pending.into_values().filter(|&block| block != 0).collect();
+        self.free_garbage(Garbage { blocks, cells: Vec::new() }).await;
+    }
+
+    async fn free_garbage(&self, garbage: Garbage) {
+        let Garbage { mut blocks, cells } = garbage;
         blocks.sort_unstable();
         if self.options.discard && self.below.guarantees().discard != Discard::Ignored {
             for run in blocks.chunk_by(|one, two| one + 1 == *two) {
@@ -265,6 +276,7 @@ impl Core {
         }
         let mut state = self.state.borrow_mut();
         blocks.into_iter().for_each(|block| state.release(block));
+        cells.into_iter().for_each(|cell| state.space.give_cell(cell));
     }
 
     /// Writes the record by which the next start finds the tail at once.
@@ -287,10 +299,12 @@ impl Core {
 
 impl State {
     /// Takes a snapshot back whose transaction never was.
-    pub(super) fn restore(&mut self, snapshot: BTreeMap<u32, u32>) {
+    pub(super) fn restore(&mut self, snapshot: BTreeMap<u32, u32>, is_above: bool) {
         for (logical, old) in snapshot {
             // It has changed again meanwhile, away from a block that only the snapshot had.
-            if let Some(between) = self.pending.insert(logical, old) {
+            if let Some(between) = self.pending.insert(logical, old)
+                && !is_above
+            {
                 self.release(between);
             }
         }
@@ -310,7 +324,7 @@ impl Failed {
         Failed { error, cells: Vec::new(), is_known: false }
     }
 
-    /// Before the tail. A piece of which nobody knows whether it is there does no harm as nothing leads to it, but only
+    /// While pieces and anchor are written. A piece of which nobody knows whether it is there does no harm as nothing leads to it, but only
     /// a lack of space is a reason to believe in the next attempt.
     fn early(error: DeviceError, cells: &[u64]) -> Failed {
         let is_known = matches!(error, DeviceError::NoSpace { .. });

@@ -72,6 +72,24 @@ impl Drop for Active {
     }
 }
 
+/// Blocks and cells to be freed.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Garbage {
+    pub blocks: Vec<u32>,
+    pub cells: Vec<u64>,
+}
+
+impl Garbage {
+    pub fn append(&mut self, mut more: Garbage) {
+        self.blocks.append(&mut more.blocks);
+        self.cells.append(&mut more.cells);
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.blocks.is_empty() && self.cells.is_empty()
+    }
+}
+
 pub(super) struct State {
     pub(super) space: Space,
     pub(super) chooser: Chooser,
@@ -91,6 +109,8 @@ pub(super) struct State {
     in_flight: u64,
     pub(super) log: Log,
     pub(super) buffer: TrackBuffer,
+    /// What a map that is not of blocks needs no more once all that is pending is durable.
+    pub(super) garbage: Garbage,
     /// Logical block behind the last one that was read.
     read_next: u32,
     /// Why nothing is written any more.
@@ -165,7 +185,7 @@ impl State {
             space,
             chooser: Chooser::new(options.keep),
             map: vec![0; layout.logical_blocks as usize],
-            owner: vec![0; layout.blocks as usize],
+            owner: if layout.superblock.is_above() { Vec::new() } else { vec![0; layout.blocks as usize] },
             pending: BTreeMap::new(),
             pins: BTreeMap::new(),
             doomed: BTreeSet::new(),
@@ -173,6 +193,7 @@ impl State {
             in_flight: 0,
             log,
             buffer: TrackBuffer::new(0),
+            garbage: Garbage::default(),
             read_next: 0,
             stopped: None,
         }
@@ -248,7 +269,7 @@ impl Core {
         self.layout.block_bytes() as usize
     }
 
-    fn head(&self) -> Option<Head<'_>> {
+    pub(super) fn head(&self) -> Option<Head<'_>> {
         self.below.head().map(|view| Head { view, now: self.rt.now() })
     }
 
@@ -283,7 +304,7 @@ impl Core {
     }
 
     /// Flags of writes of data and of what a transaction writes before its tail.
-    fn flags(&self) -> WriteFlags {
+    pub(super) fn flags(&self) -> WriteFlags {
         if self.each { self.firm() } else { WriteFlags::NONE }
     }
 

@@ -59,6 +59,8 @@ pub struct Chooser {
     cursor: u32,
     /// The block that is being filled with pieces, without a head.
     piece_block: Option<u32>,
+    /// Where the last spare cell was.
+    spare: u32,
     /// Nothing goes there: the compactor empties it.
     pub avoid: Option<u32>,
 }
@@ -66,7 +68,7 @@ pub struct Chooser {
 impl Chooser {
     /// `keep`: share of a track that stays free when it is filled, in hundredths of a per cent.
     pub fn new(keep: u32) -> Chooser {
-        Chooser { keep, filling: BTreeMap::new(), cursor: 0, piece_block: None, avoid: None }
+        Chooser { keep, filling: BTreeMap::new(), cursor: 0, piece_block: None, spare: 0, avoid: None }
     }
 
     /// Up to `count` free blocks that follow each other, where they are soonest written. Nothing is taken yet.
@@ -146,6 +148,15 @@ impl Chooser {
             }
         }
         with_empty.map(|(_, cell)| cell)
+    }
+
+    /// A free cell in a block that has used ones, wherever that is: what leaves the most blocks free.
+    pub fn spare_cell(&mut self, space: &Space, layout: &Layout) -> Option<u64> {
+        let from = self.spare.min(layout.blocks - 1);
+        let block = (from..layout.blocks).chain(0..from).find(|&block| space.is_broken(block))?;
+        self.spare = block;
+        let first = layout.first_cell(block);
+        (first..first + u64::from(layout.cells_per_block)).find(|&cell| space.is_cell_free(cell))
     }
 
     fn avoids(&self, track: u32) -> bool {

@@ -29,6 +29,13 @@ pub const ANCHORS: [u64; 2] = [FIXED_SECTORS, 2 * FIXED_SECTORS];
 /// Sectors at the front that are never allocated.
 pub const FRONT_SECTORS: u64 = 3 * FIXED_SECTORS;
 
+/// Bit of `features_incompatible`: entries of the map are not blocks but what somebody above gives a meaning to, whose
+/// own record stands in the superblock from [`ABOVE_AT`] on.
+pub const FEATURE_ABOVE: u64 = 1;
+
+/// Offset of that record in the superblock.
+pub const ABOVE_AT: usize = 512;
+
 pub const MAGIC: [u8; 8] = *b"SeekVLog";
 pub const ANCHOR_MAGIC: [u8; 8] = *b"SeekVAnc";
 pub const PIECE_MAGIC: [u8; 4] = *b"SVLP";
@@ -190,7 +197,13 @@ fn checked(bytes: &[u8], crc_at: usize) -> bool {
 
 impl Superblock {
     pub fn to_block(self) -> Vec<u8> {
+        self.to_block_with(&[])
+    }
+
+    /// The same with a record of whoever is above.
+    pub fn to_block_with(self, above: &[u8]) -> Vec<u8> {
         let mut block = vec![0; FIXED_BYTES];
+        block[ABOVE_AT..ABOVE_AT + above.len()].copy_from_slice(above);
         Superblock { crc: 0, ..self }.encode(&mut block);
         let crc = crc32c(&block);
         Superblock { crc, ..self }.encode(&mut block);
@@ -209,13 +222,18 @@ impl Superblock {
         if !checked(block, 12) {
             return Err(Some("its checksum is wrong"));
         }
-        if found.version != VERSION || found.features_incompatible != 0 {
+        if found.version != VERSION || found.features_incompatible & !FEATURE_ABOVE != 0 {
             return Err(Some("it was made by a newer version of this program"));
         }
         match super::layout::Layout::new(found) {
             Some(_) => Ok(found),
             None => Err(Some("its numbers do not fit each other")),
         }
+    }
+
+    /// True when the map is not one of blocks.
+    pub fn is_above(&self) -> bool {
+        self.features_incompatible & FEATURE_ABOVE != 0
     }
 
     pub fn key(&self) -> Key {

@@ -139,7 +139,8 @@ impl Layout {
         }
         let usable = u64::from(blocks) - u64::from(region.1) - u64::from(back.1.saturating_sub(back.0));
         let margin = margin(map_log, pieces);
-        let taken = u64::from(logical) + held(map_log, pieces) + margin;
+        let data = if superblock.is_above() { 0 } else { u64::from(logical) };
+        let taken = data + held(map_log, pieces) + margin;
         let spare = usable.checked_sub(taken).filter(|&spare| spare > 0)?; // L1
         Some(Layout {
             superblock,
@@ -205,6 +206,39 @@ impl Layout {
         match low {
             0 => Err(PlanError::TooSmall { bytes: geometry.bytes(), block_bytes }),
             most => Ok(make(most)),
+        }
+    }
+
+    /// The superblock of a new virtual log with a map of `entries` for somebody above.
+    ///
+    /// # Errors
+    /// When there can be no such log.
+    pub fn plan_above(geometry: Geometry, plan: &Plan, entries: u32) -> Result<Superblock, PlanError> {
+        let block_bytes = plan.block_bytes;
+        let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
+        if !block_bytes.is_power_of_two() || block_bytes > BLOCK_BYTES_MAX || block_bytes < cell_bytes {
+            return Err(PlanError::Block { block_bytes, least: geometry.block_bytes.max(SECTOR_BYTES as u32) });
+        }
+        let superblock = Superblock {
+            magic: super::format::MAGIC,
+            version: super::format::VERSION,
+            crc: 0,
+            uuid: plan.uuid,
+            key: plan.key,
+            device_sectors: geometry.sectors,
+            logical_blocks: u64::from(entries),
+            block_bytes,
+            cell_bytes,
+            map_log: MapLog::Tree.number(),
+            reserved: 0,
+            region_start: 0,
+            region_cells: 0,
+            features_incompatible: super::format::FEATURE_ABOVE,
+            features_compatible: 0,
+        };
+        match Layout::new(superblock) {
+            Some(_) => Ok(superblock),
+            None => Err(PlanError::TooSmall { bytes: geometry.bytes(), block_bytes }),
         }
     }
 

@@ -23,13 +23,16 @@ pub mod layout;
 pub mod model;
 mod open;
 pub mod space;
+mod store;
 #[cfg(test)]
 mod tests;
 pub mod tracks;
 pub mod tree;
 mod vld;
 
+pub use self::core::Garbage;
 pub use check::{Checkup, check};
 pub use layout::{MapLog, Plan, PlanError};
 pub use open::{Info, probe};
+pub use store::{Aim, Store, StoreInfo};
 pub use vld::{CommitUse, Options, Recovery, Vld, VldError};

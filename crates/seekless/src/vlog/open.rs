@@ -43,7 +43,7 @@ pub struct Info {
 /// # Errors
 /// When the device cannot be read, or holds a damaged one.
 pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
-    let superblock = match superblocks(device).await {
+    let superblock = match superblocks_of_blocks(device).await {
         Ok(found) => found.0,
         Err(VldError::Nothing) => return Ok(None),
         Err(error) => return Err(error),
@@ -73,6 +73,11 @@ pub(super) fn layout_of(superblock: Superblock) -> Result<Layout, VldError> {
 /// Writes superblocks, anchors, and an empty log.
 pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, VldError> {
     let superblock = Layout::plan(device.geometry(), plan)?;
+    format_as(device, superblock, &[]).await
+}
+
+/// The same with a superblock and the record in it of whoever is above.
+pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[u8]) -> Result<Superblock, VldError> {
     let layout = layout_of(superblock)?;
     let write = async |at: u64, block: Vec<u8>| {
         device.write(Sector(at), Data::from_slice(&block), WriteFlags::NONE).await.map_err(VldError::Device)
@@ -86,7 +91,7 @@ pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, V
         magic: super::format::ANCHOR_MAGIC,
         crc: 0,
         state: PARKED,
-        uuid: plan.uuid,
+        uuid: superblock.uuid,
         generation: 1,
         tail_sequence: 0,
         tail_cell: 0,
@@ -108,9 +113,9 @@ pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, V
     }
     device.flush().await?;
     let [front, back] = layout.superblocks();
-    write(back, superblock.to_block()).await?;
+    write(back, superblock.to_block_with(above)).await?;
     device.flush().await?;
-    write(front, superblock.to_block()).await?;
+    write(front, superblock.to_block_with(above)).await?;
     device.flush().await?;
     Ok(superblock)
 }
@@ -147,6 +152,13 @@ pub(super) async fn superblocks(device: &Device) -> Result<(Superblock, Vec<Sect
     }
 }
 
+/// As [`superblocks`], where a map of blocks is wanted.
+pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<(Superblock, Vec<Sector>), VldError> {
+    let found = superblocks(device).await?;
+    // Somebody else's: not for us to read as a disk.
+    if found.0.is_above() { Err(VldError::Nothing) } else { Ok(found) }
+}
+
 /// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
 pub(super) async fn newest_anchor(device: &Device, superblock: &Superblock) -> (Option<Anchor>, bool) {
     let mut newest: Option<Anchor> = None;
@@ -177,6 +189,9 @@ pub(super) async fn recover(device: &Device, layout: &Layout) -> Result<Found, V
         MapLog::Tree => finder.tree().await?,
         MapLog::Append => finder.append().await?,
     };
+    if layout.superblock.is_above() {
+        return Ok(found); // What is mapped is not ours to know.
+    }
     finder.check_map(&found)?;
     found.recovery.mapped_blocks = found.map.iter().filter(|&&block| block != 0).count() as u64;
     Ok(found)

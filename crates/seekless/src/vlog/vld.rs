@@ -6,7 +6,7 @@ use async_trait::async_trait;
 
 use super::core::{Core, State};
 use super::layout::{Layout, MapLog, Plan, PlanError};
-use super::open::{Found, format, layout_of, occupy, recover, superblocks};
+use super::open::{Found, format, layout_of, occupy, recover, superblocks_of_blocks};
 use super::space::Space;
 use super::tracks::Tracks;
 use super::{compact, core};
@@ -118,7 +118,7 @@ impl Vld {
     /// `Nothing` and `Corrupt`, and what the device says.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
         let start = rt.now();
-        let (superblock, _) = superblocks(&device).await?;
+        let (superblock, _) = superblocks_of_blocks(&device).await?;
         let layout = layout_of(superblock)?;
         let mut found = recover(&device, &layout).await?;
         found.recovery.time = rt.now().saturating_sub(start);

@@ -28,6 +28,8 @@ const TARGETS: &[Target] = &[
     Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
     Target { name: "vld_format", body: fuzz::vld::decoders, inputs: 20_000, bytes_max: 600 },
     Target { name: "vld_open", body: fuzz::vld::open, inputs: 300, bytes_max: 120 },
+    Target { name: "vlfs_format", body: fuzz::vlfs::decoders, inputs: 20_000, bytes_max: 5_000 },
+    Target { name: "vlfs_mount", body: fuzz::vlfs::mount, inputs: 100, bytes_max: 120 },
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];
 
@@ -35,6 +37,7 @@ const TARGETS: &[Target] = &[
 const WORDS: &[&str] = &[
     "lfs",
     "ffs",
+    "vlfs",
     "memory",
     "memfs",
     "disk",

@@ -7,6 +7,7 @@
 //! was released, keep the old pair under another name: every pair in the folder is tested.
 
 mod ffs;
+mod vlfs;
 
 use std::fmt::Write as _;
 use std::io::{Read, Write};
@@ -17,7 +18,7 @@ use seekless::codec::crc32c;
 use seekless::device::{Device, Image, Memory};
 use seekless::fs::client::Client;
 use seekless::fs::lfs::{self, Dump, FsckOptions, MkfsOptions, Options};
-use seekless::fs::{AllocateMode, FileKind, FileRange, FileSystem, Fs, FsError, FsResult, RenameMode, SeekTo, SetAttr};
+use seekless::fs::{AllocateMode, FileKind, FileRange, Fs, FsError, FsResult, RenameMode, SeekTo, SetAttr};
 use seekless::rt::{Limits, Rt};
 use seekless::testing::ops::{Filling, Path as FsPath};
 use seekless::testing::subject::simulate;

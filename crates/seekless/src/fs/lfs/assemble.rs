@@ -14,11 +14,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
 use crate::device::{Buf, Data};
+use crate::fs::logfs::Log;
+use crate::fs::logfs::change::{Change, Hole, Privilege};
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 
@@ -86,7 +87,7 @@ struct Plan {
 pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Transaction>> {
     let inodes = chosen_inodes(state, scope);
     let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
-    if inodes.is_empty() && state.records.is_empty() && state.freed.is_empty() && !is_checkpoint {
+    if inodes.is_empty() && state.log.records.is_empty() && state.log.freed.is_empty() && !is_checkpoint {
         return Ok(None);
     }
     let plan = plan(state, scope, &inodes)?;
@@ -109,7 +110,7 @@ fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
     };
     if let Scope::Checkpoint { .. } = scope {
         // A file whose data is in the log already may still have indirect blocks to write.
-        chosen.extend(state.blocks.dirty_ids().map(|id| id.ino).filter(|&ino| !State::is_internal(ino)));
+        chosen.extend(state.blocks.dirty_ids().map(|id| id.ino).filter(|&ino| !is_internal(ino)));
     }
     let mut chosen: Vec<Ino> = chosen.into_iter().collect();
     if scope == Scope::Cleaned {
@@ -122,7 +123,7 @@ fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
 fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
     let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
     if is_checkpoint {
-        let blocks = state.segments.dirty_blocks.clone();
+        let blocks = state.log.segments.dirty_blocks.clone();
         prepare_tables(state, &blocks)?;
     }
     loop {
@@ -137,7 +138,7 @@ fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
         if is_checkpoint {
             // The table must hold what this very transaction does to it.
             let written = partials.iter().flat_map(|partial| [partial.segment, partial.next_segment]);
-            let left = [state.log.segment, state.log.next_segment];
+            let left = [state.log.end.segment, state.log.end.next_segment];
             let touched = written.chain(freed.keys().copied()).chain(left).map(|segment| segment / USAGES_PER_BLOCK);
             let touched: BTreeSet<u64> = touched.collect();
             let table = |block: &u64| BlockId::data(USAGE_INO, *block);
@@ -154,8 +155,8 @@ fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
 
 /// Makes blocks of the usage table dirty, and what changed of the orphan file. Their bytes come later.
 fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
-    let orphan_blocks: Vec<u64> = state.orphans.dirty_blocks.iter().copied().collect();
-    let orphan_bytes = state.orphans.slots.len() as u64 * 8;
+    let orphan_blocks: Vec<u64> = state.log.orphans.dirty_blocks.iter().copied().collect();
+    let orphan_bytes = state.log.orphans.slots.len() as u64 * 8;
     let mut change = Change::new(state);
     change.inode_mut(ORPHAN_INO, InodeDirt::Own)?.size = orphan_bytes;
     for &block in usage_blocks {
@@ -169,10 +170,10 @@ fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
 
 /// Lists what is to be written, children before parents, and what that frees.
 fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<Piece>, BTreeMap<SegmentNo, u64>)> {
-    let with_indirect = is_checkpoint || state.options.indirect_in_log;
+    let with_indirect = is_checkpoint || state.log.options.indirect_in_log;
     let mut pieces: Vec<Piece> = Vec::new();
-    let mut freed = state.freed.clone();
-    pieces.extend(state.records.iter().map(|&item| Piece { item, source: Source::Record }));
+    let mut freed = state.log.freed.clone();
+    pieces.extend(state.log.records.iter().map(|&item| Piece { item, source: Source::Record }));
     for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
         for &ino in group {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
@@ -202,10 +203,10 @@ fn collect_file(
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     collect_blocks(state, ino, with_indirect, pieces, freed)?;
-    let layout = state.layout;
+    let layout = state.log.layout;
     let known = state.inode(ino)?;
-    pieces.extend(known.holes.iter().map(|&item| Piece { item, source: Source::Record }));
-    for (&segment, &bytes) in &known.freed {
+    pieces.extend(known.debt.holes.iter().map(|&hole| Piece { item: record_of(ino, hole), source: Source::Record }));
+    for (&segment, &bytes) in &known.debt.freed {
         *freed.entry(segment).or_insert(0) += bytes;
     }
     if !known.slot.is_none()
@@ -222,7 +223,7 @@ fn collect_xattr(
     pieces: &mut Vec<Piece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
-    let layout = state.layout;
+    let layout = state.log.layout;
     let known = state.inode(ino)?;
     if known.xattr_dirty {
         free_pointer(&layout, known.inode.xattr_pointer().unwrap_or_default(), freed);
@@ -241,7 +242,7 @@ fn collect_blocks(
     pieces: &mut Vec<Piece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
-    let layout = state.layout;
+    let layout = state.log.layout;
     let inode = state.inode(ino)?.inode;
     let ids: Vec<BlockId> = state.blocks.dirty_of(ino).filter(|id| with_indirect || id.key.is_data()).collect();
     for id in ids {
@@ -250,6 +251,12 @@ fn collect_blocks(
         pieces.push(Piece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
     }
     Ok(())
+}
+
+/// What the log says of a hole.
+fn record_of(ino: Ino, hole: Hole) -> Item {
+    let Hole { first, count, reserved } = hole;
+    if reserved { Item::Reserved { ino, first, count } } else { Item::Unmapped { ino, first, count } }
 }
 
 fn free_pointer(layout: &Layout, pointer: Pointer, freed: &mut BTreeMap<SegmentNo, u64>) {
@@ -272,8 +279,9 @@ fn stored_sectors(inode: &Inode, key: BlockKey) -> u64 {
 
 /// Divides the pieces among partial segments, from the end of the log on.
 fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
-    let layout = &state.layout;
-    let (mut segment, mut offset, mut next_segment) = (state.log.segment, state.log.offset, state.log.next_segment);
+    let layout = &state.log.layout;
+    let (mut segment, mut offset, mut next_segment) =
+        (state.log.end.segment, state.log.end.offset, state.log.end.next_segment);
     let mut taken = vec![segment, next_segment];
     let mut planned: Vec<Planned> = Vec::new();
     let mut first = 0;
@@ -301,7 +309,7 @@ fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
             assert!(sectors > 0 || !is_fresh, "every item fits into an empty segment");
             segment = next_segment;
             offset = 0;
-            match state.segments.next_ready(segment, &taken) {
+            match state.log.segments.next_ready(segment, &taken) {
                 Some(ready) => next_segment = ready,
                 None => return fail(FsError::NoSpace),
             }
@@ -314,30 +322,30 @@ fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
 fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     let Plan { pieces, freed, partials } = plan;
     let checkpoint_serial = match scope {
-        Scope::Checkpoint { .. } => Some(state.checkpoint_serial + 1),
+        Scope::Checkpoint { .. } => Some(state.log.checkpoint_serial + 1),
         _ => None,
     };
     let now = state.now.nanos_since_epoch().clamp(0, i128::from(i64::MAX)) as i64;
     count_usage(state, &pieces, &partials, &freed, now, scope);
     if let Some(last) = partials.last() {
-        state.log.segment = last.segment;
-        state.log.offset = last.offset + last.sectors;
-        state.log.next_segment = last.next_segment;
+        state.log.end.segment = last.segment;
+        state.log.end.offset = last.offset + last.sectors;
+        state.log.end.next_segment = last.next_segment;
     }
     if let Some(serial) = checkpoint_serial {
-        let kept = [state.log.segment, state.log.next_segment];
-        state.segments.note_empty(serial, &kept);
+        let kept = [state.log.end.segment, state.log.end.next_segment];
+        state.log.segments.note_empty(serial, &kept);
     }
     forget_pending(state, &pieces);
 
     let mut transaction = Transaction { partials: Vec::new(), end_sequence: 0, checkpoint: None };
     let count = partials.len();
-    let end_sequence = state.log.sequence + count as u64;
+    let end_sequence = state.log.end.sequence + count as u64;
     for (number, partial) in partials.iter().enumerate() {
         let mut flags = if number == 0 { SUMMARY_FIRST } else { 0 };
         flags |= if number + 1 == count { SUMMARY_COMMIT } else { 0 };
         flags |= if checkpoint_serial.is_some() { SUMMARY_CHECKPOINT } else { 0 };
-        let start = state.layout.segment_start(partial.segment) + partial.offset;
+        let start = state.log.layout.segment_start(partial.segment) + partial.offset;
         let mut buf = Buf::zeroed((partial.sectors * SECTOR_BYTES) as usize);
         let mut at = partial.summary_sectors;
         let written = &pieces[partial.first..partial.end];
@@ -367,11 +375,11 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         let summary = Summary {
             magic: SUMMARY_MAGIC,
             crc: 0,
-            chain: state.log.chain,
+            chain: state.log.end.chain,
             flags,
-            uuid: state.layout.superblock.uuid,
-            sequence: state.log.sequence,
-            durable_sequence: state.durable_sequence,
+            uuid: state.log.layout.superblock.uuid,
+            sequence: state.log.end.sequence,
+            durable_sequence: state.log.durable_sequence,
             segment: partial.segment,
             offset: partial.offset as u32,
             sectors: partial.sectors as u32,
@@ -382,31 +390,31 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
             ino_cursor: state.ino_cursor,
             inode_count: state.inode_count,
             generation: state.generation,
-            unwritten_bytes: state.unwritten_logged,
+            unwritten_bytes: state.log.unwritten_logged,
         };
         summary.encode(&mut buf);
-        state.log.chain = seal_partial(&mut buf);
-        let sequence = state.log.sequence;
-        state.log.sequence += 1;
+        state.log.end.chain = seal_partial(&mut buf);
+        let sequence = state.log.end.sequence;
+        state.log.end.sequence += 1;
         let data = buf.freeze();
-        state.counters.partial_segments += 1;
-        state.counters.log_bytes += data.len() as u64;
-        state.log_bytes_since_checkpoint += data.len() as u64;
-        state.in_flight_bytes += data.len() as u64;
+        state.log.counters.partial_segments += 1;
+        state.log.counters.log_bytes += data.len() as u64;
+        state.log.log_bytes_since_checkpoint += data.len() as u64;
+        state.log.in_flight_bytes += data.len() as u64;
         state.in_flight.push(InFlight { at: start, data: data.clone(), sequence });
         transaction.partials.push((start, data, sequence));
     }
     transaction.end_sequence = end_sequence;
     if let Some(serial) = checkpoint_serial {
-        let checkpoint = checkpoint_record(state, scope, state.log.chain, end_sequence);
+        let checkpoint = checkpoint_record(state, scope, state.log.end.chain, end_sequence);
         transaction.checkpoint = Some((serial, checkpoint.to_block()));
-        state.segments.dirty_blocks.clear();
+        state.log.segments.dirty_blocks.clear();
         // By the next checkpoint the log may have left this one, and it may have been empty all the time.
-        state.segments.touch(state.log.segment);
-        state.orphans.dirty_blocks.clear();
-        state.log_bytes_since_checkpoint = 0;
+        state.log.segments.touch(state.log.end.segment);
+        state.log.orphans.dirty_blocks.clear();
+        state.log.log_bytes_since_checkpoint = 0;
     }
-    state.counters.transactions += 1;
+    state.log.counters.transactions += 1;
     transaction
 }
 
@@ -419,25 +427,25 @@ fn count_usage(
     now: i64,
     scope: Scope,
 ) {
-    let old = [state.log.segment, state.log.next_segment];
+    let old = [state.log.end.segment, state.log.end.next_segment];
     for &segment in &old {
-        state.segments.take(segment); // Its block of the table changes, whether or not anything in it lives.
+        state.log.segments.take(segment); // Its block of the table changes, whether or not anything in it lives.
     }
     for partial in partials {
         if !old.contains(&partial.next_segment) {
-            state.segments.take(partial.next_segment);
+            state.log.segments.take(partial.next_segment);
         }
         for piece in &pieces[partial.first..partial.end] {
             let live = piece.item.live_bytes();
             if live > 0 {
                 let youngest = if scope == Scope::Cleaned { age_of(state, piece).min(now) } else { now };
-                state.segments.add_live(partial.segment, live, youngest);
+                state.log.segments.add_live(partial.segment, live, youngest);
                 count_kind(state, piece, live, scope);
             }
         }
     }
     for (&segment, &bytes) in freed {
-        if !state.segments.remove_live(segment, bytes) {
+        if !state.log.segments.remove_live(segment, bytes) {
             state.stopped = Some(format!("segment {segment} is said to hold less than what is freed from it"));
         }
     }
@@ -445,14 +453,14 @@ fn count_usage(
 
 fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
     let is_data = match &piece.source {
-        Source::Block(id) => id.key.is_data() && !State::is_internal(id.ino),
+        Source::Block(id) => id.key.is_data() && !is_internal(id.ino),
         _ => false,
     };
     let cleaned = match &piece.source {
         Source::Block(id) => state.blocks.dirty(*id).is_some_and(|dirty| dirty.cleaned),
         _ => scope == Scope::Cleaned,
     };
-    let counters = &mut state.counters;
+    let counters = &mut state.log.counters;
     match (cleaned, is_data) {
         (true, _) => counters.log_cleaned_bytes += bytes,
         (false, true) => counters.log_data_bytes += bytes,
@@ -473,19 +481,19 @@ fn age_of(state: &State, piece: &Piece) -> i64 {
 
 /// What waited for this transaction waits no more.
 fn forget_pending(state: &mut State, pieces: &[Piece]) {
-    let mut counted: u64 = std::mem::take(&mut state.freed).values().sum();
-    state.records.clear();
+    let mut counted: u64 = std::mem::take(&mut state.log.freed).values().sum();
+    state.log.records.clear();
     for piece in pieces {
         let Source::Inodes(inodes) = &piece.source else { continue };
         for ino in inodes {
             if let Some(known) = state.inodes.get_mut(ino) {
-                counted += std::mem::take(&mut known.freed).values().sum::<u64>();
-                known.holes.clear();
+                counted += std::mem::take(&mut known.debt.freed).values().sum::<u64>();
+                known.debt.holes.clear();
             }
         }
     }
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
-        debug_assert!(state.inodes.get(&ino).is_none_or(|known| known.freed.is_empty()));
+        debug_assert!(state.inodes.get(&ino).is_none_or(|known| known.debt.freed.is_empty()));
     }
     state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(counted);
 }
@@ -493,13 +501,13 @@ fn forget_pending(state: &mut State, pieces: &[Piece]) {
 fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     if id.ino == USAGE_INO && id.key.is_data() {
         if let Some(bytes) = state.blocks.dirty_bytes_mut(id) {
-            state.segments.store_block(id.key.0, bytes);
+            state.log.segments.store_block(id.key.0, bytes);
         }
     } else if id.ino == ORPHAN_INO
         && id.key.is_data()
         && let Some(bytes) = state.blocks.dirty_bytes_mut(id)
     {
-        state.orphans.store_block(id.key.0, bytes);
+        state.log.orphans.store_block(id.key.0, bytes);
     }
     let old = match state.pointer(id) {
         Ok(pointer) => pointer,
@@ -538,7 +546,6 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
 }
 
 fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) {
-    let sequence = state.log.sequence;
     for (index, &ino) in inodes.iter().enumerate() {
         let slot = InodeSlot::new(at + index as u64 / INODES_PER_SECTOR, index as u64 % INODES_PER_SECTOR);
         if let Some(known) = state.inodes.get_mut(&ino) {
@@ -550,12 +557,11 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
             known.slot = slot;
             known.dirt = InodeDirt::Clean;
             known.cleaned = false;
-            known.sequence = sequence;
             let delta = std::mem::take(&mut known.unwritten_pending);
-            state.log_unwritten(delta);
+            state.log.log_unwritten(delta);
         }
         state.dirty_inodes.remove(&ino);
-        state.set_imap_entry(ino, slot);
+        Segmented::set_imap_entry(state, ino, slot);
     }
 }
 
@@ -581,21 +587,21 @@ fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: 
         magic: CHECKPOINT_MAGIC,
         crc: 0,
         flags: if scope == (Scope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 },
-        uuid: state.layout.superblock.uuid,
-        serial: state.checkpoint_serial + 1,
+        uuid: state.log.layout.superblock.uuid,
+        serial: state.log.checkpoint_serial + 1,
         seconds: state.now.seconds,
         nanos: state.now.nanos,
         log_chain,
-        log_segment: state.log.segment,
-        log_offset: state.log.offset as u32,
+        log_segment: state.log.end.segment,
+        log_offset: state.log.end.offset as u32,
         reserved: 0,
         log_sequence,
-        next_segment: state.log.next_segment,
+        next_segment: state.log.end.next_segment,
         ino_cursor: state.ino_cursor,
         inode_count: state.inode_count,
         generation: state.generation,
-        live_bytes: state.segments.live_bytes,
-        unwritten_bytes: state.unwritten_logged,
+        live_bytes: state.log.segments.live_bytes,
+        unwritten_bytes: state.log.unwritten_logged,
         imap: internal(IMAP_INO),
         usage: internal(USAGE_INO),
         orphans: internal(ORPHAN_INO),

@@ -13,12 +13,14 @@
 use std::rc::Rc;
 
 use super::assemble::Scope;
-use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
 use super::state::*;
-use super::{CleanerPolicy, Lfs, log};
+use super::{CleanerPolicy, Lfs};
 use crate::device::Buf;
+use crate::fs::logfs::Log;
+use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
@@ -38,13 +40,14 @@ impl Lfs {
     fn clean_bytes(&self) -> u64 {
         let clean = self.clean_segments();
         let state = self.state.borrow();
-        clean * state.layout.segment_bytes() + (state.layout.segment_sectors() - state.log.offset) * SECTOR_BYTES
+        clean * state.log.layout.segment_bytes()
+            + (state.log.layout.segment_sectors() - state.log.end.offset) * SECTOR_BYTES
     }
 
     /// Segments that the log could go on in.
     pub(super) fn clean_segments(&self) -> u64 {
         let state = self.state.borrow();
-        (state.segments.ready.len() + state.segments.clean.len()) as u64
+        (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64
     }
 
     /// Cleans in the background until there is enough again.
@@ -65,8 +68,8 @@ impl Lfs {
     /// Below this many clean segments the cleaner works.
     fn low_water(&self) -> u64 {
         let state = self.state.borrow();
-        let dirty = state.options.dirty_bytes_max.div_ceil(state.layout.segment_bytes());
-        state.cleaner_segments + 2 * dirty + 3
+        let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
+        state.log.cleaner_segments + 2 * dirty + 3
     }
 
     /// Makes room for an operation that found too few clean segments.
@@ -87,7 +90,7 @@ impl Lfs {
 
     /// Packs what is alive together because the storage below is full: segments won stay allocated below.
     pub(super) async fn clean_for_room(&self) -> FsResult<()> {
-        let ready = |lfs: &Lfs| lfs.state.borrow().segments.ready.len();
+        let ready = |lfs: &Lfs| lfs.state.borrow().log.segments.ready.len();
         let before = ready(self);
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
             Box::pin(self.this().clean_pass()).await?;
@@ -103,15 +106,15 @@ impl Lfs {
         loop {
             {
                 let state = self.state.borrow();
-                let free = state.layout.capacity_bytes().saturating_sub(state.used_bytes());
-                let possible = free / state.layout.segment_bytes();
+                let free = state.log.layout.capacity_bytes().saturating_sub(Segmented::used_bytes(&state));
+                let possible = free / state.log.layout.segment_bytes();
                 let enough = self.clean_segments() * 10 >= possible * 9; // [se93]: 90 % of what is possible
                 let best = victims(&state, CleanerPolicy::Greedy).first().copied();
                 let gain = best.is_some_and(|segment| {
-                    state.segments.get(segment).live_bytes * 4 <= state.layout.segment_bytes() * 3
+                    state.log.segments.get(segment).live_bytes * 4 <= state.log.layout.segment_bytes() * 3
                 });
                 // Empty ones become clean, and go back to the storage below, by the checkpoints of a pass.
-                let empty = state.segments.any_empty(&[state.log.segment, state.log.next_segment]);
+                let empty = state.log.segments.any_empty(&[state.log.end.segment, state.log.end.next_segment]);
                 if (enough || !gain) && !empty || state.stopped.is_some() {
                     return Ok(false);
                 }
@@ -128,23 +131,23 @@ impl Lfs {
 
     /// One pass: reads victims, moves what is alive, and checkpoints.
     async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
-        let _pass = self.cleaner_gate.enter().await;
+        let _pass = self.work.cleaner_gate.enter().await;
         let before = self.clean_bytes();
         if self.closed.get() {
             return Ok(Pass { before, after: before });
         }
         // What has become empty by itself costs nothing but the checkpoints below.
-        if self.state.borrow().segments.empty.is_empty() {
+        if self.state.borrow().log.segments.empty.is_empty() {
             self.move_live().await?;
         }
         self.submit_loading(Scope::Cleaned).await?;
         for _ in 0..2 {
             self.checkpoint(false).await?;
-            if self.state.borrow().segments.empty.is_empty() {
+            if self.state.borrow().log.segments.empty.is_empty() {
                 break;
             }
         }
-        self.state.borrow_mut().counters.cleaner_passes += 1;
+        self.state.borrow_mut().log.counters.cleaner_passes += 1;
         Ok(Pass { before, after: self.clean_bytes() })
     }
 
@@ -152,24 +155,24 @@ impl Lfs {
     async fn move_live(self: &Rc<Self>) -> FsResult<()> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
-            let policy = if self.clean_segments() < state.cleaner_segments + 3 {
+            let policy = if self.clean_segments() < state.log.cleaner_segments + 3 {
                 CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
             } else {
-                state.options.cleaner
+                state.log.options.cleaner
             };
-            (victims(&state, policy), state.layout.segment_bytes())
+            (victims(&state, policy), state.log.layout.segment_bytes())
         };
         // It writes little more than the blocks of the usage table that the first one changed.
-        let second_checkpoint = (self.state.borrow().segments.table_blocks() + 2) * BLOCK_BYTES as u64;
+        let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let mut moved = 0;
         for victim in victims {
             let fits = {
                 let state = self.state.borrow();
-                let live = state.segments.get(victim).live_bytes;
-                let ready = state.segments.ready.len() as u64;
+                let live = state.log.segments.get(victim).live_bytes;
+                let ready = state.log.segments.ready.len() as u64;
                 // Each moved block may make an indirect block or a block of the inode map dirty: one each, at most,
                 // and no more than there are.
-                let indirect = state.segments.live_bytes / POINTERS_PER_BLOCK as u64;
+                let indirect = state.log.segments.live_bytes / POINTERS_PER_BLOCK as u64;
                 let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
                 let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
                 let need = state.log_need_bytes() + live + above + second_checkpoint;
@@ -178,19 +181,19 @@ impl Lfs {
             if !fits {
                 break;
             }
-            moved += self.state.borrow().segments.get(victim).live_bytes;
+            moved += self.state.borrow().log.segments.get(victim).live_bytes;
             self.move_segment(victim).await?;
         }
         Ok(())
     }
 
     async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
-        let layout = self.state.borrow().layout;
-        let bytes = log::read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        let layout = self.state.borrow().log.layout;
+        let bytes = read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
         {
             let mut state = self.state.borrow_mut();
-            state.counters.cleaner_segments_read += 1;
-            state.counters.cleaner_read_bytes += bytes.len() as u64;
+            state.log.counters.cleaner_segments_read += 1;
+            state.log.counters.cleaner_read_bytes += bytes.len() as u64;
         }
         for partial in partials_in(&layout, segment, &bytes) {
             let mut at = partial.start + u64::from(partial.summary.summary_sectors);
@@ -291,18 +294,20 @@ fn ignore_gone(result: FsResult<()>) -> FsResult<()> {
 
 /// Segments worth cleaning, best first.
 fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
-    let segment_bytes = state.layout.segment_bytes();
+    let segment_bytes = state.log.layout.segment_bytes();
     let now = state.now.nanos_since_epoch();
-    let in_flight =
-        |segment: SegmentNo| state.in_flight.iter().any(|flight| state.layout.segment_of(flight.at) == Some(segment));
+    let in_flight = |segment: SegmentNo| {
+        state.in_flight.iter().any(|flight| state.log.layout.segment_of(flight.at) == Some(segment))
+    };
     let mut scored: Vec<(u128, SegmentNo)> = state
+        .log
         .segments
         .iter()
         .filter(|&(number, segment)| {
             segment.live_bytes > 0
                 && segment.live_bytes < segment_bytes
-                && number != state.log.segment
-                && number != state.log.next_segment
+                && number != state.log.end.segment
+                && number != state.log.end.next_segment
                 && !in_flight(number)
         })
         .map(|(number, segment)| {

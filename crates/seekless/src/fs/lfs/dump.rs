@@ -5,9 +5,10 @@ use std::fmt::Write as _;
 use super::cleaner::partials_in;
 use super::format::*;
 use super::layout::*;
-use super::{log, recovery};
+use super::recovery;
 use crate::codec::{Field, Hex};
 use crate::device::Device;
+use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -38,7 +39,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
             let block = layout.superblock.to_block();
             section(&mut text, "superblock", &block, Superblock::FIELDS);
             for slot in CHECKPOINT_SECTORS {
-                let copies = log::read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+                let copies = read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
                 for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
                     match Checkpoint::from_block(copy) {
                         Some(_) => {
@@ -58,7 +59,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
         Dump::Segment(segment) => dump_segment(device, &layout, segment, &mut text).await?,
         Dump::Log => {
             for segment in 0..layout.segment_count() {
-                let bytes = log::read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
+                let bytes = read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
                 let partials = partials_in(&layout, segment, &bytes);
                 let (Some(first), Some(last)) = (partials.first(), partials.last()) else { continue };
                 let end = u64::from(last.summary.offset) + u64::from(last.summary.sectors);
@@ -78,7 +79,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
             if !layout.holds(slot.sector(), 1) {
                 return Err(FsError::Invalid("this address is outside the log"));
             }
-            let sector = log::read_sectors(device, slot.sector(), 1).await?;
+            let sector = read_sectors(device, slot.sector(), 1).await?;
             let raw = &sector[slot.offset()..slot.offset() + Inode::BYTES];
             let intact = if Inode::unseal(raw).is_some() { "intact" } else { "damaged" };
             section(&mut text, &format!("inode at {number}, {intact}"), raw, Inode::FIELDS);
@@ -91,7 +92,7 @@ async fn dump_segment(device: &Device, layout: &Layout, segment: SegmentNo, text
     if segment >= layout.segment_count() {
         return Err(FsError::Invalid("there is no such segment"));
     }
-    let bytes = log::read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
+    let bytes = read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
     for partial in partials_in(layout, segment, &bytes) {
         let start = (u64::from(partial.summary.offset) * SECTOR_BYTES) as usize;
         section(text, &format!("partial segment at sector {}", partial.start), &bytes[start..], Summary::FIELDS);

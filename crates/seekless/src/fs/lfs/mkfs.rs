@@ -1,14 +1,14 @@
 //! Making a volume.
 
 use super::assemble::{Scope, assemble};
-use super::change::{Change, Privilege};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
 use crate::device::{Buf, Data, Device, Discard, WriteFlags};
-use crate::fs::{FsError, FsResult};
+use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
@@ -161,7 +161,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
     let mut segments = Segments::new(&layout);
     segments.ready.extend(2..layout.segment_count());
     let log = LogEnd { segment: 0, offset: 0, next_segment: 1, sequence: 1, chain: 0 };
-    let mut state = State::new(layout, Options::default(), segments, log);
+    let mut state = Segmented::state(layout, Options::default(), segments, log);
     state.now = rt.wall();
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
         state.inodes.insert(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));
@@ -171,7 +171,9 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
         other => unreachable!("an empty volume has nothing to load or wait for: {other:?}"),
     };
     let mut change = Change::new(&mut state);
-    change.make_root(options).map_err(unexpected)?;
+    change
+        .make_root(NewNode { permissions: options.permissions, uid: options.uid, gid: options.gid })
+        .map_err(unexpected)?;
     change.commit(Privilege::Internal).map_err(unexpected)?;
     let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;
     match transaction {

@@ -5,9 +5,8 @@
 //! log behind it replayed. A cleaner copies what is alive out of segments that hold little of it, so that the
 //! log always has somewhere to go.
 //!
-//! On the volume: `FORMAT.md`. In memory: `state`. An operation is a synchronous step on it (`namespace`,
-//! `file`, `xattr`, through `change`), repeated by this file until what it needs is in memory. `assemble` turns
-//! what is dirty into a transaction, `log` brings it to the device, `recovery` reads it back, `cleaner` and
+//! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, with the volume in memory; `state` is what of
+//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `recovery` reads it back, `cleaner` and
 //! `segments` find room.
 //!
 //! Differences from the paper
@@ -18,18 +17,13 @@
 //!   4. Every pointer carries a checksum of what it points to.
 
 mod assemble;
-mod cache;
-mod change;
 mod cleaner;
-pub mod dir;
 mod dump;
-mod file;
 pub mod format;
 mod fsck;
 pub mod layout;
 mod log;
 mod mkfs;
-mod namespace;
 mod ops;
 mod recovery;
 mod salvage;
@@ -38,20 +32,24 @@ mod state;
 #[cfg(test)]
 mod tests;
 mod witness;
-pub mod xattr;
 
-use std::cell::{Cell, RefCell};
-use std::rc::{Rc, Weak};
+use std::rc::Rc;
 
 pub use dump::{Dump, dump};
 pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
 pub use recovery::{VolumeInfo, info};
 
+use super::logfs::LogFs;
+pub use super::logfs::{dir, xattr};
+use super::{Fs, FsResult};
 use crate::device::Device;
-use crate::rt::{Event, Gate, Rt};
+use crate::rt::Rt;
 use crate::units::{GIB, KIB, MIB, Nanos};
-use state::State;
+use state::{Segmented, Work};
+
+/// A mounted volume. See [`mount`].
+type Lfs = LogFs<Segmented>;
 
 /// Which segment is cleaned next. [ro92 §3.4, §3.5]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -132,34 +130,6 @@ pub(crate) struct Counters {
     pub cleaner_read_bytes: u64,
     pub discarded_segments: u64,
     pub replayed_transactions: u64,
-    pub block_reads: u64,
-    pub inode_reads: u64,
-}
-
-/// A mounted volume. See [`mount`].
-pub struct Lfs {
-    /// The handle that background tasks hold while they work.
-    me: Weak<Lfs>,
-    rt: Rt,
-    device: Device,
-    state: RefCell<State>,
-    /// Signalled when a transaction has reached the device, or nothing will ever again.
-    log_progress: Event,
-    /// Signalled when there is enough to write back.
-    write_back_wanted: Rc<Event>,
-    /// Signalled when what waits for storage below should be tried again.
-    storage_wanted: Event,
-    storage_wanted_count: Cell<u64>,
-    /// Signalled when there are more clean segments, or it is known that there will not be.
-    space_changed: Event,
-    flush_gate: Gate,
-    checkpoint_gate: Gate,
-    provision_gate: Gate,
-    cleaner_gate: Gate,
-    closed: Cell<bool>,
-    last_operation: Cell<Nanos>,
-    /// What the user has to know about the volume, a line each.
-    warnings: RefCell<Vec<String>>,
 }
 
 /// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back. Read-only, a
@@ -167,7 +137,11 @@ pub struct Lfs {
 ///
 /// # Errors
 /// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
-pub async fn mount(rt: Rt, device: Device, options: Options) -> crate::fs::FsResult<Rc<Lfs>> {
+pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
+    Ok(open(rt, device, options).await?)
+}
+
+async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     let found = recovery::find_volume(&device).await?;
     if options.read_only {
         return Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await;
@@ -186,29 +160,8 @@ impl Lfs {
         options: Options,
         found: &recovery::Found,
         checkpoint: &format::Checkpoint,
-    ) -> crate::fs::FsResult<Rc<Lfs>> {
+    ) -> FsResult<Rc<Lfs>> {
         let state = recovery::state_at(found.layout, checkpoint, options)?;
-        Ok(Rc::new_cyclic(|me| Lfs {
-            me: me.clone(),
-            last_operation: Cell::new(rt.now()),
-            rt,
-            device,
-            state: RefCell::new(state),
-            log_progress: Event::new(),
-            write_back_wanted: Rc::default(),
-            storage_wanted: Event::new(),
-            storage_wanted_count: Cell::new(0),
-            space_changed: Event::new(),
-            flush_gate: Gate::new(),
-            checkpoint_gate: Gate::new(),
-            provision_gate: Gate::new(),
-            cleaner_gate: Gate::new(),
-            closed: Cell::new(false),
-            warnings: RefCell::default(),
-        }))
-    }
-
-    fn warn(&self, text: String) {
-        self.warnings.borrow_mut().push(text);
+        Ok(LogFs::new(rt, device, state, Work::default()))
     }
 }

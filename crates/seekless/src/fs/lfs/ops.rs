@@ -1,352 +1,165 @@
-//! The [`FileSystem`] interface, each operation as a step or a few.
+//! What the part above asks of the log of segments.
 
 use std::rc::Rc;
 
-use async_trait::async_trait;
-use futures_util::future::join_all;
-
-use super::change::{Change, PENDING_MARGIN_BYTES};
-use super::dir::Found;
-use super::file::{self, Extent, Piece};
+use super::assemble::Scope;
 use super::format::*;
 use super::layout::*;
-use super::namespace::{self, NewFile};
-use super::{Lfs, xattr};
-use crate::device::{Buf, Counter, Data};
-use crate::fs::*;
-use crate::units::{Ino, Nanos, SECTOR_BYTES, human_bytes};
+use super::state::*;
+use super::{Lfs, Work};
+use crate::codec;
+use crate::device::{Buf, Counter};
+use crate::fs::logfs::Log;
+use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege, add_hole};
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// Cookies of `.` and `..`; an entry's cookie is its hash and two more.
-const COOKIE_DOT: u64 = 1;
-const COOKIE_DOT_DOT: u64 = 2;
-const COOKIES_BEFORE: u64 = 3;
+impl Log for Segmented {
+    const NAME: &'static str = "lfs";
 
-/// Blocks read ahead of a sequential reader: 64 KiB together with what was asked for, as 4.4BSD clusters.
-const READ_AHEAD_BLOCKS: u64 = 15;
+    type Debt = Debt;
+    type Work = Work;
 
-impl Lfs {
-    /// The shared handle that tasks keep.
-    pub(super) fn this(&self) -> Rc<Lfs> {
-        match self.me.upgrade() {
-            Some(me) => me,
-            None => unreachable!("a volume lives in the handle that mount returned"),
+    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
+        state.log.layout.holds(at, sectors)
+    }
+
+    fn imap_entry(state: &mut State, ino: Ino) -> Step<InodeSlot> {
+        let (block, offset) = imap_place(ino);
+        let Some(data) = state.block(block)? else { return Ok(InodeSlot::NONE) };
+        let slot = InodeSlot(codec::get_at(&data, offset).unwrap_or(0));
+        if !slot.is_none() && !state.log.layout.holds(slot.sector(), 1) {
+            let detail = format_args!("entry of inode {ino} points to sector {}, outside the log", slot.sector());
+            return fail(FsError::corrupt("inode map", format_args!("{block:?}"), detail));
+        }
+        Ok(slot)
+    }
+
+    fn set_imap_entry(state: &mut State, ino: Ino, slot: InodeSlot) {
+        let (block, offset) = imap_place(ino);
+        match state.blocks.dirty_bytes_mut(block) {
+            Some(bytes) => codec::put_at(bytes, offset, slot.0),
+            None => unreachable!("S1: the map's block of a dirty inode is dirty"),
         }
     }
 
-    /// Frees an inode that an operation has left without name and user.
-    async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
-        match left {
-            Some(ino) => self.reclaim(ino).await,
-            None => Ok(()),
+    fn touch_imap(change: &mut Change<'_, Segmented>, ino: Ino) -> Step<()> {
+        change.touch(imap_place(ino).0)
+    }
+
+    fn used_bytes(state: &State) -> u64 {
+        let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
+        let blocks = state.blocks.growth_bytes + state.xattr_growth_bytes;
+        state.log.segments.live_bytes + state.unwritten_bytes + blocks + inodes
+    }
+
+    fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
+        if privilege == Privilege::Ordinary && !state.log.stalled.is_empty() {
+            return fail(FsError::NoSpace);
         }
-    }
-
-    async fn make(&self, parent: Ino, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
-        self.operate(|state| namespace::make(state, parent, name, &file, new)).await
-    }
-
-    /// Reads the extents of a plan, checks them, and keeps them if asked to. Returns their blocks, or `None` when
-    /// something has moved meanwhile and the read must be planned again.
-    async fn read_extents(&self, ino: Ino, extents: &[Extent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
-        let reads = join_all(extents.iter().map(|extent| self.read_log(extent.at, extent.sectors))).await;
-        let mut state = self.state.borrow_mut();
-        let mut all = Vec::with_capacity(extents.len());
-        for (extent, read) in extents.iter().zip(reads) {
-            let bytes = read?.freeze();
-            let mut blocks = Vec::with_capacity(extent.blocks.len());
-            let (mut offset, mut at) = (0, extent.at);
-            for &(index, sectors, crc) in &extent.blocks {
-                let stored = bytes.slice(offset..offset + usize::from(sectors) * SECTOR_BYTES as usize);
-                let id = BlockId::data(ino, index);
-                if crate::codec::crc32c(&stored) != crc {
-                    let still = Pointer::Mapped { at, sectors, crc };
-                    if !matches!(state.pointer(id), Ok(pointer) if pointer == still) {
-                        return Ok(None);
-                    }
-                    let place = format_args!("{id:?}, sector {at}");
-                    return Err(FsError::corrupt("file data", place, "its checksum does not match"));
-                }
-                let block = if stored.len() == BLOCK_BYTES && !keep {
-                    stored
+        if growth > 0 && privilege == Privilege::Ordinary {
+            let used = Segmented::used_bytes(state) + growth as u64 + PENDING_MARGIN_BYTES;
+            if used > state.log.layout.capacity_bytes() {
+                // Blocks already unmapped count as used until a transaction says that they are free.
+                return if state.freed_pending_bytes > 0 {
+                    Err(Stop::Wait(Wait::WriteBack))
                 } else {
-                    let mut whole = Buf::dirty(BLOCK_BYTES);
-                    whole[..stored.len()].copy_from_slice(&stored);
-                    whole[stored.len()..].fill(0);
-                    whole.freeze()
+                    fail(FsError::NoSpace)
                 };
-                // A block that was overwritten while it was read must not come back.
-                let current =
-                    matches!(state.pointer(id), Ok(pointer) if pointer == Pointer::Mapped { at, sectors, crc });
-                if keep && current {
-                    state.blocks.insert_clean(id, block.clone());
-                }
-                blocks.push(block);
-                offset += usize::from(sectors) * SECTOR_BYTES as usize;
-                at = at + u64::from(sectors);
             }
-            all.push(blocks);
         }
-        Ok(Some(all))
-    }
-}
-
-#[async_trait(?Send)]
-impl FileSystem for Lfs {
-    fn traits(&self) -> FsTraits {
-        FsTraits {
-            name: "lfs",
-            open_protocol: OpenProtocol::ZeroMessage,
-            exclusive: true,
-            name_bytes_max: NAME_BYTES_MAX as u32,
-            read_only: self.state.borrow().read_only,
+        let dirty = state.dirty_bytes().max(state.deferred_bytes());
+        if privilege == Privilege::Ordinary && dirty > state.log.options.dirty_bytes_max {
+            return Err(Stop::Wait(Wait::WriteBack));
         }
-    }
-
-    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.operate(|state| namespace::lookup(state, parent, name)).await
-    }
-
-    async fn forget(&self, ino: Ino, lookups: u64) {
-        let unused = {
-            let mut state = self.state.borrow_mut();
-            match state.users.get_mut(&ino) {
-                Some(users) if *users > lookups => {
-                    *users -= lookups;
-                    false
-                }
-                Some(_) => {
-                    state.users.remove(&ino);
-                    !state.read_only && state.orphans.contains(ino)
-                }
-                None => false,
-            }
+        let need = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
+        let need_segments = need.div_ceil(state.log.layout.segment_bytes());
+        let kept = match privilege {
+            Privilege::Ordinary => state.log.cleaner_segments,
+            _ => 1,
         };
-        if unused && self.state.borrow().stopped.is_none() {
-            // An error stops the volume, or leaves an orphan for the next mount; nobody waits for an answer.
-            let _ = self.reclaim(ino).await;
-        }
-    }
-
-    async fn getattr(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<Attr> {
-        self.operate(|state| state.attr(ino)).await
-    }
-
-    async fn setattr(&self, ino: Ino, _handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
-        let (attr, reclaim) = self.operate(|state| file::setattr(state, ino, &changes)).await?;
-        if !reclaim {
-            return Ok(attr);
-        }
-        self.reclaim(ino).await?;
-        self.operate(|state| state.attr(ino)).await
-    }
-
-    async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
-        self.operate(|state| namespace::readlink(state, ino)).await
-    }
-
-    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        let entry = self.make(parent, name, NewFile::Node(NodeKind::Regular), new).await?;
-        Ok((entry, Opened { handle: None, keep_cache: true }))
-    }
-
-    async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
-        self.make(parent, name, NewFile::Node(kind), new).await
-    }
-
-    async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.make(parent, name, NewFile::Directory, new).await
-    }
-
-    async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
-        self.make(parent, name, NewFile::Symlink(target), new).await
-    }
-
-    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        self.operate(|state| namespace::link(state, ino, parent, name)).await
-    }
-
-    async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let left = self.operate(|state| namespace::unlink(state, parent, name)).await?;
-        self.reclaim_left(left).await
-    }
-
-    async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
-        let left = self.operate(|state| namespace::rmdir(state, parent, name)).await?;
-        self.reclaim_left(left).await
-    }
-
-    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
-        let left = self.operate(|state| namespace::rename(state, from, to, mode)).await?;
-        self.reclaim_left(left).await
-    }
-
-    async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
-        if flags.truncate {
-            self.setattr(ino, None, SetAttr { size: Some(0), ..SetAttr::default() }).await?;
+        let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);
+        if ready >= need_segments + kept {
+            Ok(())
+        } else if ready + clean >= need_segments + kept {
+            Err(Stop::Wait(Wait::Provision))
         } else {
-            self.operate(|state| state.inode(ino).map(drop)).await?;
-        }
-        Ok(Opened { handle: None, keep_cache: true })
-    }
-
-    async fn release(&self, _ino: Ino, _handle: Handle) -> FsResult<()> {
-        Ok(())
-    }
-
-    async fn read(&self, ino: Ino, _handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
-        loop {
-            let plan = self.operate(|state| {
-                let ahead = match state.read_ahead.get(&ino) {
-                    Some(&next) if state.options.cache_data && next == offset && offset > 0 => READ_AHEAD_BLOCKS,
-                    _ => 0,
-                };
-                let plan = file::plan_read(state, ino, offset, bytes.into(), ahead)?;
-                state.read_ahead.insert(ino, offset + u64::from(bytes));
-                Ok(plan)
-            });
-            let plan = plan.await?;
-            let keep = self.state.borrow().options.cache_data;
-            let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
-            let pieces = plan.pieces.into_iter().map(|piece| match piece {
-                Piece::Ready(data) => data,
-                Piece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
-            });
-            return Ok(pieces.collect());
+            Err(Stop::Wait(Wait::Clean))
         }
     }
 
-    async fn write(&self, ino: Ino, _: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
-        self.operate(|state| file::write(state, ino, offset, &data, mode)).await
-    }
-
-    async fn fallocate(&self, ino: Ino, _: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
-        let end = range.offset.checked_add(range.bytes).ok_or(FsError::FileTooLarge)?;
-        let mut from = range.offset;
-        loop {
-            let rest = FileRange { offset: from, bytes: end - from };
-            from = self.operate(|state| file::fallocate_step(state, ino, rest, mode)).await?;
-            if from >= end {
-                return Ok(());
+    fn owe(state: &mut State, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>) {
+        let Some(known) = state.inodes.get_mut(&ino) else { return };
+        for hole in holes {
+            add_hole(&mut known.debt.holes, hole);
+        }
+        for pointer in freed {
+            if let Pointer::Mapped { at, .. } = pointer
+                && let Some(segment) = state.log.layout.segment_of(at)
+            {
+                *known.debt.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+                state.freed_pending_bytes += pointer.live_bytes();
             }
         }
     }
 
-    async fn lseek(&self, ino: Ino, _: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {
-        let mut from = offset;
-        loop {
-            match self.operate(|state| file::seek_step(state, ino, from, seek)).await? {
-                Ok(found) => return Ok(found),
-                Err(further) => from = further,
+    fn forget(state: &mut State, ino: Ino, known: InodeMem) {
+        for (segment, bytes) in known.debt.freed {
+            *state.log.freed.entry(segment).or_insert(0) += bytes;
+        }
+        for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
+            if let Pointer::Mapped { at, .. } = pointer
+                && let Some(segment) = state.log.layout.segment_of(at)
+            {
+                *state.log.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+                state.freed_pending_bytes += pointer.live_bytes();
             }
+        }
+        if !known.slot.is_none() {
+            if let Some(segment) = state.log.layout.segment_of(known.slot.sector()) {
+                *state.log.freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
+                state.freed_pending_bytes += Inode::BYTES as u64;
+            }
+            Segmented::set_imap_entry(state, ino, InodeSlot::NONE);
+            state.log.records.push(Item::InodeFreed { ino });
+        }
+        state.log.log_unwritten(known.unwritten_pending);
+    }
+
+    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
+        if is_orphan && state.log.orphans.add(ino) {
+            state.log.records.push(Item::OrphanAdded { ino });
+        } else if !is_orphan && state.log.orphans.remove(ino) {
+            state.log.records.push(Item::OrphanRemoved { ino });
         }
     }
 
-    async fn readdir(
-        &self,
-        ino: Ino,
-        _handle: Option<Handle>,
-        cookie: u64,
-        attributes: bool,
-        sink: &mut dyn DirSink,
-    ) -> FsResult<()> {
-        let directory = self.operate(|state| Change::new(state).directory(ino)).await?;
-        let dots = [(COOKIE_DOT, &b"."[..], ino), (COOKIE_DOT_DOT, &b".."[..], Ino(directory.parent))];
-        for (own, name, ino) in dots {
-            let entry = DirEntry { ino, kind: FileKind::Directory, name, cookie: own, entry: None };
-            if cookie < own && !sink.add(&entry) {
-                return Ok(());
-            }
-        }
-        let mut from = (cookie + 1).saturating_sub(COOKIES_BEFORE);
-        loop {
-            let (entries, next) = self.operate(|state| Change::new(state).list(ino, from)).await?;
-            for found in entries {
-                if !self.list_entry(&found, attributes, sink).await? {
-                    return Ok(());
-                }
-            }
-            match next {
-                Some(next) => from = next,
-                None => return Ok(()),
-            }
-        }
+    fn is_orphan(state: &State, ino: Ino) -> bool {
+        state.log.orphans.contains(ino)
     }
 
-    async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        self.operate(|state| xattr::get(state, ino, name)).await
+    fn orphans(state: &State) -> Vec<Ino> {
+        state.log.orphans.list()
     }
 
-    async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.operate(|state| xattr::set(state, ino, name, value, mode)).await
+    fn keeps_blocks(ino: Ino) -> bool {
+        ino == USAGE_INO || ino == ORPHAN_INO
     }
 
-    async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
-        self.operate(|state| xattr::list(state, ino)).await
+    fn batch_bytes(state: &State) -> u64 {
+        state.log.layout.segment_bytes().max(1 << 20).min(state.log.options.dirty_bytes_max)
     }
 
-    async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        self.operate(|state| xattr::remove(state, ino, name)).await
+    fn is_stalled(state: &State) -> bool {
+        !state.log.stalled.is_empty()
     }
 
-    async fn fsync(&self, ino: Ino, _handle: Option<Handle>, _data_only: bool) -> FsResult<()> {
-        self.this().sync_file(ino).await
+    fn describe(state: &State) -> String {
+        format!("lfs (segment {})", human_bytes(state.log.layout.segment_bytes()))
     }
 
-    async fn fsyncdir(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<()> {
-        self.this().sync_file(ino).await
-    }
-
-    async fn syncfs(&self) -> FsResult<()> {
-        self.this().sync(super::assemble::Scope::Everything).await
-    }
-
-    async fn statfs(&self) -> FsResult<StatFs> {
-        let state = self.state.borrow();
-        let block = BLOCK_BYTES as u64;
-        let capacity = state.layout.capacity_bytes();
-        let used = state.used_bytes().saturating_sub(state.freed_pending_bytes).min(capacity);
-        let free = (capacity - used) / block;
-        // What the next ordinary change would find: nothing, while the storage below is full.
-        let room = match state.stalled.is_empty() {
-            true => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
-            false => 0,
-        };
-        let inodes = state.layout.ino_end() - FIRST_FREE_INO;
-        Ok(StatFs {
-            block_bytes: BLOCK_BYTES as u32,
-            blocks: capacity / block,
-            blocks_free: free,
-            blocks_available: room / block,
-            inodes,
-            inodes_free: inodes.saturating_sub(state.inode_count),
-            name_bytes_max: NAME_BYTES_MAX as u32,
-        })
-    }
-
-    async fn idle(&self, until: Nanos) -> FsResult<bool> {
-        if self.state.borrow().read_only || self.closed.get() {
-            return Ok(false);
-        }
-        self.clean_idle(until).await
-    }
-
-    async fn drop_caches(&self) -> FsResult<()> {
-        self.this().sync(super::assemble::Scope::Everything).await?;
-        self.state.borrow_mut().drop_caches();
-        Ok(())
-    }
-
-    async fn close(&self) -> FsResult<()> {
-        self.this().end_writing().await
-    }
-
-    fn warnings(&self) -> Vec<String> {
-        self.warnings.borrow().clone()
-    }
-
-    fn counters(&self) -> Vec<Counter> {
-        let state = self.state.borrow();
-        let c = &state.counters;
+    fn counters(state: &State) -> Vec<Counter> {
+        let c = &state.log.counters;
         let new = (c.log_data_bytes + c.log_metadata_bytes).max(1);
         vec![
             ("transactions", c.transactions),
@@ -364,36 +177,47 @@ impl FileSystem for Lfs {
             ("write_cost_permille", (c.cleaner_read_bytes + c.log_cleaned_bytes + new) * 1000 / new),
             ("discarded_segments", c.discarded_segments),
             ("replayed_transactions", c.replayed_transactions),
-            ("block_reads", c.block_reads),
-            ("inode_reads", c.inode_reads),
-            ("segments_clean", (state.segments.ready.len() + state.segments.clean.len()) as u64),
-            ("segments", state.segments.count()),
+            ("block_reads", state.block_reads),
+            ("inode_reads", state.inode_reads),
+            ("segments_clean", (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64),
+            ("segments", state.log.segments.count()),
         ]
     }
 
-    fn describe(&self) -> String {
-        format!("lfs (segment {})", human_bytes(self.state.borrow().layout.segment_bytes()))
+    /// One for each inode of a group, as long as that is in the same segment.
+    fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
+        let layout = &state.log.layout;
+        let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
+        (INODE_GROUP_SECTORS * INODES_PER_SECTOR).min(start.0 - segment_start.0)
     }
-}
 
-impl Lfs {
-    /// Passes one entry to `sink`. Returns false when that is full.
-    async fn list_entry(&self, found: &Found, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
-        let entry = match attributes {
-            false => None,
-            true => match self.operate(|state| state.entry(found.ino)).await {
-                Ok(entry) => Some(entry),
-                // Removed since the leaf was read.
-                Err(FsError::Stale) => return Ok(true),
-                Err(error) => return Err(error),
-            },
-        };
-        let cookie = found.hash + COOKIES_BEFORE;
-        let (ino, kind, name) = (found.ino, found.kind, &found.name[..]);
-        let taken = sink.add(&DirEntry { ino, kind, name, cookie, entry });
-        if taken && attributes {
-            self.state.borrow_mut().count_lookup(ino);
+    async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
+        let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
+        if !fs.state.borrow().log.layout.holds(at, sectors.into()) {
+            return Err(FsError::corrupt("extended attributes", at, "they are said to be outside the log"));
         }
-        Ok(taken)
+        let stored = fs.read_log(at, sectors.into()).await?;
+        Ok((codec::crc32c(&stored) == crc).then_some(stored))
+    }
+
+    async fn wait(fs: &Lfs, wait: Wait) -> FsResult<()> {
+        match wait {
+            Wait::WriteBack => fs.write_back_some().await,
+            Wait::Clean => fs.wait_for_clean().await,
+            Wait::Provision => fs.provision().await,
+            Wait::Reclaim(ino) => fs.reclaim(ino).await,
+        }
+    }
+
+    async fn sync(fs: &Rc<Lfs>, file: Option<Ino>) -> FsResult<()> {
+        fs.sync(file.map_or(Scope::Everything, Scope::File)).await
+    }
+
+    async fn idle(fs: &Rc<Lfs>, until: Nanos) -> FsResult<bool> {
+        fs.clean_idle(until).await
+    }
+
+    async fn close(fs: &Rc<Lfs>) -> FsResult<()> {
+        fs.end_writing().await
     }
 }

@@ -11,14 +11,16 @@
 
 use std::collections::BTreeSet;
 
-use super::change::{Change, Privilege};
 use super::cleaner::{FoundPartial, partial_at};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
-use super::{Lfs, Options, log, witness};
+use super::{Lfs, Options, witness};
 use crate::device::{Buf, Device};
+use crate::fs::logfs::Log;
+use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
@@ -101,7 +103,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     let mut superblock = None;
     let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
     for &place in &places {
-        let block = log::read_sectors(device, place, BLOCK_SECTORS).await?;
+        let block = read_sectors(device, place, BLOCK_SECTORS).await?;
         match Superblock::from_block(&block) {
             Some(copy) => match superblock {
                 None => superblock = Some(copy),
@@ -123,7 +125,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     let (mut torn, mut lost_slot) = (Vec::new(), None);
     let mut slots: Vec<Checkpoint> = Vec::new();
     for slot in CHECKPOINT_SECTORS {
-        let copies = log::read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+        let copies = read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
         let mut intact: Option<Checkpoint> = None;
         for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
             match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
@@ -171,13 +173,13 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     if log.offset > layout.segment_sectors() || !log.offset.is_multiple_of(layout.align_sectors()) {
         return Err(bad("the log is said to go on between blocks"));
     }
-    let mut state = State::new(layout, options, Segments::new(&layout), log);
-    state.checkpoint_serial = checkpoint.serial;
+    let mut state = Segmented::state(layout, options, Segments::new(&layout), log);
+    state.log.checkpoint_serial = checkpoint.serial;
     state.ino_cursor = checkpoint.ino_cursor.clamp(FIRST_FREE_INO, layout.ino_end());
     state.inode_count = checkpoint.inode_count;
     state.generation = checkpoint.generation;
     state.unwritten_bytes = checkpoint.unwritten_bytes;
-    state.unwritten_logged = checkpoint.unwritten_bytes;
+    state.log.unwritten_logged = checkpoint.unwritten_bytes;
     for (ino, bytes) in
         [(IMAP_INO, &checkpoint.imap), (USAGE_INO, &checkpoint.usage), (ORPHAN_INO, &checkpoint.orphans)]
     {
@@ -213,21 +215,21 @@ impl Lfs {
         let mut in_log: BTreeSet<SegmentNo> = BTreeSet::new();
         {
             let state = self.state.borrow();
-            in_log.extend([state.log.segment, state.log.next_segment]);
+            in_log.extend([state.log.end.segment, state.log.end.next_segment]);
         }
         if follow != Follow::Nowhere {
             let end = self.roll_forward(&mut in_log).await?;
             // Behind a volume that was closed there is nothing, and no need to look far for it.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
             let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
-            match witness.map(|witness| damage_error(&self.state.borrow().layout, &end, &witness)) {
+            match witness.map(|witness| damage_error(&self.state.borrow().log.layout, &end, &witness)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
                 Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
                 None => {}
             }
         }
         let slot_serial = found.checkpoint.serial;
-        let loaded = self.state.borrow().checkpoint_serial;
+        let loaded = self.state.borrow().log.checkpoint_serial;
         if let Some(slot) = found.lost_slot.filter(|_| loaded <= slot_serial) {
             self.warn(format!(
                 "checkpoint slot: sector {slot}: no intact copy is left, and the log holds no checkpoint after {loaded}. If \
@@ -235,35 +237,35 @@ impl Lfs {
             ));
         }
         let mut state = self.state.borrow_mut();
-        state.written_sequence = state.log.sequence;
-        state.durable_sequence = state.log.sequence;
+        state.log.written_sequence = state.log.end.sequence;
+        state.log.durable_sequence = state.log.end.sequence;
         if loaded != slot_serial && (loaded + 1) % 2 == slot_serial % 2 {
             // The next checkpoint must not go where the only good one is.
-            state.checkpoint_serial += 1;
+            state.log.checkpoint_serial += 1;
         }
-        let next_serial = state.checkpoint_serial + 1;
-        state.segments.classify(slot_serial, loaded, next_serial, &in_log);
+        let next_serial = state.log.checkpoint_serial + 1;
+        state.log.segments.classify(slot_serial, loaded, next_serial, &in_log);
         Ok(())
     }
 
     async fn load_tables(&self, expected_live: u64) -> FsResult<()> {
-        let blocks = self.state.borrow().segments.table_blocks();
+        let blocks = self.state.borrow().log.segments.table_blocks();
         for block in 0..blocks {
             let bytes = self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await?;
             let Some(bytes) = bytes else { continue };
             let mut state = self.state.borrow_mut();
-            if let Err(segment) = state.segments.load_block(block, &bytes) {
+            if let Err(segment) = state.log.segments.load_block(block, &bytes) {
                 let detail = "more is alive in it than it has room for";
                 return Err(FsError::corrupt("segment usage table", format_args!("segment {segment}"), detail));
             }
         }
-        let live = self.state.borrow().segments.live_bytes;
+        let live = self.state.borrow().log.segments.live_bytes;
         if live != expected_live {
             let detail = format_args!("its segments hold {live} live bytes, the checkpoint says {expected_live}");
             return Err(FsError::corrupt("segment usage table", "volume", detail));
         }
         let slots = self.state.borrow().inodes.get(&ORPHAN_INO).map_or(0, |known| known.inode.size / 8) as usize;
-        if slots as u64 > self.state.borrow().layout.ino_end() {
+        if slots as u64 > self.state.borrow().log.layout.ino_end() {
             return Err(FsError::corrupt("orphan list", "checkpoint", "it is longer than there can be inodes"));
         }
         let mut orphans = Vec::with_capacity(slots);
@@ -275,14 +277,14 @@ impl Lfs {
         orphans.truncate(slots);
         let orphans = Orphans::from_slots(orphans)
             .map_err(|ino| FsError::corrupt("orphan list", "volume", format_args!("inode {ino} is there twice")))?;
-        self.state.borrow_mut().orphans = orphans;
+        self.state.borrow_mut().log.orphans = orphans;
         Ok(())
     }
 
     /// Replays what follows. Returns where nothing follows any more, which may be within a transaction.
     async fn roll_forward(&self, in_log: &mut BTreeSet<SegmentNo>) -> FsResult<LogEnd> {
-        let layout = self.state.borrow().layout;
-        let mut end = self.state.borrow().log;
+        let layout = self.state.borrow().log.layout;
+        let mut end = self.state.borrow().log.end;
         let mut reader = SegmentReader { segment: None };
         let mut transaction: Vec<(FoundPartial, Buf)> = Vec::new();
         loop {
@@ -303,7 +305,7 @@ impl Lfs {
             if summary.flags & SUMMARY_COMMIT != 0 {
                 self.replay(&transaction, end).await?;
                 transaction.clear();
-                self.state.borrow_mut().counters.replayed_transactions += 1;
+                self.state.borrow_mut().log.counters.replayed_transactions += 1;
             }
         }
         Ok(end)
@@ -360,7 +362,7 @@ impl Lfs {
         }
         let (layout, options) = {
             let state = self.state.borrow();
-            (state.layout, state.options)
+            (state.log.layout, state.log.options)
         };
         let fresh = state_at(layout, &checkpoint, options)?;
         *self.state.borrow_mut() = fresh;
@@ -375,18 +377,18 @@ impl Lfs {
             state.inodes.remove(&ino);
             state.dirty_inodes.remove(&ino);
             state.blocks.remove_file(ino);
-            state.set_imap_entry(ino, InodeSlot::NONE);
+            Segmented::set_imap_entry(state, ino, InodeSlot::NONE);
             Ok(())
         })
         .await
     }
 
     async fn replay_inodes(&self, count: u32, located: &Located<'_>) -> FsResult<()> {
-        let end = self.state.borrow().layout.ino_end();
+        let end = self.state.borrow().log.layout.ino_end();
         for index in 0..u64::from(count) {
             let slot = InodeSlot::new(located.at + index / INODES_PER_SECTOR, index % INODES_PER_SECTOR);
             let inode = Inode::unseal(&located.payload[index as usize * Inode::BYTES..]);
-            let inode = inode.filter(|inode| inode.ino < end && !State::is_internal(Ino(inode.ino)) && inode.ino > 0);
+            let inode = inode.filter(|inode| inode.ino < end && !is_internal(Ino(inode.ino)) && inode.ino > 0);
             let Some(inode) = inode else {
                 return Err(FsError::corrupt("log", located.at, "an inode in it is damaged"));
             };
@@ -396,7 +398,7 @@ impl Lfs {
                 change.touch(imap_place(ino).0)?;
                 change.commit(Privilege::Internal)?;
                 state.adopt_inode(ino, InodeMem::new(inode, slot));
-                state.set_imap_entry(ino, slot);
+                Segmented::set_imap_entry(state, ino, slot);
                 Ok(())
             })
             .await?;
@@ -454,41 +456,41 @@ impl Lfs {
         let mut state = self.state.borrow_mut();
         for (partial, _) in transaction {
             let summary = partial.summary;
-            state.segments.take(summary.segment);
-            state.segments.take(summary.next_segment);
+            state.log.segments.take(summary.segment);
+            state.log.segments.take(summary.next_segment);
             for item in &partial.items {
                 if item.live_bytes() > 0 {
-                    state.segments.add_live(summary.segment, item.live_bytes(), summary.youngest);
+                    state.log.segments.add_live(summary.segment, item.live_bytes(), summary.youngest);
                 }
             }
         }
         for item in transaction.iter().flat_map(|(partial, _)| &partial.items) {
             match *item {
                 Item::SegmentFreed { segment, bytes } => {
-                    let known = segment < state.segments.count();
-                    if !known || !state.segments.remove_live(segment, bytes) {
+                    let known = segment < state.log.segments.count();
+                    if !known || !state.log.segments.remove_live(segment, bytes) {
                         let detail = "more is freed than was alive";
                         return Err(FsError::corrupt("log", format_args!("segment {segment}"), detail));
                     }
                 }
                 Item::OrphanAdded { ino } => {
-                    state.orphans.add(ino);
+                    state.log.orphans.add(ino);
                 }
                 Item::OrphanRemoved { ino } => {
-                    state.orphans.remove(ino);
+                    state.log.orphans.remove(ino);
                 }
                 _ => {}
             }
         }
         if let Some((last, _)) = transaction.last() {
-            let end_of_inodes = state.layout.ino_end();
+            let end_of_inodes = state.log.layout.ino_end();
             state.ino_cursor = last.summary.ino_cursor.clamp(FIRST_FREE_INO, end_of_inodes);
             state.inode_count = last.summary.inode_count;
             state.generation = last.summary.generation;
             state.unwritten_bytes = last.summary.unwritten_bytes;
-            state.unwritten_logged = last.summary.unwritten_bytes;
+            state.log.unwritten_logged = last.summary.unwritten_bytes;
         }
-        state.log = end;
+        state.log.end = end;
         Ok(())
     }
 }
@@ -519,7 +521,7 @@ impl SegmentReader {
     async fn bytes(&mut self, lfs: &Lfs, layout: &Layout, segment: SegmentNo) -> FsResult<&Buf> {
         if self.segment.as_ref().is_none_or(|(loaded, _)| *loaded != segment) {
             let start = layout.segment_start(segment);
-            self.segment = Some((segment, log::read_sectors(&lfs.device, start, layout.segment_sectors()).await?));
+            self.segment = Some((segment, read_sectors(&lfs.device, start, layout.segment_sectors()).await?));
         }
         match &self.segment {
             Some((_, bytes)) => Ok(bytes),

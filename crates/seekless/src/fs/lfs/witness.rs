@@ -8,13 +8,14 @@
 
 use std::collections::BTreeSet;
 
+use super::Lfs;
 use super::cleaner::partial_at;
 use super::format::{SUMMARY_MAGIC, Summary};
 use super::layout::{Layout, SegmentNo};
 use super::state::LogEnd;
-use super::{Lfs, log};
 use crate::device::Buf;
 use crate::fs::FsResult;
+use crate::fs::logfs::run::read_sectors;
 use crate::units::SECTOR_BYTES;
 
 /// Segments whose start a mount looks at when the trail breaks. A transaction is little longer than what may wait in
@@ -31,7 +32,7 @@ pub(super) struct Witness {
 /// Looks for a witness behind `end`. After the trail breaks, `starts_max` segments are looked at, in the order in
 /// which the log would take them.
 pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<Witness>> {
-    let layout = lfs.state.borrow().layout;
+    let layout = lfs.state.borrow().log.layout;
     let mut search = Search { lfs, layout, end, seen: BTreeSet::from([end.segment]) };
     let (found, _) = search.segment(end.segment, end.offset).await?;
     if found.is_some() {
@@ -54,9 +55,9 @@ pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult
 /// The segments that the log may have taken: those in which nothing is alive, from `first` on and round.
 fn starts(lfs: &Lfs, first: SegmentNo) -> Vec<SegmentNo> {
     let state = lfs.state.borrow();
-    let count = state.segments.count();
+    let count = state.log.segments.count();
     let round = (first..count).chain(0..first);
-    round.filter(|&segment| state.segments.get(segment).live_bytes == 0).collect()
+    round.filter(|&segment| state.log.segments.get(segment).live_bytes == 0).collect()
 }
 
 struct Search<'a> {
@@ -83,8 +84,7 @@ impl Search<'_> {
     /// Looks through a segment from `offset` on. Returns a witness, or where the log seems to have gone from here.
     async fn segment(&mut self, segment: SegmentNo, offset: u64) -> FsResult<(Option<Witness>, Option<SegmentNo>)> {
         let layout = self.layout;
-        let bytes =
-            log::read_sectors(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        let bytes = read_sectors(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
         let mut latest: Option<Summary> = None;
         for offset in (offset..layout.segment_sectors()).step_by(layout.align_sectors() as usize) {
             let Some(claimed) = self.later_summary(segment, offset, &bytes) else { continue };
@@ -104,7 +104,7 @@ impl Search<'_> {
     /// Whether `segment` begins with something younger than the end of the log.
     async fn is_later(&self, segment: SegmentNo) -> FsResult<bool> {
         let (start, sectors) = (self.layout.segment_start(segment), self.layout.align_sectors());
-        let bytes = log::read_sectors(&self.lfs.device, start, sectors).await?;
+        let bytes = read_sectors(&self.lfs.device, start, sectors).await?;
         Ok(self.later_summary(segment, 0, &bytes).is_some())
     }
 

@@ -15,7 +15,7 @@ use crate::fs::client::Client;
 use crate::fs::lfs::format::*;
 use crate::fs::lfs::layout::{BlockKey, Layout};
 use crate::fs::lfs::{self, Dump, FsckOptions, MkfsOptions, Options};
-use crate::fs::{AllocateMode, FileRange, FileSystem, FsError, FsResult, OpenFlags};
+use crate::fs::{AllocateMode, FileRange, FsError, FsResult, OpenFlags};
 use crate::rt::{Limits, Rt};
 use crate::testing::Tree;
 use crate::testing::subject::simulate;

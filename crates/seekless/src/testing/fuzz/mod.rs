@@ -11,6 +11,7 @@ pub mod layer;
 pub mod lfs;
 mod ops;
 pub mod vld;
+pub mod vlfs;
 
 use bench::Bench;
 pub use bytes::Bytes;

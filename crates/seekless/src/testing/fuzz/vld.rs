@@ -35,7 +35,7 @@ pub fn decoders(input: &[u8]) {
         assert_eq!(Superblock::from_block(&superblock.to_block()), Ok(superblock));
     }
     if let Some(superblock) = Superblock::decode(input)
-        && let Some(layout) = Layout::new(superblock)
+        && let Some(layout) = Layout::new(superblock).filter(|_| !superblock.is_above())
     {
         assert!(layout.logical_blocks > 0 && layout.logical_blocks < layout.blocks);
         assert!(layout.is_reserved(0) && layout.is_reserved(layout.blocks));

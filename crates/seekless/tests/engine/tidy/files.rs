@@ -5,12 +5,15 @@ use super::{files_under, read, report, root, short};
 /// The files that every file system's folder has, so that who knows one house knows the street.
 const STREET: &[&str] = &["mod.rs", "format.rs", "ops.rs", "mkfs.rs", "fsck.rs", "dump.rs", "FORMAT.md", "tests"];
 
+/// What file systems share and none by itself.
+const SHARED: &str = "logfs";
+
 /// Folders under `fs/`, which are the file systems.
 pub(super) fn file_systems() -> Vec<std::path::PathBuf> {
     let folder = root().join("crates/seekless/src/fs");
     let entries = std::fs::read_dir(&folder).expect("the engine has file systems");
     let mut folders: Vec<_> = entries.map(|entry| entry.expect("a directory can be listed").path()).collect();
-    folders.retain(|path| path.is_dir());
+    folders.retain(|path| path.is_dir() && !path.ends_with(SHARED));
     folders.sort();
     folders
 }

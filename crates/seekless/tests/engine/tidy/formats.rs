@@ -5,6 +5,7 @@ use std::path::Path;
 use seekless::codec::Field;
 use seekless::fs::ffs::format as ffs;
 use seekless::fs::lfs::format as lfs;
+use seekless::fs::vlfs::format as vlfs;
 use seekless::layer::classic::format as classic;
 use seekless::layer::log::format as layer;
 use seekless::vlog::format as vlog;
@@ -22,7 +23,7 @@ struct Format {
 }
 
 /// Every file system with its tables, the arrays, the virtual log, and layers. A new one is one more row.
-const FORMATS: &[Format] = &[LFS, FFS, VOLUME, VLOG, LAYER, CLASSIC];
+const FORMATS: &[Format] = &[LFS, FFS, VLFS, VOLUME, VLOG, LAYER, CLASSIC];
 
 const LFS: Format = Format {
     folder: "crates/seekless/src/fs/lfs",
@@ -48,6 +49,9 @@ const FFS: Format = Format {
         ("Inode", ffs::Inode::FIELDS),
     ],
 };
+
+const VLFS: Format =
+    Format { folder: "crates/seekless/src/fs/vlfs", tables: &[("VolumeRecord", vlfs::VolumeRecord::FIELDS)] };
 
 const VOLUME: Format = Format {
     folder: "crates/seekless/src/volume",

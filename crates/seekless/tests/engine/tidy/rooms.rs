@@ -14,10 +14,18 @@ const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
     ("vlog", "volume", "the virtual log stands on any device"),
     ("fs/lfs", "fs/ffs", "file systems share `fs/`, not each other's insides"),
     ("fs/ffs", "fs/lfs", "file systems share `fs/`, not each other's insides"),
+    ("fs/lfs", "fs/vlfs", "file systems share `fs/`, not each other's insides"),
+    ("fs/vlfs", "fs/lfs", "file systems share `fs/`, not each other's insides"),
+    ("fs/vlfs", "fs/ffs", "file systems share `fs/`, not each other's insides"),
+    ("fs/ffs", "fs/vlfs", "file systems share `fs/`, not each other's insides"),
+    ("fs/ffs", "fs/logfs", "what is above a log is for file systems that have one"),
+    ("fs/logfs", "fs/lfs", "what is above a log does not know which"),
+    ("fs/logfs", "fs/vlfs", "what is above a log does not know which"),
     ("layer", "device", "a layer stands on any file system and has no device"),
     ("layer", "disk", "a layer stands on any file system and has no device"),
     ("layer", "fs/lfs", "a layer stands on any file system"),
     ("layer", "fs/ffs", "a layer stands on any file system"),
+    ("layer", "fs/vlfs", "a layer stands on any file system"),
 ];
 
 /// Imports that break a rule for a reason, each with the reason.

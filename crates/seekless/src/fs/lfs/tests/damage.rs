@@ -109,7 +109,7 @@ async fn long_transactions(rt: &Rt, bytes: u64) -> (Image, layout::Layout, u64) 
     let device: Device = memory.clone();
     mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
     let options = Options { checkpoint_interval: Nanos::from_secs(3600), ..Options::default() };
-    let lfs = mount(rt.clone(), device, options).await.unwrap();
+    let lfs = open(rt.clone(), device, options).await.unwrap();
     let client = Client::new(lfs.clone());
     for file in 0..LONG_FILES + 2 {
         client.write_file(&long_name(file), &long_content(file)).await.unwrap();
@@ -117,7 +117,7 @@ async fn long_transactions(rt: &Rt, bytes: u64) -> (Image, layout::Layout, u64) 
         client.fsync_path(b"/").await.unwrap();
     }
     let state = lfs.state.borrow();
-    (memory.image(), state.layout, state.log.segment)
+    (memory.image(), state.log.layout, state.log.end.segment)
 }
 
 /// Aim: damage in the log is told from its end, also where a transaction is longer than a segment; a read-only mount

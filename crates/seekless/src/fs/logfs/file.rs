@@ -1,9 +1,10 @@
 //! File contents and attributes: read, write, truncate, allocate, seek, as steps on the volume.
 
+use super::Log;
 use super::change::{Change, Privilege};
 use super::format::*;
-use super::layout::*;
 use super::state::*;
+use super::tree::*;
 use super::xattr::drop_capabilities;
 use crate::device::Data;
 use crate::fs::{
@@ -14,11 +15,11 @@ use crate::units::{Ino, SECTOR_BYTES, Sector};
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
 /// Blocks that one step of freeing or allocating looks at, at most, so that other operations get their turn.
-pub(super) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
+pub(in crate::fs) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
 
 /// A run of blocks that one device request can read.
 #[derive(Clone, Debug)]
-pub(super) struct Extent {
+pub(in crate::fs) struct Extent {
     pub at: Sector,
     pub sectors: u64,
     /// Block index, its sectors and its checksum, in order.
@@ -27,7 +28,7 @@ pub(super) struct Extent {
 
 /// A part of what a read returns.
 #[derive(Clone, Debug)]
-pub(super) enum Piece {
+pub(in crate::fs) enum Piece {
     Ready(Data),
     /// Bytes `from..to` of a block that is in extent `extent`.
     FromExtent {
@@ -40,12 +41,12 @@ pub(super) enum Piece {
 
 /// How a read can be done.
 #[derive(Default, Debug)]
-pub(super) struct ReadPlan {
+pub(in crate::fs) struct ReadPlan {
     pub pieces: Vec<Piece>,
     pub extents: Vec<Extent>,
 }
 
-fn regular(change: &mut Change<'_>, ino: Ino) -> Step<Inode> {
+fn regular<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
     let inode = *change.inode(ino)?;
     match kind_of(&inode)? {
         FileKind::Regular => Ok(inode),
@@ -59,7 +60,13 @@ const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
 /// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where that costs no request
 /// of its own.
-pub(super) fn plan_read(state: &mut State, ino: Ino, offset: u64, bytes: u64, ahead: u64) -> Step<ReadPlan> {
+pub(in crate::fs) fn plan_read<L: Log>(
+    state: &mut State<L>,
+    ino: Ino,
+    offset: u64,
+    bytes: u64,
+    ahead: u64,
+) -> Step<ReadPlan> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
     let end = inode.size.min(offset.saturating_add(bytes));
@@ -97,7 +104,13 @@ enum Planned {
     Read { extent: usize, block: usize },
 }
 
-fn plan_block(change: &mut Change<'_>, extents: &mut Vec<Extent>, ino: Ino, index: u64, fresh: bool) -> Step<Planned> {
+fn plan_block<L: Log>(
+    change: &mut Change<'_, L>,
+    extents: &mut Vec<Extent>,
+    ino: Ino,
+    index: u64,
+    fresh: bool,
+) -> Step<Planned> {
     let id = BlockId::data(ino, index);
     if let Some(data) = change.state.blocks.get(id) {
         return Ok(Planned::Data(data.clone()));
@@ -119,7 +132,13 @@ fn plan_block(change: &mut Change<'_>, extents: &mut Vec<Extent>, ino: Ino, inde
 }
 
 /// Stores `data` at `offset`.
-pub(super) fn write(state: &mut State, ino: Ino, offset: u64, data: &Data, mode: WriteMode) -> Step<()> {
+pub(in crate::fs) fn write<L: Log>(
+    state: &mut State<L>,
+    ino: Ino,
+    offset: u64,
+    data: &Data,
+    mode: WriteMode,
+) -> Step<()> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
     let end = match offset.checked_add(data.len() as u64) {
@@ -164,7 +183,7 @@ fn kill_privileges(inode: &mut Inode) {
 }
 
 /// While blocks past the end are being freed, the file cannot grow over them.
-fn wait_for_reclaim(change: &Change<'_>, ino: Ino, end: u64) -> Step<()> {
+fn wait_for_reclaim<L: Log>(change: &Change<'_, L>, ino: Ino, end: u64) -> Step<()> {
     match change.state.inodes.get(&ino) {
         Some(known) if known.reclaiming && end > known.inode.size => Err(Stop::Wait(Wait::Reclaim(ino))),
         _ => Ok(()),
@@ -172,7 +191,7 @@ fn wait_for_reclaim(change: &Change<'_>, ino: Ino, end: u64) -> Step<()> {
 }
 
 /// Changes attributes. Returns them, and whether blocks past the end are left to be freed.
-pub(super) fn setattr(state: &mut State, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
+pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
     let mut change = Change::new(state);
     change.inode(ino)?;
     if changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() {
@@ -223,7 +242,7 @@ pub(super) fn setattr(state: &mut State, ino: Ino, changes: &SetAttr) -> Step<(A
 
 /// Cuts the file at `size`: zeroes the rest of the last block, and unmaps what lies behind if that is little.
 /// Returns true when it is much; then the inode is marked, and on the list of orphans, until it is done.
-fn truncate(change: &mut Change<'_>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
+fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
     let within = (size % BLOCK) as usize;
     if within > 0 {
         let id = BlockId::data(ino, size / BLOCK);
@@ -246,7 +265,7 @@ fn truncate(change: &mut Change<'_>, ino: Ino, inode: &Inode, size: u64) -> Step
 }
 
 /// Past the last block that can be mapped, judged by the top of the tree alone.
-fn last_mapped_bound(change: &Change<'_>, inode: &Inode) -> u64 {
+fn last_mapped_bound<L: Log>(change: &Change<'_, L>, inode: &Inode) -> u64 {
     let used = |slot: usize| {
         let root = BlockId { ino: Ino(inode.ino), key: root_key(slot) };
         inode.pointer(slot) != Some(Pointer::Hole) || change.state.blocks.peek(root).is_some()
@@ -256,7 +275,7 @@ fn last_mapped_bound(change: &Change<'_>, inode: &Inode) -> u64 {
 
 /// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users.
 /// Returns true when all is done.
-pub(super) fn reclaim_step(state: &mut State, ino: Ino) -> Step<bool> {
+pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Step<bool> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let gone = inode.links == 0 && !change.state.in_use(ino);
@@ -285,7 +304,7 @@ pub(super) fn reclaim_step(state: &mut State, ino: Ino) -> Step<bool> {
 }
 
 /// The block that slot `slot` of an inode points at.
-pub(super) fn root_key(slot: usize) -> BlockKey {
+pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
     if slot < DIRECT_POINTERS {
         BlockKey::data(slot as u64)
     } else {
@@ -296,7 +315,7 @@ pub(super) fn root_key(slot: usize) -> BlockKey {
 
 /// Unmaps the data blocks from `keep` on below `id`, from the last backwards, and the indirect blocks that are
 /// left empty. Returns false when the budget is used up.
-fn free_below(change: &mut Change<'_>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
+fn free_below<L: Log>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
     let (first, end) = id.key.span();
     if end <= keep {
         return Ok(true);
@@ -326,7 +345,12 @@ fn free_below(change: &mut Change<'_>, id: BlockId, keep: u64, budget: &mut u64)
 
 /// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it
 /// is done; the caller goes on from there.
-pub(super) fn fallocate_step(state: &mut State, ino: Ino, range: FileRange, mode: AllocateMode) -> Step<u64> {
+pub(in crate::fs) fn fallocate_step<L: Log>(
+    state: &mut State<L>,
+    ino: Ino,
+    range: FileRange,
+    mode: AllocateMode,
+) -> Step<u64> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
     let end = match range.offset.checked_add(range.bytes) {
@@ -340,7 +364,7 @@ pub(super) fn fallocate_step(state: &mut State, ino: Ino, range: FileRange, mode
     if grows {
         wait_for_reclaim(&change, ino, end)?;
         // Say at once what cannot succeed, rather than fill the volume first.
-        let room = change.state.layout.capacity_bytes().saturating_sub(change.state.used_bytes());
+        let room = change.state.volume.capacity_bytes.saturating_sub(L::used_bytes(change.state));
         if range.bytes.saturating_sub(inode.bytes_used) > room {
             return fail(FsError::NoSpace);
         }
@@ -396,7 +420,12 @@ pub(super) fn fallocate_step(state: &mut State, ino: Ino, range: FileRange, mode
 }
 
 /// Looks for data or a hole from `offset` on. Returns the answer, or how far it has looked.
-pub(super) fn seek_step(state: &mut State, ino: Ino, offset: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
+pub(in crate::fs) fn seek_step<L: Log>(
+    state: &mut State<L>,
+    ino: Ino,
+    offset: u64,
+    seek: SeekTo,
+) -> Step<Result<u64, u64>> {
     let mut change = Change::new(state);
     let inode = regular(&mut change, ino)?;
     if offset >= inode.size {
@@ -422,7 +451,7 @@ pub(super) fn seek_step(state: &mut State, ino: Ino, offset: u64, seek: SeekTo) 
 
 /// Whether the block is data, and the next block that may differ: a hole as large as an indirect block's is
 /// skipped at once.
-pub(super) fn data_or_skip(change: &mut Change<'_>, ino: Ino, index: u64) -> Step<(bool, u64)> {
+pub(in crate::fs) fn data_or_skip<L: Log>(change: &mut Change<'_, L>, ino: Ino, index: u64) -> Step<(bool, u64)> {
     let mut id = BlockId::data(ino, index);
     if change.block_exists(id)? {
         return Ok((true, index + 1));

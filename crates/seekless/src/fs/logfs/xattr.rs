@@ -2,6 +2,7 @@
 //!
 //! Format: FORMAT.md, "Extended attributes".
 
+use super::Log;
 use super::change::{Change, Privilege};
 use super::state::*;
 use crate::codec;
@@ -10,7 +11,7 @@ use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode}
 use crate::units::{Ino, SECTOR_BYTES};
 
 /// Names and values of one file, encoded, fill at most this much: the largest value and room for others.
-pub(super) const BLOB_BYTES_MAX: usize = XATTR_BYTES_MAX as usize + 4096;
+pub(in crate::fs) const BLOB_BYTES_MAX: usize = XATTR_BYTES_MAX as usize + 4096;
 
 /// Bytes before the first attribute: the length of all.
 const HEADER_BYTES: usize = 4;
@@ -62,14 +63,14 @@ fn encode(attributes: &[Attribute]) -> Option<Data> {
     Some(Data::from_slice(&blob))
 }
 
-fn attributes(change: &mut Change<'_>, ino: Ino) -> Step<Vec<Attribute>> {
+fn attributes<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Vec<Attribute>> {
     match change.xattr(ino)? {
         None => Ok(Vec::new()),
         Some(blob) => decode(&blob).or_else(|detail| fail(FsError::corrupt("extended attributes", ino, detail))),
     }
 }
 
-pub(super) fn get(state: &mut State, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
+pub(in crate::fs) fn get<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
     let all = attributes(&mut Change::new(state), ino)?;
     match all.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
         Ok(index) => Ok(all[index].1.clone()),
@@ -77,11 +78,17 @@ pub(super) fn get(state: &mut State, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
     }
 }
 
-pub(super) fn list(state: &mut State, ino: Ino) -> Step<Vec<Vec<u8>>> {
+pub(in crate::fs) fn list<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<Vec<u8>>> {
     Ok(attributes(&mut Change::new(state), ino)?.into_iter().map(|(name, _)| name).collect())
 }
 
-pub(super) fn set(state: &mut State, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> Step<()> {
+pub(in crate::fs) fn set<L: Log>(
+    state: &mut State<L>,
+    ino: Ino,
+    name: &[u8],
+    value: &[u8],
+    mode: XattrMode,
+) -> Step<()> {
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
         return fail(FsError::Invalid("not a name of an extended attribute"));
     }
@@ -96,7 +103,7 @@ pub(super) fn set(state: &mut State, ino: Ino, name: &[u8], value: &[u8], mode: 
     store(change, ino, &all)
 }
 
-pub(super) fn remove(state: &mut State, ino: Ino, name: &[u8]) -> Step<()> {
+pub(in crate::fs) fn remove<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<()> {
     let mut change = Change::new(state);
     let mut all = attributes(&mut change, ino)?;
     match all.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
@@ -107,7 +114,7 @@ pub(super) fn remove(state: &mut State, ino: Ino, name: &[u8]) -> Step<()> {
 }
 
 /// Takes away the capabilities that a program has, because its data, size or owner change with `change`.
-pub(super) fn drop_capabilities(change: &mut Change<'_>, ino: Ino) -> Step<()> {
+pub(in crate::fs) fn drop_capabilities<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<()> {
     if change.inode(ino)?.kind() == Some(FileKind::Directory) {
         return Ok(());
     }
@@ -121,7 +128,7 @@ pub(super) fn drop_capabilities(change: &mut Change<'_>, ino: Ino) -> Step<()> {
     }
 }
 
-fn store(mut change: Change<'_>, ino: Ino, all: &[Attribute]) -> Step<()> {
+fn store<L: Log>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step<()> {
     let bytes: usize = all.iter().map(|(name, value)| LENGTHS_BYTES + name.len() + value.len()).sum();
     if bytes + HEADER_BYTES > BLOB_BYTES_MAX {
         return fail(FsError::AttributesTooLarge(BLOB_BYTES_MAX as u32));

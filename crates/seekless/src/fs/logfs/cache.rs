@@ -6,14 +6,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
 use super::format::BLOCK_BYTES;
-use super::layout::{BlockId, BlockKey};
-use super::state::State;
+use super::is_internal;
+use super::tree::{BlockId, BlockKey};
 use crate::device::Data;
 use crate::units::Ino;
 
 /// A block that is not in the log yet in this form.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Dirty {
+pub(in crate::fs) struct Dirty {
     /// Bytes by which the live data of the volume will grow when this block is written.
     pub growth_bytes: u64,
     /// Dirty only because the cleaner moves it; nobody changed it.
@@ -29,10 +29,10 @@ struct Cached {
 }
 
 fn is_data(id: BlockId) -> bool {
-    id.key.is_data() && !State::is_internal(id.ino)
+    id.key.is_data() && !is_internal(id.ino)
 }
 
-pub(super) struct Blocks {
+pub(in crate::fs) struct Blocks {
     blocks: BTreeMap<BlockId, Cached>,
     dirty: BTreeSet<BlockId>,
     /// How many of the dirty blocks are data of users' files and directories.
@@ -45,7 +45,7 @@ pub(super) struct Blocks {
 
 impl Blocks {
     /// Keeps up to `clean_bytes_max` of clean blocks, besides every dirty one.
-    pub(super) fn new(clean_bytes_max: u64) -> Blocks {
+    pub(in crate::fs) fn new(clean_bytes_max: u64) -> Blocks {
         let clean_max = (clean_bytes_max as usize / BLOCK_BYTES).max(64);
         Blocks {
             blocks: BTreeMap::new(),
@@ -57,23 +57,23 @@ impl Blocks {
         }
     }
 
-    pub(super) fn get(&mut self, id: BlockId) -> Option<&Data> {
+    pub(in crate::fs) fn get(&mut self, id: BlockId) -> Option<&Data> {
         let cached = self.blocks.get_mut(&id)?;
         cached.referenced = true;
         Some(&cached.data)
     }
 
     /// As [`Blocks::get`], without counting as a use.
-    pub(super) fn peek(&self, id: BlockId) -> Option<&Data> {
+    pub(in crate::fs) fn peek(&self, id: BlockId) -> Option<&Data> {
         self.blocks.get(&id).map(|cached| &cached.data)
     }
 
-    pub(super) fn dirty(&self, id: BlockId) -> Option<Dirty> {
+    pub(in crate::fs) fn dirty(&self, id: BlockId) -> Option<Dirty> {
         self.blocks.get(&id)?.dirty
     }
 
     /// Adds a block just read. A block that is there already is newer, and stays.
-    pub(super) fn insert_clean(&mut self, id: BlockId, data: Data) {
+    pub(in crate::fs) fn insert_clean(&mut self, id: BlockId, data: Data) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         if let btree_map::Entry::Vacant(vacant) = self.blocks.entry(id) {
             vacant.insert(Cached { data, dirty: None, referenced: false, in_clock: true });
@@ -82,7 +82,7 @@ impl Blocks {
         }
     }
 
-    pub(super) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
+    pub(in crate::fs) fn insert_dirty(&mut self, id: BlockId, data: Data, dirty: Dirty) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         self.growth_bytes += dirty.growth_bytes;
         let new = Cached { data, dirty: Some(dirty), referenced: true, in_clock: false };
@@ -108,13 +108,13 @@ impl Blocks {
     }
 
     /// Bytes of a dirty block, to change them in place.
-    pub(super) fn dirty_bytes_mut(&mut self, id: BlockId) -> Option<&mut [u8]> {
+    pub(in crate::fs) fn dirty_bytes_mut(&mut self, id: BlockId) -> Option<&mut [u8]> {
         let cached = self.blocks.get_mut(&id)?;
         cached.dirty.is_some().then(|| cached.data.make_mut())
     }
 
     /// The block has been put into the log.
-    pub(super) fn mark_clean(&mut self, id: BlockId) {
+    pub(in crate::fs) fn mark_clean(&mut self, id: BlockId) {
         if let Some(cached) = self.blocks.get_mut(&id)
             && let Some(dirty) = cached.dirty.take()
         {
@@ -127,7 +127,7 @@ impl Blocks {
         }
     }
 
-    pub(super) fn remove(&mut self, id: BlockId) {
+    pub(in crate::fs) fn remove(&mut self, id: BlockId) {
         if let Some(cached) = self.blocks.remove(&id)
             && let Some(dirty) = cached.dirty
         {
@@ -137,32 +137,32 @@ impl Blocks {
     }
 
     /// Forgets every block of `ino`, dirty ones too: the file is gone.
-    pub(super) fn remove_file(&mut self, ino: Ino) {
+    pub(in crate::fs) fn remove_file(&mut self, ino: Ino) {
         let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
         let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).collect();
         ids.into_iter().for_each(|id| self.remove(id));
     }
 
     /// Dirty blocks of `ino`, data first, then indirect blocks by tree and level.
-    pub(super) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = BlockId> + '_ {
+    pub(in crate::fs) fn dirty_of(&self, ino: Ino) -> impl Iterator<Item = BlockId> + '_ {
         let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
         self.dirty.range(all).copied()
     }
 
-    pub(super) fn dirty_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
+    pub(in crate::fs) fn dirty_ids(&self) -> impl Iterator<Item = BlockId> + '_ {
         self.dirty.iter().copied()
     }
 
-    pub(super) fn dirty_data_count(&self) -> u64 {
+    pub(in crate::fs) fn dirty_data_count(&self) -> u64 {
         self.dirty_data
     }
 
-    pub(super) fn dirty_count(&self) -> u64 {
+    pub(in crate::fs) fn dirty_count(&self) -> u64 {
         self.dirty.len() as u64
     }
 
     /// Forgets every clean block but those of `keep`.
-    pub(super) fn drop_clean(&mut self, keep: impl Fn(Ino) -> bool) {
+    pub(in crate::fs) fn drop_clean(&mut self, keep: impl Fn(Ino) -> bool) {
         self.blocks.retain(|id, cached| cached.dirty.is_some() || keep(id.ino));
         let blocks = &self.blocks;
         self.clock.retain(|id| blocks.contains_key(id));

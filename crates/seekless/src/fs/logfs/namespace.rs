@@ -1,10 +1,11 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
+use super::Log;
 use super::change::{Change, Privilege};
 use super::dir::Found;
 use super::format::*;
-use super::layout::*;
 use super::state::*;
+use super::tree::*;
 use crate::device::Data;
 use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode};
 use crate::units::Ino;
@@ -15,7 +16,7 @@ const LINKS_MAX: u32 = 1 << 31;
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
-pub(super) fn lookup(state: &mut State, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn lookup<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -25,14 +26,20 @@ pub(super) fn lookup(state: &mut State, parent: Ino, name: &[u8]) -> Step<Entry>
 }
 
 /// What a new name is to stand for.
-pub(super) enum NewFile<'a> {
+pub(in crate::fs) enum NewFile<'a> {
     Node(NodeKind),
     Directory,
     Symlink(&'a [u8]),
 }
 
 /// Makes an inode and its first name.
-pub(super) fn make(state: &mut State, parent: Ino, name: &[u8], file: &NewFile<'_>, new: NewNode) -> Step<Entry> {
+pub(in crate::fs) fn make<L: Log>(
+    state: &mut State<L>,
+    parent: Ino,
+    name: &[u8],
+    file: &NewFile<'_>,
+    new: NewNode,
+) -> Step<Entry> {
     let mut change = Change::new(state);
     let directory = change.directory_in_use(parent)?;
     if change.find(parent, name)?.is_some() {
@@ -60,7 +67,7 @@ pub(super) fn make(state: &mut State, parent: Ino, name: &[u8], file: &NewFile<'
     state.entry(ino)
 }
 
-pub(super) fn link(state: &mut State, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let kind = kind_of(&inode)?;
@@ -83,7 +90,7 @@ pub(super) fn link(state: &mut State, ino: Ino, parent: Ino, name: &[u8]) -> Ste
 }
 
 /// Removes a name. Returns the inode when nothing is left that needs it, so that it can be freed.
-pub(super) fn unlink(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+pub(in crate::fs) fn unlink<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -97,7 +104,7 @@ pub(super) fn unlink(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option
 }
 
 /// As [`unlink`], for directories.
-pub(super) fn rmdir(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+pub(in crate::fs) fn rmdir<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -109,7 +116,12 @@ pub(super) fn rmdir(state: &mut State, parent: Ino, name: &[u8]) -> Step<Option<
 }
 
 /// Moves a name. Returns what was replaced, when nothing is left that needs it.
-pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> Step<Option<Ino>> {
+pub(in crate::fs) fn rename<L: Log>(
+    state: &mut State<L>,
+    from: Place<'_>,
+    to: Place<'_>,
+    mode: RenameMode,
+) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(from.parent)?;
     let Some(source) = change.find(from.parent, from.name)? else { return fail(FsError::NotFound) };
@@ -141,7 +153,7 @@ pub(super) fn rename(state: &mut State, from: Place<'_>, to: Place<'_>, mode: Re
     Ok(replaced.filter(|&ino| !state.in_use(ino)))
 }
 
-pub(super) fn readlink(state: &mut State, ino: Ino) -> Step<Vec<u8>> {
+pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<u8>> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     if kind_of(&inode)? != FileKind::Symlink {
@@ -158,7 +170,7 @@ pub(super) fn readlink(state: &mut State, ino: Ino) -> Step<Vec<u8>> {
     }
 }
 
-impl Change<'_> {
+impl<L: Log> Change<'_, L> {
     /// A directory that can take new names.
     ///
     /// # Errors
@@ -232,7 +244,7 @@ impl Change<'_> {
     fn check_no_loop(&mut self, dir: Ino, below: Ino) -> Step<()> {
         let mut ancestor = below;
         // A damaged volume could have a ring of parents.
-        for _ in 0..self.state.layout.ino_end() {
+        for _ in 0..self.state.volume.ino_end {
             if ancestor == dir {
                 return fail(FsError::Loop);
             }

@@ -18,10 +18,11 @@
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
+use super::Log;
 use super::change::Change;
 use super::format::*;
-use super::layout::*;
 use super::state::*;
+use super::tree::*;
 use crate::fs::{FileKind, FsError};
 use crate::units::Ino;
 
@@ -66,7 +67,7 @@ pub fn leaf_end(depth: u32, hash: u64) -> Option<u64> {
 }
 
 /// True when the entry has a hash that its name can have.
-pub(super) fn hash_fits(key: [u64; 2], entry: &Found) -> bool {
+pub(in crate::fs) fn hash_fits(key: [u64; 2], entry: &Found) -> bool {
     hash_name(key, &entry.name) == entry.hash & !((1 << COLLISION_BITS) - 1)
 }
 
@@ -141,9 +142,9 @@ struct LeafAt {
     entries: Vec<Found>,
 }
 
-impl Change<'_> {
+impl<L: Log> Change<'_, L> {
     fn hash(&self, name: &[u8]) -> u64 {
-        hash_name(self.state.layout.superblock.hash_key, name)
+        hash_name(self.state.volume.hash_key, name)
     }
 
     /// Depth of the leaf on the path of `hash`; `None` when the directory is empty.
@@ -192,7 +193,7 @@ impl Change<'_> {
     ///
     /// # Errors
     /// `NotDirectory`.
-    pub(super) fn directory(&mut self, dir: Ino) -> Step<Inode> {
+    pub(in crate::fs) fn directory(&mut self, dir: Ino) -> Step<Inode> {
         let inode = *self.inode(dir)?;
         if kind_of(&inode)? != FileKind::Directory {
             return fail(FsError::NotDirectory);
@@ -201,7 +202,7 @@ impl Change<'_> {
     }
 
     /// The entry called `name`.
-    pub(super) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<Found>> {
+    pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<Found>> {
         check_name(name)?;
         let hash = self.hash(name);
         let Some(leaf) = self.leaf(dir, hash)? else { return Ok(None) };
@@ -209,7 +210,7 @@ impl Change<'_> {
     }
 
     /// Adds a name that is not there.
-    pub(super) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
+    pub(in crate::fs) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let base = self.hash(name);
         let mut leaf = self.leaf(dir, base)?.unwrap_or(LeafAt { depth: 0, entries: Vec::new() });
         let taken = |hash: u64| leaf.entries.iter().any(|entry| entry.hash == hash);
@@ -242,7 +243,7 @@ impl Change<'_> {
     }
 
     /// Removes a name that is there.
-    pub(super) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
+    pub(in crate::fs) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
         let Some(index) = position(&leaf.entries, hash, name) else { return fail(FsError::NotFound) };
@@ -284,7 +285,7 @@ impl Change<'_> {
     }
 
     /// Lets the entry `name` stand for another inode.
-    pub(super) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
+    pub(in crate::fs) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
         let Some(index) = position(&leaf.entries, hash, name) else { return fail(FsError::NotFound) };
@@ -302,13 +303,13 @@ impl Change<'_> {
     }
 
     /// Block number of the leaf on the path of `hash`, and where the next leaf begins.
-    pub(super) fn leaf_at(&mut self, dir: Ino, hash: u64) -> Step<Option<(u64, Option<u64>)>> {
+    pub(in crate::fs) fn leaf_at(&mut self, dir: Ino, hash: u64) -> Step<Option<(u64, Option<u64>)>> {
         let depth = self.leaf_depth(dir, hash)?;
         Ok(depth.map(|depth| (leaf_block(depth, hash), leaf_end(depth, hash))))
     }
 
     /// Entries with hashes from `from` on that share a leaf, and where the next leaf begins.
-    pub(super) fn list(&mut self, dir: Ino, from: u64) -> Step<(Vec<Found>, Option<u64>)> {
+    pub(in crate::fs) fn list(&mut self, dir: Ino, from: u64) -> Step<(Vec<Found>, Option<u64>)> {
         if from >> HASH_BITS != 0 {
             return Ok((Vec::new(), None));
         }
@@ -330,7 +331,7 @@ fn position(entries: &[Found], hash: u64, name: &[u8]) -> Option<usize> {
 
 /// # Errors
 /// `NameTooLong`, or `Invalid` for what is no name.
-pub(super) fn check_name(name: &[u8]) -> Step<()> {
+pub(in crate::fs) fn check_name(name: &[u8]) -> Step<()> {
     if name.len() > NAME_BYTES_MAX {
         return fail(FsError::NameTooLong);
     }

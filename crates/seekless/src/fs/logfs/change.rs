@@ -8,15 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::cache::Dirty;
 use super::format::*;
-use super::layout::*;
 use super::state::*;
+use super::tree::*;
+use super::{Log, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
-use crate::units::{Ino, SECTOR_BYTES, WallTime};
+use crate::units::{Ino, WallTime};
 
 /// How deep a change may reach into the reserves.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum Privilege {
+pub(in crate::fs) enum Privilege {
     /// Waits for the cleaner rather than take segments that it needs.
     Ordinary,
     /// Makes room in the end, so it may use what the cleaner could.
@@ -25,10 +26,19 @@ pub(super) enum Privilege {
     Internal,
 }
 
+/// A run of data blocks that are stored no more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) struct Hole {
+    pub first: u64,
+    pub count: u32,
+    /// Space is set aside for them.
+    pub reserved: bool,
+}
+
 struct InodeChange {
     inode: Inode,
     dirt: InodeDirt,
-    holes: Vec<Item>,
+    holes: Vec<Hole>,
     freed: Vec<Pointer>,
     /// New attributes: their bytes, padded to sectors, or none.
     xattr: Option<Option<Data>>,
@@ -36,8 +46,8 @@ struct InodeChange {
     unwritten_delta: i64,
 }
 
-pub(super) struct Change<'a> {
-    pub state: &'a mut State,
+pub(in crate::fs) struct Change<'a, L: Log> {
+    pub state: &'a mut State<L>,
     blocks: BTreeMap<BlockId, Data>,
     removed: BTreeSet<BlockId>,
     inodes: BTreeMap<Ino, InodeChange>,
@@ -48,8 +58,8 @@ pub(super) struct Change<'a> {
     ino_cursor: Option<u64>,
 }
 
-impl<'a> Change<'a> {
-    pub(super) fn new(state: &'a mut State) -> Change<'a> {
+impl<'a, L: Log> Change<'a, L> {
+    pub(in crate::fs) fn new(state: &'a mut State<L>) -> Change<'a, L> {
         Change {
             state,
             blocks: BTreeMap::new(),
@@ -62,11 +72,11 @@ impl<'a> Change<'a> {
         }
     }
 
-    pub(super) fn now(&self) -> WallTime {
+    pub(in crate::fs) fn now(&self) -> WallTime {
         self.state.now
     }
 
-    pub(super) fn inode(&mut self, ino: Ino) -> Step<&Inode> {
+    pub(in crate::fs) fn inode(&mut self, ino: Ino) -> Step<&Inode> {
         if self.freed_inodes.contains(&ino) {
             return fail(FsError::Stale);
         }
@@ -77,15 +87,15 @@ impl<'a> Change<'a> {
     }
 
     /// The inode for changing; it will be written with the next transaction that wants `dirt`.
-    pub(super) fn inode_mut(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut Inode> {
+    pub(in crate::fs) fn inode_mut(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut Inode> {
         Ok(&mut self.change_of(ino, dirt)?.inode)
     }
 
     fn change_of(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut InodeChange> {
         if !self.inodes.contains_key(&ino) {
             let inode = *self.inode(ino)?;
-            if !State::is_internal(ino) {
-                self.touch(imap_place(ino).0)?; // S1
+            if !is_internal(ino) {
+                L::touch_imap(self, ino)?; // S1
             }
             self.insert_inode(inode);
         }
@@ -105,7 +115,7 @@ impl<'a> Change<'a> {
     }
 
     /// Where a block is in the log, as the change leaves it.
-    pub(super) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
+    pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
             Holder::Inode(slot) => self.inode(id.ino)?.pointer(slot),
             Holder::Node(node, slot) => {
@@ -120,7 +130,7 @@ impl<'a> Change<'a> {
     }
 
     /// A block; `None` where it reads as zeroes and has no bytes.
-    pub(super) fn block(&mut self, id: BlockId) -> Step<Option<Data>> {
+    pub(in crate::fs) fn block(&mut self, id: BlockId) -> Step<Option<Data>> {
         if let Some(data) = self.blocks.get(&id) {
             return Ok(Some(data.clone()));
         }
@@ -136,7 +146,7 @@ impl<'a> Change<'a> {
     }
 
     /// True when the block has bytes of its own, in memory or in the log. Needs only what is above it.
-    pub(super) fn block_exists(&mut self, id: BlockId) -> Step<bool> {
+    pub(in crate::fs) fn block_exists(&mut self, id: BlockId) -> Step<bool> {
         if self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some()) {
             return Ok(true);
         }
@@ -144,7 +154,7 @@ impl<'a> Change<'a> {
     }
 
     /// Makes the block dirty, and with it everything that writing it will need (S1).
-    pub(super) fn touch(&mut self, id: BlockId) -> Step<()> {
+    pub(in crate::fs) fn touch(&mut self, id: BlockId) -> Step<()> {
         if self.blocks.contains_key(&id) {
             return Ok(());
         }
@@ -162,7 +172,7 @@ impl<'a> Change<'a> {
     }
 
     /// The block's bytes for changing. A hole becomes a block of zeroes.
-    pub(super) fn block_mut(&mut self, id: BlockId) -> Step<&mut [u8]> {
+    pub(in crate::fs) fn block_mut(&mut self, id: BlockId) -> Step<&mut [u8]> {
         self.touch(id)?;
         match self.blocks.get_mut(&id) {
             Some(data) => Ok(data.make_mut()),
@@ -171,14 +181,14 @@ impl<'a> Change<'a> {
     }
 
     /// Replaces the whole block, whatever it was.
-    pub(super) fn replace_block(&mut self, id: BlockId, data: Data) -> Step<()> {
+    pub(in crate::fs) fn replace_block(&mut self, id: BlockId, data: Data) -> Step<()> {
         self.touch_holder(id)?;
         // The pointer says how much the volume grows, so it must be in memory; touching the holder did that.
         self.blocks.insert(id, data);
         Ok(())
     }
 
-    pub(super) fn set_pointer(&mut self, id: BlockId, pointer: Pointer) -> Step<()> {
+    pub(in crate::fs) fn set_pointer(&mut self, id: BlockId, pointer: Pointer) -> Step<()> {
         match id.key.holder() {
             Holder::Inode(slot) => self.inode_mut(id.ino, InodeDirt::Own)?.set_pointer(slot, pointer),
             Holder::Node(node, slot) => {
@@ -192,7 +202,7 @@ impl<'a> Change<'a> {
     ///
     /// Only data blocks count towards the file's used bytes and leave a record for roll-forward; indirect blocks
     /// are rebuilt from those records.
-    pub(super) fn unmap(&mut self, id: BlockId) -> Step<bool> {
+    pub(in crate::fs) fn unmap(&mut self, id: BlockId) -> Step<bool> {
         let pointer = self.pointer(id)?;
         let in_memory =
             self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some());
@@ -213,7 +223,7 @@ impl<'a> Change<'a> {
             // The growth of a block that only this change made dirty has not been counted yet.
             let growth = dirty.map_or(0, |dirty| dirty.growth_bytes);
             change.inode.bytes_used = change.inode.bytes_used.saturating_sub(pointer.used_bytes() + growth);
-            add_hole(&mut change.holes, Item::Unmapped { ino: id.ino, first: id.key.0, count: 1 });
+            add_hole(&mut change.holes, Hole { first: id.key.0, count: 1, reserved: false });
         }
         self.blocks.remove(&id);
         self.removed.insert(id);
@@ -221,7 +231,7 @@ impl<'a> Change<'a> {
     }
 
     /// Sets space aside for a data block where there is a hole. Returns false when there was something.
-    pub(super) fn reserve(&mut self, id: BlockId) -> Step<bool> {
+    pub(in crate::fs) fn reserve(&mut self, id: BlockId) -> Step<bool> {
         if self.pointer(id)? != Pointer::Hole || self.block_exists(id)? {
             return Ok(false);
         }
@@ -229,17 +239,17 @@ impl<'a> Change<'a> {
         let change = self.change_of(id.ino, InodeDirt::Own)?;
         change.inode.bytes_used += BLOCK_BYTES as u64;
         change.unwritten_delta += BLOCK_BYTES as i64;
-        add_hole(&mut change.holes, Item::Reserved { ino: id.ino, first: id.key.0, count: 1 });
+        add_hole(&mut change.holes, Hole { first: id.key.0, count: 1, reserved: true });
         Ok(true)
     }
 
-    pub(super) fn set_reclaiming(&mut self, ino: Ino, reclaiming: bool) -> Step<()> {
+    pub(in crate::fs) fn set_reclaiming(&mut self, ino: Ino, reclaiming: bool) -> Step<()> {
         self.change_of(ino, InodeDirt::Own)?.reclaiming = Some(reclaiming);
         Ok(())
     }
 
     /// The stored attributes, padded to sectors.
-    pub(super) fn xattr(&mut self, ino: Ino) -> Step<Option<Data>> {
+    pub(in crate::fs) fn xattr(&mut self, ino: Ino) -> Step<Option<Data>> {
         if let Some(InodeChange { xattr: Some(new), .. }) = self.inodes.get(&ino) {
             return Ok(new.clone());
         }
@@ -255,7 +265,7 @@ impl<'a> Change<'a> {
     }
 
     /// Replaces the stored attributes; `data` is padded to sectors.
-    pub(super) fn set_xattr(&mut self, ino: Ino, data: Option<Data>) -> Step<()> {
+    pub(in crate::fs) fn set_xattr(&mut self, ino: Ino, data: Option<Data>) -> Step<()> {
         self.xattr(ino)?; // Its old place must be known to be freed.
         self.change_of(ino, InodeDirt::Own)?.xattr = Some(data);
         Ok(())
@@ -263,7 +273,7 @@ impl<'a> Change<'a> {
 
     /// A free inode number, near the one given out last.
     fn find_free_ino(&mut self) -> Step<Ino> {
-        let end = self.state.layout.ino_end();
+        let end = self.state.volume.ino_end;
         let mut number = self.ino_cursor.unwrap_or(self.state.ino_cursor);
         // Every number is looked at once; the two ends of the circle meet in between.
         for _ in FIRST_FREE_INO..=end {
@@ -273,7 +283,7 @@ impl<'a> Change<'a> {
             let ino = Ino(number);
             number += 1;
             let taken = self.inodes.contains_key(&ino) || self.state.inodes.contains_key(&ino);
-            if !taken && self.imap_entry(ino)?.is_none() && !self.state.in_use(ino) {
+            if !taken && L::imap_entry(self.state, ino)?.is_none() && !self.state.in_use(ino) {
                 self.ino_cursor = Some(number);
                 return Ok(ino);
             }
@@ -281,16 +291,11 @@ impl<'a> Change<'a> {
         fail(FsError::NoSpace)
     }
 
-    /// The map's entry as it was before this change, which alters none.
-    fn imap_entry(&mut self, ino: Ino) -> Step<InodeSlot> {
-        self.state.imap_entry(ino)
-    }
-
     /// Makes an inode without a name and without links.
-    pub(super) fn make_inode(&mut self, kind: FileKind, parent: &Inode, new: NewNode) -> Step<Ino> {
+    pub(in crate::fs) fn make_inode(&mut self, kind: FileKind, parent: &Inode, new: NewNode) -> Step<Ino> {
         let ino = self.find_free_ino()?;
         let inode = self.blank_inode(ino, kind, parent, new);
-        self.touch(imap_place(ino).0)?; // S1
+        L::touch_imap(self, ino)?; // S1
         self.insert_inode(inode);
         self.new_inodes.push(ino);
         self.inode_mut(ino, InodeDirt::Namespace)?;
@@ -340,12 +345,11 @@ impl<'a> Change<'a> {
     }
 
     /// Makes the root directory of a new volume.
-    pub(super) fn make_root(&mut self, options: &super::MkfsOptions) -> Step<()> {
+    pub(in crate::fs) fn make_root(&mut self, new: NewNode) -> Step<()> {
         let mut none = Inode::decode(&[0; Inode::BYTES]).unwrap_or_else(|| unreachable!("the size is right"));
         none.ino = Ino::ROOT.0;
-        let (permissions, uid, gid) = (options.permissions, options.uid, options.gid);
-        let inode = self.blank_inode(Ino::ROOT, FileKind::Directory, &none, NewNode { permissions, uid, gid });
-        self.touch(imap_place(Ino::ROOT).0)?; // S1
+        let inode = self.blank_inode(Ino::ROOT, FileKind::Directory, &none, new);
+        L::touch_imap(self, Ino::ROOT)?; // S1
         self.insert_inode(Inode { links: 2, ..inode });
         self.new_inodes.push(Ino::ROOT);
         self.inode_mut(Ino::ROOT, InodeDirt::Namespace)?;
@@ -353,23 +357,23 @@ impl<'a> Change<'a> {
     }
 
     /// Removes an inode whose blocks have all been unmapped.
-    pub(super) fn free_inode(&mut self, ino: Ino) -> Step<()> {
+    pub(in crate::fs) fn free_inode(&mut self, ino: Ino) -> Step<()> {
         self.set_xattr(ino, None)?;
         self.freed_inodes.push(ino);
-        if self.state.orphans.contains(ino) || self.orphans.contains(&(ino, true)) {
+        if L::is_orphan(self.state, ino) || self.orphans.contains(&(ino, true)) {
             self.orphans.push((ino, false));
         }
         Ok(())
     }
 
     /// Puts the inode on the list of those to be freed after a crash.
-    pub(super) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
+    pub(in crate::fs) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
         self.inode_mut(ino, InodeDirt::Namespace)?;
         self.orphans.push((ino, true));
         Ok(())
     }
 
-    pub(super) fn remove_orphan(&mut self, ino: Ino) -> Step<()> {
+    pub(in crate::fs) fn remove_orphan(&mut self, ino: Ino) -> Step<()> {
         self.inode_mut(ino, InodeDirt::Namespace)?;
         self.orphans.push((ino, false));
         Ok(())
@@ -396,7 +400,7 @@ impl<'a> Change<'a> {
     /// # Errors
     /// `Fail(NoSpace)` when the volume is full, `Fail(ReadOnly | Stopped)`, and the waits of [`Wait`]. Nothing
     /// has changed then.
-    pub(super) fn commit(mut self, privilege: Privilege) -> Step<()> {
+    pub(in crate::fs) fn commit(mut self, privilege: Privilege) -> Step<()> {
         if self.blocks.is_empty() && self.inodes.is_empty() && self.freed_inodes.is_empty() {
             return Ok(());
         }
@@ -417,7 +421,7 @@ impl<'a> Change<'a> {
             let new = self.dirt_of(id, privilege)?;
             if known.is_none() {
                 growth += new.growth_bytes as i64;
-                if id.key.is_data() && !State::is_internal(id.ino) {
+                if id.key.is_data() && !is_internal(id.ino) {
                     self.change_of(id.ino, InodeDirt::Own)?.inode.bytes_used += new.growth_bytes;
                 }
             }
@@ -429,7 +433,9 @@ impl<'a> Change<'a> {
         growth += self.inodes.values().map(|change| change.unwritten_delta).sum::<i64>();
         growth += (self.new_inodes.len() * Inode::BYTES) as i64;
         growth += self.prepare_xattrs()?;
-        self.check_room(growth, dirt.len(), privilege)?;
+        if privilege != Privilege::Internal {
+            L::check_room(self.state, growth, dirt.len(), privilege)?;
+        }
         self.apply(dirt, privilege);
         Ok(())
     }
@@ -453,45 +459,6 @@ impl<'a> Change<'a> {
         Ok(growth)
     }
 
-    fn check_room(&mut self, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
-        let state = &*self.state;
-        if privilege == Privilege::Internal {
-            return Ok(());
-        }
-        if privilege == Privilege::Ordinary && !state.stalled.is_empty() {
-            return fail(FsError::NoSpace);
-        }
-        if growth > 0 && privilege == Privilege::Ordinary {
-            let used = state.used_bytes() + growth as u64 + PENDING_MARGIN_BYTES;
-            if used > state.layout.capacity_bytes() {
-                // Blocks already unmapped count as used until a transaction says that they are free.
-                return if state.freed_pending_bytes > 0 {
-                    Err(Stop::Wait(Wait::WriteBack))
-                } else {
-                    fail(FsError::NoSpace)
-                };
-            }
-        }
-        let dirty = state.dirty_bytes().max(state.deferred_bytes());
-        if privilege == Privilege::Ordinary && dirty > state.options.dirty_bytes_max {
-            return Err(Stop::Wait(Wait::WriteBack));
-        }
-        let need = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
-        let need_segments = need.div_ceil(state.layout.segment_bytes());
-        let kept = match privilege {
-            Privilege::Ordinary => state.cleaner_segments,
-            _ => 1,
-        };
-        let (ready, clean) = (state.segments.ready.len() as u64, state.segments.clean.len() as u64);
-        if ready >= need_segments + kept {
-            Ok(())
-        } else if ready + clean >= need_segments + kept {
-            Err(Stop::Wait(Wait::Provision))
-        } else {
-            Err(Stop::Wait(Wait::Clean))
-        }
-    }
-
     fn apply(self, dirt: BTreeMap<BlockId, Dirty>, privilege: Privilege) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {
@@ -511,11 +478,7 @@ impl<'a> Change<'a> {
             apply_inode(state, ino, change, privilege);
         }
         for (ino, add) in orphans {
-            if add && state.orphans.add(ino) {
-                state.records.push(Item::OrphanAdded { ino });
-            } else if !add && state.orphans.remove(ino) {
-                state.records.push(Item::OrphanRemoved { ino });
-            }
+            L::set_orphan(state, ino, add);
         }
         for ino in freed_inodes {
             forget_inode(state, ino);
@@ -525,9 +488,9 @@ impl<'a> Change<'a> {
 
 /// Room that the last operations before `NoSpace` leave, so that a file system that says it is full can still
 /// write the indirect blocks and directory blocks that small changes need.
-pub(super) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
+pub(in crate::fs) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
-fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Privilege) {
+fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, privilege: Privilege) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
         state.adopt_inode(ino, InodeMem::new(inode, InodeSlot::NONE));
@@ -536,21 +499,10 @@ fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Priv
     known.inode = inode;
     known.unwritten_pending += unwritten_delta;
     state.unwritten_bytes = state.unwritten_bytes.saturating_add_signed(unwritten_delta);
-    if !State::is_internal(ino) {
+    if !is_internal(ino) {
         known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
         state.dirty_inodes.insert(ino);
-    }
-    for hole in holes {
-        add_hole(&mut known.holes, hole);
-    }
-    for pointer in freed {
-        if let Pointer::Mapped { at, .. } = pointer
-            && let Some(segment) = state.layout.segment_of(at)
-        {
-            *known.freed.entry(segment).or_insert(0) += pointer.live_bytes();
-            state.freed_pending_bytes += pointer.live_bytes();
-        }
     }
     if let Some(reclaiming) = reclaiming {
         known.reclaiming = reclaiming;
@@ -564,54 +516,31 @@ fn apply_inode(state: &mut State, ino: Ino, change: InodeChange, privilege: Priv
         known.xattr = new;
         known.xattr_dirty = true;
     }
+    L::owe(state, ino, freed, holes);
 }
 
 /// Takes an inode that exists no more out of memory, and leaves the records that tell the log.
-fn forget_inode(state: &mut State, ino: Ino) {
+fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
     let Some(known) = state.inodes.remove(&ino) else { return };
     state.dirty_inodes.remove(&ino);
     state.blocks.remove_file(ino);
     state.xattr_growth_bytes -= known.xattr_growth;
-    for (segment, bytes) in known.freed {
-        *state.freed.entry(segment).or_insert(0) += bytes;
-    }
-    for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
-        if let Pointer::Mapped { at, .. } = pointer
-            && let Some(segment) = state.layout.segment_of(at)
-        {
-            *state.freed.entry(segment).or_insert(0) += pointer.live_bytes();
-            state.freed_pending_bytes += pointer.live_bytes();
-        }
-    }
-    if !known.slot.is_none() {
-        if let Some(segment) = state.layout.segment_of(known.slot.sector()) {
-            *state.freed.entry(segment).or_insert(0) += Inode::BYTES as u64;
-            state.freed_pending_bytes += Inode::BYTES as u64;
-        }
-        state.set_imap_entry(ino, InodeSlot::NONE);
-        state.records.push(Item::InodeFreed { ino });
-    }
-    state.log_unwritten(known.unwritten_pending);
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
     state.read_ahead.remove(&ino);
+    L::forget(state, ino, known);
 }
 
-/// Adds a record to `holes`, joined to the last one where it goes on from there, in either direction.
-fn add_hole(holes: &mut Vec<Item>, new: Item) {
-    let joined = match (holes.last(), new) {
-        (Some(&Item::Unmapped { ino, first, count }), Item::Unmapped { first: at, count: more, .. }) => {
-            join(first, count, at, more).map(|(first, count)| Item::Unmapped { ino, first, count })
-        }
-        (Some(&Item::Reserved { ino, first, count }), Item::Reserved { first: at, count: more, .. }) => {
-            join(first, count, at, more).map(|(first, count)| Item::Reserved { ino, first, count })
-        }
-        _ => None,
-    };
-    match (joined, holes.last_mut()) {
-        (Some(joined), Some(last)) => *last = joined,
-        _ => holes.push(new),
+/// Adds a hole to `holes`, joined to the last one where it goes on from there, in either direction.
+pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
+    if let Some(last) = holes.last_mut()
+        && last.reserved == new.reserved
+        && let Some((first, count)) = join(last.first, last.count, new.first, new.count)
+    {
+        (last.first, last.count) = (first, count);
+        return;
     }
+    holes.push(new);
 }
 
 fn join(first: u64, count: u32, at: u64, more: u32) -> Option<(u64, u32)> {

@@ -1,0 +1,339 @@
+//! Checking a volume: everything that can be reached is read and compared with everything that is counted.
+//!
+//! This is the part that does not depend on the log: trees of blocks, directories, links. Each file system adds where its
+//! inodes are, what else it counts, and what may be claimed once only.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::change::Change;
+use super::dir::{self, Found};
+use super::format::*;
+use super::state::State;
+use super::tree::*;
+use super::{Log, LogFs, file, xattr};
+use crate::fs::{FileKind, FsError, FsResult};
+use crate::units::{Ino, SECTOR_BYTES, counted};
+
+/// What a check found.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Fsck {
+    /// Each one is damage, said in one line.
+    pub errors: Vec<String>,
+    /// Errors beyond those that are listed.
+    pub errors_unlisted: u64,
+    /// Worth knowing, and no damage.
+    pub notes: Vec<String>,
+    pub files: u64,
+    pub directories: u64,
+    pub others: u64,
+    pub live_bytes: u64,
+    pub data_blocks: u64,
+}
+
+impl Fsck {
+    pub fn is_clean(&self) -> bool {
+        self.errors.is_empty()
+    }
+}
+
+/// Errors that are listed; more are counted.
+const ERRORS_MAX: usize = 100;
+
+/// What is claimed, once each.
+pub(in crate::fs) trait Claims<L: Log> {
+    /// Claims bytes of the volume. `from` and `bytes` are multiples of 256.
+    ///
+    /// # Errors
+    /// What is wrong with that, after "it is".
+    fn claim(&mut self, state: &State<L>, from: u64, bytes: u64) -> Result<(), &'static str>;
+
+    /// Where the attributes are that have been read from `pointer`: byte offsets and lengths.
+    fn attribute_places(state: &State<L>, pointer: Pointer) -> Vec<(u64, u64)>;
+}
+
+/// What is known of an inode after the inodes have been read.
+pub(in crate::fs) struct Seen {
+    inode: Inode,
+    kind: FileKind,
+    /// Names found for it.
+    names: u32,
+    /// Of a directory: directories found in it.
+    subdirectories: u32,
+    /// Of a directory: reached from the root.
+    reached: bool,
+}
+
+pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
+    pub fs: Rc<LogFs<L>>,
+    /// Read all file data too, and compare it with its checksums.
+    data: bool,
+    pub result: Fsck,
+    pub seen: BTreeMap<Ino, Seen>,
+    pub claims: C,
+    pub unwritten_bytes: u64,
+}
+
+impl<L: Log, C: Claims<L>> Check<L, C> {
+    pub(in crate::fs) fn new(fs: Rc<LogFs<L>>, data: bool, claims: C) -> Check<L, C> {
+        Check { fs, data, result: Fsck::default(), seen: BTreeMap::new(), claims, unwritten_bytes: 0 }
+    }
+
+    pub(in crate::fs) fn error(&mut self, text: impl Into<String>) {
+        match self.result.errors.len() < ERRORS_MAX {
+            true => self.result.errors.push(text.into()),
+            false => self.result.errors_unlisted += 1,
+        }
+    }
+
+    /// Passes on what ends the check, and notes what is damage.
+    pub(in crate::fs) fn noted<T>(&mut self, result: FsResult<T>) -> FsResult<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(error @ FsError::Corrupt { .. }) => {
+                self.error(error.to_string());
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Counts bytes as used, each once.
+    pub(in crate::fs) fn claim(&mut self, from: u64, bytes: u64, what: impl std::fmt::Display) {
+        let claimed = self.claims.claim(&self.fs.state.borrow(), from, bytes);
+        if let Err(why) = claimed {
+            self.error(format!("{what} is {why}, sector {}", from / SECTOR_BYTES));
+        }
+    }
+
+    /// Walks the tree below a pointer. Returns the bytes that its data uses, and the last data block + 1.
+    pub(in crate::fs) async fn walk(&mut self, id: BlockId) -> FsResult<(u64, u64)> {
+        let fs = self.fs.clone();
+        let pointer = fs.run(|state| state.pointer(id)).await;
+        let Some(pointer) = self.noted(pointer)? else { return Ok((0, 0)) };
+        if let Pointer::Mapped { at, sectors, .. } = pointer {
+            self.claim(at.byte_offset(), u64::from(sectors) * SECTOR_BYTES, format_args!("{id:?}"));
+        }
+        if id.key.is_data() {
+            return self.walk_data(id, pointer).await;
+        }
+        let block = fs.run(|state| state.block(id)).await;
+        let Some(Some(block)) = self.noted(block)? else { return Ok((0, 0)) };
+        let (mut used, mut end) = (0, 0);
+        for slot in 0..POINTERS_PER_BLOCK {
+            if pointer_in_block(&block, slot) == Some(Pointer::Hole) {
+                let child = BlockId { ino: id.ino, key: id.key.child(slot) };
+                let in_memory = fs.state.borrow().blocks.peek(child).is_some();
+                if !in_memory {
+                    continue;
+                }
+            }
+            let child = BlockId { ino: id.ino, key: id.key.child(slot) };
+            let (child_used, child_end) = Box::pin(self.walk(child)).await?;
+            used += child_used;
+            end = end.max(child_end);
+        }
+        Ok((used, end))
+    }
+
+    async fn walk_data(&mut self, id: BlockId, pointer: Pointer) -> FsResult<(u64, u64)> {
+        match pointer {
+            Pointer::Hole => return Ok((0, 0)),
+            Pointer::Unwritten => {
+                self.unwritten_bytes += BLOCK_BYTES as u64;
+                return Ok((pointer.used_bytes(), 0));
+            }
+            Pointer::Mapped { .. } => self.result.data_blocks += 1,
+        }
+        if self.data {
+            let fs = self.fs.clone();
+            let read = fs.run(|state| state.block(id).map(drop)).await;
+            self.noted(read)?;
+        }
+        Ok((pointer.used_bytes(), id.key.0 + 1))
+    }
+
+    pub(in crate::fs) async fn check_inode(&mut self, ino: Ino, inode: Inode) -> FsResult<()> {
+        let Some(kind) = inode.kind() else {
+            self.error(format!("inode {ino} has mode {:o}, which is of no kind", inode.mode));
+            return Ok(());
+        };
+        match kind {
+            FileKind::Regular => self.result.files += 1,
+            FileKind::Directory => self.result.directories += 1,
+            _ => self.result.others += 1,
+        }
+        let (mut used, mut end) = (0, 0);
+        if inode.flags & INODE_INLINE == 0 {
+            for slot in 0..POINTERS_IN_INODE {
+                let (slot_used, slot_end) = self.walk(BlockId { ino, key: file::root_key(slot) }).await?;
+                used += slot_used;
+                end = end.max(slot_end);
+            }
+        }
+        used += self.check_xattr(ino, &inode).await?;
+        if used != inode.bytes_used {
+            self.error(format!("inode {ino} is said to use {} bytes, and uses {used}", inode.bytes_used));
+        }
+        let is_orphan = L::is_orphan(&self.fs.state.borrow(), ino);
+        let size_blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
+        if end > size_blocks && !is_orphan {
+            self.error(format!("inode {ino} has {end} blocks and a size of {} bytes", inode.size));
+        }
+        self.seen.insert(ino, Seen { inode, kind, names: 0, subdirectories: 0, reached: false });
+        Ok(())
+    }
+
+    async fn check_xattr(&mut self, ino: Ino, inode: &Inode) -> FsResult<u64> {
+        match inode.xattr_pointer() {
+            Some(Pointer::Hole) => Ok(0),
+            Some(pointer @ Pointer::Mapped { .. }) => {
+                let fs = self.fs.clone();
+                let blob = fs.run(|state| Change::new(state).xattr(ino)).await;
+                if let Some(Some(blob)) = self.noted(blob)?
+                    && let Err(detail) = xattr::decode(&blob)
+                {
+                    self.error(format!("extended attributes of inode {ino}: {detail}"));
+                }
+                let places = C::attribute_places(&self.fs.state.borrow(), pointer);
+                for (from, bytes) in places {
+                    self.claim(from, bytes, format_args!("attributes of {ino}"));
+                }
+                Ok(pointer.live_bytes())
+            }
+            _ => {
+                self.error(format!("inode {ino}: its pointer to extended attributes makes no sense"));
+                Ok(0)
+            }
+        }
+    }
+
+    pub(in crate::fs) async fn check_directories(&mut self) -> FsResult<()> {
+        if self.seen.get(&Ino::ROOT).is_none_or(|root| root.kind != FileKind::Directory) {
+            self.error("there is no root directory");
+            return Ok(());
+        }
+        let mut waiting = vec![Ino::ROOT];
+        while let Some(ino) = waiting.pop() {
+            let Some(seen) = self.seen.get_mut(&ino) else { continue };
+            if std::mem::replace(&mut seen.reached, true) {
+                self.error(format!("directory {ino} has two places"));
+                continue;
+            }
+            let inode = seen.inode;
+            let mut entries = 0;
+            let mut from = Some(0);
+            while let Some(hash) = from {
+                let fs = self.fs.clone();
+                let listed = fs.run(|state| Change::new(state).list(ino, hash)).await;
+                let Some((found, next)) = self.noted(listed)? else { break };
+                entries += found.len() as u32;
+                for entry in &found {
+                    if self.check_entry(ino, entry) {
+                        waiting.push(entry.ino);
+                    }
+                }
+                from = next;
+            }
+            if entries != inode.special {
+                self.error(format!("directory {ino} is said to have {} entries, and has {entries}", inode.special));
+            }
+            self.check_leaves(ino).await?;
+        }
+        Ok(())
+    }
+
+    /// Every block of a directory must be the leaf that its number says (D1): the walk by hash finds only those
+    /// that are in nobody's shadow.
+    async fn check_leaves(&mut self, ino: Ino) -> FsResult<()> {
+        let mut by_hash = BTreeSet::new();
+        let mut from = Some(0);
+        let fs = self.fs.clone();
+        while let Some(hash) = from {
+            let leaf = fs.run(|state| Change::new(state).leaf_at(ino, hash)).await;
+            let Some(Some((block, next))) = self.noted(leaf)? else { break };
+            by_hash.insert(block);
+            from = next;
+        }
+        let mapped = self.mapped_blocks(ino).await?;
+        if let Some(shadowed) = mapped.iter().find(|block| !by_hash.contains(block)) {
+            self.error(format!("block {shadowed} of directory {ino} is in the shadow of another leaf"));
+        }
+        Ok(())
+    }
+
+    async fn mapped_blocks(&mut self, ino: Ino) -> FsResult<Vec<u64>> {
+        let fs = self.fs.clone();
+        let size = self.seen.get(&ino).map_or(0, |seen| seen.inode.size);
+        let (mut blocks, mut offset) = (Vec::new(), 0);
+        while offset < size / BLOCK_BYTES as u64 {
+            let step = fs.run(|state| file::data_or_skip(&mut Change::new(state), ino, offset)).await;
+            let Some((is_data, next)) = self.noted(step)? else { break };
+            if is_data {
+                blocks.push(offset);
+            }
+            offset = next;
+        }
+        Ok(blocks)
+    }
+
+    /// Notes one name. Returns true when it is a directory to go into.
+    fn check_entry(&mut self, parent: Ino, entry: &Found) -> bool {
+        let key = self.fs.state.borrow().volume.hash_key;
+        let name = String::from_utf8_lossy(&entry.name).into_owned();
+        if dir::check_name(&entry.name).is_err() {
+            self.error(format!("directory {parent} has an entry {name:?}, which is no name"));
+        }
+        if !dir::hash_fits(key, entry) {
+            self.error(format!("entry {name:?} of directory {parent} has the hash of another name"));
+        }
+        let Some(seen) = self.seen.get_mut(&entry.ino) else {
+            self.error(format!("entry {name:?} of directory {parent} is inode {}, which does not exist", entry.ino));
+            return false;
+        };
+        seen.names += 1;
+        let (kind, recorded_parent) = (seen.kind, Ino(seen.inode.parent));
+        if kind != entry.kind {
+            self.error(format!("entry {name:?} of directory {parent} says {:?}, the inode {kind:?}", entry.kind));
+        }
+        if kind != FileKind::Directory {
+            return false;
+        }
+        if recorded_parent != parent {
+            self.error(format!("directory {} is in {parent}, and says it is in {recorded_parent}", entry.ino));
+        }
+        if let Some(seen) = self.seen.get_mut(&parent) {
+            seen.subdirectories += 1;
+        }
+        true
+    }
+
+    pub(in crate::fs) fn check_links(&mut self) {
+        let orphans: BTreeSet<Ino> = L::orphans(&self.fs.state.borrow()).into_iter().collect();
+        let mut errors = Vec::new();
+        for (&ino, seen) in &self.seen {
+            let expected = match seen.kind {
+                FileKind::Directory if seen.reached => 2 + seen.subdirectories,
+                _ => seen.names,
+            };
+            if seen.inode.links != expected {
+                errors.push(format!("inode {ino} is said to have {} links, and has {expected}", seen.inode.links));
+            }
+            if expected == 0 && !orphans.contains(&ino) {
+                errors.push(format!("inode {ino} has no name, and is no orphan"));
+            }
+        }
+        for ino in &orphans {
+            if !self.seen.contains_key(ino) {
+                errors.push(format!("orphan {ino} does not exist"));
+            }
+        }
+        let waiting = orphans.len();
+        if waiting > 0 {
+            self.result
+                .notes
+                .push(format!("{} without a name will be freed at mount", counted(waiting as u64, "file")));
+        }
+        errors.into_iter().for_each(|error| self.error(error));
+    }
+}

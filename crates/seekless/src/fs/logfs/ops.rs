@@ -1,0 +1,366 @@
+//! The [`FileSystem`] interface, each operation as a step or a few.
+
+use async_trait::async_trait;
+use futures_util::future::join_all;
+
+use super::change::{Change, PENDING_MARGIN_BYTES};
+use super::dir::Found;
+use super::file::{self, Extent, Piece};
+use super::format::*;
+use super::namespace::{self, NewFile};
+use super::tree::*;
+use super::{Log, LogFs, xattr};
+use crate::device::{Buf, Counter, Data};
+use crate::fs::*;
+use crate::units::{Ino, Nanos, SECTOR_BYTES};
+
+/// Cookies of `.` and `..`; an entry's cookie is its hash and two more.
+const COOKIE_DOT: u64 = 1;
+const COOKIE_DOT_DOT: u64 = 2;
+const COOKIES_BEFORE: u64 = 3;
+
+/// Blocks read ahead of a sequential reader: 64 KiB together with what was asked for, as 4.4BSD clusters.
+const READ_AHEAD_BLOCKS: u64 = 15;
+
+impl<L: Log> LogFs<L> {
+    /// Frees an inode that an operation has left without name and user.
+    async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
+        match left {
+            Some(ino) => self.reclaim(ino).await,
+            None => Ok(()),
+        }
+    }
+
+    async fn make(&self, parent: Ino, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
+        self.operate(|state| namespace::make(state, parent, name, &file, new)).await
+    }
+
+    /// Reads the extents of a plan, checks them, and keeps them if asked to. Returns their blocks, or `None` when
+    /// something has moved meanwhile and the read must be planned again.
+    async fn read_extents(&self, ino: Ino, extents: &[Extent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
+        let reads = join_all(extents.iter().map(|extent| self.read_log(extent.at, extent.sectors))).await;
+        let mut state = self.state.borrow_mut();
+        let mut all = Vec::with_capacity(extents.len());
+        for (extent, read) in extents.iter().zip(reads) {
+            let bytes = read?.freeze();
+            let mut blocks = Vec::with_capacity(extent.blocks.len());
+            let (mut offset, mut at) = (0, extent.at);
+            for &(index, sectors, crc) in &extent.blocks {
+                let stored = bytes.slice(offset..offset + usize::from(sectors) * SECTOR_BYTES as usize);
+                let id = BlockId::data(ino, index);
+                if crate::codec::crc32c(&stored) != crc {
+                    let still = Pointer::Mapped { at, sectors, crc };
+                    if !matches!(state.pointer(id), Ok(pointer) if pointer == still) {
+                        return Ok(None);
+                    }
+                    let place = format_args!("{id:?}, sector {at}");
+                    return Err(FsError::corrupt("file data", place, "its checksum does not match"));
+                }
+                let block = if stored.len() == BLOCK_BYTES && !keep {
+                    stored
+                } else {
+                    let mut whole = Buf::dirty(BLOCK_BYTES);
+                    whole[..stored.len()].copy_from_slice(&stored);
+                    whole[stored.len()..].fill(0);
+                    whole.freeze()
+                };
+                // A block that was overwritten while it was read must not come back.
+                let current =
+                    matches!(state.pointer(id), Ok(pointer) if pointer == Pointer::Mapped { at, sectors, crc });
+                if keep && current {
+                    state.blocks.insert_clean(id, block.clone());
+                }
+                blocks.push(block);
+                offset += usize::from(sectors) * SECTOR_BYTES as usize;
+                at = at + u64::from(sectors);
+            }
+            all.push(blocks);
+        }
+        Ok(Some(all))
+    }
+}
+
+#[async_trait(?Send)]
+impl<L: Log> FileSystem for LogFs<L> {
+    fn traits(&self) -> FsTraits {
+        FsTraits {
+            name: L::NAME,
+            open_protocol: OpenProtocol::ZeroMessage,
+            exclusive: true,
+            name_bytes_max: NAME_BYTES_MAX as u32,
+            read_only: self.state.borrow().read_only,
+        }
+    }
+
+    async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.operate(|state| namespace::lookup(state, parent, name)).await
+    }
+
+    async fn forget(&self, ino: Ino, lookups: u64) {
+        let unused = {
+            let mut state = self.state.borrow_mut();
+            match state.users.get_mut(&ino) {
+                Some(users) if *users > lookups => {
+                    *users -= lookups;
+                    false
+                }
+                Some(_) => {
+                    state.users.remove(&ino);
+                    !state.read_only && L::is_orphan(&state, ino)
+                }
+                None => false,
+            }
+        };
+        if unused && self.state.borrow().stopped.is_none() {
+            // An error stops the volume, or leaves an orphan for the next mount; nobody waits for an answer.
+            let _ = self.reclaim(ino).await;
+        }
+    }
+
+    async fn getattr(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<Attr> {
+        self.operate(|state| state.attr(ino)).await
+    }
+
+    async fn setattr(&self, ino: Ino, _handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        let (attr, reclaim) = self.operate(|state| file::setattr(state, ino, &changes)).await?;
+        if !reclaim {
+            return Ok(attr);
+        }
+        self.reclaim(ino).await?;
+        self.operate(|state| state.attr(ino)).await
+    }
+
+    async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>> {
+        self.operate(|state| namespace::readlink(state, ino)).await
+    }
+
+    async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        let entry = self.make(parent, name, NewFile::Node(NodeKind::Regular), new).await?;
+        Ok((entry, Opened { handle: None, keep_cache: true }))
+    }
+
+    async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
+        self.make(parent, name, NewFile::Node(kind), new).await
+    }
+
+    async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.make(parent, name, NewFile::Directory, new).await
+    }
+
+    async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.make(parent, name, NewFile::Symlink(target), new).await
+    }
+
+    async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.operate(|state| namespace::link(state, ino, parent, name)).await
+    }
+
+    async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let left = self.operate(|state| namespace::unlink(state, parent, name)).await?;
+        self.reclaim_left(left).await
+    }
+
+    async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        let left = self.operate(|state| namespace::rmdir(state, parent, name)).await?;
+        self.reclaim_left(left).await
+    }
+
+    async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+        let left = self.operate(|state| namespace::rename(state, from, to, mode)).await?;
+        self.reclaim_left(left).await
+    }
+
+    async fn open(&self, ino: Ino, flags: OpenFlags) -> FsResult<Opened> {
+        if flags.truncate {
+            self.setattr(ino, None, SetAttr { size: Some(0), ..SetAttr::default() }).await?;
+        } else {
+            self.operate(|state| state.inode(ino).map(drop)).await?;
+        }
+        Ok(Opened { handle: None, keep_cache: true })
+    }
+
+    async fn release(&self, _ino: Ino, _handle: Handle) -> FsResult<()> {
+        Ok(())
+    }
+
+    async fn read(&self, ino: Ino, _handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        loop {
+            let plan = self.operate(|state| {
+                let ahead = match state.read_ahead.get(&ino) {
+                    Some(&next) if state.volume.cache_data && next == offset && offset > 0 => READ_AHEAD_BLOCKS,
+                    _ => 0,
+                };
+                let plan = file::plan_read(state, ino, offset, bytes.into(), ahead)?;
+                state.read_ahead.insert(ino, offset + u64::from(bytes));
+                Ok(plan)
+            });
+            let plan = plan.await?;
+            let keep = self.state.borrow().volume.cache_data;
+            let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
+            let pieces = plan.pieces.into_iter().map(|piece| match piece {
+                Piece::Ready(data) => data,
+                Piece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
+            });
+            return Ok(pieces.collect());
+        }
+    }
+
+    async fn write(&self, ino: Ino, _: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        self.operate(|state| file::write(state, ino, offset, &data, mode)).await
+    }
+
+    async fn fallocate(&self, ino: Ino, _: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        let end = range.offset.checked_add(range.bytes).ok_or(FsError::FileTooLarge)?;
+        let mut from = range.offset;
+        loop {
+            let rest = FileRange { offset: from, bytes: end - from };
+            from = self.operate(|state| file::fallocate_step(state, ino, rest, mode)).await?;
+            if from >= end {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn lseek(&self, ino: Ino, _: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64> {
+        let mut from = offset;
+        loop {
+            match self.operate(|state| file::seek_step(state, ino, from, seek)).await? {
+                Ok(found) => return Ok(found),
+                Err(further) => from = further,
+            }
+        }
+    }
+
+    async fn readdir(
+        &self,
+        ino: Ino,
+        _handle: Option<Handle>,
+        cookie: u64,
+        attributes: bool,
+        sink: &mut dyn DirSink,
+    ) -> FsResult<()> {
+        let directory = self.operate(|state| Change::new(state).directory(ino)).await?;
+        let dots = [(COOKIE_DOT, &b"."[..], ino), (COOKIE_DOT_DOT, &b".."[..], Ino(directory.parent))];
+        for (own, name, ino) in dots {
+            let entry = DirEntry { ino, kind: FileKind::Directory, name, cookie: own, entry: None };
+            if cookie < own && !sink.add(&entry) {
+                return Ok(());
+            }
+        }
+        let mut from = (cookie + 1).saturating_sub(COOKIES_BEFORE);
+        loop {
+            let (entries, next) = self.operate(|state| Change::new(state).list(ino, from)).await?;
+            for found in entries {
+                if !self.list_entry(&found, attributes, sink).await? {
+                    return Ok(());
+                }
+            }
+            match next {
+                Some(next) => from = next,
+                None => return Ok(()),
+            }
+        }
+    }
+
+    async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
+        self.operate(|state| xattr::get(state, ino, name)).await
+    }
+
+    async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.operate(|state| xattr::set(state, ino, name, value, mode)).await
+    }
+
+    async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
+        self.operate(|state| xattr::list(state, ino)).await
+    }
+
+    async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.operate(|state| xattr::remove(state, ino, name)).await
+    }
+
+    async fn fsync(&self, ino: Ino, _handle: Option<Handle>, _data_only: bool) -> FsResult<()> {
+        L::sync(&self.this(), Some(ino)).await
+    }
+
+    async fn fsyncdir(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<()> {
+        L::sync(&self.this(), Some(ino)).await
+    }
+
+    async fn syncfs(&self) -> FsResult<()> {
+        L::sync(&self.this(), None).await
+    }
+
+    async fn statfs(&self) -> FsResult<StatFs> {
+        let state = self.state.borrow();
+        let block = BLOCK_BYTES as u64;
+        let capacity = state.volume.capacity_bytes;
+        let used = L::used_bytes(&state).saturating_sub(state.freed_pending_bytes).min(capacity);
+        let free = (capacity - used) / block;
+        // What the next ordinary change would find: nothing, while the storage below is full.
+        let room = match L::is_stalled(&state) {
+            false => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
+            true => 0,
+        };
+        let inodes = state.volume.ino_end - FIRST_FREE_INO;
+        Ok(StatFs {
+            block_bytes: BLOCK_BYTES as u32,
+            blocks: capacity / block,
+            blocks_free: free,
+            blocks_available: room / block,
+            inodes,
+            inodes_free: inodes.saturating_sub(state.inode_count),
+            name_bytes_max: NAME_BYTES_MAX as u32,
+        })
+    }
+
+    async fn idle(&self, until: Nanos) -> FsResult<bool> {
+        if self.state.borrow().read_only || self.closed.get() {
+            return Ok(false);
+        }
+        L::idle(&self.this(), until).await
+    }
+
+    async fn drop_caches(&self) -> FsResult<()> {
+        L::sync(&self.this(), None).await?;
+        self.state.borrow_mut().drop_caches();
+        Ok(())
+    }
+
+    async fn close(&self) -> FsResult<()> {
+        L::close(&self.this()).await
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.borrow().clone()
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        L::counters(&self.state.borrow())
+    }
+
+    fn describe(&self) -> String {
+        L::describe(&self.state.borrow())
+    }
+}
+
+impl<L: Log> LogFs<L> {
+    /// Passes one entry to `sink`. Returns false when that is full.
+    async fn list_entry(&self, found: &Found, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
+        let entry = match attributes {
+            false => None,
+            true => match self.operate(|state| state.entry(found.ino)).await {
+                Ok(entry) => Some(entry),
+                // Removed since the leaf was read.
+                Err(FsError::Stale) => return Ok(true),
+                Err(error) => return Err(error),
+            },
+        };
+        let cookie = found.hash + COOKIES_BEFORE;
+        let (ino, kind, name) = (found.ino, found.kind, &found.name[..]);
+        let taken = sink.add(&DirEntry { ino, kind, name, cookie, entry });
+        if taken && attributes {
+            self.state.borrow_mut().count_lookup(ino);
+        }
+        Ok(taken)
+    }
+}

@@ -1,0 +1,295 @@
+//! Steps and what they wait for: the way from a request to the volume in memory, and of what is stored into it.
+
+use futures_util::future::join_all;
+
+use super::format::*;
+use super::state::*;
+use super::tree::*;
+use super::{Log, LogFs, file};
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, SECTOR_BYTES, Sector};
+
+impl<L: Log> LogFs<L> {
+    /// Repeats `step` until it ends with a result, bringing in what it asks for.
+    pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
+        loop {
+            let stop = {
+                let mut state = self.state.borrow_mut();
+                state.now = self.rt.wall();
+                match step(&mut state) {
+                    Ok(value) => return Ok(value),
+                    Err(stop) => stop,
+                }
+            };
+            match stop {
+                Stop::Fail(error) => return Err(error),
+                Stop::Load(load) => self.load(load).await?,
+                // Boxed, because these take steps themselves.
+                Stop::Wait(Wait::Reclaim(ino)) => Box::pin(self.reclaim(ino)).await?,
+                Stop::Wait(wait) => Box::pin(L::wait(self, wait)).await?,
+            }
+        }
+    }
+
+    /// As [`LogFs::run`], for operations of users: starts writing back what they have made dirty.
+    pub(in crate::fs) async fn operate<T>(&self, step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
+        self.last_operation.set(self.rt.now());
+        let result = self.run(step).await?;
+        self.write_back_if_due()?;
+        Ok(result)
+    }
+
+    /// Frees what is left of a file that has been cut or has lost its last name and user.
+    pub(in crate::fs) async fn reclaim(&self, ino: Ino) -> FsResult<()> {
+        loop {
+            match self.run(|state| file::reclaim_step(state, ino)).await {
+                Ok(false) => {}
+                // Somebody else has done it.
+                Ok(true) | Err(FsError::Stale) => return self.write_back_if_due(),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Sends off what is dirty once there is enough of it.
+    pub(in crate::fs) fn write_back_if_due(&self) -> FsResult<()> {
+        let due = {
+            let state = self.state.borrow();
+            state.dirty_bytes() >= L::batch_bytes(&state)
+        };
+        if due {
+            self.write_back_wanted.notify();
+        }
+        Ok(())
+    }
+
+    // ---- Reading ----
+
+    /// Brings one thing into memory, unless it has changed or arrived meanwhile; the step that asked looks again.
+    pub(in crate::fs) async fn load(&self, load: Load) -> FsResult<()> {
+        match load {
+            Load::Block(id) => self.load_block(id).await,
+            Load::Inode(ino) => self.load_inode(ino).await,
+            Load::Xattr(ino) => self.load_xattr(ino).await,
+        }
+    }
+
+    /// Reads sectors of the log. What is still on its way to the device is taken from memory.
+    pub(in crate::fs) async fn read_log(&self, at: Sector, sectors: u64) -> FsResult<Buf> {
+        let bytes = (sectors * SECTOR_BYTES) as usize;
+        loop {
+            let found = self.state.borrow().in_flight_at(at, sectors);
+            match found {
+                None => return read_sectors(&self.device, at, sectors).await,
+                Some(Some((data, from))) => return Ok(Buf::from_slice(&data[from..from + bytes])),
+                // Partly on its way.
+                Some(None) => {
+                    if let Some(error) = &self.state.borrow().stopped {
+                        return Err(FsError::Stopped(error.clone()));
+                    }
+                    self.log_progress.wait().await;
+                }
+            }
+        }
+    }
+
+    async fn load_block(&self, id: BlockId) -> FsResult<()> {
+        let wanted = self.peek_pointer(id)?;
+        let Some(Pointer::Mapped { at, sectors, crc }) = wanted else { return Ok(()) };
+        let stored = self.read_log(at, sectors.into()).await?;
+        let mut state = self.state.borrow_mut();
+        state.block_reads += 1;
+        // Meanwhile the block may have been changed, moved or freed, and its old place written over.
+        if !matches!(state.pointer(id), Ok(now) if Some(now) == wanted) {
+            return Ok(());
+        }
+        if crate::codec::crc32c(&stored) != crc {
+            return Err(FsError::corrupt("block", format_args!("{id:?}, sector {at}"), "its checksum does not match"));
+        }
+        let mut block = Buf::dirty(BLOCK_BYTES);
+        block[..stored.len()].copy_from_slice(&stored);
+        block[stored.len()..].fill(0);
+        state.blocks.insert_clean(id, block.freeze());
+        Ok(())
+    }
+
+    /// Where a block is, when that can be said without loading anything.
+    fn peek_pointer(&self, id: BlockId) -> FsResult<Option<Pointer>> {
+        match self.state.borrow_mut().pointer(id) {
+            Ok(pointer) => Ok(Some(pointer)),
+            Err(Stop::Fail(error)) => Err(error),
+            Err(_) => Ok(None),
+        }
+    }
+
+    /// Reads an inode, and with it those written beside it, which are likely to be asked for next. While attributes are
+    /// asked for as well, those that were written with these inodes come in the same read: one for each file would cost a
+    /// turn of the disk, since they stand before what has just been read.
+    async fn load_inode(&self, ino: Ino) -> FsResult<()> {
+        let slot = match self.state.borrow_mut().inode_slot(ino) {
+            Ok(slot) => slot,
+            Err(Stop::Fail(error)) => return Err(error),
+            Err(_) => return Ok(()),
+        };
+        let (before, first, sectors) = {
+            let state = self.state.borrow();
+            let start = Sector(slot.sector().0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
+            let is_whole = |start: Sector, sectors| {
+                L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
+            };
+            let before = if state.attributes_follow { L::attribute_sectors_before(&state, start) } else { 0 };
+            match () {
+                () if is_whole(Sector(start.0 - before), before + INODE_GROUP_SECTORS) => {
+                    (before, start, INODE_GROUP_SECTORS)
+                }
+                () if is_whole(start, INODE_GROUP_SECTORS) => (0, start, INODE_GROUP_SECTORS),
+                () => (0, slot.sector(), 1),
+            }
+        };
+        let stored = self.read_log(Sector(first.0 - before), before + sectors).await?;
+        let (attributes, bytes) = stored.split_at((before * SECTOR_BYTES) as usize);
+        let mut state = self.state.borrow_mut();
+        state.inode_reads += 1;
+        // Directories seldom have attributes, which says nothing of the files in them.
+        let mut attributes_follow = state.attributes_follow;
+        let with_attributes = |inode, slot| {
+            let mut known = InodeMem::new(inode, slot);
+            known.xattr = attributes_of(&inode, Sector(first.0 - before), attributes);
+            known
+        };
+        for (index, raw) in bytes.chunks_exact(Inode::BYTES).enumerate() {
+            let here = InodeSlot(first.0 * INODES_PER_SECTOR + index as u64);
+            let inode = Inode::unseal(raw);
+            if here == slot {
+                let still = matches!(state.inode_slot(ino), Ok(now) if now == slot);
+                match inode {
+                    _ if !still => {}
+                    Some(inode) if inode.ino == ino.0 => {
+                        let known = with_attributes(inode, slot);
+                        if before > 0 && inode.kind() == Some(crate::fs::FileKind::Regular) {
+                            attributes_follow = known.xattr.is_some();
+                        }
+                        state.insert_inode(ino, known);
+                    }
+                    _ => {
+                        let place = format_args!("sector {}", slot.sector());
+                        return Err(FsError::corrupt(
+                            "inode",
+                            place,
+                            format_args!("it is not inode {ino}, or damaged"),
+                        ));
+                    }
+                }
+            } else if let Some(inode) = inode {
+                // The map alone says whether this version is the current one.
+                let neighbour = Ino(inode.ino);
+                if !state.inodes.contains_key(&neighbour) && matches!(state.inode_slot(neighbour), Ok(at) if at == here)
+                {
+                    let mut known = with_attributes(inode, here);
+                    known.referenced = false;
+                    state.insert_inode(neighbour, known);
+                }
+            }
+        }
+        state.attributes_follow = attributes_follow;
+        Ok(())
+    }
+
+    async fn load_xattr(&self, ino: Ino) -> FsResult<()> {
+        let pointer_now = |state: &mut State<L>| state.inode(ino).ok().and_then(|known| known.inode.xattr_pointer());
+        let wanted = pointer_now(&mut self.state.borrow_mut());
+        let Some(pointer) = wanted.filter(|pointer| pointer.is_mapped()) else { return Ok(()) };
+        let stored = L::read_xattr(self, pointer).await?;
+        let mut state = self.state.borrow_mut();
+        if pointer_now(&mut state) != wanted {
+            return Ok(());
+        }
+        let Some(stored) = stored else {
+            return Err(FsError::corrupt(
+                "extended attributes",
+                format_args!("inode {ino}"),
+                "their checksum does not match",
+            ));
+        };
+        let mut before_inode = false;
+        if let Ok(known) = state.inode(ino)
+            && known.xattr.is_none()
+            && !known.xattr_dirty
+        {
+            known.xattr = Some(stored.freeze());
+            if let Pointer::Mapped { at, .. } = pointer {
+                let distance = known.slot.sector().0.checked_sub(at.0);
+                before_inode = distance.is_some_and(|far| far <= INODE_GROUP_SECTORS * (INODES_PER_SECTOR + 1));
+            }
+        }
+        // The next inodes are likely to have them at the same place.
+        state.attributes_follow |= before_inode;
+        Ok(())
+    }
+}
+
+impl<L: Log> State<L> {
+    /// What is on its way to these sectors: all of it and where in it they begin, or only a part of them.
+    pub(in crate::fs) fn in_flight_at(&self, at: Sector, sectors: u64) -> Option<Option<(Data, usize)>> {
+        let mut overlaps = false;
+        for flight in &self.in_flight {
+            let flight_end = flight.at + flight.data.len() as u64 / SECTOR_BYTES;
+            if flight.at <= at && at + sectors <= flight_end {
+                return Some(Some((flight.data.clone(), ((at - flight.at) * SECTOR_BYTES) as usize)));
+            }
+            overlaps |= flight.at < at + sectors && at < flight_end;
+        }
+        overlaps.then_some(None)
+    }
+}
+
+/// Reads `sectors` at `at`, in as many requests as the device wants, and with its alignment.
+pub(in crate::fs) async fn read_sectors(device: &crate::device::Device, at: Sector, sectors: u64) -> FsResult<Buf> {
+    let geometry = device.geometry();
+    let align = u64::from(geometry.block_bytes) / SECTOR_BYTES;
+    let first = at.0 / align * align;
+    let end = (at.0 + sectors).next_multiple_of(align);
+    let most = (u64::from(geometry.request_bytes_max) / SECTOR_BYTES / align * align).max(align);
+    if first == at.0 && end == at.0 + sectors && sectors <= most {
+        return Ok(device.read(at, Buf::dirty((sectors * SECTOR_BYTES) as usize)).await?);
+    }
+    let mut whole = Buf::dirty(((end - first) * SECTOR_BYTES) as usize);
+    let mut from = first;
+    while from < end {
+        let take = most.min(end - from);
+        let piece = device.read(Sector(from), Buf::dirty((take * SECTOR_BYTES) as usize)).await?;
+        let offset = ((from - first) * SECTOR_BYTES) as usize;
+        whole[offset..offset + piece.len()].copy_from_slice(&piece);
+        from += take;
+    }
+    let skip = ((at.0 - first) * SECTOR_BYTES) as usize;
+    Ok(Buf::from_slice(&whole[skip..skip + (sectors * SECTOR_BYTES) as usize]))
+}
+
+/// Writes `data` at `at` in as many requests as the device wants.
+pub(in crate::fs) async fn write_sectors(
+    device: &crate::device::Device,
+    at: Sector,
+    data: Data,
+    flags: WriteFlags,
+) -> Result<(), DeviceError> {
+    let most = device.geometry().request_bytes_max as usize;
+    if data.len() <= most {
+        return device.write(at, data, flags).await;
+    }
+    let writes = (0..data.len()).step_by(most).map(|from| {
+        let piece = data.slice(from..(from + most).min(data.len()));
+        device.write(at + from as u64 / SECTOR_BYTES, piece, flags)
+    });
+    join_all(writes).await.into_iter().collect()
+}
+
+/// The attributes of `inode`, when they are among the sectors from `at` on that have been read.
+fn attributes_of(inode: &Inode, at: Sector, bytes: &[u8]) -> Option<Data> {
+    let Some(Pointer::Mapped { at: wanted, sectors, crc }) = inode.xattr_pointer() else { return None };
+    let from = usize::try_from(wanted.0.checked_sub(at.0)?.checked_mul(SECTOR_BYTES)?).ok()?;
+    let found = bytes.get(from..from.checked_add(usize::from(sectors) * SECTOR_BYTES as usize)?)?;
+    // What is not as it should be is read again, and then it is an error.
+    (crate::codec::crc32c(found) == crc).then(|| Data::from_slice(found))
+}

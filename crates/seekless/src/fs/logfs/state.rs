@@ -1,0 +1,389 @@
+//! The volume in memory.
+//!
+//! All of it is one structure, changed only in synchronous steps, so nothing in here is ever seen half changed.
+//! A step that needs something that is not in memory ends with [`Stop::Load`], having changed nothing; its
+//! caller loads that and starts the step again. So no lock is held while a device works, and there is no lock.
+//!
+//! Invariants
+//!   S1  Whatever is needed to write a dirty block or inode is in memory: the inode, the indirect blocks above
+//!       it, its block of the inode map. They count as dirty themselves.
+//!   S2  live + unwritten + growth never exceeds the volume's capacity.
+//!   S3  What is dirty always fits into what the log has free, with as much left over as the log itself needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::cache::Blocks;
+use super::format::*;
+use super::tree::*;
+use super::{Log, is_internal};
+use crate::device::{Data, DeviceError};
+use crate::fs::{Attr, Entry, FileKind, FsError};
+use crate::units::{FixedMap, Ino, SECTOR_BYTES, WallTime};
+
+/// Why a step did not end with a result.
+#[derive(Debug)]
+pub(in crate::fs) enum Stop {
+    Fail(FsError),
+    /// Bring this into memory and start again.
+    Load(Load),
+    /// Wait for this and start again.
+    Wait(Wait),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) enum Load {
+    Block(BlockId),
+    Inode(Ino),
+    Xattr(Ino),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) enum Wait {
+    /// Too much is dirty.
+    WriteBack,
+    /// There are too few clean segments.
+    Clean,
+    /// Clean segments have no storage below them yet.
+    Provision,
+    /// Blocks past the end of this file are being freed.
+    Reclaim(Ino),
+}
+
+pub(in crate::fs) type Step<T> = Result<T, Stop>;
+
+impl From<FsError> for Stop {
+    fn from(error: FsError) -> Stop {
+        Stop::Fail(error)
+    }
+}
+
+pub(in crate::fs) fn fail<T>(error: FsError) -> Step<T> {
+    Err(Stop::Fail(error))
+}
+
+/// What has changed in an inode since it was last written.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
+pub(in crate::fs) enum InodeDirt {
+    #[default]
+    Clean,
+    /// Only what concerns this file alone.
+    Own,
+    /// Something that has to reach the log together with changes of other inodes.
+    Namespace,
+}
+
+/// An inode in memory.
+#[derive(Clone)]
+pub(in crate::fs) struct InodeMem<L: Log> {
+    pub inode: Inode,
+    /// Where the last written version is.
+    pub slot: InodeSlot,
+    pub dirt: InodeDirt,
+    /// Dirty only because the cleaner moves it or blocks of it.
+    pub cleaned: bool,
+    /// Extended attributes as stored, when they are in memory.
+    pub xattr: Option<Data>,
+    pub xattr_dirty: bool,
+    /// Bytes by which live data grows when the dirty attributes are written.
+    pub xattr_growth: u64,
+    /// What the log has to know when the inode is written.
+    pub debt: L::Debt,
+    /// By how much the bytes set aside for this file have changed since the inode was last written.
+    pub unwritten_pending: i64,
+    /// Blocks past the end are still mapped and are being freed.
+    pub reclaiming: bool,
+    pub referenced: bool,
+}
+
+impl<L: Log> InodeMem<L> {
+    pub(in crate::fs) fn new(inode: Inode, slot: InodeSlot) -> InodeMem<L> {
+        InodeMem {
+            inode,
+            slot,
+            dirt: InodeDirt::Clean,
+            cleaned: false,
+            xattr: None,
+            xattr_dirty: false,
+            xattr_growth: 0,
+            debt: L::Debt::default(),
+            unwritten_pending: 0,
+            reclaiming: false,
+            referenced: true,
+        }
+    }
+}
+
+/// Something on its way to the device. Until it is there, reads are served from here.
+pub(in crate::fs) struct InFlight {
+    pub at: crate::units::Sector,
+    pub data: Data,
+    pub sequence: u64,
+}
+
+/// What of a volume never changes while it is mounted.
+#[derive(Clone, Copy, Debug)]
+pub(in crate::fs) struct Volume {
+    /// Inode numbers end here.
+    pub ino_end: u64,
+    /// Bytes that files and their metadata may keep alive.
+    pub capacity_bytes: u64,
+    /// Key of the directory hash.
+    pub hash_key: [u64; 2],
+    /// Keep file data that is read in memory.
+    pub cache_data: bool,
+    /// Clean blocks kept in memory, in bytes.
+    pub cache_bytes: u64,
+}
+
+/// Everything that is known about a mounted volume.
+pub(in crate::fs) struct State<L: Log> {
+    /// What the log knows.
+    pub log: L,
+    pub volume: Volume,
+    /// Time of the present step.
+    pub now: WallTime,
+    pub inodes: BTreeMap<Ino, InodeMem<L>>,
+    /// Inodes that differ from the log, internal ones aside.
+    pub dirty_inodes: BTreeSet<Ino>,
+    inode_clock: std::collections::VecDeque<Ino>,
+    /// Lookups not yet forgotten.
+    pub users: FixedMap<Ino, u64>,
+    pub blocks: Blocks,
+    pub ino_cursor: u64,
+    pub inode_count: u64,
+    /// Counts created inodes.
+    pub generation: u64,
+    /// Bytes set aside by unwritten blocks.
+    pub unwritten_bytes: u64,
+    /// Bytes of blocks unmapped since they were last counted as freed in the log.
+    pub freed_pending_bytes: u64,
+    pub xattr_growth_bytes: u64,
+    pub in_flight: Vec<InFlight>,
+    /// An error of unknown effect: nothing changes any more.
+    pub stopped: Option<String>,
+    pub read_only: bool,
+    pub block_reads: u64,
+    pub inode_reads: u64,
+    /// Depth at which a directory's last leaf was found; only a hint.
+    pub leaf_depth: FixedMap<Ino, u8>,
+    /// Where sequential reading of a file would go on; only a hint.
+    pub read_ahead: FixedMap<Ino, u64>,
+    /// Who asks for inodes asks for their attributes, too; only a hint.
+    pub attributes_follow: bool,
+}
+
+/// Inodes kept in memory although nobody changes them.
+const CLEAN_INODES_MAX: usize = 16 * 1024;
+
+impl<L: Log> State<L> {
+    pub(in crate::fs) fn new(log: L, volume: Volume, read_only: bool) -> State<L> {
+        State {
+            log,
+            now: WallTime::default(),
+            inodes: BTreeMap::new(),
+            dirty_inodes: BTreeSet::new(),
+            inode_clock: Default::default(),
+            users: FixedMap::default(),
+            blocks: Blocks::new(volume.cache_bytes),
+            ino_cursor: FIRST_FREE_INO,
+            inode_count: 0,
+            generation: 0,
+            unwritten_bytes: 0,
+            freed_pending_bytes: 0,
+            xattr_growth_bytes: 0,
+            in_flight: Vec::new(),
+            stopped: None,
+            read_only,
+            block_reads: 0,
+            inode_reads: 0,
+            leaf_depth: FixedMap::default(),
+            read_ahead: FixedMap::default(),
+            attributes_follow: false,
+            volume,
+        }
+    }
+
+    /// Refuses every change from now on, because of `error`.
+    pub(in crate::fs) fn stop(&mut self, error: &DeviceError) {
+        self.stopped.get_or_insert_with(|| error.to_string());
+    }
+
+    /// The inode, from memory.
+    ///
+    /// # Errors
+    /// `Stale` when the number is not in use.
+    pub(in crate::fs) fn inode(&mut self, ino: Ino) -> Step<&mut InodeMem<L>> {
+        if !self.inodes.contains_key(&ino) {
+            self.inode_slot(ino)?;
+            return Err(Stop::Load(Load::Inode(ino)));
+        }
+        match self.inodes.get_mut(&ino) {
+            Some(inode) => {
+                inode.referenced = true;
+                Ok(inode)
+            }
+            None => fail(FsError::Stale),
+        }
+    }
+
+    /// Where the inode map says the inode is.
+    pub(in crate::fs) fn inode_slot(&mut self, ino: Ino) -> Step<InodeSlot> {
+        if ino.0 >= self.volume.ino_end || is_internal(ino) || ino.0 == 0 {
+            return fail(FsError::Stale);
+        }
+        match L::imap_entry(self, ino)? {
+            InodeSlot::NONE => fail(FsError::Stale),
+            slot => Ok(slot),
+        }
+    }
+
+    /// Where a block of a file is in the log.
+    pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
+        let pointer = match id.key.holder() {
+            Holder::Inode(slot) => self.inode(id.ino)?.inode.pointer(slot),
+            Holder::Node(node, slot) => {
+                let node = BlockId { ino: id.ino, key: node };
+                match self.block(node)? {
+                    None => Some(Pointer::Hole),
+                    Some(block) => pointer_in_block(&block, slot),
+                }
+            }
+        };
+        self.check_pointer(id, pointer)
+    }
+
+    /// Refuses a pointer that no writer can have made.
+    pub(in crate::fs) fn check_pointer(&self, id: BlockId, pointer: Option<Pointer>) -> Step<Pointer> {
+        match pointer {
+            Some(Pointer::Mapped { at, sectors, .. })
+                if u64::from(sectors) > BLOCK_SECTORS || !L::holds(self, at, sectors.into()) =>
+            {
+                let detail = format_args!("it points to {sectors} sectors at {at}, outside the log");
+                fail(FsError::corrupt("block pointer", format_args!("{id:?}"), detail))
+            }
+            Some(pointer) => Ok(pointer),
+            None => fail(FsError::corrupt("block pointer", format_args!("{id:?}"), "its bits make no sense")),
+        }
+    }
+
+    /// A block of a file; `None` where it is a hole.
+    pub(in crate::fs) fn block(&mut self, id: BlockId) -> Step<Option<Data>> {
+        if let Some(data) = self.blocks.get(id) {
+            return Ok(Some(data.clone()));
+        }
+        match self.pointer(id)? {
+            Pointer::Mapped { .. } => Err(Stop::Load(Load::Block(id))),
+            _ => Ok(None),
+        }
+    }
+
+    /// Adds an inode just read; one that is there already is newer, and stays.
+    pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
+        if let std::collections::btree_map::Entry::Vacant(vacant) = self.inodes.entry(ino) {
+            vacant.insert(inode);
+            self.inode_clock.push_back(ino);
+            self.evict_inodes();
+        }
+    }
+
+    fn evict_inodes(&mut self) {
+        // A few turns at a time: when nearly all are in use, looking at every one each time would take forever.
+        let mut turns = 64;
+        while self.inode_clock.len() > CLEAN_INODES_MAX && turns > 0 {
+            turns -= 1;
+            let Some(ino) = self.inode_clock.pop_front() else { return };
+            // Writing an indirect block will need its inode (S1).
+            let is_needed = self.blocks.dirty_of(ino).next().is_some();
+            match self.inodes.get_mut(&ino) {
+                None => {}
+                Some(inode) if is_needed || inode.dirt != InodeDirt::Clean || inode.referenced || inode.reclaiming => {
+                    inode.referenced = false;
+                    self.inode_clock.push_back(ino);
+                }
+                Some(_) => {
+                    self.inodes.remove(&ino);
+                }
+            }
+        }
+    }
+
+    /// Puts a new inode where eviction will find it.
+    pub(in crate::fs) fn adopt_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
+        if self.inodes.insert(ino, inode).is_none() {
+            self.inode_clock.push_back(ino);
+        }
+    }
+
+    /// Forgets every clean inode and block, as if the volume had just been mounted.
+    pub(in crate::fs) fn drop_caches(&mut self) {
+        self.blocks.drop_clean(L::keeps_blocks);
+        let blocks = &self.blocks;
+        self.inodes.retain(|&ino, inode| {
+            let is_needed = is_internal(ino) || blocks.dirty_of(ino).next().is_some();
+            is_needed || inode.dirt != InodeDirt::Clean || inode.reclaiming
+        });
+        let inodes = &self.inodes;
+        self.inode_clock.retain(|ino| inodes.contains_key(ino));
+        self.leaf_depth.clear();
+        self.read_ahead.clear();
+        self.attributes_follow = false;
+    }
+
+    pub(in crate::fs) fn count_lookup(&mut self, ino: Ino) {
+        *self.users.entry(ino).or_insert(0) += 1;
+    }
+
+    pub(in crate::fs) fn in_use(&self, ino: Ino) -> bool {
+        self.users.contains_key(&ino)
+    }
+
+    /// Attributes of an inode in memory.
+    pub(in crate::fs) fn attr(&mut self, ino: Ino) -> Step<Attr> {
+        let io_bytes = BLOCK_BYTES as u32;
+        let inode = self.inode(ino)?.inode;
+        let kind = kind_of(&inode)?;
+        let is_directory = kind == FileKind::Directory;
+        Ok(Attr {
+            ino,
+            kind,
+            permissions: inode.mode & 0o7777,
+            links: inode.links,
+            uid: inode.uid,
+            gid: inode.gid,
+            device: if is_directory { 0 } else { inode.special },
+            // The offsets of a directory's blocks are those of a sparse tree, and mean nothing to people.
+            size: if is_directory { inode.bytes_used } else { inode.size },
+            sectors: inode.bytes_used / SECTOR_BYTES,
+            io_bytes,
+            atime: inode.atime(),
+            mtime: inode.mtime(),
+            ctime: inode.ctime(),
+            btime: inode.btime(),
+        })
+    }
+
+    /// The inode as an entry, without counting a lookup.
+    pub(in crate::fs) fn entry(&mut self, ino: Ino) -> Step<Entry> {
+        let attr = self.attr(ino)?;
+        let generation = u64::from(self.inode(ino)?.inode.generation);
+        Ok(Entry { attr, generation })
+    }
+
+    /// Bytes that wait for the next transaction.
+    pub(in crate::fs) fn dirty_bytes(&self) -> u64 {
+        (self.blocks.dirty_data_count() * BLOCK_BYTES as u64) + (self.dirty_inodes.len() * Inode::BYTES) as u64
+    }
+
+    /// Bytes that wait for the next checkpoint: indirect blocks and the inode map.
+    pub(in crate::fs) fn deferred_bytes(&self) -> u64 {
+        (self.blocks.dirty_count() - self.blocks.dirty_data_count()) * BLOCK_BYTES as u64
+    }
+}
+
+/// The kind of file that an inode is.
+pub(in crate::fs) fn kind_of(inode: &Inode) -> Step<FileKind> {
+    match inode.kind() {
+        Some(kind) => Ok(kind),
+        None => fail(FsError::corrupt("inode", inode.ino, format_args!("mode {:o} is of no kind", inode.mode))),
+    }
+}

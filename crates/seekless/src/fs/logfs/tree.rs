@@ -1,0 +1,193 @@
+//! Names of the blocks of a file, and the tree in which they hang.
+
+use std::fmt;
+
+use super::format::*;
+use crate::units::{Ino, Sector};
+
+/// Address of an inode: the log in units of 256 bytes. 0 is none.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
+pub struct InodeSlot(pub u64);
+
+impl InodeSlot {
+    pub const NONE: InodeSlot = InodeSlot(0);
+
+    pub fn new(sector: Sector, index: u64) -> InodeSlot {
+        InodeSlot(sector.0 * INODES_PER_SECTOR + index)
+    }
+
+    pub fn is_none(self) -> bool {
+        self.0 == 0
+    }
+
+    pub fn sector(self) -> Sector {
+        Sector(self.0 / INODES_PER_SECTOR)
+    }
+
+    /// Byte offset of the inode in its sector.
+    pub fn offset(self) -> usize {
+        (self.0 % INODES_PER_SECTOR) as usize * Inode::BYTES
+    }
+}
+
+/// Name of a block in a file: a data block by its index, or an indirect block by its place in the tree.
+///
+/// Data block `i` is key `i`. Indirect block `n` of level `l` in tree `t` is `t << 60 | l << 56 | n`; tree `t`
+/// has `t` levels of indirect blocks, and level 1 points at data.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockKey(pub u64);
+
+/// What holds the pointer to a block.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Holder {
+    /// Slot of the inode's map.
+    Inode(usize),
+    /// Slot of an indirect block.
+    Node(BlockKey, usize),
+}
+
+const FANOUT: u64 = POINTERS_PER_BLOCK as u64;
+/// Data blocks below one pointer at each level: 1, 341, 341² ...
+const SPAN: [u64; TREES + 1] = [1, FANOUT, FANOUT.pow(2), FANOUT.pow(3), FANOUT.pow(4)];
+/// First data block of each tree, and past the last.
+const BASE: [u64; TREES + 1] = {
+    let mut base = [DIRECT_POINTERS as u64; TREES + 1];
+    let mut tree = 1;
+    while tree <= TREES {
+        base[tree] = base[tree - 1] + SPAN[tree];
+        tree += 1;
+    }
+    base
+};
+/// Blocks that a file can have: 55 TB.
+pub const FILE_BLOCKS_MAX: u64 = BASE[TREES];
+pub const FILE_BYTES_MAX: u64 = FILE_BLOCKS_MAX * BLOCK_BYTES as u64;
+
+impl BlockKey {
+    pub fn data(index: u64) -> BlockKey {
+        debug_assert!(index < FILE_BLOCKS_MAX);
+        BlockKey(index)
+    }
+
+    pub fn node(tree: usize, level: usize, number: u64) -> BlockKey {
+        BlockKey((tree as u64) << 60 | (level as u64) << 56 | number)
+    }
+
+    pub fn is_data(self) -> bool {
+        self.0 >> 56 == 0
+    }
+
+    /// Level above data: 0 for data.
+    pub fn level(self) -> usize {
+        (self.0 >> 56 & 0xf) as usize
+    }
+
+    fn tree(self) -> usize {
+        (self.0 >> 60) as usize
+    }
+
+    fn number(self) -> u64 {
+        self.0 & ((1 << 56) - 1)
+    }
+
+    /// True for keys that [`BlockKey::data`] and [`BlockKey::node`] can make.
+    pub fn is_valid(self) -> bool {
+        if self.is_data() {
+            return self.0 < FILE_BLOCKS_MAX;
+        }
+        let (tree, level) = (self.tree(), self.level());
+        (1..=TREES).contains(&tree) && (1..=tree).contains(&level) && self.number() < SPAN[tree] / SPAN[level]
+    }
+
+    pub fn holder(self) -> Holder {
+        if self.is_data() {
+            let index = self.0;
+            if index < DIRECT_POINTERS as u64 {
+                return Holder::Inode(index as usize);
+            }
+            let tree = (1..=TREES).find(|&tree| index < BASE[tree]).unwrap_or(TREES);
+            let within = index - BASE[tree - 1];
+            return Holder::Node(BlockKey::node(tree, 1, within / FANOUT), (within % FANOUT) as usize);
+        }
+        let (tree, level, number) = (self.tree(), self.level(), self.number());
+        if level == tree {
+            Holder::Inode(DIRECT_POINTERS + tree - 1)
+        } else {
+            Holder::Node(BlockKey::node(tree, level + 1, number / FANOUT), (number % FANOUT) as usize)
+        }
+    }
+
+    /// The block that slot `slot` of this indirect block points at.
+    pub fn child(self, slot: usize) -> BlockKey {
+        let (tree, level) = (self.tree(), self.level());
+        let number = self.number() * FANOUT + slot as u64;
+        if level == 1 { BlockKey(BASE[tree - 1] + number) } else { BlockKey::node(tree, level - 1, number) }
+    }
+
+    /// Data blocks below this indirect block: the first, and past the last.
+    pub fn span(self) -> (u64, u64) {
+        if self.is_data() {
+            return (self.0, self.0 + 1);
+        }
+        let first = BASE[self.tree() - 1] + self.number() * SPAN[self.level()];
+        (first, first + SPAN[self.level()])
+    }
+}
+
+impl fmt::Debug for BlockKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.is_data() {
+            write!(f, "block {}", self.0)
+        } else {
+            write!(f, "indirect block {} of level {} in tree {}", self.number(), self.level(), self.tree())
+        }
+    }
+}
+
+/// A block of a file.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct BlockId {
+    pub ino: Ino,
+    pub key: BlockKey,
+}
+
+impl BlockId {
+    pub fn data(ino: Ino, index: u64) -> BlockId {
+        BlockId { ino, key: BlockKey::data(index) }
+    }
+}
+
+impl fmt::Debug for BlockId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} of {:?}", self.key, self.ino)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every key is its holder's child, and spans fit: checked around every border of every tree.
+    #[test]
+    fn holder_and_child_are_inverse() {
+        let borders = BASE.iter().chain(&SPAN).flat_map(|&border| [border.saturating_sub(1), border, border + 1]);
+        for index in borders.filter(|&index| index < FILE_BLOCKS_MAX) {
+            let mut key = BlockKey::data(index);
+            loop {
+                assert!(key.is_valid());
+                let (first, end) = key.span();
+                assert!((first..end).contains(&index), "{key:?} spans {first}..{end}, not {index}");
+                match key.holder() {
+                    Holder::Inode(slot) => {
+                        assert!(slot < POINTERS_IN_INODE);
+                        break;
+                    }
+                    Holder::Node(node, slot) => {
+                        assert_eq!(node.child(slot), key);
+                        key = node;
+                    }
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,331 @@
+//! Putting a batch together: places for what is dirty, and bytes that lead to each other.
+//!
+//! Paper: [wa99 §3.3], of which only the idea is known. Format: FORMAT.md, "Batches and transactions".
+//!
+//! A batch is put together in one synchronous step, so it is a snapshot: no operation is half in it. Data goes first,
+//! then indirect blocks from the bottom up, then inodes; the places are those that eager writing chooses one after the
+//! other, so that a small batch is one sweep of the head, and a large one fills empty tracks.
+//!
+//! Invariants
+//!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
+
+use super::format::*;
+use super::state::*;
+use crate::device::{Buf, Data};
+use crate::fs::FsError;
+use crate::fs::logfs::Log;
+use crate::fs::logfs::tree::*;
+use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
+
+/// What a batch is to contain, besides every change of the name space.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Scope {
+    Everything,
+    /// One file.
+    File(Ino),
+}
+
+/// Bytes with their places, in the order in which these were chosen.
+type Laid = Vec<(Sector, Data)>;
+
+/// What is to be written, and what is so once it is.
+pub(super) struct Batch {
+    pub number: u64,
+    /// In the order in which their places were chosen, and as long as they can be.
+    pub writes: Vec<(Sector, Data)>,
+    pub effect: Effect,
+}
+
+/// Puts together the batch of `scope`; `None` when there is nothing to write.
+///
+/// # Errors
+/// `NoSpace` when there are not enough free blocks, which S3 excludes. Nothing has changed then.
+pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Batch>> {
+    let inodes = chosen_inodes(state, scope);
+    if inodes.is_empty() && state.log.removed.is_empty() {
+        return Ok(None);
+    }
+    let mut places = Places::take(state, &inodes)?;
+    let number = state.log.next_batch;
+    let mut laid: Laid = Vec::new();
+    for &ino in &inodes {
+        lay_file(state, ino, &mut places, &mut laid)?;
+    }
+    lay_inodes(state, &inodes, &places.cells, &mut laid);
+    let mut entries: Vec<(Ino, InodeSlot)> =
+        std::mem::take(&mut state.log.removed).into_iter().map(|ino| (ino, InodeSlot::NONE)).collect();
+    // A number that was freed may already be another file's.
+    for &ino in &inodes {
+        entries.retain(|&(removed, _)| removed != ino);
+        entries.push((ino, state.inodes.get(&ino).map_or(InodeSlot::NONE, |known| known.slot)));
+    }
+    for &(ino, slot) in &entries {
+        Virtual::set_imap_entry(state, ino, slot);
+    }
+    let effect = Effect {
+        entries,
+        garbage: std::mem::take(&mut state.log.garbage),
+        freed_bytes: std::mem::take(&mut state.log.garbage_bytes),
+    };
+    state.log.next_batch += 1;
+    state.log.counters.batches += 1;
+    let writes = joined(laid);
+    state.log.counters.device_writes += writes.len() as u64;
+    for (at, data) in &writes {
+        state.log.in_flight_bytes += data.len() as u64;
+        state.in_flight.push(InFlight { at: *at, data: data.clone(), sequence: number });
+    }
+    Ok(Some(Batch { number, writes, effect }))
+}
+
+fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
+    let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
+    let dirty = state.dirty_inodes.iter().copied();
+    match scope {
+        Scope::Everything => dirty.collect(),
+        Scope::File(file) => dirty.filter(|ino| *ino == file || dirt(ino) == InodeDirt::Namespace).collect(),
+    }
+}
+
+/// Places that were taken for a batch.
+struct Places {
+    blocks: std::collections::VecDeque<u32>,
+    /// Cells for inodes, each for as many as it holds.
+    cells: Vec<u64>,
+}
+
+impl Places {
+    fn take(state: &State, inodes: &[Ino]) -> Step<Places> {
+        let store = &state.log.store;
+        let layout = store.layout();
+        let mut aim = store.aim();
+        let mut places = Places { blocks: Default::default(), cells: Vec::new() };
+        let per_cell = inodes_per_cell(state);
+        let mut cells = inodes.len().div_ceil(per_cell);
+        let is_tight = state.log.is_tight();
+        // Inodes that fill most of a block have it for themselves.
+        let whole = match is_tight {
+            true => 0,
+            false => (cells + layout.cells_per_block as usize / 4) / layout.cells_per_block as usize,
+        };
+        let wanted = blocks_of(state, inodes) + whole;
+        let mut taken = 0;
+        while taken < wanted {
+            let Some(run) = store.take_run(&mut aim, (wanted - taken) as u32) else { return places.give_up(state) };
+            places.blocks.extend(run.first..run.first + run.blocks);
+            taken += run.blocks as usize;
+        }
+        for _ in 0..whole {
+            let Some(block) = places.blocks.pop_back() else { break };
+            let first = layout.first_cell(block);
+            for cell in first..first + u64::from(layout.cells_per_block) {
+                match cells {
+                    0 => store.give_cell(cell),
+                    _ => {
+                        places.cells.push(cell);
+                        cells -= 1;
+                    }
+                }
+            }
+        }
+        for _ in 0..cells {
+            let Some(cell) = store.take_cell(&mut aim, is_tight) else { return places.give_up(state) };
+            places.cells.push(cell);
+        }
+        Ok(places)
+    }
+
+    /// Gives everything back.
+    fn give_up(self, state: &State) -> Step<Places> {
+        let store = &state.log.store;
+        let layout = store.layout();
+        for block in self.blocks {
+            let first = layout.first_cell(block);
+            (first..first + u64::from(layout.cells_per_block)).for_each(|cell| store.give_cell(cell));
+        }
+        self.cells.into_iter().for_each(|cell| store.give_cell(cell));
+        fail(FsError::NoSpace)
+    }
+
+    fn next(&mut self) -> u32 {
+        match self.blocks.pop_front() {
+            Some(block) => block,
+            None => unreachable!("as many were taken as are dirty"),
+        }
+    }
+}
+
+fn inodes_per_cell(state: &State) -> usize {
+    state.log.store.layout().cell_bytes() as usize / Inode::BYTES
+}
+
+/// Blocks that the dirty blocks and attributes of these files take.
+fn blocks_of(state: &State, inodes: &[Ino]) -> usize {
+    let of = |ino: &Ino| {
+        let attributes = match state.inodes.get(ino) {
+            Some(known) if known.xattr_dirty => known.xattr.as_ref().map_or(0, |data| attribute_blocks(data.len())),
+            _ => 0,
+        };
+        state.blocks.dirty_of(*ino).count() + attributes
+    };
+    inodes.iter().map(of).sum()
+}
+
+/// Blocks that attributes take: one, or as many as they fill and one for the list of them.
+fn attribute_blocks(bytes: usize) -> usize {
+    if bytes <= BLOCK_BYTES { 1 } else { bytes.div_ceil(BLOCK_BYTES) + 1 }
+}
+
+fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -> Step<()> {
+    // In the order of their names, data comes before indirect blocks and these from the bottom up.
+    let ids: Vec<BlockId> = state.blocks.dirty_of(ino).collect();
+    for id in ids {
+        lay_block(state, id, places.next(), laid);
+    }
+    let debt = match state.inodes.get_mut(&ino) {
+        Some(known) => std::mem::take(&mut known.debt),
+        None => Vec::new(),
+    };
+    release_debt(state, debt);
+    if state.inodes.get(&ino).is_some_and(|known| known.xattr_dirty) {
+        lay_xattr(state, ino, places, laid);
+    }
+    Ok(())
+}
+
+fn sector_of(block: u32) -> Sector {
+    Sector(u64::from(block) * BLOCK_SECTORS)
+}
+
+fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
+    let old = match state.pointer(id) {
+        Ok(pointer) => pointer,
+        Err(_) => unreachable!("S1: the holder of a dirty block is in memory"),
+    };
+    let data = match state.blocks.peek(id) {
+        Some(data) => data.clone(),
+        None => unreachable!("a block that was collected is in memory"),
+    };
+    let at = sector_of(block);
+    let pointer = Pointer::to(at, &data);
+    match id.key.holder() {
+        Holder::Inode(slot) => {
+            if let Some(known) = state.inodes.get_mut(&id.ino) {
+                known.inode.set_pointer(slot, pointer);
+            }
+        }
+        Holder::Node(node, slot) => match state.blocks.dirty_bytes_mut(BlockId { ino: id.ino, key: node }) {
+            Some(bytes) => set_pointer_in_block(bytes, slot, pointer),
+            None => unreachable!("S1: the holder of a dirty block is dirty"),
+        },
+    }
+    match old {
+        Pointer::Unwritten => state.unwritten_bytes = state.unwritten_bytes.saturating_sub(BLOCK_BYTES as u64),
+        old => release(state, old),
+    }
+    match id.key.is_data() {
+        true => state.log.counters.data_blocks += 1,
+        false => state.log.counters.indirect_blocks += 1,
+    }
+    state.blocks.mark_clean(id);
+    laid.push((at, data));
+}
+
+fn lay_xattr(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) {
+    let Some(known) = state.inodes.get_mut(&ino) else { return };
+    let old = known.inode.xattr_pointer().unwrap_or_default();
+    known.xattr_dirty = false;
+    state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);
+    let mut new = Pointer::Hole;
+    let mut parts: Option<(Sector, Vec<u32>)> = None;
+    if let Some(data) = known.xattr.clone() {
+        if data.len() <= BLOCK_BYTES {
+            new = put_sectors(places.next(), &data, laid);
+        } else {
+            let mut pointers = Vec::new();
+            let mut blocks = Vec::new();
+            for from in (0..data.len()).step_by(BLOCK_BYTES) {
+                let block = places.next();
+                blocks.push(block);
+                pointers.push(put_sectors(block, &data.slice(from..(from + BLOCK_BYTES).min(data.len())), laid));
+            }
+            let list = parts_to_block(&pointers);
+            let at = sector_of(places.next());
+            let sectors = sectors_for(data.len() as u64) as u8;
+            new = Pointer::Mapped { at, sectors, crc: crate::codec::crc32c(&list) };
+            laid.push((at, Data::from_slice(&list)));
+            parts = Some((at, blocks));
+        }
+    }
+    new.encode(&mut known.inode.xattr);
+    release(state, old);
+    if let Some((at, blocks)) = parts {
+        state.log.parts.insert(at, blocks);
+    }
+}
+
+/// Puts bytes, a whole number of sectors, into a block of their own.
+fn put_sectors(block: u32, data: &Data, laid: &mut Laid) -> Pointer {
+    let mut whole = Buf::zeroed(BLOCK_BYTES);
+    whole[..data.len()].copy_from_slice(data);
+    laid.push((sector_of(block), whole.freeze()));
+    Pointer::to(sector_of(block), data)
+}
+
+fn lay_inodes(state: &mut State, inodes: &[Ino], cells: &[u64], laid: &mut Laid) {
+    let layout = state.log.store.layout().clone();
+    let per_cell = inodes_per_cell(state);
+    let mut old = Vec::new();
+    for (group, &cell) in inodes.chunks(per_cell).zip(cells) {
+        let at = layout.cell_sector(cell);
+        let mut bytes = Buf::zeroed(layout.cell_bytes() as usize);
+        for (index, &ino) in group.iter().enumerate() {
+            let slot = InodeSlot(at.0 * INODES_PER_SECTOR + index as u64);
+            let Some(known) = state.inodes.get_mut(&ino) else { continue };
+            known.inode.flags = stored_flags(known.inode.flags, known.reclaiming);
+            known.inode.seal_into(&mut bytes[index * Inode::BYTES..(index + 1) * Inode::BYTES]);
+            old.push(std::mem::replace(&mut known.slot, slot));
+            known.dirt = InodeDirt::Clean;
+            known.cleaned = false;
+            known.unwritten_pending = 0;
+            state.dirty_inodes.remove(&ino);
+            state.log.count_slot(slot);
+            state.log.counters.inodes += 1;
+        }
+        state.log.counters.inode_cells += 1;
+        laid.push((at, bytes.freeze()));
+    }
+    debug_assert_eq!(inodes.len().div_ceil(per_cell), cells.len());
+    old.into_iter().for_each(|slot| release_slot(state, slot));
+}
+
+/// What follows each other becomes one write. The order stays that in which the head comes by.
+fn joined(laid: Laid) -> Vec<(Sector, Data)> {
+    let mut runs: Vec<(Sector, Vec<Data>, u64)> = Vec::new();
+    for (at, data) in laid {
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        match runs.last_mut() {
+            Some((start, parts, length)) if *start + *length == at && *length < JOINED_SECTORS_MAX => {
+                parts.push(data);
+                *length += sectors;
+            }
+            _ => runs.push((at, vec![data], sectors)),
+        }
+    }
+    let join = |(at, parts, sectors): (Sector, Vec<Data>, u64)| match &parts[..] {
+        [one] => (at, one.clone()),
+        _ => {
+            let mut whole = Buf::dirty((sectors * SECTOR_BYTES) as usize);
+            let mut from = 0;
+            for part in &parts {
+                whole[from..from + part.len()].copy_from_slice(part);
+                from += part.len();
+            }
+            (at, whole.freeze())
+        }
+    };
+    runs.into_iter().map(join).collect()
+}
+
+/// Longest write, 1 MiB: longer ones gain nothing, and hold up reads.
+const JOINED_SECTORS_MAX: u64 = 2048;

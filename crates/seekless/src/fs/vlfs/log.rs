@@ -1,0 +1,277 @@
+//! Batches on their way to the device, and the transactions that make them count.
+//!
+//! Invariants
+//!   L1  Nothing is acknowledged as durable before its batch and all before it are written, and a transaction of the
+//!       virtual log with their entries is durable.
+//!   L2  After an error of unknown effect nothing is written any more.
+
+use std::rc::{Rc, Weak};
+
+use futures_util::future::join_all;
+
+use super::Vlfs;
+use super::assemble::{Batch, Scope, assemble};
+use super::state::*;
+use crate::device::DeviceError;
+use crate::fs::logfs::run::write_sectors;
+use crate::fs::{FsError, FsResult};
+use crate::units::Nanos;
+
+/// Bytes on their way to the device before writers have to wait.
+const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
+
+/// How often what found no storage below is tried again.
+const STORAGE_RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
+
+impl Vlfs {
+    /// Puts a batch together and sends it on its way. Returns the number up to which batches must be durable for
+    /// everything in `scope` to be.
+    fn submit(&self, scope: Scope) -> FsResult<u64> {
+        let batch = {
+            let mut state = self.state.borrow_mut();
+            state.now = self.rt.wall();
+            if let Some(error) = &state.stopped {
+                return Err(FsError::Stopped(error.clone()));
+            }
+            match assemble(&mut state, scope) {
+                Ok(Some(batch)) => batch,
+                Ok(None) => return Ok(state.log.next_batch),
+                Err(Stop::Fail(error)) => return Err(error),
+                Err(stop) => unreachable!("S1: a batch needs nothing, not {stop:?}"),
+            }
+        };
+        let end = batch.number + 1;
+        let fs = self.this();
+        self.rt.spawn(async move { fs.write_batch(batch).await });
+        Ok(end)
+    }
+
+    async fn write_batch(self: Rc<Self>, batch: Batch) {
+        let Batch { number, writes, effect } = batch;
+        let flags = self.state.borrow().log.store.flags();
+        let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
+        let written = writes.into_iter().map(|(at, data)| {
+            let fs = &self;
+            async move {
+                loop {
+                    let wanted = fs.work.storage_wanted_count.get();
+                    match write_sectors(&fs.device, at, data.clone(), flags).await {
+                        Err(DeviceError::NoSpace { .. }) if !fs.closed.get() => {
+                            fs.wait_for_storage(number, wanted).await
+                        }
+                        result => return result,
+                    }
+                }
+            }
+        });
+        let result: Result<(), DeviceError> = join_all(written).await.into_iter().collect();
+        {
+            let mut state = self.state.borrow_mut();
+            state.log.in_flight_bytes -= bytes;
+            state.log.stalled.remove(&number);
+            match result {
+                Ok(()) => {
+                    state.in_flight.retain(|flight| flight.sequence != number);
+                    state.log.written.insert(number, effect);
+                    state.log.apply();
+                }
+                // L2. What could not be written stays in memory, where it can still be read.
+                Err(error) => state.stop(&error),
+            }
+        }
+        self.log_progress.notify();
+    }
+
+    /// The storage below had no room. That is known to have left nothing that anything leads to, so it is tried again,
+    /// now and then and whenever somebody wants to sync. Until then the volume counts as full.
+    async fn wait_for_storage(&self, number: u64, wanted: u64) {
+        self.state.borrow_mut().log.stalled.insert(number, wanted);
+        self.log_progress.notify();
+        if self.work.storage_wanted_count.get() > wanted {
+            return;
+        }
+        let again = self.work.storage_wanted.wait();
+        let timer = self.rt.sleep(STORAGE_RETRY_INTERVAL);
+        futures_util::future::select(std::pin::pin!(again), timer).await;
+    }
+
+    /// Has what waits for storage below tried once more.
+    ///
+    /// # Errors
+    /// `NoSpace` when there is still none.
+    async fn retry_stalled(&self) -> FsResult<()> {
+        let wanted = self.work.storage_wanted_count.get() + 1;
+        self.work.storage_wanted_count.set(wanted);
+        self.work.storage_wanted.notify();
+        loop {
+            let progress = self.log_progress.wait();
+            {
+                let state = self.state.borrow();
+                if state.log.stalled.is_empty() || state.stopped.is_some() {
+                    return Ok(());
+                }
+                if state.log.stalled.values().any(|&attempted| attempted >= wanted) {
+                    return Err(FsError::NoSpace);
+                }
+            }
+            progress.await;
+        }
+    }
+
+    /// Waits until every batch before `number` is durable (L1).
+    async fn make_durable(&self, number: u64) -> FsResult<()> {
+        loop {
+            let progress = self.log_progress.wait();
+            let (applied, is_stalled) = {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                if state.log.durable >= number {
+                    return Ok(());
+                }
+                (state.log.applied, state.log.stalled.first_key_value().is_some_and(|(&first, _)| first < number))
+            };
+            if applied < number {
+                match is_stalled {
+                    true => self.retry_stalled().await?,
+                    false => progress.await,
+                }
+                continue;
+            }
+            let fs = self.this();
+            // To its end, also when the caller goes away.
+            self.rt.spawn(async move { fs.commit(number).await }).await?;
+        }
+    }
+
+    /// One transaction for all that has been applied; whoever waits meanwhile is served by the next.
+    async fn commit(&self, number: u64) -> FsResult<()> {
+        let _pass = self.work.commit_gate.enter().await;
+        let (store, covered) = {
+            let state = self.state.borrow();
+            if let Some(error) = &state.stopped {
+                return Err(FsError::Stopped(error.clone()));
+            }
+            if state.log.durable >= number {
+                return Ok(());
+            }
+            (state.log.store.clone(), state.log.applied)
+        };
+        let result = store.commit().await;
+        let mut state = self.state.borrow_mut();
+        match result {
+            Ok(()) => {
+                state.log.durable = state.log.durable.max(covered);
+                let durable = state.log.durable;
+                let later = state.log.freeing.split_off(&durable);
+                let freed: u64 = std::mem::replace(&mut state.log.freeing, later).into_values().sum();
+                state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(freed);
+                drop(state);
+                self.log_progress.notify();
+                Ok(())
+            }
+            // Nothing has changed; what was to be made durable waits for the next transaction.
+            Err(DeviceError::NoSpace { .. }) => Err(FsError::NoSpace),
+            Err(error) => {
+                state.stop(&error);
+                drop(state);
+                self.log_progress.notify();
+                Err(FsError::Stopped(error.to_string()))
+            }
+        }
+    }
+
+    /// Makes everything in `scope` durable.
+    pub(super) async fn sync(&self, scope: Scope) -> FsResult<()> {
+        if self.state.borrow().read_only {
+            return Ok(());
+        }
+        let number = self.submit(scope)?;
+        self.make_durable(number).await
+    }
+
+    /// Makes room for new changes: everything dirty goes out, and what that frees is free.
+    pub(super) async fn make_room(&self) -> FsResult<()> {
+        self.sync(Scope::Everything).await
+    }
+
+    /// Takes the volume into use: frees what a crash has left, and starts what works in the background.
+    pub(super) async fn begin_writing(&self) -> FsResult<()> {
+        let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
+        for ino in orphans {
+            self.run(|state| {
+                state.inode(ino)?.reclaiming = true;
+                Ok(())
+            })
+            .await?;
+            self.reclaim(ino).await?;
+        }
+        self.rt.spawn(write_back_task(Rc::downgrade(&self.this())));
+        self.rt.spawn(timer_task(Rc::downgrade(&self.this())));
+        Ok(())
+    }
+
+    /// Ends writing for good: everything is durable, and the next start finds the tail at once.
+    pub(super) async fn end_writing(&self) -> FsResult<()> {
+        if self.closed.replace(true) || self.state.borrow().read_only {
+            return Ok(());
+        }
+        if let Err(error) = self.sync(Scope::Everything).await {
+            self.closed.set(false); // It may be tried again.
+            return Err(error);
+        }
+        let store = self.state.borrow().log.store.clone();
+        let parked = self.rt.spawn(async move { store.park().await }).await;
+        self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
+        self.write_back_wanted.notify();
+        parked?;
+        // Everything is durable: whether the device below has put away its own things as well changes nothing here.
+        let _ = self.device.release().await;
+        Ok(())
+    }
+}
+
+/// Writes back whenever there is enough.
+async fn write_back_task(fs: Weak<Vlfs>) {
+    loop {
+        let Some(live) = fs.upgrade() else { return };
+        let wanted = live.write_back_wanted.clone();
+        let waiting = wanted.wait();
+        drop(live);
+        waiting.await;
+        let Some(live) = fs.upgrade() else { return };
+        if live.closed.get() || live.state.borrow().stopped.is_some() {
+            return;
+        }
+        let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
+        if !busy {
+            // Whoever asks next is told of an error that stops the volume; any other passes.
+            let _ = live.submit(Scope::Everything);
+        }
+    }
+}
+
+/// Makes durable what has waited long enough.
+async fn timer_task(fs: Weak<Vlfs>) {
+    loop {
+        let (rt, interval) = {
+            let Some(live) = fs.upgrade() else { return };
+            let interval = live.state.borrow().log.options.write_back_interval;
+            (live.rt.clone(), interval)
+        };
+        rt.sleep(interval).await;
+        let Some(live) = fs.upgrade() else { return };
+        if live.closed.get() || live.state.borrow().stopped.is_some() {
+            return;
+        }
+        let changed = {
+            let state = live.state.borrow();
+            !state.dirty_inodes.is_empty() || !state.log.removed.is_empty() || state.log.durable < state.log.next_batch
+        };
+        if changed {
+            // As above: an error that matters stops the volume.
+            let _ = live.sync(Scope::Everything).await;
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! VLFS: a log-structured file system on the virtual log, as [wa99 §3.3] proposes and nobody built.
+//!
+//! Nothing is written in place. Data, indirect blocks and inodes go to free blocks near the head, or where there is
+//! none to the next free ones; pieces of the inode map are the entries of a virtual log, which says where the inodes
+//! are. An fsync writes the data, the inode, and a piece of the map: the last of these commits. There are no segments
+//! and no checkpoints, and no cleaner is needed: what an fsync makes worthless is free when it returns.
+//!
+//! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, which `fs/lfs` has too; the virtual log is in
+//! `vlog`, where the virtual log disk has it too. `state` is what of the volume in memory is the log's own, and `ops`
+//! what the part above asks of it. `assemble` turns what is dirty into a batch, `log` brings it to the device, and
+//! `recovery` finds it again.
+//!
+//! Differences from the paper, whose section on this cannot be had: see `FORMAT.md`, "Where the paper is silent".
+
+mod assemble;
+mod dump;
+pub mod format;
+mod fsck;
+mod log;
+mod mkfs;
+mod ops;
+mod recovery;
+mod state;
+#[cfg(test)]
+mod tests;
+
+use std::rc::Rc;
+
+pub use dump::{Dump, dump};
+pub use fsck::{Fsck, FsckOptions, fsck};
+pub use mkfs::{MkfsOptions, mkfs};
+pub use recovery::{VolumeInfo, info};
+
+use super::logfs::LogFs;
+use super::{Fs, FsResult};
+use crate::device::Device;
+use crate::rt::Rt;
+use crate::units::{MIB, Nanos};
+use state::{Virtual, Work};
+
+/// A mounted volume. See [`mount`].
+type Vlfs = LogFs<Virtual>;
+
+/// How a volume is used while it is mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Options {
+    pub read_only: bool,
+    /// Longest time that a change waits in memory.
+    pub write_back_interval: Nanos,
+    /// Clean blocks kept in memory, in bytes.
+    pub cache_bytes: u64,
+    /// Blocks waiting to be written, in bytes, before writers have to wait.
+    pub dirty_bytes_max: u64,
+    /// Share of a track that is left free when it is filled, in hundredths of a per cent.
+    pub keep: u32,
+    /// Bytes in which the next start searches for the tail, at most, after the power has failed.
+    pub window: u64,
+    /// Give long stretches that were freed back to the storage below.
+    pub discard: bool,
+    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    pub cache_data: bool,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            read_only: false,
+            write_back_interval: Nanos::from_secs(5),
+            cache_bytes: 32 * MIB,
+            dirty_bytes_max: 16 * MIB,
+            keep: 2500,
+            window: 64 * MIB,
+            discard: true,
+            cache_data: true,
+        }
+    }
+}
+
+/// What has happened since the volume was mounted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(crate) struct Counters {
+    pub batches: u64,
+    pub data_blocks: u64,
+    pub indirect_blocks: u64,
+    pub inodes: u64,
+    pub inode_cells: u64,
+    pub device_writes: u64,
+    pub recovery_inodes: u64,
+    pub recovery_indirect_blocks: u64,
+    pub recovery_ns: u64,
+}
+
+/// Mounts the volume on `device`: finds the inode map, and what is free by walking the inodes, and starts writing back.
+/// Read-only, what is damaged is left out; [`crate::fs::FileSystem::warnings`] says so.
+///
+/// # Errors
+/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
+    Ok(open(rt, device, options).await?)
+}
+
+async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
+    let fs = recovery::recover(rt, device, options).await?;
+    recovery::check_root(&fs)?;
+    if !options.read_only {
+        fs.begin_writing().await?;
+    }
+    Ok(fs)
+}

@@ -1,0 +1,214 @@
+//! What the part above asks of the virtual log.
+
+use std::rc::Rc;
+
+use super::assemble::Scope;
+use super::format::*;
+use super::state::*;
+use super::{Vlfs, Work};
+use crate::codec;
+use crate::device::{Buf, Counter};
+use crate::fs::logfs::Log;
+use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
+use crate::fs::logfs::tree::*;
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
+
+impl Log for Virtual {
+    const NAME: &'static str = "vlfs";
+
+    /// Pointers to what the inode's next version needs no more.
+    type Debt = Vec<Pointer>;
+    type Work = Work;
+
+    fn holds(state: &State, at: Sector, sectors: u64) -> bool {
+        let layout = state.log.store.layout();
+        let (first, end) = (at.0 / layout.block_sectors, at.0.saturating_add(sectors).div_ceil(layout.block_sectors));
+        end <= u64::from(layout.blocks) && (first..end).all(|block| !layout.is_reserved(block as u32))
+    }
+
+    fn imap_entry(state: &mut State, ino: Ino) -> Step<InodeSlot> {
+        let slot = match state.log.ahead.get(&ino) {
+            Some(&(slot, _)) => slot,
+            None => InodeSlot(u32::try_from(ino.0).map_or(0, |number| state.log.store.entry(number)).into()),
+        };
+        if !slot.is_none() && !Self::holds(state, slot.sector(), 1) {
+            let detail = format_args!("it points to sector {}, where nothing can be", slot.sector());
+            return fail(FsError::corrupt("inode map", format_args!("entry of inode {ino}"), detail));
+        }
+        Ok(slot)
+    }
+
+    fn set_imap_entry(state: &mut State, ino: Ino, slot: InodeSlot) {
+        state.log.ahead.insert(ino, (slot, state.log.next_batch));
+    }
+
+    fn touch_imap(_: &mut Change<'_, Virtual>, _: Ino) -> Step<()> {
+        Ok(()) // The map is in memory.
+    }
+
+    fn used_bytes(state: &State) -> u64 {
+        let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
+        let used = state.log.usable_blocks - state.log.store.free_blocks();
+        blocks_bytes(used) + state.unwritten_bytes + state.blocks.growth_bytes + state.xattr_growth_bytes + inodes
+    }
+
+    fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
+        let is_ordinary = privilege == Privilege::Ordinary;
+        if is_ordinary && !state.log.stalled.is_empty() {
+            return fail(FsError::NoSpace);
+        }
+        let waits = state.freed_pending_bytes > 0 || state.log.durable < state.log.next_batch;
+        let is_dirty = !state.dirty_inodes.is_empty() || !state.log.removed.is_empty();
+        let used = Self::used_bytes(state) + growth.max(0) as u64 + PENDING_MARGIN_BYTES;
+        if growth > 0 && is_ordinary && used > state.volume.capacity_bytes {
+            // What was freed counts as used until a transaction says so.
+            return if waits { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
+        }
+        if is_ordinary && state.dirty_bytes() > state.log.options.dirty_bytes_max {
+            return Err(Stop::Wait(Wait::WriteBack));
+        }
+        // S3: the batch of all that is dirty fits, and the pieces of its transaction.
+        let kept = match privilege {
+            Privilege::Ordinary => state.log.store.layout().margin + state.log.reserve_blocks / 4,
+            _ => state.log.store.layout().margin,
+        };
+        if state.log.store.free_blocks() < blocks_needed(state, dirty_blocks as u64) + kept {
+            return if waits || is_dirty { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
+        }
+        Ok(())
+    }
+
+    fn owe(state: &mut State, ino: Ino, freed: Vec<Pointer>, _: Vec<Hole>) {
+        let Some(known) = state.inodes.get_mut(&ino) else { return };
+        state.freed_pending_bytes += (freed.len() * BLOCK_BYTES) as u64;
+        known.debt.extend(freed);
+    }
+
+    fn forget(state: &mut State, ino: Ino, known: InodeMem) {
+        release_debt(state, known.debt);
+        release(state, known.inode.xattr_pointer().unwrap_or_default());
+        if !known.slot.is_none() {
+            release_slot(state, known.slot);
+            Self::set_imap_entry(state, ino, InodeSlot::NONE);
+            state.log.removed.push(ino);
+        }
+    }
+
+    fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
+        match is_orphan {
+            true => state.log.orphans.insert(ino),
+            false => state.log.orphans.remove(&ino),
+        };
+    }
+
+    fn is_orphan(state: &State, ino: Ino) -> bool {
+        state.log.orphans.contains(&ino)
+    }
+
+    fn orphans(state: &State) -> Vec<Ino> {
+        state.log.orphans.iter().copied().collect()
+    }
+
+    fn keeps_blocks(_: Ino) -> bool {
+        false
+    }
+
+    fn batch_bytes(state: &State) -> u64 {
+        BATCH_BYTES.min(state.log.options.dirty_bytes_max)
+    }
+
+    fn is_stalled(state: &State) -> bool {
+        !state.log.stalled.is_empty()
+    }
+
+    fn describe(state: &State) -> String {
+        format!("vlfs ({})", human_bytes(blocks_bytes(state.log.store.layout().blocks.into())))
+    }
+
+    fn counters(state: &State) -> Vec<Counter> {
+        let c = &state.log.counters;
+        let mut counters = vec![
+            ("batches", c.batches),
+            ("data_blocks_written", c.data_blocks),
+            ("indirect_blocks_written", c.indirect_blocks),
+            ("inodes_written", c.inodes),
+            ("inode_cells_written", c.inode_cells),
+            ("device_writes", c.device_writes),
+            ("block_reads", state.block_reads),
+            ("inode_reads", state.inode_reads),
+            ("recovery_inodes", c.recovery_inodes),
+            ("recovery_indirect_blocks", c.recovery_indirect_blocks),
+            ("recovery_ns", c.recovery_ns),
+            ("blocks_free", state.log.store.free_blocks()),
+            ("blocks", state.log.usable_blocks),
+        ];
+        counters.extend(state.log.store.counters());
+        counters
+    }
+
+    fn attribute_sectors_before(_: &State, _: Sector) -> u64 {
+        0
+    }
+
+    async fn read_xattr(fs: &Vlfs, pointer: Pointer) -> FsResult<Option<Buf>> {
+        let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
+        let holds = |at: Sector, sectors: u64| Self::holds(&fs.state.borrow(), at, sectors);
+        let outside = |at: Sector| FsError::corrupt("extended attributes", at, "nothing can be there");
+        let in_block = u64::from(sectors).min(BLOCK_SECTORS);
+        if !holds(at, in_block) {
+            return Err(outside(at));
+        }
+        let stored = fs.read_log(at, in_block).await?;
+        if codec::crc32c(&stored) != crc {
+            return Ok(None);
+        }
+        if u64::from(sectors) <= BLOCK_SECTORS {
+            return Ok(Some(stored));
+        }
+        let Some(parts) = parts_from_block(&stored) else {
+            return Err(FsError::corrupt("extended attributes", at, "their list of parts makes no sense"));
+        };
+        let mut whole = Vec::new();
+        let mut blocks = Vec::new();
+        for part in parts {
+            let Pointer::Mapped { at: part_at, sectors, crc } = part else { continue };
+            if !holds(part_at, sectors.into()) {
+                return Err(outside(part_at));
+            }
+            let bytes = fs.read_log(part_at, sectors.into()).await?;
+            if codec::crc32c(&bytes) != crc {
+                return Ok(None);
+            }
+            whole.extend_from_slice(&bytes);
+            blocks.push((part_at.0 / BLOCK_SECTORS) as u32);
+        }
+        if whole.len() as u64 != u64::from(sectors) * SECTOR_BYTES {
+            return Err(FsError::corrupt("extended attributes", at, "their parts do not make up the whole"));
+        }
+        fs.state.borrow_mut().log.parts.insert(at, blocks);
+        Ok(Some(Buf::from_slice(&whole)))
+    }
+
+    async fn wait(fs: &Vlfs, wait: Wait) -> FsResult<()> {
+        match wait {
+            Wait::Reclaim(ino) => fs.reclaim(ino).await,
+            _ => fs.make_room().await,
+        }
+    }
+
+    async fn sync(fs: &Rc<Vlfs>, file: Option<Ino>) -> FsResult<()> {
+        fs.sync(file.map_or(Scope::Everything, Scope::File)).await
+    }
+
+    async fn idle(_: &Rc<Vlfs>, _: Nanos) -> FsResult<bool> {
+        Ok(false)
+    }
+
+    async fn close(fs: &Rc<Vlfs>) -> FsResult<()> {
+        fs.end_writing().await
+    }
+}
+
+/// What is worth a batch of its own: a few tracks.
+const BATCH_BYTES: u64 = 1 << 20;

@@ -1,0 +1,385 @@
+//! Mounting: the inode map from the virtual log, and what is free from the inodes.
+//!
+//! Format: FORMAT.md, "Starting".
+//!
+//! The map's pieces are found as `vlog` finds them. Then every inode is read, and every indirect block: what they lead
+//! to is used, all else is free. They are read by address, neighbours together and several at once, so that this costs a
+//! sweep over the inodes and one for each level of indirect blocks.
+//!
+//! Invariants
+//!   R1  No block is used twice, and none where nothing can be. Otherwise the volume is damaged: that is an error, or,
+//!       read-only, said in a warning.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::format::*;
+use super::state::*;
+use super::{Counters, Options, Vlfs, Work};
+use crate::codec;
+use crate::device::Device;
+use crate::fs::logfs::file::root_key;
+use crate::fs::logfs::run::read_sectors;
+use crate::fs::logfs::tree::*;
+use crate::fs::logfs::{Log, LogFs, is_internal};
+use crate::fs::{FsError, FsResult};
+use crate::rt::Rt;
+use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
+use crate::vlog::{Garbage, Store, VldError};
+
+/// What a volume says about itself.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    pub uuid: uuid::Uuid,
+    pub label: String,
+    pub version: u32,
+    pub volume_bytes: u64,
+    /// Inode numbers there can be.
+    pub inodes_max: u64,
+    pub reserve_bytes: u64,
+    pub capacity_bytes: u64,
+    /// When it was made, in seconds since 1970.
+    pub created_seconds: i64,
+    /// Closed properly: the tail of the log need not be searched for.
+    pub clean: bool,
+    /// Damage that costs nothing.
+    pub notes: Vec<String>,
+}
+
+/// Reads what a volume says about itself, without mounting it.
+///
+/// # Errors
+/// As [`super::mount`].
+pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
+    let (volume, found) = find_volume(device).await?;
+    let superblock = found.superblock;
+    let layout = match crate::vlog::layout::Layout::new(superblock) {
+        Some(layout) => layout,
+        None => return Err(corrupt_volume(device, "the numbers of its superblock do not fit each other")),
+    };
+    Ok(VolumeInfo {
+        uuid: uuid::Uuid::from_bytes(superblock.uuid),
+        label: volume.label_text(),
+        version: volume.version,
+        volume_bytes: superblock.device_sectors * SECTOR_BYTES,
+        inodes_max: superblock.logical_blocks,
+        reserve_bytes: blocks_bytes(volume.reserve_blocks),
+        capacity_bytes: capacity_bytes(&layout, usable_blocks(&layout), volume.reserve_blocks),
+        created_seconds: volume.created_seconds,
+        clean: found.is_parked,
+        notes: found.notes,
+    })
+}
+
+fn corrupt_volume(device: &Device, why: &str) -> FsError {
+    FsError::corrupt("volume", device.describe(), why)
+}
+
+/// Says in the file system's words what the virtual log says.
+pub(super) fn told(device: &Device, error: VldError) -> FsError {
+    match error {
+        VldError::Device(error) => FsError::Device(error),
+        VldError::Nothing => corrupt_volume(device, "there is no VLFS here"),
+        VldError::Corrupt { what, at, why } => FsError::corrupt(what, format_args!("sector {at}"), why),
+        VldError::Plan(error) => corrupt_volume(device, &error.to_string()),
+    }
+}
+
+/// The superblock and the record in it that is ours.
+pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crate::vlog::StoreInfo)> {
+    let found = Store::info(device).await.map_err(|error| told(device, error))?;
+    let Some(volume) = VolumeRecord::from_bytes(&found.above) else {
+        return Err(corrupt_volume(device, "its virtual log holds something else than a VLFS"));
+    };
+    let superblock = &found.superblock;
+    if volume.version != VERSION || volume.features_incompatible != 0 {
+        let why = format!(
+            "format version {} with features {:#x} needs another release; this one reads version {VERSION}",
+            volume.version, volume.features_incompatible
+        );
+        return Err(corrupt_volume(device, &why));
+    }
+    if superblock.block_bytes as usize != BLOCK_BYTES || superblock.logical_blocks < FIRST_FREE_INO {
+        return Err(corrupt_volume(device, "its blocks or its inode map have a size that cannot be"));
+    }
+    Ok((volume, found))
+}
+
+/// Blocks in which something can be.
+fn usable_blocks(layout: &crate::vlog::layout::Layout) -> u64 {
+    (0..layout.blocks).filter(|&block| !layout.is_reserved(block)).count() as u64
+}
+
+/// What files may fill: everything but the reserve, and what the map takes when all of it is written anew at once.
+fn capacity_bytes(layout: &crate::vlog::layout::Layout, usable: u64, reserve: u64) -> u64 {
+    blocks_bytes(usable.saturating_sub(layout.margin + u64::from(layout.pieces) + reserve))
+}
+
+/// The volume as it was when the power failed, or it was closed. Nothing is written.
+pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
+    let (volume, _) = find_volume(&device).await?;
+    let started = rt.now();
+    let below = crate::vlog::Options {
+        keep: options.keep,
+        window: options.window,
+        compact: false,
+        order: false,
+        discard: options.discard,
+        read_only: options.read_only,
+        ..crate::vlog::Options::default()
+    };
+    let store = Store::open(&rt, device.clone(), below).await.map_err(|error| told(&device, error))?;
+    let layout = store.layout();
+    let usable = usable_blocks(layout);
+    let reserve = volume.reserve_blocks.min(usable / 2);
+    let dirty_most = (blocks_bytes(reserve) / 4).max(16 * BLOCK_BYTES as u64);
+    let options = Options { dirty_bytes_max: options.dirty_bytes_max.min(dirty_most), ..options };
+    let never_changes = Volume {
+        ino_end: layout.logical_blocks.into(),
+        capacity_bytes: capacity_bytes(layout, usable, reserve),
+        hash_key: volume.hash_key,
+        cache_data: options.cache_data,
+        cache_bytes: options.cache_bytes,
+    };
+    let entries = store.entries();
+    let log = Virtual {
+        store,
+        options,
+        usable_blocks: usable,
+        reserve_blocks: reserve,
+        ahead: BTreeMap::new(),
+        orphans: BTreeSet::new(),
+        removed: Vec::new(),
+        garbage: Garbage::default(),
+        garbage_bytes: 0,
+        cells: FixedMap::default(),
+        parts: BTreeMap::new(),
+        next_batch: 1,
+        written: BTreeMap::new(),
+        applied: 1,
+        durable: 1,
+        freeing: BTreeMap::new(),
+        stalled: BTreeMap::new(),
+        in_flight_bytes: 0,
+        counters: Counters::default(),
+    };
+    let state = State::new(log, never_changes, options.read_only);
+    let fs = LogFs::new(rt.clone(), device, state, Work::default());
+    let walk = Walk { fs: &fs, is_lenient: options.read_only };
+    walk.run(entries).await?;
+    fs.state.borrow_mut().log.counters.recovery_ns = rt.now().saturating_sub(started).0;
+    Ok(fs)
+}
+
+/// Whoever mounts must find a root.
+pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
+    let has_root = fs.state.borrow().log.store.entry(Ino::ROOT.0 as u32) != 0;
+    match has_root {
+        true => Ok(()),
+        false => {
+            Err(FsError::corrupt("volume", "inode map", "there is no root directory: mkfs did not come to its end"))
+        }
+    }
+}
+
+/// Something to read, and where it hangs.
+#[derive(Clone, Copy)]
+struct Wanted {
+    at: Sector,
+    sectors: u64,
+    what: What,
+}
+
+#[derive(Clone, Copy)]
+enum What {
+    Inode(Ino, InodeSlot),
+    Node(BlockId, u32),
+    Parts(Ino, u32),
+}
+
+/// Sectors that are read with one request: as many as pass under the head while it would else be sent elsewhere.
+const SPAN_SECTORS: u64 = 128;
+
+/// Requests at once. More than any drive queues.
+const READS_AT_ONCE: usize = 32;
+
+struct Walk<'a> {
+    fs: &'a Vlfs,
+    /// Say what is damaged, and go on.
+    is_lenient: bool,
+}
+
+impl Walk<'_> {
+    async fn run(&self, entries: Vec<(u32, u32)>) -> FsResult<()> {
+        let mut wanted = Vec::with_capacity(entries.len());
+        for (number, entry) in entries {
+            let (ino, slot) = (Ino(number.into()), InodeSlot(entry.into()));
+            if is_internal(ino) || (number != 1 && u64::from(number) < FIRST_FREE_INO) {
+                self.problem(FsError::corrupt(
+                    "inode map",
+                    format_args!("entry {number}"),
+                    "no file can have this number",
+                ))?;
+                continue;
+            }
+            if !Virtual::holds(&self.fs.state.borrow(), slot.sector(), 1) {
+                let place = format_args!("entry of inode {ino}");
+                self.problem(FsError::corrupt("inode map", place, "it leads to where nothing can be"))?;
+                continue;
+            }
+            wanted.push(Wanted { at: slot.sector(), sectors: 1, what: What::Inode(ino, slot) });
+        }
+        while !wanted.is_empty() {
+            wanted = self.sweep(wanted).await?;
+        }
+        Ok(())
+    }
+
+    /// What is damaged, or a device that fails: an error, or a warning.
+    fn problem(&self, error: FsError) -> FsResult<()> {
+        match (&error, self.is_lenient) {
+            (FsError::Corrupt { .. }, true) => {
+                self.fs.warn(error.to_string());
+                Ok(())
+            }
+            _ => Err(error),
+        }
+    }
+
+    /// Reads all that is wanted, by address. Returns what that leads to.
+    async fn sweep(&self, mut wanted: Vec<Wanted>) -> FsResult<Vec<Wanted>> {
+        wanted.sort_by_key(|wanted| wanted.at);
+        let mut next = Vec::new();
+        let spans: Vec<&[Wanted]> =
+            wanted.chunk_by(|one, two| one.at.0 / SPAN_SECTORS == two.at.0 / SPAN_SECTORS).collect();
+        for batch in spans.chunks(READS_AT_ONCE) {
+            let reads = batch.iter().map(|span| {
+                let start = span.first().map_or(Sector::ZERO, |first| first.at);
+                let end = span.iter().map(|wanted| wanted.at.0 + wanted.sectors).max().unwrap_or(start.0);
+                let end = end.min(self.fs.device.geometry().sectors);
+                async move { (start, read_sectors(&self.fs.device, start, end.saturating_sub(start.0)).await) }
+            });
+            for (span, (start, read)) in batch.iter().zip(join_all(reads).await) {
+                let bytes = read?;
+                for wanted in *span {
+                    let from = ((wanted.at.0 - start.0) * SECTOR_BYTES) as usize;
+                    let stored = bytes.get(from..from + (wanted.sectors * SECTOR_BYTES) as usize);
+                    let taken = match stored {
+                        Some(stored) => self.take(wanted, stored, &mut next),
+                        None => Err(FsError::corrupt("inode map", wanted.at, "it leads past the end of the device")),
+                    };
+                    taken.or_else(|error| self.problem(error))?;
+                }
+            }
+        }
+        Ok(next)
+    }
+
+    fn take(&self, wanted: &Wanted, stored: &[u8], next: &mut Vec<Wanted>) -> FsResult<()> {
+        match wanted.what {
+            What::Inode(ino, slot) => self.take_inode(ino, slot, stored, next),
+            What::Node(id, crc) => self.take_node(id, wanted.at, crc, stored, next),
+            What::Parts(ino, crc) => self.take_parts(ino, wanted.at, crc, stored),
+        }
+    }
+
+    fn take_inode(&self, ino: Ino, slot: InodeSlot, stored: &[u8], next: &mut Vec<Wanted>) -> FsResult<()> {
+        let inode = Inode::unseal(&stored[slot.offset()..]).filter(|inode| inode.ino == ino.0);
+        let Some(inode) = inode else {
+            let place = format_args!("sector {}", slot.sector());
+            // Names still lead to it; whoever follows one is told.
+            return Err(FsError::corrupt("inode", place, format_args!("it is not inode {ino}, or damaged")));
+        };
+        {
+            let mut guard = self.fs.state.borrow_mut();
+            let state = &mut *guard;
+            let cell = state.log.cell_of(slot);
+            if !state.log.cells.contains_key(&cell) {
+                let occupied = state.log.store.occupy_cell(cell);
+                occupied.map_err(|why| FsError::corrupt("inode map", format_args!("inode {ino}, cell {cell}"), why))?;
+            }
+            state.log.count_slot(slot);
+            state.inode_count += 1;
+            state.generation = state.generation.max(inode.generation.into());
+            state.log.counters.recovery_inodes += 1;
+            if inode.links == 0 || inode.flags & INODE_CUT != 0 {
+                state.log.orphans.insert(ino);
+            }
+        }
+        if inode.flags & INODE_INLINE == 0 {
+            for slot in 0..POINTERS_IN_INODE {
+                let id = BlockId { ino, key: root_key(slot) };
+                let taken = self.take_pointer(id, inode.pointer(slot), next);
+                taken.or_else(|error| self.problem(error))?;
+            }
+        }
+        match inode.xattr_pointer() {
+            Some(Pointer::Hole) => Ok(()),
+            Some(Pointer::Mapped { at, sectors, crc }) => {
+                self.occupy(at, format_args!("attributes of inode {ino}"))?;
+                if u64::from(sectors) > BLOCK_SECTORS {
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Parts(ino, crc) });
+                }
+                Ok(())
+            }
+            _ => Err(FsError::corrupt("inode", ino, "its pointer to extended attributes makes no sense")),
+        }
+    }
+
+    fn take_pointer(&self, id: BlockId, pointer: Option<Pointer>, next: &mut Vec<Wanted>) -> FsResult<()> {
+        match pointer {
+            Some(Pointer::Hole) => Ok(()),
+            Some(Pointer::Unwritten) => {
+                self.fs.state.borrow_mut().unwritten_bytes += BLOCK_BYTES as u64;
+                Ok(())
+            }
+            Some(Pointer::Mapped { at, sectors, crc }) if u64::from(sectors) == BLOCK_SECTORS => {
+                self.occupy(at, format_args!("{id:?}"))?;
+                if !id.key.is_data() {
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Node(id, crc) });
+                }
+                Ok(())
+            }
+            _ => Err(FsError::corrupt("block pointer", format_args!("{id:?}"), "its bits make no sense")),
+        }
+    }
+
+    fn take_node(&self, id: BlockId, at: Sector, crc: u32, stored: &[u8], next: &mut Vec<Wanted>) -> FsResult<()> {
+        self.fs.state.borrow_mut().log.counters.recovery_indirect_blocks += 1;
+        if codec::crc32c(stored) != crc {
+            return Err(FsError::corrupt("block", format_args!("{id:?}, sector {at}"), "its checksum does not match"));
+        }
+        for slot in 0..POINTERS_PER_BLOCK {
+            let child = BlockId { ino: id.ino, key: id.key.child(slot) };
+            let taken = self.take_pointer(child, pointer_in_block(stored, slot), next);
+            taken.or_else(|error| self.problem(error))?;
+        }
+        Ok(())
+    }
+
+    fn take_parts(&self, ino: Ino, at: Sector, crc: u32, stored: &[u8]) -> FsResult<()> {
+        let parts = Some(stored).filter(|stored| codec::crc32c(stored) == crc).and_then(parts_from_block);
+        let Some(parts) = parts else {
+            let place = format_args!("inode {ino}, sector {at}");
+            return Err(FsError::corrupt("extended attributes", place, "the list of their parts is damaged"));
+        };
+        for part in parts {
+            if let Pointer::Mapped { at, .. } = part {
+                self.occupy(at, format_args!("attributes of inode {ino}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// R1.
+    fn occupy(&self, at: Sector, what: std::fmt::Arguments<'_>) -> FsResult<()> {
+        let block = u32::try_from(at.0 / BLOCK_SECTORS).unwrap_or(u32::MAX);
+        let occupied = match at.0.is_multiple_of(BLOCK_SECTORS) {
+            true => self.fs.state.borrow().log.store.occupy_block(block),
+            false => Err("a block cannot begin there"),
+        };
+        occupied.map_err(|why| FsError::corrupt("block pointer", format_args!("{what}, sector {at}"), why))
+    }
+}

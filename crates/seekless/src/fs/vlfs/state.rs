@@ -1,0 +1,182 @@
+//! What of the volume in memory is the virtual log's own.
+//!
+//! Invariants
+//!   B1  Batches are numbered. They reach the device in any order; their entries are set in the order of their numbers, so
+//!       that every transaction of the log is a moment that the volume in memory has been in.
+//!   B2  A place is given back by the batch that leads to it no more, and is free when that batch is durable.
+//!   B3  `cells` counts, for each cell with inodes, those of its inodes that are the newest version or will be when the
+//!       batches under way are there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::format::*;
+use super::{Counters, Options};
+pub(super) use crate::fs::logfs::state::*;
+use crate::fs::logfs::tree::*;
+use crate::rt::{Event, Gate};
+use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
+use crate::vlog::{Garbage, Store};
+
+/// The volume in memory.
+pub(super) type State = crate::fs::logfs::state::State<Virtual>;
+pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
+
+/// What the log's tasks wait for.
+#[derive(Default)]
+pub(super) struct Work {
+    /// Signalled when what waits for storage below should be tried again.
+    pub storage_wanted: Event,
+    pub storage_wanted_count: std::cell::Cell<u64>,
+    pub commit_gate: Gate,
+}
+
+/// What a batch changes once it is written.
+#[derive(Default)]
+pub(super) struct Effect {
+    pub entries: Vec<(Ino, InodeSlot)>,
+    pub garbage: Garbage,
+    /// Bytes of `freed_pending_bytes` that are free with it.
+    pub freed_bytes: u64,
+}
+
+/// The virtual log below a volume.
+pub(super) struct Virtual {
+    pub store: Store,
+    pub options: Options,
+    /// Blocks that can be used at all.
+    pub usable_blocks: u64,
+    /// Blocks that are free when files have filled what they may.
+    pub reserve_blocks: u64,
+    /// Entries that are newer than the log's, and by which batch.
+    pub ahead: BTreeMap<Ino, (InodeSlot, u64)>,
+    /// Inodes without a name that are in use, or are being freed or cut.
+    pub orphans: BTreeSet<Ino>,
+    /// Inodes that exist no more, for the next batch.
+    pub removed: Vec<Ino>,
+    /// Places that the next batch needs no more.
+    pub garbage: Garbage,
+    pub garbage_bytes: u64,
+    /// B3.
+    pub cells: FixedMap<u64, u8>,
+    /// Blocks with the parts of long attributes, by the sector of their list, as far as it has been read or written.
+    pub parts: BTreeMap<Sector, Vec<u32>>,
+    /// Number of the next batch.
+    pub next_batch: u64,
+    /// Batches that are written and wait for earlier ones.
+    pub written: BTreeMap<u64, Effect>,
+    /// Every batch before this one is set in the map.
+    pub applied: u64,
+    /// Every batch before this one is durable.
+    pub durable: u64,
+    /// Bytes that are free when the batch is durable.
+    pub freeing: BTreeMap<u64, u64>,
+    /// Batches for which the storage below had no room, and how many times storage had been wanted when that was last
+    /// tried.
+    pub stalled: BTreeMap<u64, u64>,
+    pub in_flight_bytes: u64,
+    pub counters: Counters,
+}
+
+impl Virtual {
+    pub(super) fn cell_of(&self, slot: InodeSlot) -> u64 {
+        slot.sector().0 / self.store.layout().cell_sectors
+    }
+
+    pub(super) fn block_of(&self, at: Sector) -> u32 {
+        (at.0 / BLOCK_SECTORS) as u32
+    }
+
+    /// An inode stands at `slot`.
+    pub(super) fn count_slot(&mut self, slot: InodeSlot) {
+        *self.cells.entry(self.cell_of(slot)).or_insert(0) += 1;
+    }
+
+    /// True when the volume is nearly as full as it gets, so that inodes go where others are.
+    pub(super) fn is_tight(&self) -> bool {
+        let layout = self.store.layout();
+        self.store.free_blocks() < layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
+    }
+
+    /// Sets what has been written, in order (B1).
+    pub(super) fn apply(&mut self) {
+        while let Some(effect) = self.written.remove(&self.applied) {
+            for &(ino, slot) in &effect.entries {
+                self.store.set(ino.0 as u32, slot.0 as u32);
+                if self.ahead.get(&ino).is_some_and(|&(_, batch)| batch == self.applied) {
+                    self.ahead.remove(&ino);
+                }
+            }
+            self.store.discard(effect.garbage);
+            self.freeing.insert(self.applied, effect.freed_bytes);
+            self.applied += 1;
+        }
+    }
+}
+
+/// Blocks before a full volume in which care begins.
+const TIGHT_BLOCKS: u64 = 64;
+
+/// The version of an inode at `slot` is needed no more (B2, B3).
+pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
+    if slot.is_none() {
+        return;
+    }
+    let log = &mut state.log;
+    let cell = log.cell_of(slot);
+    let Some(count) = log.cells.get_mut(&cell) else { return };
+    *count -= 1;
+    if *count == 0 {
+        log.cells.remove(&cell);
+        log.garbage.cells.push(cell);
+        let bytes = u64::from(log.store.layout().cell_bytes());
+        log.garbage_bytes += bytes;
+        state.freed_pending_bytes += bytes;
+    }
+}
+
+/// What a pointer leads to is needed no more (B2).
+pub(super) fn release(state: &mut State, pointer: Pointer) {
+    let Pointer::Mapped { at, sectors, .. } = pointer else { return };
+    let log = &mut state.log;
+    let before = log.garbage.blocks.len();
+    log.garbage.blocks.push(log.block_of(at));
+    if u64::from(sectors) > BLOCK_SECTORS
+        && let Some(parts) = log.parts.remove(&at)
+    {
+        log.garbage.blocks.extend(parts);
+    }
+    let bytes = blocks_bytes((log.garbage.blocks.len() - before) as u64);
+    log.garbage_bytes += bytes;
+    state.freed_pending_bytes += bytes;
+}
+
+/// What an inode's next version, which is being written now, needs no more.
+pub(super) fn release_debt(state: &mut State, debt: Vec<Pointer>) {
+    state.freed_pending_bytes -= blocks_bytes(debt.len() as u64);
+    debt.into_iter().for_each(|pointer| release(state, pointer));
+}
+
+/// Blocks that a batch of everything dirty takes at most, and `more` dirty blocks.
+pub(super) fn blocks_needed(state: &State, more: u64) -> u64 {
+    let layout = state.log.store.layout();
+    let inodes_per_cell = u64::from(layout.cell_bytes()) / Inode::BYTES as u64;
+    let cells = (state.dirty_inodes.len() as u64 + 4).div_ceil(inodes_per_cell);
+    let attributes = state.xattr_growth_bytes.div_ceil(BLOCK_BYTES as u64)
+        + 2 * state
+            .dirty_inodes
+            .iter()
+            .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.xattr_dirty))
+            .count() as u64;
+    // Cells may each break a block where nothing else is broken.
+    let cells = if state.log.is_tight() {
+        cells.div_ceil(u64::from(layout.cells_per_block)) + 1
+    } else {
+        cells.min(64) + cells.div_ceil(u64::from(layout.cells_per_block))
+    };
+    state.blocks.dirty_count() + more + cells + attributes
+}
+
+/// Bytes in the unit of used space.
+pub(super) fn blocks_bytes(blocks: u64) -> u64 {
+    blocks * BLOCK_SECTORS * SECTOR_BYTES
+}

@@ -1,0 +1,90 @@
+//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
+//! fail are answered truthfully. Method: the damage and fault explorers.
+
+use std::cell::Cell;
+
+use async_trait::async_trait;
+
+use super::crash::Small;
+use super::*;
+use crate::device::crash::CrashOptions;
+use crate::testing::tests::replay;
+use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+
+const BYTES: u64 = 4 * MIB;
+
+/// Every bit of a superblock, of the record in it and of an anchor, a sample of all other bits, and larger damage.
+#[test]
+fn damaged_images() {
+    explore(&Small::default(), 400, 150, "damaged_images");
+}
+
+/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+#[test]
+fn damaged_images_read_only() {
+    explore(&ThenReadOnly::default(), 200, 100, "damaged_images_read_only");
+}
+
+/// Mounted for writing once, after mkfs.
+#[derive(Default)]
+struct ThenReadOnly {
+    written: Cell<bool>,
+}
+
+#[async_trait(?Send)]
+impl Subject for ThenReadOnly {
+    fn name(&self) -> String {
+        "vlfs, read-only".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.written.set(false);
+        mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let options = Options { read_only: self.written.replace(true), ..Options::default() };
+        Ok(mount(rt.clone(), device, options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        Small::default().fsck(rt, device).await
+    }
+}
+
+fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
+    let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
+    let (superblock, anchor) = (0..112, 4096..4096 + 72);
+    let record = 512..512 + 16;
+    let damage = DamageTest {
+        subject,
+        device: CrashOptions::volatile(BYTES),
+        flip_all: vec![superblock, record, anchor],
+        flips,
+        splices,
+        data_checked: true,
+        memory: None,
+        seed: 1,
+        replay: replay(&format!("fs::vlfs::tests::damage::{test}")),
+    };
+    match damage.run(&ops) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// Each request in turn fails, or finds no space.
+#[test]
+fn failing_requests() {
+    for seed in 0..2 {
+        let subject = Small::default();
+        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();
+        let replay = replay("fs::vlfs::tests::damage::failing_requests");
+        let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::NAMESPACE_PREFIX, replay);
+        let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max: 25, positions_max: 4 };
+        match faults.run(&[], &ops) {
+            Ok(report) => println!("{report}"),
+            Err(report) => panic!("{report}"),
+        }
+    }
+}

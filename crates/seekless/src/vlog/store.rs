@@ -1,0 +1,328 @@
+//! The virtual log without a disk on it: a map of numbers to which somebody above gives a meaning, and space for what he
+//! stores.
+//!
+//! He takes blocks and cells where eager writing wants them, writes them himself, and says which entries of the map lead
+//! to them. A transaction brings the entries to the device; what it has made worthless is free when it is durable.
+//!
+//! Invariants
+//!   K1  What an entry leads to has been written, with [`Store::flags`], before the entry is set. So a transaction, which
+//!       makes everything before its tail durable, never leads to what is not there.
+//!   K2  What is given as garbage is needed by no entry as they are set then; it is free after the next transaction.
+
+use std::rc::Rc;
+
+use super::core::{Core, Counts, Garbage, Log, State};
+use super::eager::{Head, Run, Want};
+use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
+use super::layout::{Layout, Plan};
+use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
+use super::space::Space;
+use super::tracks::Tracks;
+use super::vld::{CommitUse, Options, Recovery, VldError};
+use crate::device::{Buf, Counter, Device, DeviceError, WriteFlags};
+use crate::rt::Rt;
+use crate::units::{Nanos, Sector};
+
+/// What superblock and anchors say.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct StoreInfo {
+    pub superblock: Superblock,
+    /// The record of whoever is above, with zeroes behind it.
+    pub above: Vec<u8>,
+    /// The tail is found without a search.
+    pub is_parked: bool,
+    /// Damage that costs nothing, one line each.
+    pub notes: Vec<String>,
+}
+
+/// When the head will be free, as places are chosen one after the other before anything is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Aim {
+    now: Nanos,
+    /// Behind the place that was chosen last.
+    behind: Option<Sector>,
+}
+
+/// A virtual log in use. Handles are cheap.
+#[derive(Clone)]
+pub struct Store {
+    core: Rc<Core>,
+    recovery: Recovery,
+}
+
+impl Store {
+    /// Makes a virtual log on `device` with a map of `entries` and a record for whoever is above; what is there is lost.
+    ///
+    /// # Errors
+    /// When the device is too small for `plan`, and what it says.
+    pub async fn create(device: &Device, plan: &Plan, entries: u32, above: &[u8]) -> Result<(), VldError> {
+        assert!(above.len() <= FIXED_BYTES - ABOVE_AT);
+        let superblock = Layout::plan_above(device.geometry(), plan, entries)?;
+        format_as(device, superblock, above).await?;
+        Ok(())
+    }
+
+    /// What is said on `device` about a virtual log with something above it.
+    ///
+    /// # Errors
+    /// `Nothing` when there is none, or one that is a disk; `Corrupt`, and what the device says.
+    pub async fn info(device: &Device) -> Result<StoreInfo, VldError> {
+        let (superblock, bad) = superblocks(device).await?;
+        if !superblock.is_above() {
+            return Err(VldError::Nothing);
+        }
+        let layout = layout_of(superblock)?;
+        let mut above = Vec::new();
+        for at in layout.superblocks() {
+            let block = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await?;
+            if Superblock::from_block(&block).is_ok_and(|found| found == superblock) {
+                above = block[ABOVE_AT..].to_vec();
+                break;
+            }
+        }
+        let (anchor, is_whole) = newest_anchor(device, &superblock).await;
+        let mut notes: Vec<String> = Vec::new();
+        notes.extend(
+            bad.into_iter().map(|at| format!("the superblock at sector {at} is damaged; the other one is good")),
+        );
+        if !is_whole {
+            notes.push("an anchor is damaged; the tail of the log is searched for everywhere".to_string());
+        }
+        let is_parked = is_whole && anchor.is_some_and(|anchor| anchor.state == PARKED);
+        Ok(StoreInfo { superblock, above, is_parked, notes })
+    }
+
+    /// Opens the one on `device`. Of the space, only what the map itself takes is taken; nothing is written before the
+    /// first transaction.
+    ///
+    /// # Errors
+    /// `Nothing` and `Corrupt`, and what the device says.
+    pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
+        let start = rt.now();
+        let (superblock, _) = superblocks(&device).await?;
+        if !superblock.is_above() {
+            return Err(VldError::Nothing);
+        }
+        let layout = layout_of(superblock)?;
+        let mut found = recover(&device, &layout).await?;
+        found.recovery.time = rt.now().saturating_sub(start);
+        let durable = device.guarantees().durable_on_completion;
+        let each = match options.commit {
+            CommitUse::Auto => durable || device.head().is_some(),
+            CommitUse::Each => true,
+            CommitUse::Flush => false,
+        };
+        let mut space = Space::new(&layout, Tracks::new(&layout, device.head()));
+        found.cells.iter().for_each(|&cell| space.take_cell(cell));
+        let mut state = State::new(&layout, space, &options, found.log);
+        state.map = found.map;
+        let core = Core {
+            rt: rt.clone(),
+            key: layout.superblock.key(),
+            below: device,
+            options,
+            each,
+            durable,
+            state: state.into(),
+            commit_gate: crate::rt::Gate::new(),
+            arm: crate::rt::Gate::new(),
+            changed: crate::rt::Event::new(),
+            activity: Rc::default(),
+            counts: Counts::default(),
+            layout,
+        };
+        Ok(Store { core: Rc::new(core), recovery: found.recovery })
+    }
+
+    pub fn layout(&self) -> &Layout {
+        &self.core.layout
+    }
+
+    /// What opening had to do.
+    pub fn recovery(&self) -> Recovery {
+        self.recovery
+    }
+
+    /// Flags that every write needs before an entry leads to it (K1).
+    pub fn flags(&self) -> WriteFlags {
+        self.core.flags()
+    }
+
+    pub fn free_blocks(&self) -> u64 {
+        self.core.state.borrow().space.free_blocks()
+    }
+
+    pub fn entry(&self, number: u32) -> u32 {
+        self.core.state.borrow().map.get(number as usize).copied().unwrap_or(0)
+    }
+
+    /// Entries that are not 0.
+    pub fn entries(&self) -> Vec<(u32, u32)> {
+        let state = self.core.state.borrow();
+        let entries = state.map.iter().enumerate().filter(|(_, entry)| **entry != 0);
+        entries.map(|(number, &entry)| (number as u32, entry)).collect()
+    }
+
+    /// Sets an entry for the next transaction (K1).
+    pub fn set(&self, number: u32, entry: u32) {
+        let mut state = self.core.state.borrow_mut();
+        let old = std::mem::replace(&mut state.map[number as usize], entry);
+        if old != entry {
+            state.pending.entry(number).or_insert(old);
+        }
+    }
+
+    /// What is free after the next transaction (K2).
+    pub fn discard(&self, garbage: Garbage) {
+        self.core.state.borrow_mut().garbage.append(garbage);
+    }
+
+    /// True while something waits for a transaction.
+    pub fn is_pending(&self) -> bool {
+        let state = self.core.state.borrow();
+        !state.pending.is_empty() || !state.garbage.is_empty()
+    }
+
+    /// Begins to choose places.
+    pub fn aim(&self) -> Aim {
+        Aim { now: self.core.rt.now(), behind: None }
+    }
+
+    /// Takes up to `blocks` blocks that follow each other.
+    pub fn take_run(&self, aim: &mut Aim, blocks: u32) -> Option<Run> {
+        let mut guard = self.core.state.borrow_mut();
+        let state = &mut *guard;
+        let layout = &self.core.layout;
+        let head = self.head(aim);
+        let run = state.chooser.run(&state.space, layout, head, Want::Data, blocks)?;
+        (run.first..run.first + run.blocks).for_each(|block| state.space.take(block));
+        self.advance(aim, layout.sector_of(run.first), u64::from(run.blocks) * layout.block_sectors);
+        Some(run)
+    }
+
+    /// Takes a cell; with `spare`, in a block that has used ones if there is any.
+    pub fn take_cell(&self, aim: &mut Aim, spare: bool) -> Option<u64> {
+        let mut guard = self.core.state.borrow_mut();
+        let state = &mut *guard;
+        let layout = &self.core.layout;
+        let head = self.head(aim);
+        let found = match spare {
+            true => state.chooser.spare_cell(&state.space, layout),
+            // What follows needs neither a seek nor a command.
+            false => aim.behind.map(|at| at.0 / layout.cell_sectors).filter(|&cell| is_open(state, layout, cell)),
+        };
+        let cell = match found {
+            Some(cell) => cell,
+            None => state.chooser.cell(&state.space, layout, head)?,
+        };
+        state.space.take_cell(cell);
+        self.advance(aim, layout.cell_sector(cell), layout.cell_sectors);
+        Some(cell)
+    }
+
+    /// Gives back what was taken and never written, or what nothing leads to.
+    pub fn give_cell(&self, cell: u64) {
+        self.core.state.borrow_mut().space.give_cell(cell);
+    }
+
+    /// Takes a block that something found after a start leads to.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn occupy_block(&self, block: u32) -> Result<(), &'static str> {
+        self.check_place(block)?;
+        let space = &mut self.core.state.borrow_mut().space;
+        if !space.is_free(block) {
+            return Err("something else is there");
+        }
+        space.take(block);
+        Ok(())
+    }
+
+    /// The same for a cell.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn occupy_cell(&self, cell: u64) -> Result<(), &'static str> {
+        let block = u32::try_from(cell / u64::from(self.core.layout.cells_per_block)).unwrap_or(u32::MAX);
+        self.check_place(block)?;
+        let space = &mut self.core.state.borrow_mut().space;
+        if !space.is_cell_free(cell) {
+            return Err("something else is there");
+        }
+        space.take_cell(cell);
+        Ok(())
+    }
+
+    fn check_place(&self, block: u32) -> Result<(), &'static str> {
+        match self.core.layout.is_reserved(block) {
+            true => Err("nothing can be there"),
+            false => Ok(()),
+        }
+    }
+
+    /// Makes every entry durable that has been set.
+    ///
+    /// # Errors
+    /// What the device says. `NoSpace` changes nothing; after anything else nothing is written any more.
+    pub async fn commit(&self) -> Result<(), DeviceError> {
+        self.core.commit().await
+    }
+
+    /// Writes the record by which the next start finds the tail at once.
+    ///
+    /// # Errors
+    /// What the device says.
+    pub async fn park(&self) -> Result<(), DeviceError> {
+        self.core.park().await
+    }
+
+    /// Checks the promises that hold in memory.
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check_invariants(&self) -> Result<(), String> {
+        let state = self.core.state.borrow();
+        let Log::Tree(log) = &state.log else { return Ok(()) };
+        log.tree.check()?;
+        match log.tree.nodes().find(|(_, node)| state.space.is_cell_free(node.cell)) {
+            Some((index, node)) => Err(format!("T3: piece {index} stands in cell {}, which is free", node.cell)),
+            None => Ok(()),
+        }
+    }
+
+    pub fn counters(&self) -> Vec<Counter> {
+        let names = ["transactions", "pieces_written", "pieces_rewritten", "anchors_written"];
+        let mut counters = self.core.counts.all();
+        counters.retain(|(name, _)| names.contains(name));
+        counters.extend([
+            ("tracks_empty", self.core.state.borrow().space.empty_tracks() as u64),
+            ("recovery_blocks_scanned", self.recovery.blocks_scanned),
+            ("recovery_pieces_read", self.recovery.pieces_read),
+        ]);
+        counters
+    }
+
+    fn head(&self, aim: &Aim) -> Option<Head<'_>> {
+        self.core.below.head().map(|view| Head { view, now: aim.now })
+    }
+
+    /// Lets the time pass that the write takes: until the head would be behind it.
+    fn advance(&self, aim: &mut Aim, at: Sector, sectors: u64) {
+        aim.behind = Some(at + sectors);
+        if let Some(view) = self.core.below.head()
+            && view.track_of(at + sectors).is_some()
+        {
+            let (begin, end) = (view.write_access(aim.now, at, 1), view.write_access(aim.now, at + sectors, 1));
+            if end > begin {
+                aim.now = Nanos(aim.now.0 + end.0);
+            }
+        }
+    }
+}
+
+/// A free cell on a track that is in use.
+fn is_open(state: &State, layout: &Layout, cell: u64) -> bool {
+    let block = u32::try_from(cell / u64::from(layout.cells_per_block)).unwrap_or(u32::MAX);
+    block < layout.blocks && state.space.is_cell_free(cell) && !state.space.is_empty(state.space.tracks.track_of(block))
+}
