@@ -1,4 +1,4 @@
-//! A sparse device in memory: blocks that were never written cost nothing and read as zeroes.
+//! A sparse device in memory: blocks that were never written, or are full of zeroes, cost nothing.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -41,6 +41,12 @@ impl Image {
         while !rest.is_empty() {
             let within = (offset % CHUNK_BYTES) as usize;
             let take = rest.len().min(CHUNK_BYTES as usize - within);
+            if take == CHUNK_BYTES as usize && rest[..take].iter().all(|&byte| byte == 0) {
+                self.chunks.remove(&(offset / CHUNK_BYTES));
+                offset += take as u64;
+                rest = &rest[take..];
+                continue;
+            }
             let chunk = self.chunks.entry(offset / CHUNK_BYTES).or_insert_with(|| Data::zeroes(CHUNK_BYTES as usize));
             chunk.make_mut()[within..within + take].copy_from_slice(&rest[..take]);
             offset += take as u64;

@@ -118,14 +118,20 @@ impl WriteFlags {
     pub const FUA: WriteFlags = WriteFlags { fua: true };
 }
 
-/// Where a disk's heads are, for eager writing [wa99]. Arrays and remapping do not pass it on.
+/// Where a disk's heads are, for eager writing [wa99]. Arrays and remapping do not pass it on, but disks that follow each
+/// other by address do: there each has an arm of its own.
 pub trait HeadView {
     /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head, if the
     /// drive were idle from now on: seek, head switch and rotation, without command overhead.
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos;
 
-    /// The track on which the heads stand: its first sector and its length in sectors.
-    fn current_track(&self) -> (Sector, u64);
+    /// Arms that move independently of each other.
+    fn arms(&self) -> u32 {
+        1
+    }
+
+    /// The track on which the heads of an arm stand: its first sector and its length in sectors.
+    fn current_track(&self, arm: u32) -> (Sector, u64);
 
     /// Time from `at` until the medium would begin to take a write of `sectors` to `sector`, if the command came at
     /// `at` and the drive were idle: [`HeadView::positioning`] with all that a command costs before it.
@@ -144,6 +150,8 @@ pub struct TrackPlace {
     pub sectors: u64,
     /// Tracks with the same number are reached from each other by a head switch, without a seek.
     pub cylinder: u32,
+    /// The arm that reaches it. Sectors of one follow those of the other.
+    pub arm: u32,
 }
 
 /// A counter with the name under which reports show it.

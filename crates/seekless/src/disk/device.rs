@@ -274,7 +274,7 @@ impl HeadView for Disk {
         self.state.borrow().mechanism.positioning(at, sector, true).unwrap_or(Nanos::MAX)
     }
 
-    fn current_track(&self) -> (Sector, u64) {
+    fn current_track(&self, _: u32) -> (Sector, u64) {
         // A track without sectors is one that no request leads to, such as a reserved one at power-on.
         self.state.borrow().mechanism.current_track().unwrap_or((Sector::ZERO, 0))
     }

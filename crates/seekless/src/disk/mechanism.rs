@@ -183,7 +183,7 @@ impl Mechanism {
         }
         let (first, end) = self.tables.layout.track(sector.0);
         let cylinder = self.tables.layout.locate(sector.0).cylinder;
-        Some(TrackPlace { first: Sector(first), sectors: end - first, cylinder })
+        Some(TrackPlace { first: Sector(first), sectors: end - first, cylinder, arm: 0 })
     }
 
     /// The same from a command that reaches the drive at `at`, command overhead included, for schedulers. Zero

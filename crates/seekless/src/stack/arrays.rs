@@ -17,7 +17,7 @@ use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, SECTOR_BYTES};
 use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing};
-use crate::volume::{ShapeError, permute, raid0, remap, volume};
+use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
 /// Members of one word, at most: as many as [st05] used, and some more.
 const MEMBERS_MAX: u64 = 1024;
@@ -84,6 +84,18 @@ impl From<ArrayError> for Trouble {
 fn complete(members: Vec<Option<Device>>) -> Vec<Device> {
     members.into_iter().flatten().collect()
 }
+
+pub(super) const CONCAT: WordSpec = WordSpec {
+    name: "concat",
+    help: "n members, one behind the other; below vld each is an arm of its own; keeps nothing of its own on them",
+    argument: None,
+    options: &[MEMBERS],
+    maker: Maker::Spread(&Spread {
+        members: |word| word.integer("n"),
+        bears_missing: |_| false,
+        make: |_, members, _, _| Box::pin(async { Ok(concat(complete(members))? as Device) }),
+    }),
+};
 
 pub(super) const RAID0: WordSpec = WordSpec {
     name: "raid0",

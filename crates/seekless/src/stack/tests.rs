@@ -58,7 +58,7 @@ fn errors_point_at_the_mistake() {
         (
             "quux / file:a",
             "there is no word `quux`\n  quux / file:a\n  ^^^^\nwords: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, vlfs, ffs, \
-             hostdir, memfs, raid0, raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk",
+             hostdir, memfs, concat, raid0, raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk",
         ),
         (
             "wrap/memfs",

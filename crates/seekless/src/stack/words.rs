@@ -94,6 +94,7 @@ pub const WORDS: &[&WordSpec] = &[
     &ffs::FFS,
     &HOSTDIR,
     &MEMFS,
+    &arrays::CONCAT,
     &arrays::RAID0,
     &arrays::RAID1,
     &arrays::RAID5,

@@ -129,15 +129,11 @@ impl Core {
         let mut early = Vec::new();
         let (last, others) = snapshot.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         for (number, piece) in others.iter().enumerate() {
-            let pass = match self.below.head() {
-                Some(_) => Some(self.arm.enter().await),
-                None => None,
-            };
-            let Some(cell) = self.take_cell() else { return Err(Failed::no_space(cells)) };
+            let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
             let bytes = self.encode(snapshot, number, piece, cell, &cells);
             cells.push(cell);
             let write = self.write_early(cell, bytes);
-            match pass {
+            match arm {
                 Some(_) => write.await.map_err(|error| Failed::early(error, &cells))?,
                 None => early.push(write),
             }
@@ -149,17 +145,13 @@ impl Core {
             // C1. After an error it is not known what is durable, and asking again would not tell.
             self.below.flush().await.map_err(Failed::unknown)?;
         }
-        let pass = match self.below.head() {
-            Some(_) => Some(self.arm.enter().await),
-            None => None,
-        };
-        let Some(cell) = self.take_cell() else { return Err(Failed::no_space(cells)) };
+        let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
         let bytes = self.encode(snapshot, others.len(), last, cell, &cells);
         cells.push(cell);
         self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
         // Commit point: until now the older tail is the truth. A lack of space has left it so.
         self.write_cell(cell, bytes, self.firm()).await.map_err(|error| Failed::early(error, &cells))?;
-        drop(pass);
+        drop(arm);
         count(&self.counts.transactions, 1);
         count(&self.counts.pieces_written, cells.len() as u64);
         Ok(cells)
@@ -209,7 +201,12 @@ impl Core {
         self.write_anchor(anchor).await
     }
 
+    /// With several arms, tails go from one to the other, and every time an anchor would have to be written: there the
+    /// window is everything, as in [wa99].
     fn window_blocks(&self) -> u32 {
+        if self.below.head().is_some_and(|head| head.arms() > 1) {
+            return u32::MAX;
+        }
         u32::try_from(self.options.window / u64::from(self.layout.block_bytes())).unwrap_or(u32::MAX).max(1)
     }
 

@@ -1,15 +1,17 @@
 //! What is done while nobody asks for anything: emptying tracks, and putting blocks in order [wa99 §4.2].
 //!
-//! A step is one block, or one stretch that is put in order; after each it is looked whether somebody wants something,
-//! and then the work is left as it is: what has been moved is mapped, and becomes durable with the next transaction.
+//! A step is the reading of a track at most, or the writing of one, or a block; after each it is looked whether somebody
+//! wants something, and then the work is left as it is: what has been moved is mapped, and becomes durable with the next
+//! transaction. So a request waits for two or three revolutions at worst.
 //!
 //! Emptying takes the track with the fewest blocks in use and moves them into holes of other tracks, as long as those
 //! have room for all of them. [wa99] takes one at random and leaves this to later work. Pieces of the map that lie there
 //! are written anew.
 //!
 //! Putting in order takes stretches of the logical address space as long as a track, which were written here and there,
-//! and writes each to an empty track, so that who reads them in order finds them so. What was written since the last
-//! time that there was nothing to do waits: it may well be written again.
+//! and writes each to an empty track, so that who reads them in order finds them so. It takes empty tracks, which writes
+//! want, and is wasted on what is only ever updated here and there. So a reading in order pays for one putting in order:
+//! a stretch is put in order when most of it was read in order since it last was.
 
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -65,7 +67,7 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
     }
 }
 
-/// All that is to be done, at once.
+/// All that is to be done, at once; everything is put in order that is not, whether anybody has read it or not.
 pub(super) async fn settle(core: &Rc<Core>) -> Result<u64, DeviceError> {
     // Each track is emptied, and each stretch put in order, some few times at most.
     let steps_max = 8 * u64::from(core.state.borrow().space.tracks.count()) + 64;
@@ -95,7 +97,7 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
         return emptied;
     }
     if core.options.order
-        && let Some((first, blocks)) = core.scattered()
+        && let Some((first, blocks)) = core.scattered(seen.is_some())
     {
         return core.put_in_order(first, blocks, seen).await;
     }
@@ -215,7 +217,8 @@ impl Core {
 
     /// A stretch to put in order, as long as an empty track: all of it mapped, and at least every fourth block, and three,
     /// away from the one before. A stretch that was put in order when tracks were longer or shorter has two such at most.
-    fn scattered(&self) -> Option<(u32, u32)> {
+    /// Where it has to be `paid` for, most of it was read in order.
+    fn scattered(&self, paid: bool) -> Option<(u32, u32)> {
         let state = self.state.borrow();
         if state.space.empty_tracks() <= EMPTY_TRACKS_MIN {
             return None;
@@ -231,16 +234,41 @@ impl Core {
             let breaks = places.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count() as u32;
             places.iter().all(|&place| place != 0) && breaks * 4 >= length && breaks > 2
         };
+        let is_read = |first: u32| {
+            let read = state.read_in_order.get(first as usize..(first + length) as usize).unwrap_or_default();
+            read.iter().filter(|&&read| read).count() * 2 > length as usize
+        };
         let last = self.layout.logical_blocks.checked_sub(length)?;
-        (0..=last).step_by(length as usize).find(|&first| is_scattered(first)).map(|first| (first, length))
+        let mut stretches = (0..=last).step_by(length as usize);
+        stretches.find(|&first| (!paid || is_read(first)) && is_scattered(first)).map(|first| (first, length))
     }
 
     async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Step, DeviceError> {
         let places: Vec<u32> = self.state.borrow().map[first as usize..(first + blocks) as usize].to_vec();
+        // Nothing else is written there meanwhile: who finds the old place in the map finds what was read.
+        places.iter().for_each(|&block| self.state.borrow_mut().pin(block));
+        let result = self.put_places_in_order(first, &places, seen).await;
+        places.iter().for_each(|&block| self.state.borrow_mut().unpin(block));
+        self.changed.notify();
+        result
+    }
+
+    async fn put_places_in_order(
+        self: &Rc<Self>,
+        first: u32,
+        places: &[u32],
+        seen: Option<u64>,
+    ) -> Result<Step, DeviceError> {
+        let blocks = places.len() as u32;
         let mut buf = Buf::dirty(blocks as usize * self.block_bytes());
-        self.read(first, &mut buf).await?;
-        if self.is_wanted(seen) {
-            return Ok(Step::Interrupted);
+        // Along the tracks, one block at a time.
+        let mut parts: Vec<(u32, &mut [u8])> = (first..).zip(buf.chunks_exact_mut(self.block_bytes())).collect();
+        parts.sort_by_key(|(logical, _)| places[(logical - first) as usize]);
+        for (logical, part) in parts {
+            self.read_mapped(logical, part, false).await?;
+            if self.is_wanted(seen) {
+                return Ok(Step::Interrupted);
+            }
         }
         if !self.try_admit(u64::from(blocks)) {
             return Ok(Step::Nothing);
@@ -253,9 +281,12 @@ impl Core {
         {
             let mut state = self.state.borrow_mut();
             let targets = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
-            for ((offset, old), target) in places.into_iter().enumerate().zip(targets) {
+            if let Some(read) = state.read_in_order.get_mut(first as usize..(first + blocks) as usize) {
+                read.fill(false);
+            }
+            for ((offset, old), target) in places.iter().enumerate().zip(targets) {
                 let logical = first + offset as u32;
-                match state.map[logical as usize] == old {
+                match state.map[logical as usize] == *old {
                     true => state.set(logical, target),
                     false => state.give_back(super::eager::Run { first: target, blocks: 1 }),
                 }

@@ -15,7 +15,8 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::append::AppendLog;
-use super::buffer::TrackBuffer;
+use super::arms::{Arms, HeldArm};
+use super::buffer::{Aim, TrackBuffer};
 use super::eager::{Chooser, Head, Run, Want};
 use super::format::Key;
 use super::layout::Layout;
@@ -39,8 +40,9 @@ pub(super) struct Core {
     pub(super) state: RefCell<State>,
     /// One transaction at a time.
     pub(super) commit_gate: Gate,
-    /// With a head, one write at a time: a place is chosen when the one before has been written.
-    pub(super) arm: Gate,
+    pub(super) arms: Arms,
+    /// Blocks of the track that is being read on have come, or will not.
+    pub(super) arrived: Event,
     /// Something was freed, or somebody who was admitted has ended.
     pub(super) changed: Event,
     pub(super) activity: Rc<Activity>,
@@ -109,10 +111,10 @@ pub(super) struct State {
     in_flight: u64,
     pub(super) log: Log,
     pub(super) buffer: TrackBuffer,
+    /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
+    pub(super) read_in_order: Vec<bool>,
     /// What a map that is not of blocks needs no more once all that is pending is durable.
     pub(super) garbage: Garbage,
-    /// Logical block behind the last one that was read.
-    read_next: u32,
     /// Why nothing is written any more.
     pub(super) stopped: Option<String>,
 }
@@ -193,8 +195,8 @@ impl State {
             in_flight: 0,
             log,
             buffer: TrackBuffer::new(0),
+            read_in_order: Vec::new(),
             garbage: Garbage::default(),
-            read_next: 0,
             stopped: None,
         }
     }
@@ -241,11 +243,18 @@ impl State {
         self.in_flight -= u64::from(run.blocks);
     }
 
-    fn pin(&mut self, block: u32) {
+    /// Keeps a block from being used again; 0 is none.
+    pub(super) fn pin(&mut self, block: u32) {
+        if block == 0 {
+            return;
+        }
         *self.pins.entry(block).or_insert(0) += 1;
     }
 
-    fn unpin(&mut self, block: u32) {
+    pub(super) fn unpin(&mut self, block: u32) {
+        if block == 0 {
+            return;
+        }
         let Some(readers) = self.pins.get_mut(&block) else { unreachable!("pinned by this reader") };
         *readers -= 1;
         if *readers == 0 {
@@ -269,8 +278,8 @@ impl Core {
         self.layout.block_bytes() as usize
     }
 
-    pub(super) fn head(&self) -> Option<Head<'_>> {
-        self.below.head().map(|view| Head { view, now: self.rt.now() })
+    fn head<'a>(&'a self, busy: &'a [bool]) -> Option<Head<'a>> {
+        self.below.head().map(|view| Head { view, now: self.rt.now(), busy })
     }
 
     /// # Errors
@@ -357,8 +366,8 @@ impl Core {
     }
 
     /// Takes up to `blocks` of those that were admitted.
-    fn take(&self, want: Want, blocks: u32) -> Option<Run> {
-        let head = self.head();
+    fn take(&self, busy: &[bool], want: Want, blocks: u32) -> Option<Run> {
+        let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let run = state.chooser.run(&state.space, &self.layout, head, want, blocks)?;
@@ -369,8 +378,40 @@ impl Core {
         }
         state.reserved -= u64::from(run.blocks);
         state.in_flight += u64::from(run.blocks);
-        state.buffer.forget(state.space.tracks.track_of(run.first));
+        state.buffer.forget(state.space.tracks.track_of(run.first), run.first..run.first + run.blocks);
         Some(run)
+    }
+
+    /// Chooses a place by `take` among those of arms that are free, which it is told of, and holds the arm of that place,
+    /// where there is one.
+    async fn choose<T>(
+        &self,
+        take: impl Fn(&[bool]) -> Option<T>,
+        block: impl Fn(&T) -> u32,
+    ) -> Option<(T, Option<HeldArm<'_>>)> {
+        if self.below.head().is_none() {
+            return take(&[]).map(|taken| (taken, None));
+        }
+        self.leave_track();
+        loop {
+            let freed = self.arms.freed();
+            let busy = self.arms.busy();
+            if busy.contains(&false) {
+                if let Some(taken) = take(&busy) {
+                    let arm = self.arm_of(block(&taken));
+                    return Some((taken, Some(self.arms.hold(arm))));
+                }
+                if !busy.contains(&true) {
+                    return None;
+                }
+            }
+            freed.await;
+        }
+    }
+
+    fn arm_of(&self, block: u32) -> u32 {
+        let state = self.state.borrow();
+        state.space.tracks.arm_of(state.space.tracks.track_of(block))
     }
 
     /// Writes the blocks of `data` somewhere, and says where. Nothing is mapped yet.
@@ -385,11 +426,8 @@ impl Core {
         let mut result = Ok(());
         let mut writes = Vec::new();
         while left > 0 && result.is_ok() {
-            let pass = match self.below.head() {
-                Some(_) => Some(self.arm.enter().await),
-                None => None,
-            };
-            let Some(run) = self.take(want, left) else {
+            let chosen = self.choose(|busy| self.take(busy, want, left), |run| run.first).await;
+            let Some((run, arm)) = chosen else {
                 result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
                 break;
             };
@@ -398,10 +436,10 @@ impl Core {
             left -= run.blocks;
             runs.push(run);
             let write = self.below.write(self.layout.sector_of(run.first), part, self.flags());
-            match pass {
-                Some(pass) => {
+            match arm {
+                Some(arm) => {
                     result = write.await;
-                    drop(pass);
+                    drop(arm);
                 }
                 None => writes.push(write),
             }
@@ -413,7 +451,7 @@ impl Core {
         let mut state = self.state.borrow_mut();
         for run in &runs {
             let track = state.space.tracks.track_of(run.first);
-            state.buffer.forget(track);
+            state.buffer.forget(track, run.first..run.first + run.blocks);
         }
         if let Err(error) = &result {
             // A write that failed may still reach the medium later, when something else is there.
@@ -489,122 +527,208 @@ impl Core {
     pub(super) async fn read(self: &Rc<Self>, logical: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
         let blocks = (buf.len() / self.block_bytes()) as u32;
         count(&self.counts.blocks_read, u64::from(blocks));
-        let (places, in_order) = {
+        let in_order = {
             let mut state = self.state.borrow_mut();
-            let places: Vec<u32> = state.map[logical as usize..(logical + blocks) as usize].to_vec();
-            places.iter().filter(|&&block| block != 0).for_each(|&block| state.pin(block));
-            let in_order = state.read_next == logical && logical != 0;
-            state.read_next = logical + blocks;
-            (places, in_order)
+            let in_order = state.buffer.goes_on(logical, blocks);
+            if in_order && let Some(read) = state.read_in_order.get_mut(logical as usize..(logical + blocks) as usize) {
+                read.fill(true);
+            }
+            in_order && state.buffer.is_on()
         };
-        let read = match self.below.head() {
-            Some(_) if in_order && self.state.borrow().buffer.is_on() => self.read_tracks(&places, buf).await,
-            _ => self.read_runs(&places, buf).await,
-        };
-        let mut state = self.state.borrow_mut();
-        places.iter().filter(|&&block| block != 0).for_each(|&block| state.unpin(block));
-        drop(state);
-        self.changed.notify();
+        let read = self.read_mapped(logical, buf, in_order).await;
         read.map_err(|error| self.told(error, logical, buf.len()))
     }
 
-    /// Reads pinned blocks, neighbours together, all at once.
-    async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<(), DeviceError> {
+    /// Reads what is mapped at present, and goes on along the track when that is `in_order`.
+    pub(super) async fn read_mapped(
+        self: &Rc<Self>,
+        logical: u32,
+        buf: &mut [u8],
+        in_order: bool,
+    ) -> Result<(), DeviceError> {
+        let blocks = (buf.len() / self.block_bytes()) as u32;
+        let places: Vec<u32> = {
+            let mut state = self.state.borrow_mut();
+            let places: Vec<u32> = state.map[logical as usize..(logical + blocks) as usize].to_vec();
+            places.iter().for_each(|&block| state.pin(block));
+            places
+        };
+        let read = self.read_runs(&places, buf).await;
+        {
+            let mut state = self.state.borrow_mut();
+            places.iter().for_each(|&block| state.unpin(block));
+        }
+        self.changed.notify();
+        let last = places.iter().rev().find(|&&block| block != 0);
+        if let (true, Ok(1..), Some(&last)) = (in_order, &read, last) {
+            self.read_on(logical + blocks, last);
+        }
+        read.map(|_| ())
+    }
+
+    /// Reads pinned blocks, neighbours together, all at once; how many requests that took.
+    async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<usize, DeviceError> {
         let bytes = self.block_bytes();
         let longest = (self.below.geometry().request_bytes_max as usize / bytes).max(1);
+        self.await_track(places).await;
         let mut runs: Vec<(usize, usize)> = Vec::new();
-        for (index, &block) in places.iter().enumerate() {
-            match runs.last_mut() {
-                Some((start, length))
-                    if block != 0
-                        && *start + *length == index
-                        && places[index - 1] != 0
-                        && places[index - 1] + 1 == block
-                        && *length < longest =>
-                {
-                    *length += 1;
-                }
-                _ if block != 0 => runs.push((index, 1)),
-                _ => buf[index * bytes..(index + 1) * bytes].fill(0),
-            }
-        }
-        let reads = runs.iter().map(|&(start, length)| {
-            let cached = self.buffered(places[start], length);
-            async move {
-                match cached {
-                    Some(data) => Ok(data),
-                    None => {
-                        let at = self.layout.sector_of(places[start]);
-                        self.below.read(at, Buf::dirty(length * bytes)).await.map(Buf::freeze)
-                    }
-                }
-            }
-        });
-        let results = join_all(reads).await;
-        for ((start, length), result) in runs.into_iter().zip(results) {
-            buf[start * bytes..(start + length) * bytes].copy_from_slice(&result?);
-        }
-        Ok(())
-    }
-
-    /// A single block that is in the track buffer.
-    fn buffered(&self, block: u32, length: usize) -> Option<Data> {
-        let mut state = self.state.borrow_mut();
-        if length != 1 || !state.buffer.is_on() {
-            return None;
-        }
-        let track = state.space.tracks.track_of(block);
-        let found = state.buffer.get(track, block, self.block_bytes());
-        count(&self.counts.track_hits, u64::from(found.is_some()));
-        found
-    }
-
-    /// Reads pinned blocks by whole tracks.
-    async fn read_tracks(&self, places: &[u32], buf: &mut [u8]) -> Result<(), DeviceError> {
-        let bytes = self.block_bytes();
         for (index, &block) in places.iter().enumerate() {
             let target = &mut buf[index * bytes..(index + 1) * bytes];
             if block == 0 {
                 target.fill(0);
                 continue;
             }
-            if let Some(data) = self.buffered(block, 1) {
+            if let Some(data) = self.buffered(block) {
                 target.copy_from_slice(&data);
                 continue;
             }
-            let (track, blocks, stamp) = {
-                let mut state = self.state.borrow_mut();
-                let track = state.space.tracks.track_of(block);
-                let stamp = state.buffer.begin(track);
-                (track, state.space.tracks.blocks(track), stamp)
-            };
-            let length = blocks.len() * bytes;
-            if length > self.below.geometry().request_bytes_max as usize {
-                self.state.borrow_mut().buffer.end(track, stamp, None);
-                let read = self.below.read(self.layout.sector_of(block), Buf::dirty(bytes)).await?;
-                target.copy_from_slice(&read);
-                continue;
+            match runs.last_mut() {
+                Some((start, length))
+                    if *start + *length == index && places[index - 1] + 1 == block && *length < longest =>
+                {
+                    *length += 1;
+                }
+                _ => runs.push((index, 1)),
             }
-            count(&self.counts.track_reads, 1);
-            let read = self.below.read(self.layout.sector_of(blocks.start), Buf::dirty(length)).await;
-            let data = read.map(Buf::freeze);
-            let kept = data.as_ref().ok().map(|data| (blocks.clone(), data.clone()));
-            self.state.borrow_mut().buffer.end(track, stamp, kept);
-            let data = data?;
-            let at = (block - blocks.start) as usize * bytes;
-            target.copy_from_slice(&data[at..at + bytes]);
         }
-        Ok(())
+        if !runs.is_empty() {
+            self.leave_track();
+        }
+        let reads = runs
+            .iter()
+            .map(|&(start, length)| self.below.read(self.layout.sector_of(places[start]), Buf::dirty(length * bytes)));
+        let results = join_all(reads).await;
+        let requests = runs.len();
+        for ((start, length), result) in runs.into_iter().zip(results) {
+            buf[start * bytes..(start + length) * bytes].copy_from_slice(&result?);
+        }
+        Ok(requests)
     }
 
-    /// A free cell for a piece, taken.
-    pub(super) fn take_cell(&self) -> Option<u64> {
-        let head = self.head();
+    /// A block that is in the track buffer.
+    fn buffered(&self, block: u32) -> Option<Data> {
+        let mut state = self.state.borrow_mut();
+        if !state.buffer.is_on() {
+            return None;
+        }
+        let track = state.space.tracks.track_of(block);
+        let found = state.buffer.get(track, block);
+        count(&self.counts.track_hits, u64::from(found.is_some()));
+        found
+    }
+
+    /// Waits until no block of these is on its way into the track buffer.
+    async fn await_track(&self, places: &[u32]) {
+        loop {
+            let arrived = self.arrived.wait();
+            let comes = {
+                let mut guard = self.state.borrow_mut();
+                let State { buffer, space, .. } = &mut *guard;
+                let aim = buffer.aim.filter(|_| buffer.is_reading_on);
+                let mut there = places.iter().filter(|&&block| {
+                    block != 0 && aim.is_some_and(|aim| space.tracks.blocks(aim.track).contains(&block))
+                });
+                there.any(|&block| aim.is_some_and(|aim| buffer.get(aim.track, block).is_none()))
+            };
+            if !comes {
+                return;
+            }
+            arrived.await;
+        }
+    }
+
+    /// Lets the arm go its own ways again.
+    fn leave_track(&self) {
+        let left = self.state.borrow_mut().buffer.aim.take();
+        if left.is_some() {
+            self.arrived.notify();
+        }
+    }
+
+    /// Goes on along the track behind `last`, if enough of what comes next by address is on it.
+    ///
+    /// Going on holds up whoever wants another track for [`Core::read_rest`]'s few blocks, and is in vain where the next
+    /// blocks are elsewhere. One block may be there by chance; two are taken for a sign that what was written together
+    /// is read together. What comes next is as much as stays in the buffer.
+    fn read_on(self: &Rc<Self>, next: u32, last: u32) {
+        const OTHERS_MIN: usize = 2;
+        {
+            let mut guard = self.state.borrow_mut();
+            let State { buffer, space, map, .. } = &mut *guard;
+            let track = space.tracks.track_of(last);
+            let blocks = space.tracks.blocks(track);
+            let horizon = (next as usize).saturating_add(blocks.len() * self.options.tracks).min(map.len());
+            let soon = map.get(next as usize..horizon).unwrap_or_default();
+            if soon.iter().filter(|place| blocks.contains(place)).take(OTHERS_MIN).count() < OTHERS_MIN {
+                return;
+            }
+            buffer.aim = Some(Aim { track, next: last + 1 });
+            if std::mem::replace(&mut buffer.is_reading_on, true) {
+                return;
+            }
+        }
+        count(&self.counts.track_reads, 1);
+        drop(self.rt.spawn(self.clone().read_rest()));
+    }
+
+    /// Reads the blocks of the track aimed at that are not there yet, as long as nobody wants another.
+    async fn read_rest(self: Rc<Self>) {
+        loop {
+            let Some(aim) = self.state.borrow().buffer.aim else { break };
+            let reaches = self.state.borrow().space.tracks.arm_of(aim.track);
+            let arm = self.arms.enter(reaches).await;
+            // Somebody may have wanted another track meanwhile.
+            if self.state.borrow().buffer.aim.is_none_or(|now| now.track != aim.track) {
+                continue;
+            }
+            let Some((track, run, stamp)) = self.next_of_track() else { break };
+            let length = run.len() * self.block_bytes();
+            let read = self.below.read(self.layout.sector_of(run.start), Buf::dirty(length)).await;
+            drop(arm);
+            let mut guard = self.state.borrow_mut();
+            let State { buffer, space, .. } = &mut *guard;
+            if read.is_err() {
+                // Whoever wants it reads it himself, and is told.
+                buffer.aim = None;
+            }
+            let read = read.ok().map(|data| (run.start, data.freeze()));
+            buffer.end(track, &space.tracks.blocks(track), stamp, read, self.block_bytes());
+            drop(guard);
+            self.arrived.notify();
+            // Whoever waits for the arm has it first.
+            self.rt.yield_now().await;
+        }
+        self.state.borrow_mut().buffer.is_reading_on = false;
+        self.arrived.notify();
+    }
+
+    /// The next few blocks of the track aimed at: a sixteenth of it, so that nobody waits long.
+    fn next_of_track(&self) -> Option<(u32, std::ops::Range<u32>, u64)> {
+        let mut guard = self.state.borrow_mut();
+        let State { buffer, space, .. } = &mut *guard;
+        let aim = buffer.aim?;
+        let blocks = space.tracks.blocks(aim.track);
+        let longest = self.below.geometry().request_bytes_max / self.layout.block_bytes();
+        let run = buffer.missing(aim, &blocks, (blocks.len() as u32).div_ceil(16).min(longest));
+        buffer.aim = run.as_ref().map(|run| Aim { next: run.end, ..aim });
+        let run = run?;
+        let stamp = buffer.begin(aim.track);
+        Some((aim.track, run, stamp))
+    }
+
+    /// A free cell for a piece, taken, and the arm that reaches it.
+    pub(super) async fn choose_cell(&self) -> Option<(u64, Option<HeldArm<'_>>)> {
+        self.choose(|busy| self.take_cell(busy), |&cell| self.layout.block_of(cell)).await
+    }
+
+    fn take_cell(&self, busy: &[bool]) -> Option<u64> {
+        let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let cell = state.chooser.cell(&state.space, &self.layout, head)?;
         state.space.take_cell(cell);
-        state.buffer.forget(state.space.tracks.track_of(self.layout.block_of(cell)));
+        let block = self.layout.block_of(cell);
+        state.buffer.forget(state.space.tracks.track_of(block), block..block + 1);
         Some(cell)
     }
 

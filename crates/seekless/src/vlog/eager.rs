@@ -14,6 +14,9 @@
 //! A piece of the map goes to the soonest free cell of the cylinder, on tracks that are in use already where there are
 //! any, so that empty tracks stay empty.
 //!
+//! Several arms each have their own cylinders, and a sweep of their own: each that is free offers the place that it would
+//! choose, and the soonest one is taken, as in EW-Array [zh02].
+//!
 //! Without a head, data follows data in address order: through a stretch that was empty, then the next empty one, and
 //! when there is none, whatever is free. Pieces fill blocks of their own.
 
@@ -48,6 +51,14 @@ pub enum Want {
 pub struct Head<'a> {
     pub view: &'a dyn HeadView,
     pub now: Nanos,
+    /// Arms that are in use: nothing is known of where they will be. Those beyond the end are not.
+    pub busy: &'a [bool],
+}
+
+impl Head<'_> {
+    fn is_busy(&self, arm: u32) -> bool {
+        self.busy.get(arm as usize).copied().unwrap_or(false)
+    }
 }
 
 pub struct Chooser {
@@ -93,22 +104,39 @@ impl Chooser {
         let Some(head) = head else {
             return self.without_head(space, want, count);
         };
-        let eye = Eye { space, layout, head };
-        let here = eye.cylinder();
-        match want {
-            Want::Data => self.fill(&eye, here, count).or_else(|| self.greedy(&eye, here, count)),
-            Want::Hole => self.hole(&eye, here, count),
-            Want::Order => {
-                let empties: Vec<u32> =
-                    space.empty_in(space.tracks.tracks(here)).filter(|&track| !self.avoids(track)).collect();
-                let track = empties.into_iter().next().or_else(|| {
-                    let from = space.tracks.tracks(here).end % space.tracks.count();
-                    space.next_empty(from).filter(|&track| !self.avoids(track))
-                })?;
-                let first = space.tracks.blocks(track).find(|&block| space.is_free(block))?;
-                Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
+        let mut best: Option<(Nanos, Run)> = None;
+        for arm in (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm)) {
+            let eye = Eye { space, layout, head, arm };
+            let here = eye.cylinder();
+            let found = match want {
+                Want::Data => self.fill(&eye, here, count).or_else(|| self.greedy(&eye, here, count)),
+                Want::Hole => self.hole(&eye, here, count),
+                Want::Order => self.empty(&eye, here, count),
+            };
+            let Some(run) = found else { continue };
+            let wait = eye.wait(layout.sector_of(run.first), layout.block_sectors);
+            if best.is_none_or(|(least, _)| wait < least) {
+                best = Some((wait, run));
             }
         }
+        best.map(|(_, run)| run)
+    }
+
+    /// The start of an empty track.
+    fn empty(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        let space = eye.space;
+        let near = space.empty_in(space.tracks.tracks(here)).find(|&track| !self.avoids(track));
+        let track = near.or_else(|| self.next_empty(eye, here))?;
+        let first = space.tracks.blocks(track).find(|&block| space.is_free(block))?;
+        Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
+    }
+
+    /// The next empty track of the arm behind a cylinder.
+    fn next_empty(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
+        let (space, all) = (eye.space, eye.tracks());
+        let from = space.tracks.tracks(here).end;
+        let mut empties = space.empty_in(from..all.end).chain(space.empty_in(all.start..from));
+        empties.find(|&track| !self.avoids(track))
     }
 
     /// The free cell that is soonest written; see [`Chooser::run`].
@@ -124,19 +152,22 @@ impl Chooser {
         let Some(head) = head else {
             return self.cell_without_head(space, layout);
         };
-        let eye = Eye { space, layout, head };
-        let count = space.tracks.cylinder_count();
-        let here = eye.cylinder();
+        let arms = (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm));
+        let found = arms.filter_map(|arm| self.cell_of_arm(&Eye { space, layout, head, arm }));
+        found.min().map(|(_, cell)| cell)
+    }
+
+    fn cell_of_arm(&self, eye: &Eye<'_>) -> Option<(Nanos, u64)> {
+        let space = eye.space;
         let mut with_empty = None;
-        for step in 0..count {
-            let cylinder = (here + step) % count;
+        for (step, cylinder) in eye.sweep(eye.cylinder()).enumerate() {
             if !space.has_free_cell(cylinder) {
                 continue;
             }
             let tracks = || space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
             let found = tracks().filter(|&track| !space.is_empty(track)).filter_map(|track| eye.soonest_cell(track));
-            if let Some((_, cell)) = found.min() {
-                return Some(cell);
+            if let Some(found) = found.min() {
+                return Some(found);
             }
             if with_empty.is_none() {
                 with_empty = tracks().filter_map(|track| eye.soonest_cell(track)).min();
@@ -147,7 +178,7 @@ impl Chooser {
                 }
             }
         }
-        with_empty.map(|(_, cell)| cell)
+        with_empty
     }
 
     /// A free cell in a block that has used ones, wherever that is: what leaves the most blocks free.
@@ -180,14 +211,15 @@ impl Chooser {
             return Some(run);
         }
         let tracks = &space.tracks;
-        let from = tracks.tracks(here).end % tracks.count();
-        let empty = space.next_empty(from).filter(|&track| !self.avoids(track));
-        let distance = |cylinder: u32| (cylinder + tracks.cylinder_count() - here) % tracks.cylinder_count();
-        let opened: Vec<u32> = self.filling.iter().map(|(&cylinder, _)| cylinder).collect();
-        let open = opened.into_iter().filter(|cylinder| {
-            self.filling.get(cylinder).is_some_and(|&track| self.has_room(space, track)) && *cylinder != here
-        });
-        let next = open.chain(empty.map(|track| tracks.cylinder_of(track))).min_by_key(|&cylinder| distance(cylinder));
+        let cylinders = tracks.cylinders(eye.arm);
+        let length = cylinders.len() as u32;
+        let empty = self.next_empty(eye, here).map(|track| tracks.cylinder_of(track));
+        let distance = |cylinder: u32| (cylinder + length - here) % length;
+        let open = self
+            .filling
+            .range(cylinders)
+            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(space, track));
+        let next = open.map(|(&cylinder, _)| cylinder).chain(empty).min_by_key(|&cylinder| distance(cylinder));
         self.fill_in(eye, next?, count)
     }
 
@@ -221,9 +253,7 @@ impl Chooser {
     /// The soonest free block in the nearest cylinder upwards that has one, on tracks that are `good`.
     fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
         let space = eye.space;
-        let cylinders = space.tracks.cylinder_count();
-        for step in 0..cylinders {
-            let cylinder = (here + step) % cylinders;
+        for cylinder in eye.sweep(here) {
             if space.cylinder_free(cylinder) == 0 {
                 continue;
             }
@@ -299,20 +329,36 @@ fn extend(space: &Space, run: Run, end: u32) -> Run {
     Run { blocks, ..run }
 }
 
-/// Looks for places from where the head is.
+/// Looks for places from where the heads of an arm are.
 struct Eye<'a> {
     space: &'a Space,
     layout: &'a Layout,
     head: Head<'a>,
+    arm: u32,
 }
 
 impl Eye<'_> {
-    /// The cylinder over which the head is.
+    /// The cylinder over which the heads of the arm are.
     fn cylinder(&self) -> u32 {
         let tracks = &self.space.tracks;
-        let (first, _) = self.head.view.current_track();
+        let (first, _) = self.head.view.current_track(self.arm);
         let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
-        tracks.cylinder_of(tracks.track_of(block.min(self.layout.blocks - 1)))
+        let cylinder = tracks.cylinder_of(tracks.track_of(block.min(self.layout.blocks - 1)));
+        let own = tracks.cylinders(self.arm);
+        // What is behind the last whole block of a drive is of no use to anybody, though heads may be there.
+        cylinder.clamp(own.start, own.end - 1)
+    }
+
+    /// Tracks of the arm.
+    fn tracks(&self) -> Range<u32> {
+        let own = self.space.tracks.cylinders(self.arm);
+        self.space.tracks.tracks(own.start).start..self.space.tracks.tracks(own.end - 1).end
+    }
+
+    /// All cylinders of the arm, one way from `here` and round the end.
+    fn sweep(&self, here: u32) -> impl Iterator<Item = u32> {
+        let own = self.space.tracks.cylinders(self.arm);
+        (here..own.end).chain(own.start..here)
     }
 
     fn wait(&self, sector: Sector, sectors: u64) -> Nanos {

@@ -12,6 +12,7 @@
 //! What of the paper could be read and what had to be found again is said in `FORMAT.md`, "Where the paper is silent".
 
 mod append;
+mod arms;
 mod buffer;
 mod check;
 mod commit;

@@ -29,6 +29,18 @@ pub fn cylinder(p: f64, t: f64, s: f64) -> f64 {
     here + first / (1.0 - both)
 }
 
+/// The same with `k` such drives that turn independently, of which the one is taken that is soonest [zh02].
+///
+/// All of them let `j` sectors pass when each does, so the probability is that of one to the power of `k`.
+pub fn arms(k: f64, p: f64, t: f64, s: f64) -> f64 {
+    if p <= 0.0 {
+        return f64::INFINITY;
+    }
+    let used = 1.0 - p;
+    let passes = |j: u64| used.powf(j as f64 + (t - 1.0) * (j as f64 - s).max(0.0)).powf(k);
+    (1..).map(passes).take_while(|&probability| probability > 1e-12).sum()
+}
+
 /// Sectors that pass while a logical block of `logical` sectors is written in physical blocks of `physical`, which is
 /// at most as many [wa99 eq. 9]. Least where both are equal.
 pub fn block(logical: f64, physical: f64, n: f64, p: f64) -> f64 {

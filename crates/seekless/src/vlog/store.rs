@@ -107,6 +107,7 @@ impl Store {
         let mut found = recover(&device, &layout).await?;
         found.recovery.time = rt.now().saturating_sub(start);
         let durable = device.guarantees().durable_on_completion;
+        let arms = device.head().map_or(0, |head| head.arms());
         let each = match options.commit {
             CommitUse::Auto => durable || device.head().is_some(),
             CommitUse::Each => true,
@@ -125,7 +126,8 @@ impl Store {
             durable,
             state: state.into(),
             commit_gate: crate::rt::Gate::new(),
-            arm: crate::rt::Gate::new(),
+            arms: super::arms::Arms::new(arms),
+            arrived: crate::rt::Event::new(),
             changed: crate::rt::Event::new(),
             activity: Rc::default(),
             counts: Counts::default(),
@@ -304,7 +306,7 @@ impl Store {
     }
 
     fn head(&self, aim: &Aim) -> Option<Head<'_>> {
-        self.core.below.head().map(|view| Head { view, now: aim.now })
+        self.core.below.head().map(|view| Head { view, now: aim.now, busy: &[] })
     }
 
     /// Lets the time pass that the write takes: until the head would be behind it.

@@ -20,31 +20,39 @@ pub struct Tracks {
     first: Vec<u32>,
     /// First track of each cylinder, then the end of the last.
     cylinders: Vec<u32>,
+    /// First cylinder of each arm, then the end of the last.
+    arms: Vec<u32>,
 }
 
 impl Tracks {
     /// The tracks of a layout on a device with a head, or stretches.
     pub fn new(layout: &Layout, head: Option<&dyn HeadView>) -> Tracks {
-        let mut tracks = Tracks { first: Vec::new(), cylinders: Vec::new() };
+        let mut tracks = Tracks { first: Vec::new(), cylinders: Vec::new(), arms: Vec::new() };
         match head {
             Some(head) => tracks.walk(layout, head),
             None => {
                 let stretch = (STRETCH_BYTES / SECTOR_BYTES / layout.block_sectors).max(1) as usize;
                 tracks.first = (0..layout.blocks).step_by(stretch).collect();
                 tracks.cylinders = (0..tracks.first.len() as u32).collect();
+                tracks.arms = vec![0];
             }
         }
         tracks.first.push(layout.blocks);
         tracks.cylinders.push(tracks.first.len() as u32 - 1);
+        tracks.arms.push(tracks.cylinders.len() as u32 - 1);
         tracks
     }
 
     fn walk(&mut self, layout: &Layout, head: &dyn HeadView) {
-        let mut cylinder = None;
+        let (mut cylinder, mut arm) = (None, None);
         let mut block = 0;
         while block < layout.blocks {
             // A head that does not know its own sectors has one long track.
             let Some(place) = head.track_of(layout.sector_of(block)) else { break };
+            if arm.replace(place.arm) != Some(place.arm) {
+                self.arms.push(self.cylinders.len() as u32);
+                cylinder = None;
+            }
             if cylinder.replace(place.cylinder) != Some(place.cylinder) {
                 self.cylinders.push(self.first.len() as u32);
             }
@@ -55,6 +63,7 @@ impl Tracks {
         if self.first.is_empty() {
             self.first.push(0);
             self.cylinders.push(0);
+            self.arms.push(0);
         }
     }
 
@@ -77,6 +86,21 @@ impl Tracks {
 
     pub fn cylinder_of(&self, track: u32) -> u32 {
         self.cylinders.partition_point(|&first| first <= track).saturating_sub(1) as u32
+    }
+
+    pub fn arm_count(&self) -> u32 {
+        self.arms.len() as u32 - 1
+    }
+
+    /// The arm that reaches a track.
+    pub fn arm_of(&self, track: u32) -> u32 {
+        let cylinder = self.cylinder_of(track);
+        self.arms.partition_point(|&first| first <= cylinder).saturating_sub(1) as u32
+    }
+
+    /// Cylinders that an arm reaches.
+    pub fn cylinders(&self, arm: u32) -> std::ops::Range<u32> {
+        self.arms[arm as usize]..self.arms[arm as usize + 1]
     }
 
     /// Tracks of a cylinder.

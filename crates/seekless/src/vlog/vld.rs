@@ -128,6 +128,7 @@ impl Vld {
     fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found) -> Rc<Vld> {
         let durable = device.guarantees().durable_on_completion;
         let has_head = device.head().is_some();
+        let arms = device.head().map_or(0, |head| head.arms());
         let each = match options.commit {
             CommitUse::Auto => durable || has_head,
             CommitUse::Each => true,
@@ -143,6 +144,9 @@ impl Vld {
         state.map = found.map;
         let has_buffer = has_head && options.tracks > 0;
         state.buffer = super::buffer::TrackBuffer::new(if has_buffer { options.tracks } else { 0 });
+        if has_head && options.compact && options.order {
+            state.read_in_order = vec![false; layout.logical_blocks as usize];
+        }
         let block_bytes = layout.block_bytes();
         let longest = layout.transaction_blocks_max * u64::from(block_bytes);
         let geometry = Geometry {
@@ -159,7 +163,8 @@ impl Vld {
             durable,
             state: state.into(),
             commit_gate: crate::rt::Gate::new(),
-            arm: crate::rt::Gate::new(),
+            arms: super::arms::Arms::new(arms),
+            arrived: crate::rt::Event::new(),
             changed: crate::rt::Event::new(),
             activity: Rc::default(),
             counts: core::Counts::default(),

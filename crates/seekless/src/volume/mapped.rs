@@ -1,4 +1,5 @@
-//! Devices that only say where a sector lies: striping, remapping, permuting, and remapping before striping.
+//! Devices that only say where a sector lies: one behind the other, striping, remapping, permuting, and remapping before
+//! striping.
 //!
 //! They keep nothing of their own on their members and no bytes in memory, so they need no format, and work as well
 //! over members that keep no bytes either. What is stored through one of them can be read only through the same:
@@ -16,8 +17,10 @@ use super::members::{
     request_sectors_max, runs, write_runs,
 };
 use super::permutation::Permutation;
-use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, WriteFlags};
-use crate::units::{SECTOR_BYTES, Sector, human_bytes};
+use crate::device::{
+    BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guarantees, HeadView, TrackPlace, WriteFlags,
+};
+use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
 /// Where a sector lies.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,6 +35,7 @@ pub(super) struct Place {
 /// members that are in use.
 #[derive(Clone, Debug)]
 enum Map {
+    Concat(Concat),
     Stripe(Stripe),
     Chunks(Chunks),
     /// [st05 Figure 1]: the chunk is remapped first, then striped.
@@ -41,6 +45,7 @@ enum Map {
 impl Map {
     fn place(&self, sector: u64) -> Place {
         match self {
+            Map::Concat(concat) => concat.place(sector),
             Map::Stripe(stripe) => stripe.place(sector),
             Map::Chunks(chunks) => chunks.place(sector),
             Map::ChunksThenStripe(chunks, stripe) => {
@@ -49,6 +54,26 @@ impl Map {
                 Place { run: place.run.min(remapped.run), ..place }
             }
         }
+    }
+}
+
+/// The members one behind the other.
+#[derive(Clone, Debug)]
+struct Concat {
+    /// First sector of each member, then the end of the last.
+    starts: Vec<u64>,
+}
+
+impl Concat {
+    fn place(&self, sector: u64) -> Place {
+        let member = self.member(sector);
+        Place { member, at: sector - self.starts[member], run: self.starts[member + 1].saturating_sub(sector) }
+    }
+
+    /// The member of a sector, or the last one.
+    fn member(&self, sector: u64) -> usize {
+        let behind = self.starts.partition_point(|&start| start <= sector);
+        behind.clamp(1, self.starts.len() - 1) - 1
     }
 }
 
@@ -99,6 +124,28 @@ pub struct Mapped {
     requests: Cell<u64>,
     split: Cell<u64>,
     member_requests: Cell<u64>,
+}
+
+/// `members` one behind the other, of whatever sizes. Where all of them tell where their heads are, so does it, and has an
+/// arm for each.
+///
+/// # Errors
+/// Without a member, and when a member's size is no multiple of another one's blocks.
+pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
+    let mut starts = vec![0];
+    let mut end = 0u64;
+    for device in &members {
+        check_grain(&members, "a member", device.geometry().sectors)?;
+        let sectors = u128::from(end) + u128::from(device.geometry().sectors);
+        end = total(1, u64::try_from(sectors).map_err(|_| ShapeError::TooLarge { sectors })?)?;
+        starts.push(end);
+    }
+    if members.is_empty() {
+        return Err(ShapeError::NoMember);
+    }
+    let name = format!("concat of {}", members.len());
+    let grain = starts.iter().fold(0, |grain, &start| gcd(start, grain));
+    Ok(Mapped::new(members, Map::Concat(Concat { starts }), grain, end, name))
 }
 
 /// RAID-0 over `members`: `unit` sectors on the first, as many on the second, and so on. All members count as large as
@@ -206,11 +253,11 @@ impl Mapped {
     fn new(members: Vec<Device>, map: Map, grain: u64, sectors: u64, name: String) -> Rc<Mapped> {
         let spread = match &map {
             Map::Stripe(stripe) | Map::ChunksThenStripe(_, stripe) => stripe.members,
-            Map::Chunks(_) => 1,
+            Map::Chunks(_) | Map::Concat(_) => 1,
         };
         let mut guarantees = joined(&members, grain);
-        // One member behind a stripe is that member.
-        let is_plain = matches!(&map, Map::Stripe(stripe) if stripe.members == 1);
+        // One member alone, or behind a stripe, is that member.
+        let is_plain = members.len() == 1 && matches!(&map, Map::Stripe(_) | Map::Concat(_));
         guarantees.ordered = is_plain && members[0].guarantees().ordered;
         let geometry = Geometry {
             sectors,
@@ -304,6 +351,53 @@ impl Mapped {
     }
 }
 
+impl Mapped {
+    /// The member of a sector of several that follow each other, the sector there, and what stands before the member:
+    /// sectors and arms. `None` beyond the last sector.
+    fn member_of(&self, sector: Sector) -> Option<(&dyn HeadView, Sector, u64, u32)> {
+        let Map::Concat(concat) = &self.map else { return None };
+        let member = concat.member(sector.0);
+        let arms = self.members[..member].iter().filter_map(|member| member.head()).map(HeadView::arms).sum();
+        let start = concat.starts[member];
+        Some((self.members[member].head()?, Sector(sector.0 - start), start, arms))
+    }
+}
+
+/// Only for what [`concat`] makes, of members with heads.
+impl HeadView for Mapped {
+    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
+        self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.positioning(at, sector))
+    }
+
+    fn arms(&self) -> u32 {
+        self.members.iter().filter_map(|member| member.head()).map(HeadView::arms).sum()
+    }
+
+    fn current_track(&self, arm: u32) -> (Sector, u64) {
+        let Map::Concat(concat) = &self.map else { return (Sector::ZERO, 0) };
+        let mut before = 0;
+        for (member, &start) in self.members.iter().zip(&concat.starts) {
+            let Some(head) = member.head() else { continue };
+            if arm < before + head.arms() {
+                let (first, sectors) = head.current_track(arm - before);
+                return (first + start, sectors);
+            }
+            before += head.arms();
+        }
+        (Sector::ZERO, 0)
+    }
+
+    fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos {
+        self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.write_access(at, sector, sectors))
+    }
+
+    fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
+        let (head, on_member, start, arms) = self.member_of(sector)?;
+        let place = head.track_of(on_member)?;
+        Some(TrackPlace { first: place.first + start, arm: place.arm + arms, ..place })
+    }
+}
+
 #[async_trait(?Send)]
 impl BlockDevice for Mapped {
     fn geometry(&self) -> Geometry {
@@ -312,6 +406,11 @@ impl BlockDevice for Mapped {
 
     fn guarantees(&self) -> Guarantees {
         self.guarantees
+    }
+
+    fn head(&self) -> Option<&dyn HeadView> {
+        let has_heads = self.members.iter().all(|member| member.head().is_some());
+        (has_heads && matches!(self.map, Map::Concat(_))).then_some(self as &dyn HeadView)
     }
 
     async fn read(&self, at: Sector, mut buf: Buf) -> Result<Buf, DeviceError> {

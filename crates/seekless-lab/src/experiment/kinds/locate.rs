@@ -199,7 +199,7 @@ impl HeadView for Bare {
         self.0.borrow().positioning(at, sector, true).unwrap_or(Nanos::ZERO)
     }
 
-    fn current_track(&self) -> (Sector, u64) {
+    fn current_track(&self, _: u32) -> (Sector, u64) {
         self.0.borrow().current_track().unwrap_or((Sector::ZERO, 1))
     }
 

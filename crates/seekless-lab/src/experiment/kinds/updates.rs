@@ -44,6 +44,9 @@ struct Updates {
     /// Each update is made durable before the next one.
     #[serde(default = "yes")]
     sync: bool,
+    /// Only zeroes are written: a modelled disk keeps them without memory, so that whole drives can be filled.
+    #[serde(default)]
+    zeroes: bool,
     /// Bytes that are updated before a pause.
     burst: Option<Bytes>,
     /// Length of a pause, in milliseconds.
@@ -121,7 +124,9 @@ impl Updates {
         let target = Vfs::new(rt.clone(), mounted);
         let (units, unit) = (self.file.0 / self.unit.0, self.unit.0);
         let mut bytes = vec![0; unit as usize];
-        rng.fill(&mut bytes);
+        if !self.zeroes {
+            rng.fill(&mut bytes);
+        }
         let mut open = target.create("updated").await?;
         for index in 0..units {
             target.write(&mut open, index * unit, &bytes).await?;
@@ -135,7 +140,9 @@ impl Updates {
             if number == self.warmup {
                 before = Counted::of(&parts);
             }
-            bytes[..8].copy_from_slice(&number.to_le_bytes());
+            if !self.zeroes {
+                bytes[..8].copy_from_slice(&number.to_le_bytes());
+            }
             let start = rt.now();
             target.write(&mut open, rng.below(units) * unit, &bytes).await?;
             if self.sync {

@@ -46,7 +46,7 @@ static DRIVES: LazyLock<Vec<Drive>> = LazyLock::new(|| {
     .into_iter()
     .cloned()
     .collect();
-    drives.extend([wa99::hp97560(), wa99::st19101()]);
+    drives.extend([wa99::hp97560(), wa99::st19101(), wa99::st19101_whole()]);
     // A sheet that makes no drive would be missing here, which a test notices.
     drives.extend(sheets::all().iter().filter_map(|sheet| sheet.drive().ok()));
     drives.sort_by(|a, b| a.name.cmp(&b.name));

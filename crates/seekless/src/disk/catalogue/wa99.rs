@@ -1,5 +1,6 @@
 //! The two drives of [wa99], which ran the Dartmouth simulator of the HP 97560 in the kernel over 24 MB of memory:
-//! 36 cylinders of the HP, or 11 cylinders of the same model with a few parameters changed towards the ST19101.
+//! 36 cylinders of the HP, or 11 cylinders of the same model with a few parameters changed towards the ST19101. And, to
+//! compare with, all of the latter; all of the HP is in `hp.rs`.
 
 use std::borrow::Cow;
 
@@ -56,5 +57,21 @@ pub(super) fn st19101() -> Drive {
         overhead: always(0.1),
         bus: Bus { read_sector: ms(0.0128), write_sector: ms(0.0128), ..HP97560.bus },
         ..HP97560.clone()
+    }
+}
+
+/// As many cylinders of [`st19101`] as make the 9.1 GB of the product. What [wa99] does not need, the seeks over more
+/// than a few cylinders, is recalled of the product: 8 ms on average. The longest follows from that as in
+/// [`crate::disk::DataSheet`].
+pub(super) fn st19101_whole() -> Drive {
+    const CYLINDERS: u32 = 4340;
+    Drive {
+        name: Cow::Borrowed("st19101-whole"),
+        product: Cow::Borrowed("Seagate ST19101-like, 9.1 GB"),
+        cylinders: CYLINDERS,
+        sectors: u64::from(CYLINDERS) * 16 * 256,
+        zones: vec![zone(0, CYLINDERS - 1, 256, 22, 22, 0, 0, 0, &[])].into(),
+        seek: Seek::ThreePoint { one: ms(0.5), average: ms(8.0), full: ms(15.0) },
+        ..st19101()
     }
 }

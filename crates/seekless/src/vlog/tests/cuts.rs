@@ -297,6 +297,50 @@ fn cuts_while_idle_time_is_used() {
     assert!(states > 100, "{states}");
 }
 
+/// Aim: a disk stays right however often it has been written over and cut off. Method: random requests, a cut, and on with
+/// what it left, again and again: thousands of writes, and with `SEEKLESS_SOAK=400` a million.
+#[test]
+fn a_long_life_with_cuts() {
+    let (mut writes, mut cuts) = (0, 0);
+    for (kind, commit) in [
+        (Kind::Volatile, CommitUse::Flush),
+        (Kind::HostFile, CommitUse::Each),
+        (Kind::WriteThrough, CommitUse::Each),
+        (Kind::InOrder, CommitUse::Flush),
+    ] {
+        let mut state = None;
+        let mut left = (2500 * soak() / 4) as i64;
+        for leg in 1.. {
+            let block_bytes = if kind == Kind::HostFile { 4096 } else { 1024 };
+            let (bytes, window) = (u64::from(block_bytes) * 400, 64 * KIB);
+            let case = Case { kind, map_log: MapLog::Tree, commit, block_bytes, bytes, window, seed: leg };
+            let (next, written) = run(leg, async |rt: Rt| {
+                let recording = case.live(&rt, state.take(), 60, leg * 4000).await;
+                let positions: Vec<usize> = recording.log.positions();
+                let behind = positions.into_iter().filter(|&position| position >= recording.from);
+                let positions: Vec<usize> = behind.collect();
+                let mut rng = Rng::new(leg);
+                let position = positions[rng.below(positions.len() as u64) as usize];
+                let cut = recording.log.cut(position);
+                let choices = cut.choices(&Effort::SAMPLED, leg);
+                let choice = &choices[rng.below(choices.len() as u64) as usize];
+                let image = cut.image(choice);
+                let found = case.examine(&rt, image.clone(), &recording, position).await;
+                let found = found.unwrap_or_else(|what| panic!("{case:?}, leg {leg}\n{what}\n{}", cut.to_text(choice)));
+                let before = recording.changes.iter().filter(|change| change.issued <= position);
+                ((image, found), before.filter(|change| change.number > 0).count() as i64)
+            });
+            state = Some(next);
+            (writes, cuts, left) = (writes + written, cuts + 1, left - written);
+            if left <= 0 {
+                break;
+            }
+        }
+    }
+    println!("{writes} writes, {cuts} cuts");
+    assert!(writes >= 2500 && cuts > 20, "{writes} writes, {cuts} cuts");
+}
+
 /// Aim: requests that overtake each other below do no harm. Method: cuts again, with delays drawn for each request.
 #[test]
 fn cuts_with_requests_that_overtake_each_other() {

@@ -36,7 +36,7 @@ impl HeadView for Bare {
         self.0.borrow().positioning(at, sector, true).expect("it is on the drive")
     }
 
-    fn current_track(&self) -> (Sector, u64) {
+    fn current_track(&self, _: u32) -> (Sector, u64) {
         self.0.borrow().current_track().expect("it is on a track")
     }
 
@@ -83,7 +83,7 @@ impl Bench {
     }
 
     fn choose(&mut self) -> (u32, Nanos) {
-        let head = Head { view: &self.bare, now: self.now };
+        let head = Head { view: &self.bare, now: self.now, busy: &[] };
         let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1).expect("there is room");
         (run.first, self.wait(run.first))
     }

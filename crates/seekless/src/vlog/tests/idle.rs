@@ -81,8 +81,54 @@ fn reading_in_order_is_mended() {
                 times.push((before, after));
             }
             assert!(times[1].1 > times[0].1, "{times:?}");
+            // Before, few blocks of a track are wanted soon, and whole tracks would be read in vain.
+            assert!(times[1].0 > 0.95 * times[0].0, "{times:?}");
+            // Before, few blocks of a track are wanted soon, and whole tracks would be read in vain.
+            assert!(times[1].0 > 0.95 * times[0].0, "{times:?}");
         });
     }
+}
+
+/// A file that is updated at random with pauses is no slower for it, as nobody reads it in order; one reading pays for one
+/// putting in order, and not for more.
+#[test]
+fn putting_in_order_is_paid_for() {
+    run(1, async |rt: Rt| {
+        let mut times = Vec::new();
+        for order in [false, true] {
+            let (vld, blocks) = used(&rt, "st19101-wa99", 70, Options { order, ..Options::default() }).await;
+            let mut rng = Rng::new(5);
+            let mut burst = async |bursts: u64| {
+                let mut spent = 0.0;
+                for number in 0..bursts * 32 {
+                    spent += timed(&rt, async || write(&vld, rng.below(blocks), 1, 20_000 + number).await).await;
+                    if number % 32 == 31 {
+                        rt.sleep(Nanos::from_secs(1)).await;
+                    }
+                }
+                spent / (bursts * 32) as f64
+            };
+            burst(10).await;
+            times.push(burst(20).await);
+            let ordered = || {
+                let counters = vld.counters();
+                counters.iter().find(|(name, _)| *name == "extents_ordered").map_or(0, |(_, count)| *count)
+            };
+            assert_eq!(ordered(), 0, "nobody has read anything in order");
+            if order {
+                for block in 0..blocks {
+                    number_of(&vld, block).await;
+                }
+                rt.sleep(Nanos::from_secs(30)).await;
+                let once = ordered();
+                assert!(once > blocks / 32 / 2, "{once} stretches");
+                burst(40).await;
+                assert!(ordered() <= blocks / 28, "{} stretches, {once} before: each once at most", ordered());
+            }
+        }
+        println!("an update with pauses: {:.2} ms, {:.2} ms with order=on", times[0], times[1]);
+        assert!(times[1] < 1.05 * times[0], "{times:?}");
+    });
 }
 
 /// A request in idle time waits for one step at most, which is a track's reading and a write, not for all there is to do.

@@ -1,10 +1,12 @@
 //! Aim: a virtual log disk stores like a plain one, puts what is written where the head is, and loses nothing that it
 //! promised, whatever happens to power and platters.
 
+mod arms;
 mod cuts;
 mod damage;
 mod eager;
 mod idle;
+mod reads;
 mod store;
 mod tree;
 

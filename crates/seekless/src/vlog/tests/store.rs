@@ -62,9 +62,12 @@ fn it_stores_like_one_device() {
 /// The same on disks with heads, while idle time is used, too.
 #[test]
 fn it_stores_like_one_device_over_a_head() {
-    for (seed, drive) in [(1, "hp97560-wa99"), (2, "st19101-wa99"), (3, "hp97560-wa99")] {
+    for (seed, drive) in [(1, "hp97560-wa99"), (2, "st19101-wa99"), (3, "hp97560-wa99"), (4, "st19101-wa99")] {
         run(seed, async |rt: Rt| {
-            let device = disk(&rt, drive);
+            let device = match seed {
+                4 => crate::volume::concat(vec![disk(&rt, drive), disk(&rt, "hp97560-wa99")]).expect("they fit"),
+                _ => disk(&rt, drive),
+            };
             let map_log = if seed == 3 { MapLog::Append } else { MapLog::Tree };
             let options = Options { quiet: Nanos::from_millis(1), ..Options::default() };
             let vld = Vld::create(&rt, device.clone(), &Plan { map_log, ..plan() }, options).await.expect("made");

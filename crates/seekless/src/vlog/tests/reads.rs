@@ -1,0 +1,156 @@
+//! Aim: who reads in order what was written together waits hardly longer than on the drive as it is, nobody waits for
+//! whole tracks that he does not want, and what was read is what was written. Method: the drives of [wa99], with and
+//! without the virtual log, and times taken.
+
+use super::*;
+
+/// Files of one block, as a file system makes them: inode, data and directory, each for itself; inodes and directory
+/// over and over. The host thinks, so that the head is anywhere.
+async fn make_files(rt: &Rt, device: &Device, files: u64) {
+    let mut rng = Rng::new(1);
+    for file in 0..files {
+        for block in [inode(file), 1000 + file, 900 + file / 60] {
+            rt.sleep(Nanos(rng.below(3_000_000))).await;
+            put(device, block, file + 1).await;
+        }
+    }
+}
+
+fn inode(file: u64) -> u64 {
+    100 + file / 32
+}
+
+async fn put(device: &Device, block: u64, number: u64) {
+    let data = Data::from_slice(&stamp(block, number, 4096));
+    device.write(Sector(block * 8), data, WriteFlags::NONE).await.expect("there is room");
+}
+
+/// Reads all of them in order, `think` apart; milliseconds.
+async fn read_files(rt: &Rt, device: &Device, files: u64, think: Nanos) -> f64 {
+    let start = rt.now();
+    for file in 0..files {
+        if file % 32 == 0 {
+            let last = (file + 31).min(files - 1);
+            expect(device, inode(file), last + 1).await;
+        }
+        expect(device, 1000 + file, file + 1).await;
+        rt.sleep(think).await;
+    }
+    (rt.now() - start).as_millis_f64()
+}
+
+async fn expect(device: &Device, block: u64, number: u64) {
+    let read = device.read(Sector(block * 8), Buf::dirty(4096)).await.expect("it can be read");
+    assert_eq!(read[..], stamp(block, number, 4096), "block {block}");
+}
+
+/// [wa99 §5.1]: "slightly worse". A host of the time takes some milliseconds to open and read a file.
+#[test]
+fn small_files_are_read_as_fast_as_in_place() {
+    for (name, overhead) in [("hp97560-wa99", 2300), ("st19101-wa99", 100)] {
+        for (think, ratio_max) in [(3, 1.15), (0, 3.0)] {
+            let time = |is_eager: bool| {
+                run(1, async |rt: Rt| {
+                    let device = match is_eager {
+                        false => disk(&rt, name),
+                        true => {
+                            let mut drive = Drive::named(name).expect("it is in the catalogue").clone();
+                            drive.overhead = crate::disk::Overhead::NONE;
+                            let below = Disk::new(rt.clone(), &drive, crate::disk::Options::default());
+                            let below = Rc::new(below.expect("the catalogue has drives"));
+                            let options = Options { command: Nanos::from_micros(overhead), ..Options::default() };
+                            Vld::create(&rt, below, &plan(), options).await.expect("made") as Device
+                        }
+                    };
+                    make_files(&rt, &device, 1000).await;
+                    rt.sleep(Nanos::from_millis(5)).await;
+                    read_files(&rt, &device, 1000, Nanos::from_millis(think)).await
+                })
+            };
+            let (in_place, eager) = (time(false), time(true));
+            println!("{name}, {think} ms apart: {in_place:.0} ms in place, {eager:.0} ms, {:.2}", eager / in_place);
+            assert!(eager < ratio_max * in_place, "{name}, {think} ms apart: {eager} ms and {in_place} ms");
+        }
+    }
+}
+
+/// A block of another track waits for a few blocks of the one that is being read on, not for all of it.
+#[test]
+fn reading_on_gives_way() {
+    run(1, async |rt: Rt| {
+        let quiet = Options { compact: false, ..Options::default() };
+        let vld = Vld::create(&rt, disk(&rt, "hp97560-wa99"), &plan(), quiet).await.expect("made");
+        let device: Device = vld.clone();
+        for block in 0..600 {
+            put(&device, block, 1).await;
+        }
+        let mut rng = Rng::new(2);
+        let mut elsewhere = async |begins_to_read: bool| {
+            let (mut worst, mut total) = (0.0_f64, 0.0);
+            for turn in 0..60 {
+                let block = 1 + turn * 5;
+                if begins_to_read {
+                    expect(&device, block, 1).await;
+                    expect(&device, block + 1, 1).await;
+                } else {
+                    expect(&device, block, 1).await;
+                    expect(&device, block + 300, 1).await;
+                }
+                rt.sleep(Nanos(rng.below(2_000_000))).await;
+                let start = rt.now();
+                expect(&device, 400 + rng.below(200), 1).await;
+                let spent = (rt.now() - start).as_millis_f64();
+                (worst, total) = (worst.max(spent), total + spent);
+            }
+            (worst, total / 60.0)
+        };
+        let plain = elsewhere(false).await;
+        let reading = elsewhere(true).await;
+        println!("another track, worst and mean: {plain:.1?} ms; while one is read on {reading:.1?} ms");
+        assert!(reading.1 < plain.1 + 4.0 && reading.0 < 45.0, "{plain:?} {reading:?}");
+    });
+}
+
+/// Blocks of a track that is kept are written and read by several at once: nobody sees anything but what was last
+/// written.
+#[test]
+fn what_is_kept_is_what_is_there() {
+    for seed in 0..4 * soak() {
+        run(seed, async |rt: Rt| {
+            let options = Options { quiet: Nanos::from_millis(4), ..Options::default() };
+            let vld = Vld::create(&rt, disk(&rt, "st19101-wa99"), &plan(), options).await.expect("made");
+            let device: Device = vld.clone();
+            for block in 0..800 {
+                put(&device, block, 1).await;
+            }
+            let clients = (0..4u64).map(|client| {
+                let (rt, device) = (rt.clone(), device.clone());
+                async move {
+                    let mut rng = Rng::new(seed * 4 + client);
+                    let mut newest = vec![1; 200];
+                    let mut next = 0;
+                    for number in 2..400 {
+                        match rng.below(6) {
+                            0 => {
+                                let block = rng.below(200);
+                                put(&device, client * 200 + block, number).await;
+                                newest[block as usize] = number;
+                            }
+                            1 => rt.sleep(Nanos(rng.below(12_000_000))).await,
+                            2 => next = rng.below(200),
+                            _ => {
+                                expect(&device, client * 200 + next, newest[next as usize]).await;
+                                next = (next + 1) % 200;
+                            }
+                        }
+                    }
+                }
+            });
+            futures_util::future::join_all(clients).await;
+            vld.check_invariants().expect("all promises hold");
+            let counters = vld.counters();
+            let hits = counters.iter().find(|(name, _)| *name == "track_hits").map_or(0, |(_, count)| *count);
+            assert!(hits > 50, "{hits} hits");
+        });
+    }
+}
