@@ -76,47 +76,6 @@ async fn used(rt: &Rt, name: &str, count: usize, blocks: u64) -> Rc<Vld> {
     vld
 }
 
-/// Half reads and half writes, one at a time: what [zh02] measured with copies on several drives, of which one is near
-/// for a read, too. Here there is one copy, so only writes gain, and reads by what seeks are shorter.
-#[test]
-fn writes_gain_and_reads_do_not() {
-    for name in ["hp97560-wa99", "st19101-wa99"] {
-        let mut means = Vec::new();
-        for (count, per_drive) in [(1, 1), (4, 4), (4, 1)] {
-            let (reads, writes) = run(1, async |rt: Rt| {
-                let blocks = 6000 * 80 / 100 * count / per_drive * 9 / 10;
-                let vld = used(&rt, name, count as usize, blocks).await;
-                let mut rng = Rng::new(2);
-                let (mut reads, mut writes) = ((0.0, 0), (0.0, 0));
-                for number in 0..1000 {
-                    let start = rt.now();
-                    let block = rng.below(blocks);
-                    let is_read = rng.chance(1, 2);
-                    match is_read {
-                        true => drop(number_of(&vld, block).await),
-                        false => write(&vld, block, 1, 100_000 + number).await,
-                    }
-                    let sum = if is_read { &mut reads } else { &mut writes };
-                    *sum = (sum.0 + (rt.now() - start).as_millis_f64(), sum.1 + 1);
-                    // The host thinks, and the platters turn.
-                    rt.sleep(Nanos(rng.below(10_000_000))).await;
-                }
-                vld.check_invariants().expect("all promises hold");
-                (reads.0 / f64::from(reads.1), writes.0 / f64::from(writes.1))
-            });
-            println!(
-                "{name}, {count} drives with {} of the data each: read {reads:.2} ms, write {writes:.2} ms, mean {:.2} ms",
-                if per_drive == 1 { "all".to_string() } else { format!("1/{per_drive}") },
-                (reads + writes) / 2.0
-            );
-            means.push((reads, writes));
-        }
-        let [one, shared, as_full] = means[..] else { unreachable!("three cases") };
-        assert!(shared.1 < 0.7 * one.1 && as_full.1 < 0.8 * one.1, "{name}: {means:?}");
-        assert!(shared.0 < 1.1 * one.0, "{name}: {means:?}");
-    }
-}
-
 /// Four writers are served by four drives at once.
 #[test]
 fn writers_share_the_arms() {
