@@ -65,6 +65,24 @@ impl Scheme {
         Scheme { name, options: Options::Classic(classic::Options { fast_tails, ..classic::Options::new(codec) }) }
     }
 
+    /// How many bytes of each MiB of a file have to be there so that an overwrite at `places` costs what it costs in a file
+    /// that is all there. In `log` that hangs on the nodes of the index alone: those with an overwritten chunk are filled,
+    /// the others have a chunk. In `classic` it hangs on everything.
+    fn needs(&self, megabytes: u64, places: &[u64]) -> impl Fn(u64) -> u64 {
+        let chunk_bytes = match &self.options {
+            Options::Log(options) if megabytes >= 1024 => 1 << options.chunk_shift,
+            _ => 0,
+        };
+        let node_bytes = log::format::NODE_ENTRIES as u64 * chunk_bytes;
+        let filled: Vec<u64> = places.iter().filter_map(|place| place.checked_div(node_bytes)).collect();
+        move |at| match (at * MIB).checked_div(node_bytes) {
+            Some(node) if filled.contains(&node) => MIB,
+            Some(_) if (at * MIB).is_multiple_of(node_bytes) => chunk_bytes,
+            Some(_) => 0,
+            None => MIB,
+        }
+    }
+
     async fn stack_on(&self, rt: &Rt, lower: Fs) -> FsResult<Fs> {
         match &self.options {
             Options::Log(options) => log::stack_on(rt, lower, options.clone()).await,
@@ -133,19 +151,21 @@ fn overwrite(largest: u64) {
                 let fs = scheme.stack_on(&rt, memory(&rt)).await?;
                 let client = Client::new(fs.clone());
                 let file = client.create(b"/f").await?;
+                // Where everything moves, few tell enough.
+                let rounds = if megabytes >= 1024 { 8 } else { 100 };
+                let mut rng = Rng::new(1);
+                let places: Vec<u64> = (0..rounds).map(|_| rng.below(megabytes * MIB / 4096) * 4096).collect();
+                let needs = scheme.needs(megabytes, &places);
                 for at in 0..megabytes {
                     let from = (at % 4 * MIB) as usize;
                     let piece = text.get(from..from + MIB as usize).unwrap_or(&text[..MIB as usize]);
-                    client.write(file, at * MIB, piece).await?;
+                    client.write(file, at * MIB, &piece[..needs(at) as usize]).await?;
                 }
+                client.truncate(b"/f", megabytes * MIB).await?;
                 client.fsync(file).await?;
                 let before = counter(&fs, "bytes_written");
-                let mut rng = Rng::new(1);
-                // Where everything moves, few tell enough.
-                let rounds = if megabytes >= 1024 { 8 } else { 100 };
-                for _ in 0..rounds {
+                for &place in &places {
                     let from = rng.below(text.len() as u64 - 4096) as usize;
-                    let place = rng.below(megabytes * MIB / 4096) * 4096;
                     client.write(file, place, &text[from..from + 4096]).await?;
                     client.fsync(file).await?;
                 }

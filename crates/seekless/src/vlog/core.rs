@@ -685,15 +685,16 @@ impl Core {
             let length = run.len() * self.block_bytes();
             let read = self.below.read(self.layout.sector_of(run.start), Buf::dirty(length)).await;
             drop(arm);
-            let mut guard = self.state.borrow_mut();
-            let State { buffer, space, .. } = &mut *guard;
-            if read.is_err() {
-                // Whoever wants it reads it himself, and is told.
-                buffer.aim = None;
+            {
+                let mut guard = self.state.borrow_mut();
+                let State { buffer, space, .. } = &mut *guard;
+                if read.is_err() {
+                    // Whoever wants it reads it himself, and is told.
+                    buffer.aim = None;
+                }
+                let read = read.ok().map(|data| (run.start, data.freeze()));
+                buffer.end(track, &space.tracks.blocks(track), stamp, read, self.block_bytes());
             }
-            let read = read.ok().map(|data| (run.start, data.freeze()));
-            buffer.end(track, &space.tracks.blocks(track), stamp, read, self.block_bytes());
-            drop(guard);
             self.arrived.notify();
             // Whoever waits for the arm has it first.
             self.rt.yield_now().await;

@@ -47,6 +47,9 @@ struct Updates {
     /// Only zeroes are written: a modelled disk keeps them without memory, so that whole drives can be filled.
     #[serde(default)]
     zeroes: bool,
+    /// With `sync`: only every so many updates is one made durable, and those before it with it.
+    #[serde(default = "one")]
+    sync_every: u64,
     /// Bytes that are updated before a pause.
     burst: Option<Bytes>,
     /// Length of a pause, in milliseconds.
@@ -60,6 +63,10 @@ fn unit() -> Bytes {
 
 fn yes() -> bool {
     true
+}
+
+fn one() -> u64 {
+    1
 }
 
 /// What drives counted, in nanoseconds and requests.
@@ -94,6 +101,9 @@ impl Workload for Updates {
         }
         if !(0.0..=1e9).contains(&self.pause_ms) || self.burst.is_some_and(|burst| burst.0 < self.unit.0) {
             return Err("[workload]: a burst is at least one unit, and a pause no less than nothing".into());
+        }
+        if self.sync_every == 0 {
+            return Err("[workload]: sync_every is at least 1".into());
         }
         match on {
             On::Stack(stack) if can_be_simulated(stack) => Ok(()),
@@ -145,7 +155,7 @@ impl Updates {
             }
             let start = rt.now();
             target.write(&mut open, rng.below(units) * unit, &bytes).await?;
-            if self.sync {
+            if self.sync && (number + 1).is_multiple_of(self.sync_every) {
                 target.fsync(&mut open).await?;
             }
             if is_measured {

@@ -151,7 +151,8 @@ impl<L: Log> LogFs<L> {
         let (attributes, bytes) = stored.split_at((before * SECTOR_BYTES) as usize);
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
-        let mut attributes_found = false;
+        // Directories seldom have attributes, which says nothing of the files in them.
+        let mut attributes_follow = state.attributes_follow;
         let with_attributes = |inode, slot| {
             let mut known = InodeMem::new(inode, slot);
             known.xattr = attributes_of(&inode, Sector(first.0 - before), attributes);
@@ -166,7 +167,9 @@ impl<L: Log> LogFs<L> {
                     _ if !still => {}
                     Some(inode) if inode.ino == ino.0 => {
                         let known = with_attributes(inode, slot);
-                        attributes_found |= known.xattr.is_some();
+                        if before > 0 && inode.kind() == Some(crate::fs::FileKind::Regular) {
+                            attributes_follow = known.xattr.is_some();
+                        }
                         state.insert_inode(ino, known);
                     }
                     _ => {
@@ -185,14 +188,11 @@ impl<L: Log> LogFs<L> {
                 {
                     let mut known = with_attributes(inode, here);
                     known.referenced = false;
-                    attributes_found |= known.xattr.is_some();
                     state.insert_inode(neighbour, known);
                 }
             }
         }
-        if before > 0 {
-            state.attributes_follow = attributes_found;
-        }
+        state.attributes_follow = attributes_follow;
         Ok(())
     }
 

@@ -101,6 +101,9 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crat
         );
         return Err(corrupt_volume(device, &why));
     }
+    if volume.reserve_blocks > superblock.device_sectors / BLOCK_SECTORS {
+        return Err(corrupt_volume(device, "its reserve is larger than all of it"));
+    }
     if superblock.block_bytes as usize != BLOCK_BYTES || superblock.logical_blocks < FIRST_FREE_INO {
         return Err(corrupt_volume(device, "its blocks or its inode map have a size that cannot be"));
     }

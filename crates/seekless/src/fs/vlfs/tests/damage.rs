@@ -16,13 +16,13 @@ const BYTES: u64 = 4 * MIB;
 /// Every bit of a superblock, of the record in it and of an anchor, a sample of all other bits, and larger damage.
 #[test]
 fn damaged_images() {
-    explore(&Small::default(), 400, 150, "damaged_images");
+    explore(&Small::default(), true, 200, 100, "damaged_images");
 }
 
 /// The same for read-only mounts, which show a moment that can be shown rather than refuse.
 #[test]
 fn damaged_images_read_only() {
-    explore(&ThenReadOnly::default(), 200, 100, "damaged_images_read_only");
+    explore(&ThenReadOnly::default(), false, 200, 80, "damaged_images_read_only");
 }
 
 /// Mounted for writing once, after mkfs.
@@ -52,14 +52,14 @@ impl Subject for ThenReadOnly {
     }
 }
 
-fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
+fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test: &str) {
     let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
     let (superblock, anchor) = (0..112, 4096..4096 + 72);
     let record = 512..512 + 16;
     let damage = DamageTest {
         subject,
         device: CrashOptions::volatile(BYTES),
-        flip_all: vec![superblock, record, anchor],
+        flip_all: if all { vec![superblock, record, anchor] } else { Vec::new() },
         flips,
         splices,
         data_checked: true,

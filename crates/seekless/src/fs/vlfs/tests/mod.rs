@@ -146,3 +146,69 @@ fn same_seed_same_bytes_and_time() {
     };
     assert_eq!(run(1), run(1));
 }
+
+/// A device that writes whole blocks of 4 KiB only, as drives of today.
+struct Advanced(Rc<Memory>);
+
+#[async_trait::async_trait(?Send)]
+impl crate::device::BlockDevice for Advanced {
+    fn geometry(&self) -> crate::device::Geometry {
+        crate::device::Geometry { block_bytes: 4096, ..self.0.geometry() }
+    }
+    fn guarantees(&self) -> crate::device::Guarantees {
+        self.0.guarantees()
+    }
+    async fn read(
+        &self,
+        at: crate::units::Sector,
+        buf: crate::device::Buf,
+    ) -> Result<crate::device::Buf, crate::device::DeviceError> {
+        self.geometry().check(at, buf.len() as u64)?;
+        self.0.read(at, buf).await
+    }
+    async fn write(
+        &self,
+        at: crate::units::Sector,
+        data: crate::device::Data,
+        flags: crate::device::WriteFlags,
+    ) -> Result<(), crate::device::DeviceError> {
+        self.geometry().check(at, data.len() as u64)?;
+        self.0.write(at, data, flags).await
+    }
+    async fn flush(&self) -> Result<(), crate::device::DeviceError> {
+        self.0.flush().await
+    }
+    async fn discard(&self, at: crate::units::Sector, sectors: u64) -> Result<(), crate::device::DeviceError> {
+        self.0.discard(at, sectors).await
+    }
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+}
+
+/// Where nothing shorter than a block can be written, cells are blocks, and 16 inodes share one.
+#[test]
+fn sectors_of_4096_bytes() {
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Advanced(Rc::new(Memory::new(16 * MIB))));
+        mkfs(&rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.expect("mkfs");
+        session(&rt, &device, async |client| {
+            for i in 0..300 {
+                client.write_file(format!("/f{i}").as_bytes(), &vec![i as u8; i * 20]).await.unwrap();
+                if i % 10 == 0 {
+                    client.fsync_path(format!("/f{i}").as_bytes()).await.unwrap();
+                }
+            }
+            for i in (0..300).step_by(2) {
+                client.unlink(format!("/f{i}").as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        session(&rt, &device, async |client| {
+            for i in (1..300).step_by(2) {
+                assert!(client.read_file(format!("/f{i}").as_bytes()).await.unwrap() == vec![i as u8; i * 20]);
+            }
+        })
+        .await;
+    });
+}
