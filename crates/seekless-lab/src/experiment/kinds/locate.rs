@@ -245,7 +245,7 @@ impl Bench {
 
     /// The block that is soonest, and how long that is, without the first sector's way over the bus.
     fn choose(&mut self) -> Option<(u32, f64)> {
-        let head = Head { view: &self.bare, now: self.now };
+        let head = Head { view: &self.bare, now: self.now, busy: &[] };
         let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1)?;
         let wait = self.bare.write_access(self.now, self.layout.sector_of(run.first), 1);
         let bus = self.bare.0.borrow().drive().bus.write_sector;
