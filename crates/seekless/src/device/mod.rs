@@ -139,7 +139,17 @@ pub trait HeadView {
 
     /// The track on which `sector` lies; `None` beyond the last sector.
     fn track_of(&self, sector: Sector) -> Option<TrackPlace>;
+
+    /// When a write of `sectors` to `sector` would be complete for which the command came at `at` and the drive were idle,
+    /// and the heads as they would be then. `None` where that cannot be told, and beyond the last sector.
+    fn after_write(&self, at: Nanos, sector: Sector, sectors: u32, flags: WriteFlags) -> Option<HeadsAt> {
+        let _ = (at, sector, sectors, flags);
+        None
+    }
 }
+
+/// Heads at a moment to come.
+pub type HeadsAt = (Nanos, Box<dyn HeadView>);
 
 /// A track, as the sectors that follow each other on it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -12,7 +12,7 @@ use super::layout::DriveError;
 use super::mechanism::{Hit, Mechanism, Request};
 use super::queue::{Queue, Scheduler, Waiting};
 use crate::device::{
-    BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, Image, TrackPlace,
+    BlockDevice, Buf, Counter, Data, DeviceError, Discard, Geometry, Guarantees, HeadView, HeadsAt, Image, TrackPlace,
     WriteFlags,
 };
 use crate::rt::{Rt, Work};
@@ -269,23 +269,52 @@ impl Drop for Turn<'_> {
 }
 
 impl HeadView for Disk {
-    /// As for a write: with its settling time. `Nanos::MAX` beyond the last sector.
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
-        self.state.borrow().mechanism.positioning(at, sector, true).unwrap_or(Nanos::MAX)
+        HeadView::positioning(&self.state.borrow().mechanism, at, sector)
     }
 
-    fn current_track(&self, _: u32) -> (Sector, u64) {
-        // A track without sectors is one that no request leads to, such as a reserved one at power-on.
-        self.state.borrow().mechanism.current_track().unwrap_or((Sector::ZERO, 0))
+    fn current_track(&self, arm: u32) -> (Sector, u64) {
+        HeadView::current_track(&self.state.borrow().mechanism, arm)
     }
 
-    /// `Nanos::MAX` beyond the last sector.
     fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos {
-        self.state.borrow().mechanism.write_access(at, sector, sectors).unwrap_or(Nanos::MAX)
+        HeadView::write_access(&self.state.borrow().mechanism, at, sector, sectors)
     }
 
     fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
         self.state.borrow().mechanism.track_of(sector)
+    }
+
+    fn after_write(&self, at: Nanos, sector: Sector, sectors: u32, flags: WriteFlags) -> Option<HeadsAt> {
+        self.state.borrow().mechanism.after_write(at, sector, sectors, flags)
+    }
+}
+
+/// The heads of a drive that does nothing else.
+impl HeadView for Mechanism {
+    /// As for a write: with its settling time. `Nanos::MAX` beyond the last sector.
+    fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
+        self.positioning(at, sector, true).unwrap_or(Nanos::MAX)
+    }
+
+    fn current_track(&self, _: u32) -> (Sector, u64) {
+        // A track without sectors is one that no request leads to, such as a reserved one at power-on.
+        self.current_track().unwrap_or((Sector::ZERO, 0))
+    }
+
+    /// `Nanos::MAX` beyond the last sector.
+    fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos {
+        self.write_access(at, sector, sectors).unwrap_or(Nanos::MAX)
+    }
+
+    fn track_of(&self, sector: Sector) -> Option<TrackPlace> {
+        self.track_of(sector)
+    }
+
+    fn after_write(&self, at: Nanos, sector: Sector, sectors: u32, flags: WriteFlags) -> Option<HeadsAt> {
+        let mut later = self.clone();
+        let served = later.service(at, at, Request { sector, sectors, write: true, fua: flags.fua }).ok()?;
+        Some((served.done, Box::new(later)))
     }
 }
 

@@ -19,7 +19,7 @@ use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
 use super::space::Space;
 use super::tracks::Tracks;
 use super::vld::{CommitUse, Options, Recovery, VldError};
-use crate::device::{Buf, Counter, Device, DeviceError, WriteFlags};
+use crate::device::{Buf, Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
 
@@ -35,12 +35,30 @@ pub struct StoreInfo {
     pub notes: Vec<String>,
 }
 
-/// When the head will be free, as places are chosen one after the other before anything is written.
-#[derive(Clone, Copy, Debug)]
+/// Where the head will be and when, as places are chosen one after the other before anything is written.
+///
+/// The places are to be written in that order, each when the one before is complete, and those that follow each other in
+/// one request.
 pub struct Aim {
     now: Nanos,
-    /// Behind the place that was chosen last.
-    behind: Option<Sector>,
+    /// The heads at that moment, once something has been chosen and the device can tell.
+    heads: Option<Box<dyn HeadView>>,
+    last: Option<Chosen>,
+}
+
+/// The request to which the place belongs that was chosen last.
+struct Chosen {
+    at: Sector,
+    sectors: u64,
+    /// When it begins, and the heads then, where they are not those of the device as it is.
+    issued: Nanos,
+    heads: Option<Box<dyn HeadView>>,
+}
+
+impl Chosen {
+    fn end(&self) -> Sector {
+        self.at + self.sectors
+    }
 }
 
 /// A virtual log in use. Handles are cheap.
@@ -187,7 +205,7 @@ impl Store {
 
     /// Begins to choose places.
     pub fn aim(&self) -> Aim {
-        Aim { now: self.core.rt.now(), behind: None }
+        Aim { now: self.core.rt.now(), heads: None, last: None }
     }
 
     /// Takes up to `blocks` blocks that follow each other.
@@ -211,7 +229,11 @@ impl Store {
         let found = match spare {
             true => state.chooser.spare_cell(&state.space, layout),
             // What follows needs neither a seek nor a command.
-            false => aim.behind.map(|at| at.0 / layout.cell_sectors).filter(|&cell| is_open(state, layout, cell)),
+            false => aim
+                .last
+                .as_ref()
+                .map(|last| last.end().0 / layout.cell_sectors)
+                .filter(|&cell| is_open(state, layout, cell)),
         };
         let cell = match found {
             Some(cell) => cell,
@@ -305,21 +327,30 @@ impl Store {
         counters
     }
 
-    fn head(&self, aim: &Aim) -> Option<Head<'_>> {
-        self.core.below.head().map(|view| Head { view, now: aim.now, busy: &[] })
+    fn head<'a>(&'a self, aim: &'a Aim) -> Option<Head<'a>> {
+        let view = aim.heads.as_deref().or(self.core.below.head())?;
+        Some(Head { view, now: aim.now, busy: &[] })
     }
 
-    /// Lets the time pass that the write takes: until the head would be behind it.
+    /// Lets the time pass that the write takes.
     fn advance(&self, aim: &mut Aim, at: Sector, sectors: u64) {
-        aim.behind = Some(at + sectors);
-        if let Some(view) = self.core.below.head()
-            && view.track_of(at + sectors).is_some()
-        {
-            let (begin, end) = (view.write_access(aim.now, at, 1), view.write_access(aim.now, at + sectors, 1));
-            if end > begin {
-                aim.now = Nanos(aim.now.0 + end.0);
+        let chosen = match aim.last.take() {
+            Some(last) if last.end() == at => Chosen { sectors: last.sectors + sectors, ..last },
+            _ => Chosen { at, sectors, issued: aim.now, heads: aim.heads.take() },
+        };
+        if let Some(view) = chosen.heads.as_deref().or(self.core.below.head()) {
+            match view.after_write(chosen.issued, chosen.at, chosen.sectors as u32, self.flags()) {
+                Some((done, heads)) => (aim.now, aim.heads) = (done, Some(heads)),
+                // At least until the head would be behind it.
+                None => {
+                    let (begin, end) = (view.write_access(aim.now, at, 1), view.write_access(aim.now, at + sectors, 1));
+                    if view.track_of(at + sectors).is_some() && end > begin {
+                        aim.now = Nanos(aim.now.0 + end.0);
+                    }
+                }
             }
         }
+        aim.last = Some(chosen);
     }
 }
 

@@ -148,14 +148,18 @@ impl<L: Log> LogFs<L> {
             }
         };
         let stored = self.read_log(Sector(first.0 - before), before + sectors).await?;
-        let (attributes, bytes) = stored.split_at((before * SECTOR_BYTES) as usize);
+        let bytes = &stored[(before * SECTOR_BYTES) as usize..];
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
-        // Directories seldom have attributes, which says nothing of the files in them.
-        let mut attributes_follow = state.attributes_follow;
-        let with_attributes = |inode, slot| {
+        // Of the files that were read, some or none had their attributes there. Directories seldom have any, which says
+        // nothing of the files in them.
+        let mut attributes_found = None;
+        let mut with_attributes = |inode: Inode, slot| {
             let mut known = InodeMem::new(inode, slot);
-            known.xattr = attributes_of(&inode, Sector(first.0 - before), attributes);
+            known.xattr = attributes_of(&inode, Sector(first.0 - before), &stored);
+            if inode.kind() == Some(crate::fs::FileKind::Regular) {
+                attributes_found = Some(known.xattr.is_some() || attributes_found == Some(true));
+            }
             known
         };
         for (index, raw) in bytes.chunks_exact(Inode::BYTES).enumerate() {
@@ -167,9 +171,6 @@ impl<L: Log> LogFs<L> {
                     _ if !still => {}
                     Some(inode) if inode.ino == ino.0 => {
                         let known = with_attributes(inode, slot);
-                        if before > 0 && inode.kind() == Some(crate::fs::FileKind::Regular) {
-                            attributes_follow = known.xattr.is_some();
-                        }
                         state.insert_inode(ino, known);
                     }
                     _ => {
@@ -192,7 +193,9 @@ impl<L: Log> LogFs<L> {
                 }
             }
         }
-        state.attributes_follow = attributes_follow;
+        if before > 0 {
+            state.attributes_follow = attributes_found.unwrap_or(true);
+        }
         Ok(())
     }
 

@@ -12,10 +12,10 @@ use futures_util::future::join_all;
 use super::Vlfs;
 use super::assemble::{Batch, Scope, assemble};
 use super::state::*;
-use crate::device::DeviceError;
+use crate::device::{Data, DeviceError};
 use crate::fs::logfs::run::write_sectors;
 use crate::fs::{FsError, FsResult};
-use crate::units::Nanos;
+use crate::units::{Nanos, Sector};
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
@@ -50,7 +50,7 @@ impl Vlfs {
         let Batch { number, writes, effect } = batch;
         let flags = self.state.borrow().log.store.flags();
         let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
-        let written = writes.into_iter().map(|(at, data)| {
+        let write = |(at, data): (Sector, Data)| {
             let fs = &self;
             async move {
                 loop {
@@ -63,8 +63,21 @@ impl Vlfs {
                     }
                 }
             }
-        });
-        let result: Result<(), DeviceError> = join_all(written).await.into_iter().collect();
+        };
+        let result: Result<(), DeviceError> = match self.device.head() {
+            None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
+            // The places were chosen for this order, in which the head comes by.
+            Some(_) => {
+                let mut result = Ok(());
+                for each in writes {
+                    result = write(each).await;
+                    if result.is_err() {
+                        break;
+                    }
+                }
+                result
+            }
+        };
         {
             let mut state = self.state.borrow_mut();
             state.log.in_flight_bytes -= bytes;
