@@ -14,8 +14,8 @@ fn check(scratch: &Scratch, cases: &[Case<'_>]) {
     }
 }
 
-const WORDS: &str = "words: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, ffs, hostdir, memfs, raid0, raid1, raid5, \
-                     remap, permute, volume, vld, fork, fault, memory, file, disk";
+const WORDS: &str = "words: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, vlfs, ffs, hostdir, memfs, concat, raid0, \
+                     raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk";
 
 /// A stack line that makes no sense is shown with the place of the mistake, by every command that takes one, with the
 /// exit code that the command has for wrong usage.
