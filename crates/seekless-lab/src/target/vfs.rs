@@ -28,9 +28,18 @@ pub struct Vfs {
     /// Directory of the root that holds the workload's files.
     home: &'static str,
     dentries: RefCell<BTreeMap<(Ino, Vec<u8>), Ino>>,
+    /// Inodes that open files keep in use, whatever becomes of their names.
+    open: RefCell<BTreeMap<Ino, OpenCount>>,
     /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
     drop_host_caches: Box<dyn Fn() -> Option<String>>,
     beside: Option<Box<Vfs>>,
+}
+
+#[derive(Default)]
+struct OpenCount {
+    files: u64,
+    /// Lookups to be given back when the last is closed.
+    owed: u64,
 }
 
 /// An open file of a [`Vfs`].
@@ -56,6 +65,7 @@ impl Vfs {
             parts: mounted.parts,
             home: "",
             dentries: RefCell::default(),
+            open: RefCell::default(),
             drop_host_caches: Box::new(|| None),
             beside: None,
         }
@@ -97,14 +107,45 @@ impl Vfs {
     async fn remember(&self, parent: Ino, name: &[u8], ino: Ino) {
         let before = self.dentries.borrow_mut().insert((parent, name.to_vec()), ino);
         if let Some(before) = before {
-            self.fs.forget(before, 1).await;
+            self.forget(before).await;
+        }
+    }
+
+    /// Gives a lookup back, at once or when the inode is no longer open.
+    async fn forget(&self, ino: Ino) {
+        if let Some(open) = self.open.borrow_mut().get_mut(&ino) {
+            open.owed += 1;
+            return;
+        }
+        self.fs.forget(ino, 1).await;
+    }
+
+    fn opened(&self, path: &str, ino: Ino, handle: Option<Handle>) -> OpenFile {
+        self.open.borrow_mut().entry(ino).or_default().files += 1;
+        OpenFile { path: path.to_owned(), ino, handle }
+    }
+
+    async fn closed(&self, ino: Ino) {
+        let owed = {
+            let mut open = self.open.borrow_mut();
+            let Some(count) = open.get_mut(&ino) else { return };
+            count.files -= 1;
+            if count.files > 0 {
+                return;
+            }
+            let owed = count.owed;
+            open.remove(&ino);
+            owed
+        };
+        if owed > 0 {
+            self.fs.forget(ino, owed).await;
         }
     }
 
     async fn forget_name(&self, parent: Ino, name: &[u8]) {
         let gone = self.dentries.borrow_mut().remove(&(parent, name.to_vec()));
         if let Some(ino) = gone {
-            self.fs.forget(ino, 1).await;
+            self.forget(ino).await;
         }
     }
 
@@ -133,7 +174,7 @@ impl Vfs {
             OpenProtocol::ZeroMessage => None,
             OpenProtocol::Handles => self.fs.open(ino, flags).await?.handle,
         };
-        Ok(OpenFile { path: path.to_owned(), ino, handle })
+        Ok(self.opened(path, ino, handle))
     }
 
     async fn list_node(&self, path: &str) -> FsResult<Vec<Listed>> {
@@ -143,9 +184,12 @@ impl Vfs {
             let before = names.cookie;
             let listed = self.fs.readdir(directory.ino, directory.handle, before, false, &mut names).await;
             if listed.is_err() || names.cookie == before {
-                if let Some(handle) = directory.handle {
-                    self.fs.release(directory.ino, handle).await?;
-                }
+                let released = match directory.handle {
+                    Some(handle) => self.fs.release(directory.ino, handle).await,
+                    None => Ok(()),
+                };
+                self.closed(directory.ino).await;
+                released?;
                 return listed.map(|()| names.listed);
             }
         }
@@ -155,7 +199,7 @@ impl Vfs {
         let (parent, name) = self.parent(path).await?;
         let (entry, opened) = self.fs.create(parent, name, new_node(0o644), OpenFlags::READ_WRITE).await?;
         self.remember(parent, name, entry.attr.ino).await;
-        Ok(OpenFile { path: path.to_owned(), ino: entry.attr.ino, handle: opened.handle })
+        Ok(self.opened(path, entry.attr.ino, opened.handle))
     }
 
     async fn make_directory(&self, path: &str) -> FsResult<()> {
@@ -292,10 +336,12 @@ impl Target for Vfs {
 
     async fn close(&self, file: OpenFile) -> Result<(), LabError> {
         self.rt.charge(Work::Call).await;
-        match file.handle {
-            Some(handle) => self.fs.release(file.ino, handle).await.map_err(failed("close", &file.path)),
+        let released = match file.handle {
+            Some(handle) => self.fs.release(file.ino, handle).await,
             None => Ok(()),
-        }
+        };
+        self.closed(file.ino).await;
+        released.map_err(failed("close", &file.path))
     }
 
     async fn unlink(&self, path: &str) -> Result<(), LabError> {
@@ -311,7 +357,7 @@ impl Target for Vfs {
     async fn drop_caches(&self) -> Result<Coldness, LabError> {
         let dropped = std::mem::take(&mut *self.dentries.borrow_mut());
         for ino in dropped.into_values() {
-            self.fs.forget(ino, 1).await;
+            self.forget(ino).await;
         }
         self.fs.drop_caches().await.map_err(failed("drop the caches of", "the file system"))?;
         Ok(match (self.drop_host_caches)() {

@@ -93,6 +93,10 @@ fn keeps_the_rules<W: Workload + Copy>(spec: &W) {
     assert_eq!(first, run(), "{}", W::NAME);
     assert!(first.phases.iter().all(|phase| phase.elapsed > Nanos::ZERO), "{first:?}");
 
+    // A layer knows an inode as long as it is in use, and open files are.
+    let layered = simulated("wrap / lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
+    assert_eq!(layered.phases, first.phases, "{}", W::NAME);
+
     let scratch = Scratch::new(W::NAME);
     let parent = scratch.0.to_str().unwrap();
     let last = RefCell::new(Vec::<(String, u64, u64)>::new());
