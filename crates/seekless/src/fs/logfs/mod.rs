@@ -93,8 +93,8 @@ pub(in crate::fs) trait Log: Sized + 'static {
 
     fn counters(state: &State<Self>) -> Vec<Counter>;
 
-    /// Sectors just before the inodes at `start` in which their attributes may stand; none where the log does not put them
-    /// there.
+    /// Sectors just before a group of inodes that begins at `start` in which their attributes may stand; none where the log
+    /// does not put them there.
     fn attribute_sectors_before(state: &State<Self>, start: Sector) -> u64;
 
     /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.

@@ -10,6 +10,19 @@ use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
+/// Attributes of one group of inodes stand in about as many sectors; further apart they cost more than a turn of the disk.
+const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
+
+/// Reads of inodes with attributes before them that are kept: walking a tree reads a directory's inode between two of its
+/// files'.
+const ATTRIBUTE_READS_KEPT: usize = 4;
+
+/// Numbers of files that are likely to have been written together with `ino`.
+fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
+    let reach = INODE_GROUP_SECTORS * INODES_PER_SECTOR - 1;
+    Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
+}
+
 impl<L: Log> LogFs<L> {
     /// Repeats `step` until it ends with a result, bringing in what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
@@ -132,13 +145,23 @@ impl<L: Log> LogFs<L> {
             Err(Stop::Fail(error)) => return Err(error),
             Err(_) => return Ok(()),
         };
+        let mut read_before = None;
         let (before, first, sectors) = {
             let state = self.state.borrow();
             let start = Sector(slot.sector().0 / INODE_GROUP_SECTORS * INODE_GROUP_SECTORS);
             let is_whole = |start: Sector, sectors| {
                 L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
             };
-            let before = if state.attributes_follow { L::attribute_sectors_before(&state, start) } else { 0 };
+            // From where they stand if this is the first inode of its group; of those before it none are missed then.
+            let mut before = match state.attributes_follow {
+                true => L::attribute_sectors_before(&state, slot.sector()).saturating_sub(slot.sector().0 - start.0),
+                false => 0,
+            };
+            // A group that is not aligned takes two reads; the first has brought the attributes for both.
+            if before > 0 {
+                read_before = state.attributes_read.iter().find(|(at, read)| end_of(*at, read) == start).cloned();
+                before = if read_before.is_some() { 0 } else { before };
+            }
             match () {
                 () if is_whole(Sector(start.0 - before), before + INODE_GROUP_SECTORS) => {
                     (before, start, INODE_GROUP_SECTORS)
@@ -147,7 +170,7 @@ impl<L: Log> LogFs<L> {
                 () => (0, slot.sector(), 1),
             }
         };
-        let stored = self.read_log(Sector(first.0 - before), before + sectors).await?;
+        let stored = self.read_log(Sector(first.0 - before), before + sectors).await?.freeze();
         let bytes = &stored[(before * SECTOR_BYTES) as usize..];
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
@@ -156,7 +179,8 @@ impl<L: Log> LogFs<L> {
         let mut attributes_found = None;
         let mut with_attributes = |inode: Inode, slot| {
             let mut known = InodeMem::new(inode, slot);
-            known.xattr = attributes_of(&inode, Sector(first.0 - before), &stored);
+            known.xattr = attributes_of(&inode, Sector(first.0 - before), &stored)
+                .or_else(|| read_before.as_ref().and_then(|(at, read)| attributes_of(&inode, *at, read)));
             if inode.kind() == Some(crate::fs::FileKind::Regular) {
                 attributes_found = Some(known.xattr.is_some() || attributes_found == Some(true));
             }
@@ -194,15 +218,28 @@ impl<L: Log> LogFs<L> {
             }
         }
         if before > 0 {
+            state.attributes_read.push_front((Sector(first.0 - before), stored.clone()));
+            state.attributes_read.truncate(ATTRIBUTE_READS_KEPT);
             state.attributes_follow = attributes_found.unwrap_or(true);
         }
         Ok(())
     }
 
+    /// Reads the attributes of a file, and with them those of files written beside it that are in memory without theirs:
+    /// the end of a segment parts many attributes from their inodes at once.
     async fn load_xattr(&self, ino: Ino) -> FsResult<()> {
         let pointer_now = |state: &mut State<L>| state.inode(ino).ok().and_then(|known| known.inode.xattr_pointer());
         let wanted = pointer_now(&mut self.state.borrow_mut());
         let Some(pointer) = wanted.filter(|pointer| pointer.is_mapped()) else { return Ok(()) };
+        let beside = self.state.borrow().attributes_beside(ino, pointer);
+        if let Some((first, sectors)) = beside {
+            let stored = self.read_log(first, sectors).await?;
+            self.state.borrow_mut().take_attributes(ino, first, &stored);
+            // Otherwise the pointer has changed meanwhile, or what is there is not its own.
+            if !matches!(self.state.borrow_mut().inode(ino), Ok(known) if known.xattr.is_none()) {
+                return Ok(());
+            }
+        }
         let stored = L::read_xattr(self, pointer).await?;
         let mut state = self.state.borrow_mut();
         if pointer_now(&mut state) != wanted {
@@ -215,24 +252,58 @@ impl<L: Log> LogFs<L> {
                 "their checksum does not match",
             ));
         };
-        let mut before_inode = false;
         if let Ok(known) = state.inode(ino)
             && known.xattr.is_none()
             && !known.xattr_dirty
         {
             known.xattr = Some(stored.freeze());
-            if let Pointer::Mapped { at, .. } = pointer {
-                let distance = known.slot.sector().0.checked_sub(at.0);
-                before_inode = distance.is_some_and(|far| far <= INODE_GROUP_SECTORS * (INODES_PER_SECTOR + 1));
-            }
         }
-        // The next inodes are likely to have them at the same place.
-        state.attributes_follow |= before_inode;
+        state.expect_attributes(ino);
         Ok(())
     }
 }
 
 impl<L: Log> State<L> {
+    /// Sectors in which the attributes of `ino` stand together with others that are wanted: first and number, where there
+    /// are any others.
+    fn attributes_beside(&self, ino: Ino, pointer: Pointer) -> Option<(Sector, u64)> {
+        let Pointer::Mapped { at, sectors, .. } = pointer else { return None };
+        let (mut first, mut end) = (at, at + u64::from(sectors));
+        for (_, known) in self.inodes.range(group_around(ino)) {
+            if known.xattr.is_none()
+                && !known.xattr_dirty
+                && let Some(Pointer::Mapped { at: other, sectors, .. }) = known.inode.xattr_pointer()
+                && other.0.abs_diff(at.0) < ATTRIBUTES_BESIDE_SECTORS
+            {
+                first = first.min(other);
+                end = end.max(other + u64::from(sectors));
+            }
+        }
+        let count = end.0 - first.0;
+        let is_more = count > u64::from(sectors) && count <= 2 * ATTRIBUTES_BESIDE_SECTORS;
+        (is_more && L::holds(self, first, count) && self.in_flight_at(first, count).is_none()).then_some((first, count))
+    }
+
+    /// Gives inodes their attributes that are among what has been read from `first` on.
+    fn take_attributes(&mut self, ino: Ino, first: Sector, stored: &[u8]) {
+        for (_, known) in self.inodes.range_mut(group_around(ino)) {
+            if known.xattr.is_none() && !known.xattr_dirty {
+                known.xattr = attributes_of(&known.inode, first, stored);
+            }
+        }
+        self.expect_attributes(ino);
+    }
+
+    /// Whoever has asked for attributes that stand before their inode will ask for the next ones'.
+    fn expect_attributes(&mut self, ino: Ino) {
+        if let Some(known) = self.inodes.get(&ino)
+            && let Some(Pointer::Mapped { at, .. }) = known.inode.xattr_pointer()
+            && let Some(distance) = known.slot.sector().0.checked_sub(at.0)
+        {
+            self.attributes_follow |= distance <= INODE_GROUP_SECTORS * (INODES_PER_SECTOR + 1);
+        }
+    }
+
     /// What is on its way to these sectors: all of it and where in it they begin, or only a part of them.
     pub(in crate::fs) fn in_flight_at(&self, at: Sector, sectors: u64) -> Option<Option<(Data, usize)>> {
         let mut overlaps = false;
@@ -286,6 +357,10 @@ pub(in crate::fs) async fn write_sectors(
         device.write(at + from as u64 / SECTOR_BYTES, piece, flags)
     });
     join_all(writes).await.into_iter().collect()
+}
+
+fn end_of(at: Sector, read: &[u8]) -> Sector {
+    at + read.len() as u64 / SECTOR_BYTES
 }
 
 /// The attributes of `inode`, when they are among the sectors from `at` on that have been read.

@@ -10,7 +10,7 @@
 //!   S2  live + unwritten + growth never exceeds the volume's capacity.
 //!   S3  What is dirty always fits into what the log has free, with as much left over as the log itself needs.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::cache::Blocks;
 use super::format::*;
@@ -18,7 +18,7 @@ use super::tree::*;
 use super::{Log, is_internal};
 use crate::device::{Data, DeviceError};
 use crate::fs::{Attr, Entry, FileKind, FsError};
-use crate::units::{FixedMap, Ino, SECTOR_BYTES, WallTime};
+use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// Why a step did not end with a result.
 #[derive(Debug)]
@@ -145,7 +145,7 @@ pub(in crate::fs) struct State<L: Log> {
     pub inodes: BTreeMap<Ino, InodeMem<L>>,
     /// Inodes that differ from the log, internal ones aside.
     pub dirty_inodes: BTreeSet<Ino>,
-    inode_clock: std::collections::VecDeque<Ino>,
+    inode_clock: VecDeque<Ino>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<Ino, u64>,
     pub blocks: Blocks,
@@ -173,6 +173,9 @@ pub(in crate::fs) struct State<L: Log> {
     pub read_ahead: FixedMap<Ino, u64>,
     /// Who asks for inodes asks for their attributes, too; only a hint.
     pub attributes_follow: bool,
+    /// What was read last with attributes in it, and from where, the latest first; only a hint, since the checksums in
+    /// inodes tell whether it still stands there.
+    pub attributes_read: VecDeque<(Sector, Data)>,
 }
 
 /// Inodes kept in memory although nobody changes them.
@@ -203,6 +206,7 @@ impl<L: Log> State<L> {
             leaf_depth: FixedMap::default(),
             read_ahead: FixedMap::default(),
             attributes_follow: false,
+            attributes_read: VecDeque::new(),
             volume,
         }
     }

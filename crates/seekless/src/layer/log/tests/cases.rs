@@ -246,8 +246,8 @@ fn capabilities_given_after_a_write_stay() {
     });
 }
 
-/// Sizes of many files, cold and over LFS, take hardly more than they do through `wrap`: no more than half as many requests
-/// again, and 1.3 times the time. Method: a modelled disk, in virtual time; what mounting takes is taken off.
+/// Sizes of many files, cold and over LFS, take hardly more than they do through `wrap`: no more than 1.2 times as many
+/// requests, and 1.1 times the time. Method: a modelled disk, in virtual time; what mounting takes is taken off.
 #[test]
 fn cold_sizes_cost_as_much_as_through_wrap() {
     const FILES: u64 = 1_225;
@@ -289,8 +289,8 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
     let cost = |options: Option<Options>| simulate(1, async |rt| cost(&rt, options).await);
     let (wrapped, log) = (cost(None), cost(Some(zstd())));
     println!("requests, sectors, ns: {log:?}, through wrap {wrapped:?}");
-    assert!(log[0] * 2 <= wrapped[0] * 3, "{log:?} {wrapped:?}");
-    assert!(log[2] * 10 <= wrapped[2] * 13, "{log:?} {wrapped:?}");
+    assert!(log[0] * 10 <= wrapped[0] * 12, "{log:?} {wrapped:?}");
+    assert!(log[2] * 10 <= wrapped[2] * 11, "{log:?} {wrapped:?}");
 }
 
 /// A directory has as many entries as one likes: all are listed, have their sizes, and are read and deleted, also by a layer
