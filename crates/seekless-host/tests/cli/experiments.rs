@@ -145,3 +145,23 @@ fn troubles_are_explained() {
     let plan = scratch.good(&["run", "sweep", "--dry-run"]);
     assert!(plan.ends_with("20 points for 20 places\n"), "{plan}");
 }
+
+/// Every experiment of the repository can be run, whole and quick.
+#[test]
+fn experiments_of_the_repository() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../experiments");
+    let scratch = Scratch::new();
+    let mut seen = 0;
+    for entry in std::fs::read_dir(folder).expect("the repository has experiments") {
+        let path = entry.expect("it can be listed").path();
+        if path.join("experiment.toml").exists() {
+            let path = path.to_str().expect("its name is text");
+            for arguments in [&["run", path, "--dry-run"][..], &["run", path, "--dry-run", "--quick"]] {
+                let plan = scratch.good(arguments);
+                assert!(plan.contains(" points for "), "{plan}");
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 20, "only {seen} experiments");
+}
