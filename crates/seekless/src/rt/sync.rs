@@ -51,7 +51,8 @@ impl Event {
     }
 }
 
-/// One task at a time may pass; the others wait in order.
+/// One task at a time may pass. Of those who wait, whoever is run first after that is next: mostly, not always, whoever came
+/// first.
 #[derive(Default)]
 pub struct Gate {
     busy: std::cell::Cell<bool>,
