@@ -9,6 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::compact::Owners;
 use super::format::*;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
@@ -28,6 +29,10 @@ pub(super) struct Work {
     pub storage_wanted: Event,
     pub storage_wanted_count: std::cell::Cell<u64>,
     pub commit_gate: Gate,
+    /// Who empties a track; whoever puts the volume away waits for him.
+    pub compact_gate: Gate,
+    /// Tracks that could not be emptied.
+    pub stubborn: std::cell::RefCell<BTreeSet<u32>>,
 }
 
 /// What a batch changes once it is written.
@@ -60,6 +65,10 @@ pub(super) struct Virtual {
     pub cells: FixedMap<u64, u8>,
     /// Blocks with the parts of long attributes, by the sector of their list, as far as it has been read or written.
     pub parts: BTreeMap<Sector, Vec<u32>>,
+    /// Whose each block is, where tracks are emptied.
+    pub owners: Owners,
+    /// Copies of blocks to which nothing leads yet.
+    pub copied_blocks: u64,
     /// Number of the next batch.
     pub next_batch: u64,
     /// Batches that are written and wait for earlier ones.
@@ -93,8 +102,13 @@ impl Virtual {
 
     /// True when the volume is nearly as full as it gets, so that inodes go where others are.
     pub(super) fn is_tight(&self) -> bool {
+        self.store.free_blocks() < self.tight_blocks()
+    }
+
+    /// With fewer free blocks than these, care begins.
+    pub(super) fn tight_blocks(&self) -> u64 {
         let layout = self.store.layout();
-        self.store.free_blocks() < layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
+        layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
     }
 
     /// Sets what has been written, in order (B1).
@@ -139,10 +153,13 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
     let Pointer::Mapped { at, sectors, .. } = pointer else { return };
     let log = &mut state.log;
     let before = log.garbage.blocks.len();
-    log.garbage.blocks.push(log.block_of(at));
+    let block = log.block_of(at);
+    log.garbage.blocks.push(block);
+    log.owners.clear(block);
     if u64::from(sectors) > BLOCK_SECTORS
         && let Some(parts) = log.parts.remove(&at)
     {
+        parts.iter().for_each(|&part| log.owners.clear(part));
         log.garbage.blocks.extend(parts);
     }
     let bytes = blocks_bytes((log.garbage.blocks.len() - before) as u64);
