@@ -208,9 +208,14 @@ impl Store {
         !state.pending.is_empty() || !state.garbage.is_empty()
     }
 
-    /// Begins to choose places.
-    pub fn aim(&self) -> Aim {
-        Aim { now: self.core.rt.now(), heads: None, last: None }
+    /// Begins to choose places, of what is written when that is complete whose places were chosen with `last`, if it is
+    /// not yet.
+    pub fn aim(&self, last: Option<Aim>) -> Aim {
+        let now = self.core.rt.now();
+        match last {
+            Some(Aim { now: end, heads, .. }) if end > now => Aim { now: end, heads, last: None },
+            _ => Aim { now, heads: None, last: None },
+        }
     }
 
     /// Takes up to `blocks` blocks that follow each other.

@@ -17,6 +17,7 @@ use crate::fs::FsError;
 use crate::fs::logfs::Log;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
+use crate::vlog::Aim;
 use crate::vlog::eager::Want;
 
 /// What a batch is to contain, besides every change of the name space.
@@ -49,7 +50,9 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<
     if inodes.is_empty() && state.log.removed.is_empty() {
         return Ok(None);
     }
-    let mut places = Places::take(state, &inodes, want)?;
+    let mut aim = state.log.store.aim(state.log.aim.take());
+    let mut places = Places::take(state, &inodes, want, &mut aim)?;
+    state.log.aim = Some(aim);
     let number = state.log.next_batch;
     let mut laid: Laid = Vec::new();
     for &ino in &inodes {
@@ -100,10 +103,9 @@ struct Places {
 }
 
 impl Places {
-    fn take(state: &State, inodes: &[Ino], want: Want) -> Step<Places> {
+    fn take(state: &State, inodes: &[Ino], want: Want, aim: &mut Aim) -> Step<Places> {
         let store = &state.log.store;
         let layout = store.layout();
-        let mut aim = store.aim();
         let mut places = Places { blocks: Default::default(), cells: Vec::new() };
         let per_cell = inodes_per_cell(state);
         let mut cells = inodes.len().div_ceil(per_cell);
@@ -116,7 +118,7 @@ impl Places {
         let wanted = blocks_of(state, inodes) + whole;
         let mut taken = 0;
         while taken < wanted {
-            let Some(run) = store.take_run(&mut aim, want, (wanted - taken) as u32) else { return places.give_up(state) };
+            let Some(run) = store.take_run(aim, want, (wanted - taken) as u32) else { return places.give_up(state) };
             places.blocks.extend(run.first..run.first + run.blocks);
             taken += run.blocks as usize;
         }
@@ -134,7 +136,7 @@ impl Places {
             }
         }
         for _ in 0..cells {
-            let Some(cell) = store.take_cell(&mut aim, is_tight) else { return places.give_up(state) };
+            let Some(cell) = store.take_cell(aim, is_tight) else { return places.give_up(state) };
             places.cells.push(cell);
         }
         Ok(places)

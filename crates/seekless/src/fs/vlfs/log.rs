@@ -75,6 +75,7 @@ impl Vlfs {
             None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
             // The places were chosen for this order, in which the head comes by.
             Some(_) => {
+                let _turn = self.work.write_gate.enter().await;
                 let mut result = Ok(());
                 for each in writes {
                     result = write(each).await;

@@ -163,6 +163,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         garbage_bytes: 0,
         owners,
         copied_blocks: 0,
+        aim: None,
         cells: FixedMap::default(),
         parts: BTreeMap::new(),
         next_batch: 1,

@@ -16,7 +16,7 @@ pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;
 use crate::rt::{Event, Gate};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
-use crate::vlog::{Garbage, Store};
+use crate::vlog::{Aim, Garbage, Store};
 
 /// The volume in memory.
 pub(super) type State = crate::fs::logfs::state::State<Virtual>;
@@ -29,6 +29,8 @@ pub(super) struct Work {
     pub storage_wanted: Event,
     pub storage_wanted_count: std::cell::Cell<u64>,
     pub commit_gate: Gate,
+    /// Where the device has a head, one batch is written at a time: two at once would take it from each other.
+    pub write_gate: Gate,
     /// Who empties a track; whoever puts the volume away waits for him.
     pub compact_gate: Gate,
     /// Tracks that could not be emptied.
@@ -69,6 +71,8 @@ pub(super) struct Virtual {
     pub owners: Owners,
     /// Copies of blocks to which nothing leads yet.
     pub copied_blocks: u64,
+    /// Where the heads are when all batches under way are written.
+    pub aim: Option<Aim>,
     /// Number of the next batch.
     pub next_batch: u64,
     /// Batches that are written and wait for earlier ones.
