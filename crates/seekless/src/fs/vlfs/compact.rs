@@ -168,7 +168,7 @@ impl Vlfs {
     fn begin_emptying(&self) -> Option<Emptying> {
         let state = self.state.borrow();
         let log = &state.log;
-        if !log.owners.are_kept() || self.closed.get() || state.stopped.is_some() || !log.stalled.is_empty() {
+        if !log.owners.are_kept() || self.closed.get() || state.stopped.is_some() || !state.stalled.is_empty() {
             return None;
         }
         let spare = log.store.free_blocks().checked_sub(log.tight_blocks())?;
@@ -187,7 +187,7 @@ impl Vlfs {
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
-                if state.log.applied >= number || !state.log.stalled.is_empty() {
+                if state.log.applied >= number || !state.stalled.is_empty() {
                     return Ok(state.log.applied >= number);
                 }
             }

@@ -14,7 +14,7 @@ use super::format::*;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;
-use crate::rt::{Event, Gate};
+use crate::rt::Gate;
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
 use crate::vlog::{Aim, Garbage, Store};
 
@@ -25,9 +25,6 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
 /// What the log's tasks wait for.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Signalled when what waits for storage below should be tried again.
-    pub storage_wanted: Event,
-    pub storage_wanted_count: std::cell::Cell<u64>,
     pub commit_gate: Gate,
     /// Where the device has a head, one batch is written at a time: two at once would take it from each other.
     pub write_gate: Gate,
@@ -83,9 +80,6 @@ pub(super) struct Virtual {
     pub durable: u64,
     /// Bytes that are free when the batch is durable.
     pub freeing: BTreeMap<u64, u64>,
-    /// Batches for which the storage below had no room, and how many times storage had been wanted when that was last
-    /// tried.
-    pub stalled: BTreeMap<u64, u64>,
     pub in_flight_bytes: u64,
     pub counters: Counters,
 }

@@ -8,6 +8,7 @@ mod damage;
 mod faults;
 mod toy;
 mod vld;
+pub(crate) mod volumes;
 
 use super::Replay;
 

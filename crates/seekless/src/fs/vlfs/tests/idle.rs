@@ -2,7 +2,6 @@
 //! changes nothing that a read, a check or a power cut could show. Method: modelled drives with times taken, the model,
 //! and the crash explorer, on volumes that are compacted wherever they are.
 
-use super::crash::Small;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::disk::{Disk, Drive};
@@ -168,7 +167,7 @@ fn it_answers_as_the_model_does() {
             let moved = counter(&fs, "blocks_moved");
             subject.close().await.expect("close");
             fs.close().await.expect("close");
-            assert_clean(&rt, &device).await;
+            volumes::assert_clean(&rt, &Small::default(), &device).await;
             moved
         });
     }
