@@ -9,7 +9,7 @@ use super::value::{Kind, Percent, Value};
 use super::words::{Param, WordSpec};
 use crate::device::{Buf, Device};
 use crate::fs::Fs;
-use crate::fs::vlfs::{self, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};
+use crate::fs::vlfs::{self, CompactUse, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, WallTime};
 use crate::vlog::format::{ABOVE_AT, FIXED_BYTES};
@@ -61,6 +61,12 @@ pub(super) const VLFS: WordSpec = WordSpec {
         .default("64MiB"),
         Param::new("discard", Kind::Switch, "give long stretches that were freed back to the storage below")
             .default("on"),
+        Param::new(
+            "compact",
+            Kind::Switch,
+            "empty tracks while there is nothing else to do, where the storage tells where its head is",
+        )
+        .default("on"),
         Param::new("ro", Kind::Switch, "change nothing").default("off"),
     ],
     maker: Maker::FileSystem(&Vlfs),
@@ -99,6 +105,7 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
         keep: word.percent("keep").hundredths,
         window: word.bytes("window"),
         discard: word.switch("discard"),
+        compact: if word.switch("compact") { CompactUse::WithHead } else { CompactUse::Never },
         cache_data: !usage.data_cached_above,
     }
 }

@@ -13,12 +13,15 @@
 //! want, and is wasted on what is only ever updated here and there. So a reading in order pays for one putting in order:
 //! a stretch is put in order when most of it was read in order since it last was.
 
+//! A file system on the virtual log does the first of these as well, when it is told that nobody wants anything; what lies on
+//! its tracks it alone knows, and is asked as a [`Tenant`].
+
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
 use super::core::{Core, Log, count};
-use super::eager::Want;
-use crate::device::{Buf, DeviceError};
+use super::eager::{Run, Want};
+use crate::device::{Buf, Data, DeviceError};
 
 /// Empty tracks that putting in order leaves for writes.
 const EMPTY_TRACKS_MIN: usize = 2;
@@ -79,10 +82,97 @@ pub(super) async fn settle(core: &Rc<Core>) -> Result<u64, DeviceError> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+pub(super) enum Step {
     Done,
     Nothing,
     Interrupted,
+}
+
+/// What has to happen to a block so that its track becomes empty.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Need {
+    Nothing,
+    /// It is copied to a hole of another track.
+    Copy,
+    /// The tenant is shown what is in it, and sees to it.
+    Look,
+}
+
+/// Whoever knows what lies on a track.
+pub trait Tenant {
+    /// Somebody wants something: idle time is over.
+    fn is_wanted(&self) -> bool;
+
+    /// Asked again for each block when it is its turn.
+    fn need(&self, block: u32) -> Need;
+
+    /// There is a copy now: the tenant leads to that, or gives it back. Until he does, both are taken.
+    fn copied(&mut self, block: u32, to: &[Run]);
+
+    /// What was in a block when the track was read.
+    fn shown(&mut self, block: u32, bytes: &[u8]);
+}
+
+/// The track that is being emptied, to which nothing goes meanwhile unless there is no other place.
+pub struct Emptying {
+    core: Rc<Core>,
+    pub track: u32,
+}
+
+impl Emptying {
+    pub(super) fn begin(core: &Rc<Core>, track: u32) -> Emptying {
+        core.state.borrow_mut().chooser.avoid = Some(track);
+        Emptying { core: core.clone(), track }
+    }
+
+    /// Nothing has been written there since.
+    pub fn holds(&self) -> bool {
+        self.core.state.borrow().chooser.avoid == Some(self.track)
+    }
+}
+
+impl Drop for Emptying {
+    fn drop(&mut self) {
+        self.core.state.borrow_mut().chooser.avoid = None;
+    }
+}
+
+/// The map of blocks as a tenant: a copy takes the place of what was copied, unless that was written meanwhile.
+struct Mapped<'a> {
+    core: &'a Core,
+    seen: Option<u64>,
+    /// Logical block of the one asked for last, plus 1.
+    owner: std::cell::Cell<u32>,
+}
+
+impl Tenant for Mapped<'_> {
+    fn is_wanted(&self) -> bool {
+        self.core.is_wanted(self.seen)
+    }
+
+    fn need(&self, block: u32) -> Need {
+        self.owner.set(self.core.state.borrow().owner[block as usize]);
+        match self.owner.get() {
+            0 => Need::Nothing,
+            _ => Need::Copy,
+        }
+    }
+
+    fn copied(&mut self, block: u32, to: &[Run]) {
+        let mut state = self.core.state.borrow_mut();
+        let logical = self.owner.get() - 1;
+        for &run in to {
+            match state.map[logical as usize] == block {
+                true => {
+                    state.set(logical, run.first);
+                    count(&self.core.counts.blocks_moved, 1);
+                }
+                false => state.give_back(run),
+            }
+        }
+    }
+
+    fn shown(&mut self, _: u32, _: &[u8]) {}
 }
 
 /// One track, or one stretch.
@@ -90,11 +180,9 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
     if !core.is_in_use() {
         return Ok(Step::Nothing);
     }
-    if let Some(track) = core.sparse_track() {
-        core.state.borrow_mut().chooser.avoid = Some(track);
-        let emptied = core.empty(track, seen).await;
-        core.state.borrow_mut().chooser.avoid = None;
-        return emptied;
+    // A piece that moves may break a block of its own, and one block is for what happens meanwhile.
+    if let Some(track) = core.sparse_track(|used| used + 1, |_| true) {
+        return core.empty(Emptying::begin(core, track), seen).await;
     }
     if core.options.order
         && let Some((first, blocks)) = core.scattered(seen.is_some())
@@ -110,64 +198,35 @@ impl Core {
     }
 
     /// Something was written since the start, or since it was put away; otherwise nothing is to be written now.
-    fn is_in_use(&self) -> bool {
+    pub(super) fn is_in_use(&self) -> bool {
         match &self.state.borrow().log {
             Log::Tree(log) => log.window.is_some(),
             Log::Append(_) => true,
         }
     }
 
-    /// The track to empty: fewest blocks in use, and room for them in the holes of others.
-    fn sparse_track(&self) -> Option<u32> {
+    /// The track to empty: fewest blocks in use of those that `may` be emptied, and holes of others for as many blocks as
+    /// that `needs`.
+    pub(super) fn sparse_track(&self, needs: impl Fn(u64) -> u64, may: impl Fn(u32) -> bool) -> Option<u32> {
         let state = self.state.borrow();
         let space = &state.space;
         let used = |track: u32| space.track_usable(track) - space.track_free(track);
         let partly = (0..space.tracks.count()).filter(|&track| used(track) > 0 && space.track_free(track) > 0);
         let partly: Vec<u32> = partly.collect();
         let holes: u64 = partly.iter().map(|&track| u64::from(space.track_free(track))).sum();
-        let sparsest = partly.into_iter().min_by_key(|&track| (used(track), track))?;
+        let sparsest = partly.into_iter().filter(|&track| may(track)).min_by_key(|&track| (used(track), track))?;
         let elsewhere = holes - u64::from(space.track_free(sparsest));
-        // A piece that moves may break a block of its own, and one block is for what happens meanwhile.
-        (elsewhere > u64::from(used(sparsest))).then_some(sparsest)
+        (elsewhere >= needs(u64::from(used(sparsest)))).then_some(sparsest)
     }
 
-    async fn empty(self: &Rc<Self>, track: u32, seen: Option<u64>) -> Result<Step, DeviceError> {
-        let blocks = self.state.borrow().space.tracks.blocks(track);
-        let live: Vec<u32> = {
-            let state = self.state.borrow();
-            blocks.clone().filter(|&block| state.owner[block as usize] != 0).collect()
-        };
-        let data = match (live.first(), live.last()) {
-            (Some(&first), Some(&last)) => Some((first, self.read_span(first, last).await?)),
-            _ => None,
-        };
-        for &block in &live {
-            // Once something is written to this track, what was read of it may not be what is there.
-            if self.is_wanted(seen) || self.state.borrow().chooser.avoid != Some(track) {
-                return Ok(Step::Interrupted);
-            }
-            let Some((first, data)) = &data else { break };
-            let owner = self.state.borrow().owner[block as usize];
-            if owner == 0 {
-                continue; // It was overwritten meanwhile.
-            }
-            if !self.try_admit(1) {
-                return Ok(Step::Nothing);
-            }
-            let at = (block - first) as usize * self.block_bytes();
-            let part = data.slice(at..at + self.block_bytes());
-            match self.place(&part, Want::Hole).await {
-                Ok(runs) => self.move_to(owner - 1, block, &runs),
-                // No hole is left: somebody else has filled them.
-                Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
-                Err(error) => return Err(error),
-            }
+    async fn empty(self: &Rc<Self>, emptying: Emptying, seen: Option<u64>) -> Result<Step, DeviceError> {
+        let track = emptying.track;
+        let mut tenant = Mapped { core: self, seen, owner: Default::default() };
+        match self.copy_out(&emptying, &mut tenant).await? {
+            Step::Done => {}
+            other => return Ok(other),
         }
-        if self.is_wanted(seen) {
-            return Ok(Step::Interrupted);
-        }
-        let pieces = self.pieces_in(track);
-        self.commit_moving(&pieces).await?;
+        self.commit_moving(&self.pieces_in(track)).await?;
         // Somebody may still read what was here, or write here what was under way before.
         if !self.state.borrow().space.is_empty(track) {
             return Ok(Step::Nothing);
@@ -176,22 +235,45 @@ impl Core {
         Ok(Step::Done)
     }
 
-    /// Maps a logical block that was copied from `old` to where the copy is, unless it was written meanwhile.
-    fn move_to(&self, logical: u32, old: u32, runs: &[super::eager::Run]) {
-        let mut state = self.state.borrow_mut();
-        for &run in runs {
-            match state.map[logical as usize] == old {
-                true => {
-                    state.set(logical, run.first);
-                    count(&self.counts.blocks_moved, 1);
+    /// Copies what is on a track to holes of others, and shows the tenant what he wants to see of it. Pieces stay.
+    pub(super) async fn copy_out(
+        self: &Rc<Self>,
+        emptying: &Emptying,
+        tenant: &mut dyn Tenant,
+    ) -> Result<Step, DeviceError> {
+        let blocks = self.state.borrow().space.tracks.blocks(emptying.track);
+        let live: Vec<u32> = blocks.filter(|&block| tenant.need(block) != Need::Nothing).collect();
+        let (Some(&first), Some(&last)) = (live.first(), live.last()) else { return Ok(Step::Done) };
+        let data = self.read_span(first, last).await?;
+        for &block in &live {
+            // Once something is written to this track, what was read of it may not be what is there.
+            if tenant.is_wanted() || !emptying.holds() {
+                return Ok(Step::Interrupted);
+            }
+            let at = (block - first) as usize * self.block_bytes();
+            let part = data.slice(at..at + self.block_bytes());
+            match tenant.need(block) {
+                // It was overwritten meanwhile.
+                Need::Nothing => continue,
+                Need::Look => tenant.shown(block, &part),
+                Need::Copy => {
+                    if !self.try_admit(1) {
+                        return Ok(Step::Nothing);
+                    }
+                    match self.place(&part, Want::Hole).await {
+                        Ok(runs) => tenant.copied(block, &runs),
+                        // No hole is left: somebody else has filled them.
+                        Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
+                        Err(error) => return Err(error),
+                    }
                 }
-                false => state.give_back(run),
             }
         }
+        Ok(if tenant.is_wanted() { Step::Interrupted } else { Step::Done })
     }
 
     /// Live pieces on a track.
-    fn pieces_in(&self, track: u32) -> BTreeSet<u32> {
+    pub(super) fn pieces_in(&self, track: u32) -> BTreeSet<u32> {
         let state = self.state.borrow();
         let Log::Tree(log) = &state.log else { return BTreeSet::new() };
         let blocks = state.space.tracks.blocks(track);
@@ -200,7 +282,7 @@ impl Core {
     }
 
     /// Everything from one block to another, which are on one track.
-    async fn read_span(&self, first: u32, last: u32) -> Result<crate::device::Data, DeviceError> {
+    async fn read_span(&self, first: u32, last: u32) -> Result<Data, DeviceError> {
         let bytes = (last - first + 1) as usize * self.block_bytes();
         let longest = self.below.geometry().request_bytes_max as usize / self.block_bytes() * self.block_bytes();
         let mut whole = Buf::dirty(bytes);
@@ -288,7 +370,7 @@ impl Core {
                 let logical = first + offset as u32;
                 match state.map[logical as usize] == *old {
                     true => state.set(logical, target),
-                    false => state.give_back(super::eager::Run { first: target, blocks: 1 }),
+                    false => state.give_back(Run { first: target, blocks: 1 }),
                 }
             }
         }

@@ -235,6 +235,11 @@ impl State {
         }
     }
 
+    /// Blocks that were taken are led to by somebody above.
+    pub(super) fn keep(&mut self, run: Run) {
+        self.in_flight -= u64::from(run.blocks);
+    }
+
     /// Gives blocks back that were taken and never mapped.
     pub(super) fn give_back(&mut self, run: Run) {
         for block in run.first..run.first + run.blocks {

@@ -190,7 +190,7 @@ impl Chooser {
         (first..first + u64::from(layout.cells_per_block)).find(|&cell| space.is_cell_free(cell))
     }
 
-    fn avoids(&self, track: u32) -> bool {
+    pub(super) fn avoids(&self, track: u32) -> bool {
         self.avoid == Some(track)
     }
 
@@ -313,7 +313,9 @@ impl Chooser {
         if let Some(cell) = begun.and_then(free_in) {
             return Some(cell);
         }
-        if let Some(run) = self.without_head(space, Want::Data, 1) {
+        // While a track is being emptied no other one that is empty is begun, as with a head.
+        let hole = if self.avoid.is_some() { self.without_head(space, Want::Hole, 1) } else { None };
+        if let Some(run) = hole.or_else(|| self.without_head(space, Want::Data, 1)) {
             self.piece_block = Some(run.first);
             return free_in(run.first);
         }

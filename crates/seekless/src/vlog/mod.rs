@@ -33,6 +33,7 @@ mod vld;
 
 pub use self::core::Garbage;
 pub use check::{Checkup, check};
+pub use compact::{Emptying, Need, Tenant};
 pub use layout::{MapLog, Plan, PlanError};
 pub use open::{Info, probe};
 pub use store::{Aim, Store, StoreInfo};

@@ -11,7 +11,8 @@
 
 use std::rc::Rc;
 
-use super::core::{Core, Counts, Garbage, Log, State};
+use super::compact::{Emptying, Step, Tenant};
+use super::core::{Core, Counts, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
@@ -172,6 +173,10 @@ impl Store {
         self.core.state.borrow().space.free_blocks()
     }
 
+    pub fn empty_tracks(&self) -> usize {
+        self.core.state.borrow().space.empty_tracks()
+    }
+
     pub fn entry(&self, number: u32) -> u32 {
         self.core.state.borrow().map.get(number as usize).copied().unwrap_or(0)
     }
@@ -203,18 +208,23 @@ impl Store {
         !state.pending.is_empty() || !state.garbage.is_empty()
     }
 
-    /// Begins to choose places.
-    pub fn aim(&self) -> Aim {
-        Aim { now: self.core.rt.now(), heads: None, last: None }
+    /// Begins to choose places, of what is written when that is complete whose places were chosen with `last`, if it is
+    /// not yet.
+    pub fn aim(&self, last: Option<Aim>) -> Aim {
+        let now = self.core.rt.now();
+        match last {
+            Some(Aim { now: end, heads, .. }) if end > now => Aim { now: end, heads, last: None },
+            _ => Aim { now, heads: None, last: None },
+        }
     }
 
     /// Takes up to `blocks` blocks that follow each other.
-    pub fn take_run(&self, aim: &mut Aim, blocks: u32) -> Option<Run> {
+    pub fn take_run(&self, aim: &mut Aim, want: Want, blocks: u32) -> Option<Run> {
         let mut guard = self.core.state.borrow_mut();
         let state = &mut *guard;
         let layout = &self.core.layout;
         let head = self.head(aim);
-        let run = state.chooser.run(&state.space, layout, head, Want::Data, blocks)?;
+        let run = state.chooser.run(&state.space, layout, head, want, blocks)?;
         (run.first..run.first + run.blocks).for_each(|block| state.space.take(block));
         self.advance(aim, layout.sector_of(run.first), u64::from(run.blocks) * layout.block_sectors);
         Some(run)
@@ -301,6 +311,58 @@ impl Store {
         self.core.park().await
     }
 
+    /// True when the device tells where its head is.
+    pub fn has_head(&self) -> bool {
+        self.core.below.head().is_some()
+    }
+
+    /// True after an error of unknown effect.
+    pub fn is_stopped(&self) -> bool {
+        self.core.state.borrow().stopped.is_some()
+    }
+
+    pub fn is_block_free(&self, block: u32) -> bool {
+        self.core.state.borrow().space.is_free(block)
+    }
+
+    /// Begins to empty the track with the fewest blocks in use, of those that `may` be emptied and have holes elsewhere
+    /// for as many blocks as that `needs`. `None` when there is none, or nothing has been written since the log was put
+    /// away.
+    pub fn begin_emptying(&self, needs: impl Fn(u64) -> u64, may: impl Fn(u32) -> bool) -> Option<Emptying> {
+        let core = &self.core;
+        let track = Some(()).filter(|()| core.is_in_use()).and_then(|()| core.sparse_track(needs, may))?;
+        Some(Emptying::begin(core, track))
+    }
+
+    /// Copies what the tenant needs of the track. True when all of it has been; else somebody wants something, or there
+    /// are no holes.
+    ///
+    /// # Errors
+    /// What the device says. After a write of unknown effect nothing is written any more.
+    pub async fn copy_out(&self, emptying: &Emptying, tenant: &mut dyn Tenant) -> Result<bool, DeviceError> {
+        self.core.copy_out(emptying, tenant).await.map(|step| step == Step::Done)
+    }
+
+    /// A copy that was made is led to now, or is given back.
+    pub fn end_copy(&self, run: Run, is_used: bool) {
+        let mut state = self.core.state.borrow_mut();
+        match is_used {
+            true => state.keep(run),
+            false => state.give_back(run),
+        }
+    }
+
+    /// As [`Store::commit`], and pieces move away from the track. True when the track is empty then.
+    ///
+    /// # Errors
+    /// As those of [`Store::commit`].
+    pub async fn commit_emptying(&self, emptying: &Emptying) -> Result<bool, DeviceError> {
+        self.core.commit_moving(&self.core.pieces_in(emptying.track)).await?;
+        let is_empty = self.core.state.borrow().space.is_empty(emptying.track);
+        count(&self.core.counts.tracks_emptied, u64::from(is_empty));
+        Ok(is_empty)
+    }
+
     /// Checks the promises that hold in memory.
     ///
     /// # Errors
@@ -316,7 +378,7 @@ impl Store {
     }
 
     pub fn counters(&self) -> Vec<Counter> {
-        let names = ["transactions", "pieces_written", "pieces_rewritten", "anchors_written"];
+        let names = ["transactions", "pieces_written", "pieces_rewritten", "anchors_written", "tracks_emptied"];
         let mut counters = self.core.counts.all();
         counters.retain(|(name, _)| names.contains(name));
         counters.extend([
@@ -354,8 +416,12 @@ impl Store {
     }
 }
 
-/// A free cell on a track that is in use.
+/// A free cell on a track that is in use, and is not being emptied.
 fn is_open(state: &State, layout: &Layout, cell: u64) -> bool {
     let block = u32::try_from(cell / u64::from(layout.cells_per_block)).unwrap_or(u32::MAX);
-    block < layout.blocks && state.space.is_cell_free(cell) && !state.space.is_empty(state.space.tracks.track_of(block))
+    if block >= layout.blocks || !state.space.is_cell_free(cell) {
+        return false;
+    }
+    let track = state.space.tracks.track_of(block);
+    !state.space.is_empty(track) && !state.chooser.avoids(track)
 }

@@ -1,6 +1,7 @@
 //! `updates`: one file is updated at random places, each update durable before the next, or in bursts with pauses
 //! between them [wa99 §5.3 to §5.5].
 
+use futures_util::future::{Either, select};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, Rt};
 use seekless::stack::{Identity, Part, Stack, Usage};
@@ -186,16 +187,25 @@ impl Updates {
         Ok(self.measure(times, used, 1.0 - space.blocks_free as f64 / space.blocks as f64))
     }
 
-    /// What a mount does while nobody wants anything: it lets the file system work.
+    /// What a mount does while nobody wants anything: it lets the file system work. What is under way when the pause ends
+    /// is in the way of the next update.
     async fn pause(&self, rt: &Rt, target: &Vfs) -> Result<(), LabError> {
         let until = rt.now() + Nanos::from_millis_f64(self.pause_ms);
-        let failed =
-            |cause| LabError::FileSystem { action: "use the idle time of", path: "the file system".into(), cause };
-        while rt.now() < until {
-            let before = rt.now();
-            if !target.fs().idle(until).await.map_err(failed)? || rt.now() == before {
-                rt.sleep(until.saturating_sub(rt.now())).await;
+        let (fs, clock) = (target.fs().clone(), rt.clone());
+        let work = rt.spawn(async move {
+            loop {
+                let before = clock.now();
+                if before >= until || !fs.idle(until).await? || clock.now() == before {
+                    return Ok(());
+                }
             }
+        });
+        let ended = select(work, rt.sleep(until - rt.now())).await;
+        if let Either::Left((result, rest)) = ended {
+            let failed =
+                |cause| LabError::FileSystem { action: "use the idle time of", path: "the file system".into(), cause };
+            result.map_err(failed)?;
+            rest.await;
         }
         Ok(())
     }

@@ -198,6 +198,13 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(())
     }
 
+    /// A block that has not been changed stands somewhere else now. Its old place is needed no more.
+    pub(in crate::fs) fn relocate(&mut self, id: BlockId, old: Pointer, new: Pointer) -> Step<()> {
+        self.set_pointer(id, new)?;
+        self.change_of(id.ino, InodeDirt::Own)?.freed.push(old);
+        Ok(())
+    }
+
     /// Drops a block, its bytes in memory and its place in the log. Returns false when there was nothing.
     ///
     /// Only data blocks count towards the file's used bytes and leave a record for roll-forward; indirect blocks

@@ -127,7 +127,8 @@ pub(in crate::fs) struct LogFs<L: Log> {
     /// Signalled when there is enough to write back.
     pub write_back_wanted: Rc<Event>,
     pub closed: Cell<bool>,
-    pub last_operation: Cell<Nanos>,
+    /// Counts what users have asked for: idle work looks whether there is more.
+    pub operations: Cell<u64>,
     /// What the user has to know about the volume, a line each.
     pub warnings: RefCell<Vec<String>>,
 }
@@ -136,7 +137,7 @@ impl<L: Log> LogFs<L> {
     pub(in crate::fs) fn new(rt: Rt, device: Device, state: State<L>, work: L::Work) -> Rc<LogFs<L>> {
         Rc::new_cyclic(|me| LogFs {
             me: me.clone(),
-            last_operation: Cell::new(rt.now()),
+            operations: Cell::new(0),
             rt,
             device,
             state: RefCell::new(state),

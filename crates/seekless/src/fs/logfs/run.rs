@@ -47,7 +47,7 @@ impl<L: Log> LogFs<L> {
 
     /// As [`LogFs::run`], for operations of users: starts writing back what they have made dirty.
     pub(in crate::fs) async fn operate<T>(&self, step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
-        self.last_operation.set(self.rt.now());
+        self.operations.set(self.operations.get() + 1);
         let result = self.run(step).await?;
         self.write_back_if_due()?;
         Ok(result)

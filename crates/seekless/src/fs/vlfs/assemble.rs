@@ -9,6 +9,7 @@
 //! Invariants
 //!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
 
+use super::compact::ATTRIBUTES;
 use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
@@ -16,13 +17,17 @@ use crate::fs::FsError;
 use crate::fs::logfs::Log;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
+use crate::vlog::Aim;
+use crate::vlog::eager::Want;
 
 /// What a batch is to contain, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Scope {
+pub(super) enum Scope<'a> {
     Everything,
     /// One file.
     File(Ino),
+    /// Files of which something moves.
+    Moved(&'a std::collections::BTreeSet<Ino>),
 }
 
 /// Bytes with their places, in the order in which these were chosen.
@@ -36,16 +41,18 @@ pub(super) struct Batch {
     pub effect: Effect,
 }
 
-/// Puts together the batch of `scope`; `None` when there is nothing to write.
+/// Puts together the batch of `scope`, for the places that it is to have; `None` when there is nothing to write.
 ///
 /// # Errors
 /// `NoSpace` when there are not enough free blocks, which S3 excludes. Nothing has changed then.
-pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Batch>> {
+pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<Option<Batch>> {
     let inodes = chosen_inodes(state, scope);
     if inodes.is_empty() && state.log.removed.is_empty() {
         return Ok(None);
     }
-    let mut places = Places::take(state, &inodes)?;
+    let mut aim = state.log.store.aim(state.log.aim.take());
+    let mut places = Places::take(state, &inodes, want, &mut aim)?;
+    state.log.aim = Some(aim);
     let number = state.log.next_batch;
     let mut laid: Laid = Vec::new();
     for &ino in &inodes {
@@ -78,11 +85,12 @@ pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Batch>> {
     Ok(Some(Batch { number, writes, effect }))
 }
 
-fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
+fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
     let dirt = |ino: &Ino| state.inodes.get(ino).map_or(InodeDirt::Clean, |known| known.dirt);
     let dirty = state.dirty_inodes.iter().copied();
     match scope {
         Scope::Everything => dirty.collect(),
+        Scope::Moved(files) => dirty.filter(|ino| files.contains(ino) || dirt(ino) == InodeDirt::Namespace).collect(),
         Scope::File(file) => dirty.filter(|ino| *ino == file || dirt(ino) == InodeDirt::Namespace).collect(),
     }
 }
@@ -95,10 +103,9 @@ struct Places {
 }
 
 impl Places {
-    fn take(state: &State, inodes: &[Ino]) -> Step<Places> {
+    fn take(state: &State, inodes: &[Ino], want: Want, aim: &mut Aim) -> Step<Places> {
         let store = &state.log.store;
         let layout = store.layout();
-        let mut aim = store.aim();
         let mut places = Places { blocks: Default::default(), cells: Vec::new() };
         let per_cell = inodes_per_cell(state);
         let mut cells = inodes.len().div_ceil(per_cell);
@@ -111,7 +118,7 @@ impl Places {
         let wanted = blocks_of(state, inodes) + whole;
         let mut taken = 0;
         while taken < wanted {
-            let Some(run) = store.take_run(&mut aim, (wanted - taken) as u32) else { return places.give_up(state) };
+            let Some(run) = store.take_run(aim, want, (wanted - taken) as u32) else { return places.give_up(state) };
             places.blocks.extend(run.first..run.first + run.blocks);
             taken += run.blocks as usize;
         }
@@ -129,7 +136,7 @@ impl Places {
             }
         }
         for _ in 0..cells {
-            let Some(cell) = store.take_cell(&mut aim, is_tight) else { return places.give_up(state) };
+            let Some(cell) = store.take_cell(aim, is_tight) else { return places.give_up(state) };
             places.cells.push(cell);
         }
         Ok(places)
@@ -227,6 +234,7 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
         true => state.log.counters.data_blocks += 1,
         false => state.log.counters.indirect_blocks += 1,
     }
+    state.log.owners.set(block, id);
     state.blocks.mark_clean(id);
     laid.push((at, data));
 }
@@ -238,19 +246,26 @@ fn lay_xattr(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) 
     state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);
     let mut new = Pointer::Hole;
     let mut parts: Option<(Sector, Vec<u32>)> = None;
+    let owners = &mut state.log.owners;
+    let owner = BlockId { ino, key: ATTRIBUTES };
+    let mut next = || {
+        let block = places.next();
+        owners.set(block, owner);
+        block
+    };
     if let Some(data) = known.xattr.clone() {
         if data.len() <= BLOCK_BYTES {
-            new = put_sectors(places.next(), &data, laid);
+            new = put_sectors(next(), &data, laid);
         } else {
             let mut pointers = Vec::new();
             let mut blocks = Vec::new();
             for from in (0..data.len()).step_by(BLOCK_BYTES) {
-                let block = places.next();
+                let block = next();
                 blocks.push(block);
                 pointers.push(put_sectors(block, &data.slice(from..(from + BLOCK_BYTES).min(data.len())), laid));
             }
             let list = parts_to_block(&pointers);
-            let at = sector_of(places.next());
+            let at = sector_of(next());
             let sectors = sectors_for(data.len() as u64) as u8;
             new = Pointer::Mapped { at, sectors, crc: crate::codec::crc32c(&list) };
             laid.push((at, Data::from_slice(&list)));

@@ -15,6 +15,8 @@ use super::state::*;
 use crate::device::{Data, DeviceError};
 use crate::fs::{FsError, FsResult};
 use crate::units::Sector;
+use crate::vlog::Emptying;
+use crate::vlog::eager::Want;
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
@@ -22,24 +24,29 @@ const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 impl Vlfs {
     /// Puts a batch together and sends it on its way. Returns the number up to which batches must be durable for
     /// everything in `scope` to be.
-    fn submit(&self, scope: Scope) -> FsResult<u64> {
+    fn submit(&self, scope: Scope<'_>) -> FsResult<u64> {
         let batch = {
             let mut state = self.state.borrow_mut();
             state.now = self.rt.wall();
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone()));
             }
-            match assemble(&mut state, scope) {
+            match assemble(&mut state, scope, Want::Data) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return Ok(state.log.next_batch),
                 Err(Stop::Fail(error)) => return Err(error),
                 Err(stop) => unreachable!("S1: a batch needs nothing, not {stop:?}"),
             }
         };
+        Ok(self.send(batch))
+    }
+
+    /// Sends a batch on its way; the number of the next.
+    pub(super) fn send(&self, batch: Batch) -> u64 {
         let end = batch.number + 1;
         let fs = self.this();
         self.rt.spawn(async move { fs.write_batch(batch).await });
-        Ok(end)
+        end
     }
 
     async fn write_batch(self: Rc<Self>, batch: Batch) {
@@ -51,6 +58,7 @@ impl Vlfs {
             None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
             // The places were chosen for this order, in which the head comes by.
             Some(_) => {
+                let _turn = self.work.write_gate.enter().await;
                 let mut result = Ok(());
                 for each in writes {
                     result = write(each).await;
@@ -101,27 +109,31 @@ impl Vlfs {
             }
             let fs = self.this();
             // To its end, also when the caller goes away.
-            self.rt.spawn(async move { fs.commit(number).await }).await?;
+            self.rt.spawn(async move { fs.commit(number, None).await }).await?;
         }
     }
 
-    /// One transaction for all that has been applied; whoever waits meanwhile is served by the next.
-    async fn commit(&self, number: u64) -> FsResult<()> {
+    /// One transaction for all that has been applied; whoever waits meanwhile is served by the next. With a track that is
+    /// being emptied, pieces of the map move from there; true when it is empty then.
+    pub(super) async fn commit(&self, number: u64, emptying: Option<&Emptying>) -> FsResult<bool> {
         let _pass = self.work.commit_gate.enter().await;
         let (store, covered) = {
             let state = self.state.borrow();
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone()));
             }
-            if state.log.durable >= number {
-                return Ok(());
+            if state.log.durable >= number && emptying.is_none() {
+                return Ok(false);
             }
             (state.log.store.clone(), state.log.applied)
         };
-        let result = store.commit().await;
+        let result = match emptying {
+            None => store.commit().await.map(|()| false),
+            Some(emptying) => store.commit_emptying(emptying).await,
+        };
         let mut state = self.state.borrow_mut();
         match result {
-            Ok(()) => {
+            Ok(is_empty) => {
                 state.log.durable = state.log.durable.max(covered);
                 let durable = state.log.durable;
                 let later = state.log.freeing.split_off(&durable);
@@ -129,7 +141,7 @@ impl Vlfs {
                 state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(freed);
                 drop(state);
                 self.log_progress.notify();
-                Ok(())
+                Ok(is_empty)
             }
             // Nothing has changed; what was to be made durable waits for the next transaction.
             Err(DeviceError::NoSpace { .. }) => Err(FsError::NoSpace),
@@ -143,7 +155,7 @@ impl Vlfs {
     }
 
     /// Makes everything in `scope` durable.
-    pub(super) async fn sync(&self, scope: Scope) -> FsResult<()> {
+    pub(super) async fn sync(&self, scope: Scope<'_>) -> FsResult<()> {
         if self.state.borrow().read_only {
             return Ok(());
         }
@@ -177,6 +189,7 @@ impl Vlfs {
         if self.closed.replace(true) || self.state.borrow().read_only {
             return Ok(());
         }
+        drop(self.work.compact_gate.enter().await);
         if let Err(error) = self.sync(Scope::Everything).await {
             self.closed.set(false); // It may be tried again.
             return Err(error);

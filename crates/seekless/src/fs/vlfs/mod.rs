@@ -7,12 +7,13 @@
 //!
 //! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, which `fs/lfs` has too; the virtual log is in
 //! `vlog`, where the virtual log disk has it too. `state` is what of the volume in memory is the log's own, and `ops`
-//! what the part above asks of it. `assemble` turns what is dirty into a batch, `log` brings it to the device, and
-//! `recovery` finds it again.
+//! what the part above asks of it. `assemble` turns what is dirty into a batch, `log` brings it to the device, `recovery`
+//! finds it again, and `compact` empties tracks in idle time.
 //!
 //! Differences from the paper, whose section on this cannot be had: see `FORMAT.md`, "Where the paper is silent".
 
 mod assemble;
+mod compact;
 mod dump;
 pub mod format;
 mod fsck;
@@ -57,6 +58,8 @@ pub struct Options {
     pub window: u64,
     /// Give long stretches that were freed back to the storage below.
     pub discard: bool,
+    /// Where tracks are emptied in idle time.
+    pub compact: CompactUse,
     /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
     pub cache_data: bool,
 }
@@ -71,9 +74,20 @@ impl Default for Options {
             keep: 2500,
             window: 64 * MIB,
             discard: true,
+            compact: CompactUse::WithHead,
             cache_data: true,
         }
     }
+}
+
+/// Where idle time is used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum CompactUse {
+    Never,
+    /// Where the device tells where its head is, so that an empty track is worth something.
+    #[default]
+    WithHead,
+    Always,
 }
 
 /// What has happened since the volume was mounted.
@@ -85,6 +99,7 @@ pub(crate) struct Counters {
     pub inodes: u64,
     pub inode_cells: u64,
     pub device_writes: u64,
+    pub blocks_moved: u64,
     pub recovery_inodes: u64,
     pub recovery_indirect_blocks: u64,
     pub recovery_ns: u64,

@@ -15,9 +15,10 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 
+use super::compact::{ATTRIBUTES, Owners};
 use super::format::*;
 use super::state::*;
-use super::{Counters, Options, Vlfs, Work};
+use super::{CompactUse, Counters, Options, Vlfs, Work};
 use crate::codec;
 use crate::device::Device;
 use crate::fs::logfs::file::root_key;
@@ -147,6 +148,9 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         cache_bytes: options.cache_bytes,
     };
     let entries = store.entries();
+    let has_head = store.has_head();
+    let compact = if options.read_only { CompactUse::Never } else { options.compact };
+    let owners = Owners::of(compact, has_head, store.layout().blocks);
     let log = Virtual {
         store,
         options,
@@ -157,6 +161,9 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         removed: Vec::new(),
         garbage: Garbage::default(),
         garbage_bytes: 0,
+        owners,
+        copied_blocks: 0,
+        aim: None,
         cells: FixedMap::default(),
         parts: BTreeMap::new(),
         next_batch: 1,
@@ -320,7 +327,7 @@ impl Walk<'_> {
         match inode.xattr_pointer() {
             Some(Pointer::Hole) => Ok(()),
             Some(Pointer::Mapped { at, sectors, crc }) => {
-                self.occupy(at, format_args!("attributes of inode {ino}"))?;
+                self.occupy(at, BlockId { ino, key: ATTRIBUTES }, format_args!("attributes of inode {ino}"))?;
                 if u64::from(sectors) > BLOCK_SECTORS {
                     next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Parts(ino, crc) });
                 }
@@ -338,7 +345,7 @@ impl Walk<'_> {
                 Ok(())
             }
             Some(Pointer::Mapped { at, sectors, crc }) if u64::from(sectors) == BLOCK_SECTORS => {
-                self.occupy(at, format_args!("{id:?}"))?;
+                self.occupy(at, id, format_args!("{id:?}"))?;
                 if !id.key.is_data() {
                     next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Node(id, crc) });
                 }
@@ -369,19 +376,21 @@ impl Walk<'_> {
         };
         for part in parts {
             if let Pointer::Mapped { at, .. } = part {
-                self.occupy(at, format_args!("attributes of inode {ino}"))?;
+                self.occupy(at, BlockId { ino, key: ATTRIBUTES }, format_args!("attributes of inode {ino}"))?;
             }
         }
         Ok(())
     }
 
     /// R1.
-    fn occupy(&self, at: Sector, what: std::fmt::Arguments<'_>) -> FsResult<()> {
+    fn occupy(&self, at: Sector, owner: BlockId, what: std::fmt::Arguments<'_>) -> FsResult<()> {
         let block = u32::try_from(at.0 / BLOCK_SECTORS).unwrap_or(u32::MAX);
         let occupied = match at.0.is_multiple_of(BLOCK_SECTORS) {
             true => self.fs.state.borrow().log.store.occupy_block(block),
             false => Err("a block cannot begin there"),
         };
-        occupied.map_err(|why| FsError::corrupt("block pointer", format_args!("{what}, sector {at}"), why))
+        occupied.map_err(|why| FsError::corrupt("block pointer", format_args!("{what}, sector {at}"), why))?;
+        self.fs.state.borrow_mut().log.owners.set(block, owner);
+        Ok(())
     }
 }

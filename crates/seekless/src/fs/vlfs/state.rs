@@ -9,13 +9,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::compact::Owners;
 use super::format::*;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;
 use crate::rt::Gate;
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
-use crate::vlog::{Garbage, Store};
+use crate::vlog::{Aim, Garbage, Store};
 
 /// The volume in memory.
 pub(super) type State = crate::fs::logfs::state::State<Virtual>;
@@ -25,6 +26,12 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
 #[derive(Default)]
 pub(super) struct Work {
     pub commit_gate: Gate,
+    /// Where the device has a head, one batch is written at a time: two at once would take it from each other.
+    pub write_gate: Gate,
+    /// Who empties a track; whoever puts the volume away waits for him.
+    pub compact_gate: Gate,
+    /// Tracks that could not be emptied.
+    pub stubborn: std::cell::RefCell<BTreeSet<u32>>,
 }
 
 /// What a batch changes once it is written.
@@ -57,6 +64,12 @@ pub(super) struct Virtual {
     pub cells: FixedMap<u64, u8>,
     /// Blocks with the parts of long attributes, by the sector of their list, as far as it has been read or written.
     pub parts: BTreeMap<Sector, Vec<u32>>,
+    /// Whose each block is, where tracks are emptied.
+    pub owners: Owners,
+    /// Copies of blocks to which nothing leads yet.
+    pub copied_blocks: u64,
+    /// Where the heads are when all batches under way are written.
+    pub aim: Option<Aim>,
     /// Number of the next batch.
     pub next_batch: u64,
     /// Batches that are written and wait for earlier ones.
@@ -87,8 +100,13 @@ impl Virtual {
 
     /// True when the volume is nearly as full as it gets, so that inodes go where others are.
     pub(super) fn is_tight(&self) -> bool {
+        self.store.free_blocks() < self.tight_blocks()
+    }
+
+    /// With fewer free blocks than these, care begins.
+    pub(super) fn tight_blocks(&self) -> u64 {
         let layout = self.store.layout();
-        self.store.free_blocks() < layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
+        layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
     }
 
     /// Sets what has been written, in order (B1).
@@ -133,10 +151,13 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
     let Pointer::Mapped { at, sectors, .. } = pointer else { return };
     let log = &mut state.log;
     let before = log.garbage.blocks.len();
-    log.garbage.blocks.push(log.block_of(at));
+    let block = log.block_of(at);
+    log.garbage.blocks.push(block);
+    log.owners.clear(block);
     if u64::from(sectors) > BLOCK_SECTORS
         && let Some(parts) = log.parts.remove(&at)
     {
+        parts.iter().for_each(|&part| log.owners.clear(part));
         log.garbage.blocks.extend(parts);
     }
     let bytes = blocks_bytes((log.garbage.blocks.len() - before) as u64);

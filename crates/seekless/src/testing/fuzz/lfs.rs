@@ -477,7 +477,7 @@ async fn exercise(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), Strin
         Ok(found.errors)
     };
     let mount = async |read_only| -> FsResult<Fs> {
-        Ok(lfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await?)
+        lfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await
     };
     log_volume::exercise(check, mount).await
 }

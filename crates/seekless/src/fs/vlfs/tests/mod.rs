@@ -4,6 +4,7 @@
 mod crash;
 mod damage;
 mod disk;
+mod idle;
 mod model;
 mod space;
 

@@ -1,0 +1,403 @@
+//! Emptying tracks while nobody wants anything, so that what is written later goes along them.
+//!
+//! Paper: [wa99 §4.2]: for this file system only an optimization, and one that short pauses are enough for. Which track,
+//! where its blocks go and when to stop is `vlog::compact`'s, as for the virtual log disk; whose a block is, and what it
+//! takes to have it elsewhere, is said here.
+//!
+//! Data is copied to holes a block at a time, and nothing leads to the copies until a batch has the pointers to them. So who
+//! wants something meanwhile waits for one write, and the copies are given back. Indirect blocks, inodes and attributes
+//! become dirty, as if somebody had changed them, and go to holes with that batch.
+//!
+//! Invariants
+//!   M1  A copy is led to only if nothing was written to its track since it was read, and the pointer to the original is
+//!       as it was.
+//!   M2  A block has an owner exactly when the newest version of that file leads to it.
+
+use std::collections::BTreeSet;
+
+use super::assemble::{Batch, Scope, assemble};
+use super::format::*;
+use super::state::*;
+use super::{CompactUse, Vlfs};
+use crate::codec;
+use crate::device::Data;
+use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::tree::*;
+use crate::fs::{FsError, FsResult};
+use crate::units::{Ino, Nanos, Sector};
+use crate::vlog::eager::{Run, Want};
+use crate::vlog::{Emptying, Need, Tenant};
+
+/// What is moved with one batch, at most: whoever wants something then waits for as many indirect blocks, and few more.
+const MOVES_AT_ONCE: usize = 16;
+
+/// Holes that indirect blocks at the top of files, and inodes, may take beside what was counted.
+const HOLES_SPARE: u64 = 8;
+
+/// Key of the blocks that hold a file's attributes.
+pub(super) const ATTRIBUTES: BlockKey = BlockKey(u64::MAX);
+
+/// Back references: whose each block is (M2). 12 bytes for each block of 4096, and only where tracks are emptied.
+#[derive(Default)]
+pub(super) struct Owners {
+    of: Vec<Owner>,
+}
+
+/// A [`BlockId`] in 12 bytes; inode 0 is none.
+#[derive(Clone, Copy, Default)]
+struct Owner {
+    ino: u32,
+    key: [u32; 2],
+}
+
+impl Owners {
+    pub(super) fn of(compact: CompactUse, has_head: bool, blocks: u32) -> Owners {
+        let is_kept = match compact {
+            CompactUse::Never => false,
+            CompactUse::WithHead => has_head,
+            CompactUse::Always => true,
+        };
+        Owners { of: if is_kept { vec![Owner::default(); blocks as usize] } else { Vec::new() } }
+    }
+
+    fn are_kept(&self) -> bool {
+        !self.of.is_empty()
+    }
+
+    pub(super) fn set(&mut self, block: u32, id: BlockId) {
+        if let Some(owner) = self.of.get_mut(block as usize) {
+            *owner = Owner { ino: id.ino.0 as u32, key: [(id.key.0 >> 32) as u32, id.key.0 as u32] };
+        }
+    }
+
+    pub(super) fn clear(&mut self, block: u32) {
+        if let Some(owner) = self.of.get_mut(block as usize) {
+            *owner = Owner::default();
+        }
+    }
+
+    pub(super) fn get(&self, block: u32) -> Option<BlockId> {
+        let owner = self.of.get(block as usize).filter(|owner| owner.ino != 0)?;
+        let key = BlockKey(u64::from(owner.key[0]) << 32 | u64::from(owner.key[1]));
+        Some(BlockId { ino: Ino(owner.ino.into()), key })
+    }
+}
+
+/// What came of a track.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Emptied {
+    /// It is empty, or never will be.
+    Done,
+    /// There is none that is worth it, or no room.
+    Nothing,
+    Interrupted,
+}
+
+impl Vlfs {
+    /// Empties tracks until there is nothing left of that (false), `until` has passed or somebody wants something (true).
+    ///
+    /// # Errors
+    /// What the device says.
+    pub(super) async fn compact(&self, until: Nanos) -> FsResult<bool> {
+        let _pass = self.work.compact_gate.enter().await;
+        let seen = self.operations.get();
+        loop {
+            let before = self.state.borrow().log.store.empty_tracks();
+            match self.empty_track(seen).await? {
+                Emptied::Nothing => return Ok(false),
+                // What had to be elsewhere has filled another track: that could go on for ever.
+                Emptied::Done if self.state.borrow().log.store.empty_tracks() <= before => return Ok(false),
+                Emptied::Interrupted => return Ok(true),
+                Emptied::Done if self.rt.now() >= until => return Ok(true),
+                Emptied::Done => {}
+            }
+        }
+    }
+
+    /// Somebody has asked for something since `seen`, or the volume is being put away.
+    fn is_wanted(&self, seen: u64) -> bool {
+        self.operations.get() != seen || self.closed.get()
+    }
+
+    async fn empty_track(&self, seen: u64) -> FsResult<Emptied> {
+        let Some(emptying) = self.begin_emptying() else { return Ok(Emptied::Nothing) };
+        let store = self.state.borrow().log.store.clone();
+        let mut found = Found::new(self, seen);
+        match store.copy_out(&emptying, &mut found).await {
+            Ok(true) => {}
+            Ok(false) if found.is_wanted() || !emptying.holds() => return Ok(Emptied::Interrupted),
+            Ok(false) => return Ok(Emptied::Nothing),
+            Err(error) => {
+                // After a write of unknown effect, nothing is written any more; a read changes nothing.
+                if store.is_stopped() {
+                    self.state.borrow_mut().stop(&error);
+                }
+                return Err(FsError::Device(error));
+            }
+        }
+        loop {
+            if found.is_wanted() || !emptying.holds() {
+                return Ok(Emptied::Interrupted);
+            }
+            let part = found.part();
+            if part.is_empty() {
+                break;
+            }
+            let moved = self.run(|state| move_step(state, &part, &emptying)).await;
+            let none = BTreeSet::new();
+            found.end_copies(&part, moved.as_ref().map_or(&none, |(_, used)| used));
+            if let Err(FsError::Corrupt { .. }) = moved {
+                self.work.stubborn.borrow_mut().insert(emptying.track);
+            }
+            let (batch, _) = moved?;
+            let Some(batch) = batch else { return Ok(Emptied::Interrupted) };
+            let end = self.send(batch);
+            if !self.is_applied(end).await? {
+                return Ok(Emptied::Interrupted);
+            }
+        }
+        let number = self.state.borrow().log.applied;
+        let is_empty = self.commit(number, Some(&emptying)).await?;
+        if !is_empty && emptying.holds() && !found.is_wanted() {
+            // Something damaged is there, or nobody's.
+            self.work.stubborn.borrow_mut().insert(emptying.track);
+        }
+        Ok(Emptied::Done)
+    }
+
+    fn begin_emptying(&self) -> Option<Emptying> {
+        let state = self.state.borrow();
+        let log = &state.log;
+        if !log.owners.are_kept() || self.closed.get() || state.stopped.is_some() || !state.stalled.is_empty() {
+            return None;
+        }
+        let spare = log.store.free_blocks().checked_sub(log.tight_blocks())?;
+        let stubborn = self.work.stubborn.borrow();
+        // Each block may have an indirect block of its own. Until the transaction both versions are there.
+        let needs = |used: u64| if 2 * used + HOLES_SPARE > spare { u64::MAX } else { 2 * used + HOLES_SPARE };
+        log.store.begin_emptying(needs, |track| !stubborn.contains(&track))
+    }
+
+    /// Waits until every batch before `number` is written. False when storage below has no room for one.
+    async fn is_applied(&self, number: u64) -> FsResult<bool> {
+        loop {
+            let progress = self.log_progress.wait();
+            {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                if state.log.applied >= number || !state.stalled.is_empty() {
+                    return Ok(state.log.applied >= number);
+                }
+            }
+            progress.await;
+        }
+    }
+}
+
+/// Data that was copied.
+#[derive(Clone, Copy)]
+struct Copied {
+    id: BlockId,
+    from: u32,
+    to: Run,
+}
+
+/// Something on the track that has to be elsewhere.
+enum Move {
+    Copy(Copied),
+    Node(BlockId, u32, Data),
+    Inode(Ino, InodeSlot),
+    Attributes(Ino),
+    /// Something of it is about to be written elsewhere anyway.
+    File(Ino),
+}
+
+impl Move {
+    fn ino(&self) -> Ino {
+        match self {
+            Move::Copy(copied) => copied.id.ino,
+            Move::Node(id, ..) => id.ino,
+            Move::Inode(ino, _) | Move::Attributes(ino) | Move::File(ino) => *ino,
+        }
+    }
+
+    /// Those of one file together, and of these in their order, so that they share indirect blocks.
+    fn order(&self) -> (Ino, u64) {
+        let key = match self {
+            Move::Copy(copied) => copied.id.key.0,
+            Move::Node(id, ..) => id.key.0,
+            _ => 0,
+        };
+        (self.ino(), key)
+    }
+}
+
+/// What is on a track, found as it is read.
+struct Found<'a> {
+    fs: &'a Vlfs,
+    seen: u64,
+    /// Owner of the block asked for last.
+    asked: std::cell::Cell<Option<BlockId>>,
+    moves: Vec<Move>,
+}
+
+impl Found<'_> {
+    fn new(fs: &Vlfs, seen: u64) -> Found<'_> {
+        Found { fs, seen, asked: Default::default(), moves: Vec::new() }
+    }
+
+    /// The next ones to move.
+    fn part(&mut self) -> Vec<Move> {
+        self.moves.sort_by_key(|found| std::cmp::Reverse(found.order()));
+        let left = self.moves.len().saturating_sub(MOVES_AT_ONCE);
+        let mut part = self.moves.split_off(left);
+        part.reverse();
+        part
+    }
+
+    /// Copies that are led to now stay; the others are given back.
+    fn end_copies(&self, part: &[Move], used: &BTreeSet<u32>) {
+        let mut state = self.fs.state.borrow_mut();
+        for found in part {
+            let Move::Copy(copied) = found else { continue };
+            let is_used = used.contains(&copied.to.first);
+            state.log.store.end_copy(copied.to, is_used);
+            state.log.copied_blocks -= 1;
+            state.log.counters.blocks_moved += u64::from(is_used);
+        }
+    }
+}
+
+impl Drop for Found<'_> {
+    fn drop(&mut self) {
+        self.end_copies(&self.moves, &BTreeSet::new());
+    }
+}
+
+impl Tenant for Found<'_> {
+    fn is_wanted(&self) -> bool {
+        self.fs.is_wanted(self.seen) || self.fs.state.borrow().stopped.is_some()
+    }
+
+    fn need(&self, block: u32) -> Need {
+        let state = self.fs.state.borrow();
+        self.asked.set(state.log.owners.get(block));
+        match self.asked.get() {
+            Some(id) if id.key.is_data() && state.blocks.dirty(id).is_none() => Need::Copy,
+            Some(_) => Need::Look,
+            None if state.log.store.is_block_free(block) => Need::Nothing,
+            // Inodes, pieces of the map, or what the next transaction frees.
+            None => Need::Look,
+        }
+    }
+
+    fn copied(&mut self, block: u32, to: &[Run]) {
+        let Some(id) = self.asked.get() else { unreachable!("only what has an owner is copied") };
+        for &to in to {
+            self.fs.state.borrow_mut().log.copied_blocks += 1;
+            self.moves.push(Move::Copy(Copied { id, from: block, to }));
+        }
+    }
+
+    fn shown(&mut self, block: u32, bytes: &[u8]) {
+        match self.asked.get() {
+            Some(id) if id.key == ATTRIBUTES => self.moves.push(Move::Attributes(id.ino)),
+            Some(id) if id.key.is_data() => self.moves.push(Move::File(id.ino)),
+            Some(id) => self.moves.push(Move::Node(id, block, Data::from_slice(bytes))),
+            None => {
+                let first = sector_of(block).0 * INODES_PER_SECTOR;
+                for (index, raw) in bytes.chunks_exact(Inode::BYTES).enumerate() {
+                    if let Some(inode) = Inode::unseal(raw) {
+                        self.moves.push(Move::Inode(Ino(inode.ino), InodeSlot(first + index as u64)));
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Leads to the copies, makes the rest dirty, and puts the batch together that says so; which copies are used. No batch when
+/// the track is not what it was, or there is no room.
+fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Option<Batch>, BTreeSet<u32>)> {
+    let mut used: Vec<Copied> = Vec::new();
+    if !emptying.holds() {
+        return Ok((None, BTreeSet::new())); // M1
+    }
+    for found in part {
+        if let Move::Node(id, block, bytes) = found {
+            offer(state, *id, *block, bytes);
+        }
+    }
+    let mut change = Change::new(state);
+    for found in part {
+        match move_one(&mut change, found) {
+            Ok(true) => {
+                if let Move::Copy(copied) = found {
+                    used.push(*copied);
+                }
+            }
+            // It is gone, or elsewhere already.
+            Ok(false) | Err(Stop::Fail(FsError::Stale)) => {}
+            Err(stop) => return Err(stop),
+        }
+    }
+    change.commit(Privilege::Internal)?;
+    for copied in &used {
+        state.log.owners.set(copied.to.first, copied.id);
+    }
+    let used = used.iter().map(|copied| copied.to.first).collect();
+    let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
+    match assemble(state, Scope::Moved(&files), Want::Hole) {
+        Ok(batch) => Ok((batch, used)),
+        // What is dirty goes with the next batch.
+        Err(Stop::Fail(FsError::NoSpace)) => Ok((None, used)),
+        Err(stop) => Err(stop),
+    }
+}
+
+/// Puts an indirect block that was read with its track into memory, where it may be needed.
+fn offer(state: &mut State, id: BlockId, block: u32, bytes: &Data) {
+    let Ok(Pointer::Mapped { at, crc, .. }) = state.pointer(id) else { return };
+    if at == sector_of(block) && codec::crc32c(bytes) == crc && state.blocks.peek(id).is_none() {
+        state.blocks.insert_clean(id, bytes.clone());
+    }
+}
+
+/// False when there is nothing to do any more.
+fn move_one(change: &mut Change<'_, Virtual>, found: &Move) -> Step<bool> {
+    match found {
+        Move::Copy(copied) => {
+            let old = change.pointer(copied.id)?;
+            let Pointer::Mapped { at, sectors, crc } = old else { return Ok(false) };
+            if at != sector_of(copied.from) || change.state.blocks.dirty(copied.id).is_some() {
+                return Ok(false);
+            }
+            let new = Pointer::Mapped { at: sector_of(copied.to.first), sectors, crc };
+            change.relocate(copied.id, old, new)?;
+        }
+        Move::Node(id, block, _) => {
+            match change.pointer(*id)? {
+                Pointer::Mapped { at, .. } if at == sector_of(*block) => change.touch(*id)?,
+                _ => return Ok(false),
+            };
+        }
+        Move::Inode(ino, slot) => {
+            if change.state.inode_slot(*ino)? != *slot {
+                return Ok(false);
+            }
+            change.inode_mut(*ino, InodeDirt::Own)?;
+        }
+        Move::Attributes(ino) => {
+            let same = change.xattr(*ino)?;
+            change.set_xattr(*ino, same)?;
+        }
+        Move::File(_) => {}
+    }
+    Ok(true)
+}
+
+fn sector_of(block: u32) -> Sector {
+    Sector(u64::from(block) * BLOCK_SECTORS)
+}
