@@ -226,7 +226,12 @@ fn decode_operation<'a>(
     data: Option<Data>,
 ) -> Result<Operation<'a>, Errno> {
     // The umask has been applied: DONT_MASK is off.
-    let new_node = |mode: u32| NewNode { permissions: (mode & 0o7777) as u16, uid: header.uid, gid: header.gid };
+        let new_node = |mode: u32| NewNode {
+        permissions: (mode & 0o7777) as u16,
+        umask: 0,
+        uid: header.uid,
+        gid: header.gid,
+    };
     Ok(match header.opcode {
         abi::LOOKUP => Operation::Lookup { name: body.name()? },
         abi::FORGET => Operation::Forget { lookups: body.take::<abi::ForgetIn>()?.nlookup },
@@ -488,7 +493,7 @@ mod tests {
             Operation::Rename { name: b"old", to_parent: Ino(9), to_name: b"new", mode: RenameMode::NoReplace };
         assert_eq!(decode(abi::RENAME2, &body), Ok(expected));
 
-        let new = NewNode { permissions: 0o640, uid: 10, gid: 20 };
+        let new = NewNode { permissions: 0o640, umask: 0, uid: 10, gid: 20 };
         let mknod = abi::MknodIn { mode: libc::S_IFCHR | 0o640, rdev: 0x103, umask: 0o22, padding: 0 };
         let expected = Operation::Mknod { name: b"null", kind: NodeKind::CharDevice { device: 0x103 }, new };
         assert_eq!(decode(abi::MKNOD, &[mknod.as_bytes(), b"null\0"].concat()), Ok(expected));

@@ -581,7 +581,7 @@ mod tests {
         executor.block_on(session.handle(request)).unwrap()
     }
 
-    const NEW: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+    const NEW: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
     /// A kernel that is too old is refused, and only what both want is agreed.
     #[test]

@@ -247,7 +247,7 @@ fn check_name(name: &[u8]) -> FsResult<()> {
 }
 
 fn mode(new: NewNode) -> Mode {
-    Mode::from_raw_mode(u32::from(new.permissions & 0o7777))
+    Mode::from_raw_mode(u32::from(new.masked() & 0o7777))
 }
 
 /// Access-control lists; see the head of the file.
@@ -284,7 +284,8 @@ impl FileSystem for HostDir {
             open_protocol: OpenProtocol::Handles,
             exclusive: false,
             name_bytes_max: self.name_bytes_max,
-            read_only: self.read_only,
+                        read_only: self.read_only,
+            access_lists: false,
         }
     }
 

@@ -97,4 +97,4 @@ pub(super) fn become_user(uid: u32, gid: u32) {
     }
 }
 
-pub(super) const FILE: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+pub(super) const FILE: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
