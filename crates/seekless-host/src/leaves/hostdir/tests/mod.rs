@@ -6,6 +6,7 @@ mod compare;
 mod escape;
 mod inodes;
 mod listing;
+mod lists;
 mod owners;
 mod rights;
 
