@@ -460,8 +460,23 @@ impl Executor {
     /// # Errors
     /// Why it gave up.
     pub fn block_on_within<T>(&self, limits: Limits, future: impl Future<Output = T>) -> Result<T, Unfinished> {
+        let (mut future, mut result) = (pin!(future), None);
+        self.run_until(limits, &mut |context| match future.as_mut().poll(context) {
+            Poll::Ready(value) => {
+                result = Some(value);
+                true
+            }
+            Poll::Pending => false,
+        })?;
+        match result {
+            Some(value) => Ok(value),
+            None => unreachable!("it has said that it is done"),
+        }
+    }
+
+    /// Runs until `poll` says that what it polls is done. Not generic, because there are as many futures as tests.
+    fn run_until(&self, limits: Limits, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<(), Unfinished> {
         let core = &self.rt.0;
-        let mut future = pin!(future);
         // The awaited future is no task of its own: it is polled here whenever its waker fired.
         let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(true), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
@@ -474,8 +489,8 @@ impl Executor {
                 if id == NO_TASK {
                     root.queued.store(false, Ordering::Release);
                     core.events.set(core.events.get() + 1);
-                    if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&root_waker)) {
-                        return Ok(value);
+                    if poll(&mut Context::from_waker(&root_waker)) {
+                        return Ok(());
                     }
                 } else {
                     core.run_task(id);

@@ -16,15 +16,11 @@ use super::format::*;
 use super::layout::*;
 use super::state::*;
 use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
-use crate::fs::logfs::run::write_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Nanos, Sector};
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
-
-/// How often what found no storage below is tried again.
-const STORAGE_RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Log bytes after which a checkpoint is due, so that rolling forward stays short.
 const LOG_BYTES_PER_CHECKPOINT: u64 = 256 << 20;
@@ -73,62 +69,18 @@ impl Lfs {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
-                let result = loop {
-                    let wanted = lfs.work.storage_wanted_count.get();
-                    match write_sectors(&lfs.device, at, data.clone(), WriteFlags::NONE).await {
-                        Err(DeviceError::NoSpace { .. }) if !lfs.closed.get() => {
-                            lfs.wait_for_storage(sequence, wanted).await;
-                        }
-                        result => break result,
-                    }
-                };
+                let result = lfs.write_patiently(sequence, at, data, WriteFlags::NONE).await;
                 lfs.partial_written(sequence, bytes, result);
             }
         });
         join_all(writes).await;
     }
 
-    /// The storage below had no room for a partial segment, although its segment had been provisioned. That is known
-    /// to have left nothing worse than a part of it, so it is tried again, now and then and whenever somebody wants to
-    /// sync. Until then the volume counts as full. `wanted` is the count of such wishes when the attempt began.
-    async fn wait_for_storage(&self, sequence: u64, wanted: u64) {
-        self.state.borrow_mut().log.stalled.insert(sequence, wanted);
-        self.log_progress.notify();
-        if self.work.storage_wanted_count.get() > wanted {
-            return;
-        }
-        let again = self.work.storage_wanted.wait();
-        let timer = self.rt.sleep(STORAGE_RETRY_INTERVAL);
-        futures_util::future::select(std::pin::pin!(again), timer).await;
-    }
-
-    /// Has what waits for storage below tried once more.
-    ///
-    /// # Errors
-    /// `NoSpace` when there is still none.
-    async fn retry_stalled(&self) -> FsResult<()> {
-        let wanted = self.work.storage_wanted_count.get() + 1;
-        self.work.storage_wanted_count.set(wanted);
-        self.work.storage_wanted.notify();
-        loop {
-            {
-                let state = self.state.borrow();
-                if state.log.stalled.is_empty() || state.stopped.is_some() {
-                    return Ok(());
-                }
-                if state.log.stalled.values().any(|&attempted| attempted >= wanted) {
-                    return Err(FsError::NoSpace);
-                }
-            }
-            self.log_progress.wait().await;
-        }
-    }
-
     fn partial_written(&self, sequence: u64, bytes: u64, result: Result<(), DeviceError>) {
         {
             let mut state = self.state.borrow_mut();
             state.log.in_flight_bytes -= bytes;
-            state.log.stalled.remove(&sequence);
+            state.stalled.remove(&sequence);
             match result {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != sequence);
@@ -156,8 +108,7 @@ impl Lfs {
                 state.log.written_sequence
             };
             if written < sequence {
-                let stalled =
-                    self.state.borrow().log.stalled.first_key_value().is_some_and(|(&first, _)| first < sequence);
+                let stalled = self.state.borrow().stalled.first_key_value().is_some_and(|(&first, _)| first < sequence);
                 match stalled {
                     true => self.retry_stalled().await?,
                     false => self.log_progress.wait().await,
@@ -216,7 +167,7 @@ impl Lfs {
                 if state.log.in_flight_bytes <= IN_FLIGHT_BYTES_MAX {
                     break;
                 }
-                if !state.log.stalled.is_empty() {
+                if !state.stalled.is_empty() {
                     return Err(FsError::NoSpace);
                 }
             }

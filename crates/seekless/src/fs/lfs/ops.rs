@@ -54,7 +54,7 @@ impl Log for Segmented {
     }
 
     fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
-        if privilege == Privilege::Ordinary && !state.log.stalled.is_empty() {
+        if privilege == Privilege::Ordinary && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
         if growth > 0 && privilege == Privilege::Ordinary {
@@ -148,10 +148,6 @@ impl Log for Segmented {
 
     fn batch_bytes(state: &State) -> u64 {
         state.log.layout.segment_bytes().max(1 << 20).min(state.log.options.dirty_bytes_max)
-    }
-
-    fn is_stalled(state: &State) -> bool {
-        !state.log.stalled.is_empty()
     }
 
     fn describe(state: &State) -> String {

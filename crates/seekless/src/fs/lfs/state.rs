@@ -29,9 +29,6 @@ pub(super) struct Debt {
 /// What the log's tasks wait for.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Signalled when what waits for storage below should be tried again.
-    pub storage_wanted: Event,
-    pub storage_wanted_count: std::cell::Cell<u64>,
     /// Signalled when there are more clean segments, or it is known that there will not be.
     pub space_changed: Event,
     pub flush_gate: Gate,
@@ -58,9 +55,6 @@ pub(super) struct Segmented {
     /// Serial number of the newest checkpoint that is durable.
     pub checkpoint_serial: u64,
     pub in_flight_bytes: u64,
-    /// Partial segments for which the storage below had no room, by number, and how many times storage had been
-    /// wanted when that was last tried.
-    pub stalled: BTreeMap<u64, u64>,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
     /// Every partial segment before this one is durable.
@@ -95,7 +89,6 @@ impl Segmented {
             cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / layout.segment_bytes() + 3),
             checkpoint_serial: 0,
             in_flight_bytes: 0,
-            stalled: BTreeMap::new(),
             written_sequence: end.sequence,
             durable_sequence: end.sequence,
             log_bytes_since_checkpoint: 0,

@@ -14,6 +14,7 @@ pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 mod namespace;
 mod ops;
+mod patience;
 pub(in crate::fs) mod run;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
@@ -88,9 +89,6 @@ pub(in crate::fs) trait Log: Sized + 'static {
     /// Dirty bytes that are worth a transaction of their own.
     fn batch_bytes(state: &State<Self>) -> u64;
 
-    /// True while the storage below has no room for what was promised.
-    fn is_stalled(state: &State<Self>) -> bool;
-
     fn describe(state: &State<Self>) -> String;
 
     fn counters(state: &State<Self>) -> Vec<Counter>;
@@ -123,6 +121,7 @@ pub(in crate::fs) struct LogFs<L: Log> {
     pub device: Device,
     pub state: RefCell<State<L>>,
     pub work: L::Work,
+    pub storage: patience::Storage,
     /// Signalled when something has reached the device, or nothing will ever again.
     pub log_progress: Event,
     /// Signalled when there is enough to write back.
@@ -142,6 +141,7 @@ impl<L: Log> LogFs<L> {
             device,
             state: RefCell::new(state),
             work,
+            storage: patience::Storage::default(),
             log_progress: Event::new(),
             write_back_wanted: Rc::default(),
             closed: Cell::new(false),

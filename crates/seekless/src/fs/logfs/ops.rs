@@ -298,9 +298,9 @@ impl<L: Log> FileSystem for LogFs<L> {
         let used = L::used_bytes(&state).saturating_sub(state.freed_pending_bytes).min(capacity);
         let free = (capacity - used) / block;
         // What the next ordinary change would find: nothing, while the storage below is full.
-        let room = match L::is_stalled(&state) {
-            false => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
-            true => 0,
+        let room = match state.stalled.is_empty() {
+            true => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
+            false => 0,
         };
         let inodes = state.volume.ino_end - FIRST_FREE_INO;
         Ok(StatFs {

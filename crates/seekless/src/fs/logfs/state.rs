@@ -159,6 +159,9 @@ pub(in crate::fs) struct State<L: Log> {
     pub freed_pending_bytes: u64,
     pub xattr_growth_bytes: u64,
     pub in_flight: Vec<InFlight>,
+    /// Parts of the log for which the storage below had no room, by number, and how many times storage had been wanted
+    /// when that was last tried.
+    pub stalled: BTreeMap<u64, u64>,
     /// An error of unknown effect: nothing changes any more.
     pub stopped: Option<String>,
     pub read_only: bool,
@@ -192,6 +195,7 @@ impl<L: Log> State<L> {
             freed_pending_bytes: 0,
             xattr_growth_bytes: 0,
             in_flight: Vec::new(),
+            stalled: BTreeMap::new(),
             stopped: None,
             read_only,
             block_reads: 0,

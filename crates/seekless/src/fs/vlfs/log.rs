@@ -13,15 +13,11 @@ use super::Vlfs;
 use super::assemble::{Batch, Scope, assemble};
 use super::state::*;
 use crate::device::{Data, DeviceError};
-use crate::fs::logfs::run::write_sectors;
 use crate::fs::{FsError, FsResult};
-use crate::units::{Nanos, Sector};
+use crate::units::Sector;
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
-
-/// How often what found no storage below is tried again.
-const STORAGE_RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
 
 impl Vlfs {
     /// Puts a batch together and sends it on its way. Returns the number up to which batches must be durable for
@@ -50,20 +46,7 @@ impl Vlfs {
         let Batch { number, writes, effect } = batch;
         let flags = self.state.borrow().log.store.flags();
         let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
-        let write = |(at, data): (Sector, Data)| {
-            let fs = &self;
-            async move {
-                loop {
-                    let wanted = fs.work.storage_wanted_count.get();
-                    match write_sectors(&fs.device, at, data.clone(), flags).await {
-                        Err(DeviceError::NoSpace { .. }) if !fs.closed.get() => {
-                            fs.wait_for_storage(number, wanted).await
-                        }
-                        result => return result,
-                    }
-                }
-            }
-        };
+        let write = |(at, data): (Sector, Data)| self.write_patiently(number, at, data, flags);
         let result: Result<(), DeviceError> = match self.device.head() {
             None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
             // The places were chosen for this order, in which the head comes by.
@@ -81,7 +64,7 @@ impl Vlfs {
         {
             let mut state = self.state.borrow_mut();
             state.log.in_flight_bytes -= bytes;
-            state.log.stalled.remove(&number);
+            state.stalled.remove(&number);
             match result {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != number);
@@ -93,42 +76,6 @@ impl Vlfs {
             }
         }
         self.log_progress.notify();
-    }
-
-    /// The storage below had no room. That is known to have left nothing that anything leads to, so it is tried again,
-    /// now and then and whenever somebody wants to sync. Until then the volume counts as full.
-    async fn wait_for_storage(&self, number: u64, wanted: u64) {
-        self.state.borrow_mut().log.stalled.insert(number, wanted);
-        self.log_progress.notify();
-        if self.work.storage_wanted_count.get() > wanted {
-            return;
-        }
-        let again = self.work.storage_wanted.wait();
-        let timer = self.rt.sleep(STORAGE_RETRY_INTERVAL);
-        futures_util::future::select(std::pin::pin!(again), timer).await;
-    }
-
-    /// Has what waits for storage below tried once more.
-    ///
-    /// # Errors
-    /// `NoSpace` when there is still none.
-    async fn retry_stalled(&self) -> FsResult<()> {
-        let wanted = self.work.storage_wanted_count.get() + 1;
-        self.work.storage_wanted_count.set(wanted);
-        self.work.storage_wanted.notify();
-        loop {
-            let progress = self.log_progress.wait();
-            {
-                let state = self.state.borrow();
-                if state.log.stalled.is_empty() || state.stopped.is_some() {
-                    return Ok(());
-                }
-                if state.log.stalled.values().any(|&attempted| attempted >= wanted) {
-                    return Err(FsError::NoSpace);
-                }
-            }
-            progress.await;
-        }
     }
 
     /// Waits until every batch before `number` is durable (L1).
@@ -143,7 +90,7 @@ impl Vlfs {
                 if state.log.durable >= number {
                     return Ok(());
                 }
-                (state.log.applied, state.log.stalled.first_key_value().is_some_and(|(&first, _)| first < number))
+                (state.log.applied, state.stalled.first_key_value().is_some_and(|(&first, _)| first < number))
             };
             if applied < number {
                 match is_stalled {

@@ -55,7 +55,7 @@ impl Log for Virtual {
 
     fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
         let is_ordinary = privilege == Privilege::Ordinary;
-        if is_ordinary && !state.log.stalled.is_empty() {
+        if is_ordinary && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
         let waits = state.freed_pending_bytes > 0 || state.log.durable < state.log.next_batch;
@@ -116,10 +116,6 @@ impl Log for Virtual {
 
     fn batch_bytes(state: &State) -> u64 {
         BATCH_BYTES.min(state.log.options.dirty_bytes_max)
-    }
-
-    fn is_stalled(state: &State) -> bool {
-        !state.log.stalled.is_empty()
     }
 
     fn describe(state: &State) -> String {

@@ -164,7 +164,6 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         applied: 1,
         durable: 1,
         freeing: BTreeMap::new(),
-        stalled: BTreeMap::new(),
         in_flight_bytes: 0,
         counters: Counters::default(),
     };

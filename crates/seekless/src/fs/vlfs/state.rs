@@ -13,7 +13,7 @@ use super::format::*;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;
-use crate::rt::{Event, Gate};
+use crate::rt::Gate;
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
 use crate::vlog::{Garbage, Store};
 
@@ -24,9 +24,6 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
 /// What the log's tasks wait for.
 #[derive(Default)]
 pub(super) struct Work {
-    /// Signalled when what waits for storage below should be tried again.
-    pub storage_wanted: Event,
-    pub storage_wanted_count: std::cell::Cell<u64>,
     pub commit_gate: Gate,
 }
 
@@ -70,9 +67,6 @@ pub(super) struct Virtual {
     pub durable: u64,
     /// Bytes that are free when the batch is durable.
     pub freeing: BTreeMap<u64, u64>,
-    /// Batches for which the storage below had no room, and how many times storage had been wanted when that was last
-    /// tried.
-    pub stalled: BTreeMap<u64, u64>,
     pub in_flight_bytes: u64,
     pub counters: Counters,
 }

@@ -8,16 +8,15 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use super::{Bench, Bytes};
+use super::{Bench, Bytes, log_volume};
 use crate::codec::{self, Field, crc32c};
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::lfs::format::*;
 use crate::fs::lfs::layout::{BlockKey, Layout};
 use crate::fs::lfs::{self, Dump, FsckOptions, MkfsOptions, Options};
-use crate::fs::{AllocateMode, FileRange, FsError, FsResult, OpenFlags};
+use crate::fs::{AllocateMode, FileRange, Fs, FsResult, OpenFlags};
 use crate::rt::{Limits, Rt};
-use crate::testing::Tree;
 use crate::testing::subject::simulate;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 
@@ -473,63 +472,20 @@ async fn exercise(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), Strin
     for what in [Dump::Volume, Dump::Log, Dump::Segment(0), Dump::InodeSlot(1_000)] {
         let _ = lfs::dump(&device, what).await;
     }
-    let check = async || lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await;
-    let before = check().await;
-    let right = before.as_ref().is_ok_and(|check| check.is_clean());
-    let used = use_it(rt, &device).await;
-    if !right {
-        return Ok(());
-    }
-    if let Err(error) = used {
-        return Err(format!("the check found nothing, but {error}"));
-    }
-    match check().await {
-        Ok(after) if after.is_clean() => Ok(()),
-        Ok(after) => Err(format!("the check found nothing; then the volume was used, and now: {:#?}", after.errors)),
-        Err(error) => Err(format!("the check found nothing; then the volume was used, and now: {error}")),
-    }
-}
-
-/// Reads all of it, first as a reader, then as a writer who changes a few things and closes.
-async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
-    let said = |what: &'static str| move |error: FsError| format!("{what}: {error}");
-    let read_only = Options { read_only: true, ..Options::default() };
-    let reader = lfs::mount(rt.clone(), device.clone(), read_only).await.map_err(said("mounting to read"))?;
-    let tree = Tree::of(reader).await.map_err(said("reading"))?;
-    if let Some(problem) = tree.problems.first() {
-        return Err(format!("reading: {problem}"));
-    }
-    let lfs = lfs::mount(rt.clone(), device.clone(), Options::default()).await.map_err(said("mounting"))?;
-    let client = Client::new(lfs.clone());
-    let mut result = Ok(());
-    for (number, (path, _)) in tree.paths().into_iter().enumerate().skip(1) {
-        let path = &path.0;
-        let done = match number % 4 {
-            0 => client.unlink(path).await,
-            1 => client.write_file(path, &[1; 5000]).await,
-            2 => client.set_xattr(path, b"user.new", b"value").await,
-            _ => client.truncate(path, 100).await,
-        };
-        // What makes no sense for its kind is refused; damage is what must not be met.
-        if let Err(error @ (FsError::Corrupt { .. } | FsError::Stopped(_))) = done {
-            result = Err(error);
-        }
-    }
-    result.map_err(said("changing"))?;
-    client.mkdir(b"/a new directory").await.or_else(tolerated).map_err(said("making"))?;
-    lfs.close().await.map_err(said("closing"))
-}
-
-fn tolerated(error: FsError) -> FsResult<()> {
-    match error {
-        FsError::Exists | FsError::NoSpace => Ok(()),
-        error => Err(error),
-    }
+    let check = async || {
+        let found = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        Ok(found.errors)
+    };
+    let mount = async |read_only| -> FsResult<Fs> {
+        Ok(lfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await?)
+    };
+    log_volume::exercise(check, mount).await
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Tree;
 
     /// Aim: the volumes to start from are good, the map of them is whole, and mending a good volume changes nothing.
     /// Method: look.

@@ -9,6 +9,7 @@ mod bytes;
 pub mod ffs;
 pub mod layer;
 pub mod lfs;
+mod log_volume;
 mod ops;
 pub mod vld;
 pub mod vlfs;

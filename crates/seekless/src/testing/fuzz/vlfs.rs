@@ -6,14 +6,13 @@
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use super::{Bench, Bytes};
+use super::{Bench, Bytes, log_volume};
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::vlfs::format::*;
 use crate::fs::vlfs::{self, Dump, FsckOptions, MkfsOptions, Options};
-use crate::fs::{FsError, FsResult};
+use crate::fs::{Fs, FsResult};
 use crate::rt::{Limits, Rt};
-use crate::testing::Tree;
 use crate::testing::subject::simulate;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 use crate::vlog::format::{ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, Key, Piece, PieceHead, Superblock};
@@ -186,45 +185,12 @@ async fn exercise(rt: &Rt, image: &Image) -> Result<(), String> {
     for what in [Dump::Volume, Dump::Map, Dump::Inode(1)] {
         let _ = vlfs::dump(rt, &device, what).await;
     }
-    let check = async || vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await;
-    let right = check().await.is_ok_and(|check| check.is_clean());
-    let used = use_it(rt, &device).await;
-    if !right {
-        return Ok(());
-    }
-    used.map_err(|error| format!("the check found nothing, but {error}"))?;
-    match check().await {
-        Ok(after) if after.is_clean() => Ok(()),
-        Ok(after) => Err(format!("the check found nothing; then the volume was used, and now: {:#?}", after.errors)),
-        Err(error) => Err(format!("the check found nothing; then the volume was used, and now: {error}")),
-    }
-}
-
-/// Reads all of it, first as a reader, then as a writer who changes a few things and closes.
-async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
-    let said = |what: &'static str| move |error: FsError| format!("{what}: {error}");
-    let read_only = Options { read_only: true, ..Options::default() };
-    let reader = vlfs::mount(rt.clone(), device.clone(), read_only).await.map_err(said("mounting to read"))?;
-    let tree = Tree::of(reader).await.map_err(said("reading"))?;
-    if let Some(problem) = tree.problems.first() {
-        return Err(format!("reading: {problem}"));
-    }
-    let fs = vlfs::mount(rt.clone(), device.clone(), Options::default()).await.map_err(said("mounting"))?;
-    let client = Client::new(fs.clone());
-    let mut result = Ok(());
-    for (number, (path, _)) in tree.paths().into_iter().enumerate().skip(1) {
-        let path = &path.0;
-        let done = match number % 4 {
-            0 => client.unlink(path).await,
-            1 => client.write_file(path, &[1; 5000]).await,
-            2 => client.set_xattr(path, b"user.new", b"value").await,
-            _ => client.truncate(path, 100).await,
-        };
-        // What makes no sense for its kind is refused; damage is what must not be met.
-        if let Err(error @ (FsError::Corrupt { .. } | FsError::Stopped(_))) = done {
-            result = Err(error);
-        }
-    }
-    result.map_err(said("changing"))?;
-    fs.close().await.map_err(said("closing"))
+    let check = async || {
+        let found = vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        Ok(found.errors)
+    };
+    let mount = async |read_only| -> FsResult<Fs> {
+        Ok(vlfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await?)
+    };
+    log_volume::exercise(check, mount).await
 }

@@ -9,6 +9,7 @@ mod damage;
 mod faults;
 mod toy;
 mod vld;
+pub(crate) mod volumes;
 
 use super::Replay;
 

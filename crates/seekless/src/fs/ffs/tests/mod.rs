@@ -17,19 +17,10 @@ use super::*;
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
-use crate::rt::{Executor, HostProfile};
+use crate::testing::tests::volumes::basics;
+pub(super) use crate::testing::tests::volumes::simulate;
 use crate::testing::{Op, Subject};
 use crate::units::{MIB, Nanos};
-
-/// Runs `program` in virtual time; a stall is a failure.
-pub(super) fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
-    let executor = Executor::simulated(seed, HostProfile::NONE);
-    let rt = executor.rt().clone();
-    match executor.block_on(program(rt)) {
-        Ok(value) => value,
-        Err(stalled) => panic!("{stalled}"),
-    }
-}
 
 /// A volume with several groups even when it is small.
 pub(super) fn small_groups() -> MkfsOptions {
@@ -209,23 +200,7 @@ fn unlinked_files_in_use() {
     });
 }
 
-/// Everything that can show is a function of the seed: the bytes on the device, and the time it took.
 #[test]
 fn same_seed_same_bytes_and_time() {
-    let run = |seed| {
-        simulate(seed, async |rt| {
-            let (memory, device) = fresh(&rt, 16 * MIB, &small_groups()).await;
-            session(&rt, &device, Options::default(), async |client| {
-                for i in 0..200 {
-                    client.write_file(format!("/f{i}").as_bytes(), &[i as u8; 5000]).await.unwrap();
-                    rt.sleep(Nanos::from_millis(300)).await;
-                }
-            })
-            .await;
-            let mut bytes = vec![0; 16 * MIB as usize];
-            memory.image().read(Sector(0), &mut bytes);
-            (crate::codec::crc32c(&bytes), rt.now())
-        })
-    };
-    assert_eq!(run(1), run(1));
+    basics::same_seed_same_bytes_and_time(&Volume::default());
 }

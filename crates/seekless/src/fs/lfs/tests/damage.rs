@@ -3,16 +3,13 @@
 
 use std::cell::Cell;
 
-use async_trait::async_trait;
-
-use super::crash::Small;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::rng::Rng;
-use crate::testing::tests::replay;
-use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+use crate::testing::tests::volumes::cuts::Cuts;
+use crate::testing::{DamageTest, Generator, Op, Space, Weights};
 
-const BYTES: u64 = 9 * MIB;
+const CUTS: Cuts = Cuts { module: "fs::lfs::tests::damage", bytes: 9 * MIB };
 
 /// Every bit of the superblocks and checkpoints, a sample of all other bits, and larger damage.
 #[test]
@@ -59,14 +56,14 @@ fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
     let checkpoint = format::CHECKPOINT_SECTORS[0].byte_offset();
     let damage = DamageTest {
         subject,
-        device: CrashOptions::volatile(BYTES),
+        device: CrashOptions::volatile(CUTS.bytes),
         flip_all: vec![superblock, checkpoint..checkpoint + 256],
         flips,
         splices,
         data_checked: true,
         memory: None,
         seed: 1,
-        replay: replay(&format!("fs::lfs::tests::damage::{test}")),
+        replay: CUTS.here(test),
     };
     match damage.run(&ops) {
         Ok(report) => println!("{report}"),
@@ -74,20 +71,9 @@ fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
     }
 }
 
-/// Each request in turn fails, or finds no space.
 #[test]
 fn failing_requests() {
-    for seed in 0..2 {
-        let subject = Small::default();
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();
-        let replay = replay("fs::lfs::tests::damage::failing_requests");
-        let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::NAMESPACE_PREFIX, replay);
-        let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max: 25, positions_max: 4 };
-        match faults.run(&[], &ops) {
-            Ok(report) => println!("{report}"),
-            Err(report) => panic!("{report}"),
-        }
-    }
+    CUTS.failing_requests(&Small::default(), 0..2);
 }
 
 /// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.

@@ -3,15 +3,12 @@
 
 use std::cell::Cell;
 
-use async_trait::async_trait;
-
-use super::crash::Small;
 use super::*;
 use crate::device::crash::CrashOptions;
-use crate::testing::tests::replay;
-use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Subject, Weights};
+use crate::testing::tests::volumes::cuts::Cuts;
+use crate::testing::{DamageTest, Generator, Op, Space, Weights};
 
-const BYTES: u64 = 4 * MIB;
+const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::damage", bytes: 4 * MIB };
 
 /// Every bit of a superblock, of the record in it and of an anchor, a sample of all other bits, and larger damage.
 #[test]
@@ -58,14 +55,14 @@ fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test:
     let record = 512..512 + 16;
     let damage = DamageTest {
         subject,
-        device: CrashOptions::volatile(BYTES),
+        device: CrashOptions::volatile(CUTS.bytes),
         flip_all: if all { vec![superblock, record, anchor] } else { Vec::new() },
         flips,
         splices,
         data_checked: true,
         memory: None,
         seed: 1,
-        replay: replay(&format!("fs::vlfs::tests::damage::{test}")),
+        replay: CUTS.here(test),
     };
     match damage.run(&ops) {
         Ok(report) => println!("{report}"),
@@ -73,18 +70,7 @@ fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test:
     }
 }
 
-/// Each request in turn fails, or finds no space.
 #[test]
 fn failing_requests() {
-    for seed in 0..2 {
-        let subject = Small::default();
-        let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();
-        let replay = replay("fs::vlfs::tests::damage::failing_requests");
-        let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::NAMESPACE_PREFIX, replay);
-        let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max: 25, positions_max: 4 };
-        match faults.run(&[], &ops) {
-            Ok(report) => println!("{report}"),
-            Err(report) => panic!("{report}"),
-        }
-    }
+    CUTS.failing_requests(&Small::default(), 0..2);
 }

@@ -12,17 +12,11 @@ use super::*;
 use crate::fs::client::Client;
 use crate::layer::codecs::{Copy, Deflate, Uuencode, Zstd};
 use crate::rng::Rng;
-use crate::rt::{Executor, HostProfile};
+use crate::testing::tests::volumes::simulate;
 use crate::testing::{MemFs, MemFsOptions, Replay};
 
 fn replay(test: &str) -> Replay {
     crate::testing::tests::replay(&format!("layer::classic::tests::{test}"))
-}
-
-fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
-    let executor = Executor::simulated(seed, HostProfile::NONE);
-    let rt = executor.rt().clone();
-    executor.block_on(program(rt)).unwrap_or_else(|stalled| panic!("{stalled}"))
 }
 
 fn model(rt: &Rt) -> Rc<MemFs> {

@@ -17,17 +17,11 @@ use super::*;
 use crate::device::{Device, Memory};
 use crate::fs::lfs;
 use crate::layer::codecs::{Deflate, Uuencode, Zstd};
-use crate::rt::{Executor, HostProfile};
+use crate::testing::tests::volumes::simulate;
 use crate::testing::{MemFs, Replay, Subject};
 
 fn replay(test: &str) -> Replay {
     crate::testing::tests::replay(&format!("layer::log::tests::{test}"))
-}
-
-fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
-    let executor = Executor::simulated(seed, HostProfile::NONE);
-    let rt = executor.rt().clone();
-    executor.block_on(program(rt)).unwrap_or_else(|stalled| panic!("{stalled}"))
 }
 
 fn zstd() -> Options {
