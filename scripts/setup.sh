@@ -18,6 +18,8 @@ grub-fstest     grub-common    use       tests that have others read our volumes
 nbdcopy         libnbd-bin     use       tests of devices that are offered over NBD
 qemu-img        qemu-utils     use       tests of devices that are offered over NBD
 fio             fio            use       tests of devices that are offered over NBD
+setfacl         acl            use       tests of access-control lists
+rsync           rsync          use       tests of access-control lists
 '
 
 # Looks in the directories of root as well, where an ordinary user finds losetup.

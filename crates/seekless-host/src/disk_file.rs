@@ -94,6 +94,7 @@ impl FileSystem for DiskFile {
             exclusive: true,
             name_bytes_max: 255,
             read_only: self.read_only,
+            access_lists: false,
         }
     }
 

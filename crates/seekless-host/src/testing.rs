@@ -38,10 +38,12 @@ pub enum Need {
     Tracefs,
     /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
     UfsTools,
+    /// Programs that handle access-control lists: `setfacl`, `getfacl`, `rsync`.
+    AclTools,
 }
 
 impl Need {
-    pub const ALL: [Need; 11] = [
+    pub const ALL: [Need; 12] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -53,6 +55,7 @@ impl Need {
         Need::Memcg,
         Need::Tracefs,
         Need::UfsTools,
+        Need::AclTools,
     ];
 
     /// The word for it in `SEEKLESS_REQUIRE`.
@@ -69,6 +72,7 @@ impl Need {
             Need::Memcg => "memcg",
             Need::Tracefs => "tracefs",
             Need::UfsTools => "ufs-tools",
+            Need::AclTools => "acl-tools",
         }
     }
 }

@@ -49,7 +49,7 @@ fn directory(files: u64, cache_bytes: u64) {
         client.mkdir(b"/d").await?;
         let directory = client.resolve(b"/d").await?;
         let name = |number: u64| format!("file number {number}");
-        let new = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+        let new = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
         let start = ProcessTime::now();
         for number in 0..files {

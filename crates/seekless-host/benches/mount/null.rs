@@ -108,6 +108,7 @@ impl FileSystem for Null {
             exclusive: true,
             name_bytes_max: 255,
             read_only: false,
+            access_lists: false,
         }
     }
 

@@ -144,6 +144,9 @@ pub const FATTR_KILL_SUIDGID: u32 = 1 << 11;
 /// `WriteIn::write_flags` (`FUSE_WRITE_*`).
 pub const WRITE_KILL_SUIDGID: u32 = 1 << 2;
 
+/// `SetxattrInExt::setxattr_flags` (`FUSE_SETXATTR_*`).
+pub const SETXATTR_ACL_KILL_SGID: u32 = 1 << 0;
+
 /// `FsyncIn::flags` (`FUSE_FSYNC_*`).
 pub const FSYNC_FDATASYNC: u32 = 1 << 0;
 
@@ -358,6 +361,12 @@ wire! {
     pub struct SetxattrIn {
         pub size: u32,
         pub flags: u32,
+    }
+
+    /// What follows it with `SETXATTR_EXT`.
+    pub struct SetxattrInExt {
+        pub setxattr_flags: u32,
+        pub padding: u32,
     }
 
     /// `fuse_getxattr_in`, also of LISTXATTR.

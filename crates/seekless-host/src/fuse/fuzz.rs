@@ -73,7 +73,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
         let nodeid = if bytes.u8() < 250 { 1 + bytes.below(24) } else { bytes.edge() };
         let header = abi::InHeader { opcode, nodeid, uid: 10, gid: 20, ..abi::InHeader::default() };
         let body = body(&mut bytes);
-        let Ok(request) = Request::decode(&header, &body, None) else { continue };
+        let Ok(request) = Request::decode(&header, &body, None, session.agreed_flags()) else { continue };
         let running = session.begin();
         let reply = session.handle(request).await;
         drop(running);

@@ -109,6 +109,8 @@ pub(super) enum Operation<'a> {
         name: &'a [u8],
         value: &'a [u8],
         mode: XattrMode,
+        /// Whoever sets an access list is not in the group of the file: a set-group-id bit must go.
+        kill_set_group_id: bool,
     },
     /// With `bytes` 0 only the size is wanted.
     Getxattr {
@@ -210,12 +212,18 @@ impl<'a> Body<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a request from its header and what follows it. The data of a WRITE comes apart from the rest.
+    /// Decodes a request from its header and what follows it, as it was agreed in INIT. The data of a WRITE comes apart from
+    /// the rest.
     ///
     /// # Errors
     /// The errno to answer with: `EIO` for a body that is too short, `EINVAL` for values that make no sense.
-    pub(super) fn decode(header: &abi::InHeader, body: &'a [u8], data: Option<Data>) -> Result<Request<'a>, Errno> {
-        let operation = decode_operation(header, &mut Body(body), data)?;
+    pub(super) fn decode(
+        header: &abi::InHeader,
+        body: &'a [u8],
+        data: Option<Data>,
+        agreed: abi::InitFlags,
+    ) -> Result<Request<'a>, Errno> {
+        let operation = decode_operation(header, &mut Body(body), data, agreed)?;
         Ok(Request { opcode: header.opcode, unique: header.unique, ino: Ino(header.nodeid), operation })
     }
 }
@@ -224,9 +232,15 @@ fn decode_operation<'a>(
     header: &abi::InHeader,
     body: &mut Body<'a>,
     data: Option<Data>,
+    agreed: abi::InitFlags,
 ) -> Result<Operation<'a>, Errno> {
-    // The umask has been applied: DONT_MASK is off.
-    let new_node = |mode: u32| NewNode { permissions: (mode & 0o7777) as u16, uid: header.uid, gid: header.gid };
+    // Without DONT_MASK the umask comes as well, but has been applied already.
+    let new_node = |mode: u32, umask: u32| NewNode {
+        permissions: (mode & 0o7777) as u16,
+        umask: (umask & 0o777) as u16,
+        uid: header.uid,
+        gid: header.gid,
+    };
     Ok(match header.opcode {
         abi::LOOKUP => Operation::Lookup { name: body.name()? },
         abi::FORGET => Operation::Forget { lookups: body.take::<abi::ForgetIn>()?.nlookup },
@@ -243,15 +257,15 @@ fn decode_operation<'a>(
         }
         abi::SETATTR => decode_setattr(&body.take()?)?,
         abi::READLINK => Operation::Readlink,
-        abi::SYMLINK => Operation::Symlink { name: body.name()?, target: body.text()?, new: new_node(0o777) },
+        abi::SYMLINK => Operation::Symlink { name: body.name()?, target: body.text()?, new: new_node(0o777, 0) },
         abi::MKNOD => {
             let mknod: abi::MknodIn = body.take()?;
             let kind = node_kind(mknod.mode, mknod.rdev)?;
-            Operation::Mknod { name: body.name()?, kind, new: new_node(mknod.mode) }
+            Operation::Mknod { name: body.name()?, kind, new: new_node(mknod.mode, mknod.umask) }
         }
         abi::MKDIR => {
             let mkdir: abi::MkdirIn = body.take()?;
-            Operation::Mkdir { name: body.name()?, new: new_node(mkdir.mode) }
+            Operation::Mkdir { name: body.name()?, new: new_node(mkdir.mode, mkdir.umask) }
         }
         abi::UNLINK => Operation::Unlink { name: body.name()? },
         abi::RMDIR => Operation::Rmdir { name: body.name()? },
@@ -281,7 +295,8 @@ fn decode_operation<'a>(
             let create: abi::CreateIn = body.take()?;
             let exclusive = create.flags as i32 & libc::O_EXCL != 0;
             let flags = open_flags(create.flags);
-            Operation::Create { name: body.name()?, new: new_node(create.mode), flags, exclusive }
+            let new = new_node(create.mode, create.umask);
+            Operation::Create { name: body.name()?, new, flags, exclusive }
         }
         abi::RELEASE => Operation::Release { handle: decode_handle(body.take::<abi::ReleaseIn>()?.fh) },
         abi::READ => {
@@ -328,7 +343,12 @@ fn decode_operation<'a>(
                 libc::XATTR_REPLACE => XattrMode::Replace,
                 _ => return Err(libc::EINVAL),
             };
-            Operation::Setxattr { name: body.text()?, value: body.bytes(setxattr.size)?, mode }
+            let flags = match agreed.contains(abi::InitFlags::SETXATTR_EXT) {
+                true => body.take::<abi::SetxattrInExt>()?.setxattr_flags,
+                false => 0,
+            };
+            let kill_set_group_id = flags & abi::SETXATTR_ACL_KILL_SGID != 0;
+            Operation::Setxattr { name: body.text()?, value: body.bytes(setxattr.size)?, mode, kill_set_group_id }
         }
         abi::GETXATTR => {
             let getxattr: abi::GetxattrIn = body.take()?;
@@ -476,7 +496,7 @@ mod tests {
     }
 
     fn decode<'a>(opcode: u32, body: &'a [u8]) -> Result<Operation<'a>, Errno> {
-        Request::decode(&header(opcode), body, None).map(|request| request.operation)
+        Request::decode(&header(opcode), body, None, abi::InitFlags::empty()).map(|request| request.operation)
     }
 
     /// Requests mean what `linux/fuse.h` says. Method: bodies put together by hand, as the kernel does.
@@ -488,7 +508,7 @@ mod tests {
             Operation::Rename { name: b"old", to_parent: Ino(9), to_name: b"new", mode: RenameMode::NoReplace };
         assert_eq!(decode(abi::RENAME2, &body), Ok(expected));
 
-        let new = NewNode { permissions: 0o640, uid: 10, gid: 20 };
+        let new = NewNode { permissions: 0o640, umask: 0o22, uid: 10, gid: 20 };
         let mknod = abi::MknodIn { mode: libc::S_IFCHR | 0o640, rdev: 0x103, umask: 0o22, padding: 0 };
         let expected = Operation::Mknod { name: b"null", kind: NodeKind::CharDevice { device: 0x103 }, new };
         assert_eq!(decode(abi::MKNOD, &[mknod.as_bytes(), b"null\0"].concat()), Ok(expected));
@@ -513,6 +533,16 @@ mod tests {
         let (range, mode) = (FileRange { offset: 0, bytes: 4 }, AllocateMode::Allocate { keep_size: true });
         let expected = Operation::Fallocate { handle: None, range, mode, kill_privileges: true };
         assert_eq!(decode(abi::FALLOCATE, fallocate.as_bytes()), Ok(expected));
+
+        let setxattr = abi::SetxattrIn { size: 3, flags: 0 };
+        let more = abi::SetxattrInExt { setxattr_flags: abi::SETXATTR_ACL_KILL_SGID, padding: 0 };
+        let (name, value, mode) = (&b"user.a"[..], &b"xyz"[..], XattrMode::Set);
+        let expected = Operation::Setxattr { name, value, mode, kill_set_group_id: false };
+        assert_eq!(decode(abi::SETXATTR, &[setxattr.as_bytes(), b"user.a\0xyz"].concat()), Ok(expected));
+        let body = [setxattr.as_bytes(), more.as_bytes(), b"user.a\0xyz"].concat();
+        let decoded = Request::decode(&header(abi::SETXATTR), &body, None, abi::InitFlags::SETXATTR_EXT);
+        let expected = Operation::Setxattr { name, value, mode, kill_set_group_id: true };
+        assert_eq!(decoded.map(|request| request.operation), Ok(expected));
 
         let batch = abi::BatchForgetIn { count: 2, dummy: 0 };
         let ones = [abi::ForgetOne { nodeid: 4, nlookup: 1 }, abi::ForgetOne { nodeid: 5, nlookup: 2 }];
@@ -557,7 +587,8 @@ mod tests {
             if rng.chance(1, 2) {
                 body.iter_mut().for_each(|byte| *byte &= if *byte > 40 { 0 } else { 3 });
             }
-            let _ = decode(rng.below(60) as u32, &body);
+            let agreed = if rng.chance(1, 2) { abi::InitFlags::all() } else { abi::InitFlags::empty() };
+            let _ = Request::decode(&header(rng.below(60) as u32), &body, None, agreed);
         }
     }
 

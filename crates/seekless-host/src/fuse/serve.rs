@@ -108,7 +108,7 @@ impl Mount {
         let agreed = loop {
             let Message { header, body, .. } =
                 devfuse.receive_one().await.map_err(MountError::Talk)?.ok_or(MountError::EndedEarly)?;
-            let init = match Request::decode(&header, &body, None) {
+            let init = match Request::decode(&header, &body, None, InitFlags::empty()) {
                 Ok(Request { operation: Operation::Init(init), .. }) => init,
                 _ => return Err(InitError::NotInit(header.opcode).into()),
             };

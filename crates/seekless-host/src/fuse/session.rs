@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use seekless::device::{Buf, Data};
+use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{
     Entry, FileKind, Fs, FsError, FsResult, FsTraits, Handle, NewNode, OpenFlags, OpenProtocol, Opened, Place, SetAttr,
     without_privileges,
@@ -38,6 +39,11 @@ const MAX_BACKGROUND: u16 = 64;
 
 /// The kernel's own proportion: it holds back read-ahead from three quarters on.
 const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
+
+/// The kernel checks rights by access-control lists; leaves the umask to the file system, since a default list takes its
+/// place; and says when setting a list must cost a set-group-id bit. Before Linux 5.12 it does not, and who owns a file
+/// could give rights of a group that is not theirs: no lists there.
+const ACCESS_LISTS: InitFlags = InitFlags::POSIX_ACL.union(InitFlags::DONT_MASK).union(InitFlags::SETXATTR_EXT);
 
 /// What is wished for in INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -97,7 +103,10 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
         | InitFlags::INIT_EXT;
     // Not asked for: ATOMIC_O_TRUNC, because the SETATTR that comes instead says exactly whether set-user-id must
     // go; EXPORT_SUPPORT, because a lookup of "." counts a reference that the file-system interface cannot count;
-    // DONT_MASK, so that the kernel applies the umask; locks, which the kernel keeps by itself.
+    // locks, which the kernel keeps by itself.
+    if traits.access_lists && init.flags.contains(ACCESS_LISTS) {
+        wanted |= ACCESS_LISTS;
+    }
     let times = wishes.times.unwrap_or(if traits.exclusive { CacheTimes::EXCLUSIVE } else { CacheTimes::SHARED });
     if traits.exclusive {
         wanted |= InitFlags::CACHE_SYMLINKS | InitFlags::EXPLICIT_INVAL_DATA;
@@ -208,6 +217,11 @@ impl Session {
 
     pub(super) fn fs(&self) -> &Fs {
         &self.fs
+    }
+
+    /// What was agreed in INIT.
+    pub(super) fn agreed_flags(&self) -> InitFlags {
+        self.agreed.flags
     }
 
     /// Notes that a request has arrived.
@@ -346,8 +360,11 @@ impl Session {
             Operation::Fsyncdir { handle } => done(fs.fsyncdir(ino, handle).await?),
             Operation::Syncfs => done(fs.syncfs().await?),
             Operation::Statfs => Reply::of(&statfs(&fs.statfs().await?)),
-            Operation::Setxattr { name, value, mode } => {
-                refuse_acl(name)?;
+            Operation::Setxattr { name, value, mode, kill_set_group_id } => {
+                self.check_access_list(name)?;
+                if kill_set_group_id && name == XATTR_ACL_ACCESS {
+                    self.kill_set_group_id(ino).await?;
+                }
                 match (ino, name) {
                     (Ino::ROOT, SYNC_ATTRIBUTE) => done(fs.syncfs().await?),
                     (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => done(fs.drop_caches().await?),
@@ -355,7 +372,7 @@ impl Session {
                 }
             }
             Operation::Getxattr { name, bytes } => {
-                refuse_acl(name)?;
+                self.check_access_list(name)?;
                 if ino == Ino::ROOT && name == DAEMON_ATTRIBUTE {
                     attribute(self.daemon.as_bytes().to_vec(), bytes)
                 } else {
@@ -363,7 +380,8 @@ impl Session {
                 }
             }
             Operation::Listxattr { bytes } => {
-                let names = fs.listxattr(ino).await?;
+                let mut names = fs.listxattr(ino).await?;
+                names.retain(|name| self.check_access_list(name).is_ok());
                 let mut list = Vec::with_capacity(names.iter().map(|name| name.len() + 1).sum());
                 for name in names {
                     list.extend_from_slice(&name);
@@ -372,7 +390,7 @@ impl Session {
                 attribute(list, bytes)
             }
             Operation::Removexattr { name } => {
-                refuse_acl(name)?;
+                self.check_access_list(name)?;
                 done(fs.removexattr(ino, name).await?)
             }
             Operation::Readdir { handle, cookie, bytes, attributes } => {
@@ -413,6 +431,24 @@ impl Session {
             self.fs.setattr(ino, handle, changes).await?;
         }
         Ok(())
+    }
+
+    /// Takes the set-group-id bit away, before an access list is set: a file that has lost the bit for nothing is better
+    /// than one that has kept it.
+    async fn kill_set_group_id(&self, ino: Ino) -> FsResult<()> {
+        const SET_GID: u16 = 0o2000;
+        let before = self.fs.getattr(ino, None).await?.permissions;
+        if before & SET_GID != 0 {
+            let changes = SetAttr { permissions: Some(before & !SET_GID), ..SetAttr::default() };
+            self.fs.setattr(ino, None, changes).await?;
+        }
+        Ok(())
+    }
+
+    /// Access-control lists that the kernel does not look at are refused: to be stored and not obeyed would be worse.
+    fn check_access_list(&self, name: &[u8]) -> FsResult<()> {
+        let is_list = name == XATTR_ACL_ACCESS || name == XATTR_ACL_DEFAULT;
+        if is_list && !self.agreed.flags.contains(InitFlags::POSIX_ACL) { Err(FsError::Unsupported) } else { Ok(()) }
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, more: u32) -> FsResult<Reply> {
@@ -471,12 +507,6 @@ impl Session {
 
 fn done((): ()) -> Reply {
     Reply::empty()
-}
-
-/// Access control lists are not kept yet. Without them the kernel does not ask; a list that is stored and not
-/// obeyed would be worse than none.
-fn refuse_acl(name: &[u8]) -> FsResult<()> {
-    if name.starts_with(b"system.posix_acl_") { Err(FsError::Unsupported) } else { Ok(()) }
 }
 
 /// The value of an extended attribute, for a caller with room for `bytes`; with 0, its size alone.
@@ -581,7 +611,7 @@ mod tests {
         executor.block_on(session.handle(request)).unwrap()
     }
 
-    const NEW: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+    const NEW: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
     /// A kernel that is too old is refused, and only what both want is agreed.
     #[test]
@@ -595,7 +625,13 @@ mod tests {
         assert_eq!(refused, InitError::TooOld { major: 7, minor: 23 });
         let (agreed, out) = negotiate(&offer(45, InitFlags::all()), &traits, &wishes).unwrap();
         assert!(agreed.flags.contains(InitFlags::NO_OPEN_SUPPORT | InitFlags::WRITEBACK_CACHE));
-        assert!(!agreed.flags.intersects(InitFlags::OVER_IO_URING | InitFlags::POSIX_ACL | InitFlags::DONT_MASK));
+        assert!(agreed.flags.contains(ACCESS_LISTS) && !agreed.flags.contains(InitFlags::OVER_IO_URING));
+        let older = InitFlags::all().difference(InitFlags::SETXATTR_EXT);
+        let without_lists = FsTraits { access_lists: false, ..traits };
+        for (offered, traits) in [(older, traits), (InitFlags::all(), without_lists)] {
+            let (agreed, _) = negotiate(&offer(32, offered), &traits, &wishes).unwrap();
+            assert!(!agreed.flags.intersects(ACCESS_LISTS), "all of it or nothing");
+        }
         assert_eq!((out.max_write, out.max_pages, out.minor), (1 << 20, 256, 45));
         wishes.zero_message_open = false;
         let (agreed, _) = negotiate(&offer(31, InitFlags::BIG_WRITES), &traits, &wishes).unwrap();
@@ -658,7 +694,7 @@ mod tests {
                     }
                 };
                 let header = abi::InHeader { opcode, nodeid: rng.between(1, 20), ..abi::InHeader::default() };
-                let Ok(request) = Request::decode(&header, &body, None) else { continue };
+                let Ok(request) = Request::decode(&header, &body, None, session.agreed_flags()) else { continue };
                 let reply = executor.block_on(session.handle(request)).unwrap();
                 if let Some(Ok(body)) = reply.map(|reply| reply.body) {
                     answered += 1;

@@ -2,6 +2,7 @@
 //!
 //! Tests that mount need root and `/dev/fuse`; without, they say so and pass.
 
+mod access;
 mod as_disk;
 mod bad_input;
 mod disks;

@@ -36,6 +36,8 @@ pub(crate) struct Wish {
     /// A compressing layer on what is served.
     pub(crate) compressed: bool,
     pub(crate) allow_other: bool,
+    /// What is served has access-control lists.
+    pub(crate) access_lists: bool,
     pub(crate) read_only: bool,
     pub(crate) block_device: Option<PathBuf>,
     pub(crate) close_takes: Nanos,
@@ -54,6 +56,7 @@ impl Default for Wish {
             writeback: false,
             compressed: false,
             allow_other: false,
+            access_lists: true,
             read_only: false,
             block_device: None,
             close_takes: Nanos::ZERO,
@@ -94,6 +97,7 @@ impl Wish {
             self.writeback.to_string(),
             self.compressed.to_string(),
             self.allow_other.to_string(),
+            self.access_lists.to_string(),
             self.read_only.to_string(),
             block_device.display().to_string(),
             self.close_takes.0.to_string(),
@@ -117,7 +121,7 @@ fn serve() {
     else {
         panic!("a wish has more words");
     };
-    let &[allow_other, read_only, block_device, close_takes, commit_interval] = rest else {
+    let &[allow_other, access_lists, read_only, block_device, close_takes, commit_interval] = rest else {
         panic!("a wish has more words")
     };
     let signals = Signals::new(&[libc::SIGTERM, libc::SIGINT]).unwrap();
@@ -139,7 +143,8 @@ fn serve() {
     }
     options.commit_interval = Some(Nanos(commit_interval.parse().unwrap()));
     let open_protocol = if *handles == "true" { OpenProtocol::Handles } else { OpenProtocol::ZeroMessage };
-    let memory = MemFsOptions { open_protocol, ..MemFsOptions::default() };
+    let access_lists = access_lists == "true";
+    let memory = MemFsOptions { open_protocol, access_lists, ..MemFsOptions::default() };
     let fs = std::rc::Rc::new(Troubled {
         fs: MemFs::with_options(&rt, memory),
         rt: rt.clone(),

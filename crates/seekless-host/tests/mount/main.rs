@@ -3,6 +3,7 @@
 //!
 //! They need root and `/dev/fuse`; without, they say so and pass, unless `SEEKLESS_REQUIRE=fuse` is set.
 
+mod access;
 mod behaviour;
 mod daemon;
 mod files;

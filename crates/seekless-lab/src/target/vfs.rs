@@ -240,7 +240,7 @@ impl DirSink for Names {
 
 /// Files belong to whoever owns the root directory of a fresh file system.
 fn new_node(permissions: u16) -> NewNode {
-    NewNode { permissions, uid: 0, gid: 0 }
+    NewNode { permissions, umask: 0, uid: 0, gid: 0 }
 }
 
 fn failed(action: &'static str, path: &str) -> impl FnOnce(FsError) -> LabError {

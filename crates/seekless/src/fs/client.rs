@@ -59,7 +59,7 @@ impl Client {
     }
 
     fn new_node(permissions: u16) -> NewNode {
-        NewNode { permissions, uid: 0, gid: 0 }
+        NewNode { permissions, umask: 0, uid: 0, gid: 0 }
     }
 
     /// The inode at `path`, with one lookup counted unless it is the root; give it back with [`Client::forget`].

@@ -11,7 +11,11 @@
 //! Durability. What [`FileSystem::fsync`] of a file and [`FileSystem::fsyncdir`] of its directory have
 //! acknowledged survives a power cut. Every other operation is after a cut there as a whole or not at all,
 //! except that a large write may be there as a prefix.
+//!
+//! Access-control lists are extended attributes with names of their own. A file system that has them
+//! ([`FsTraits::access_lists`]) keeps them and the permission bits in agreement, as [`acl`] says, each time in one step.
 
+pub mod acl;
 pub mod client;
 mod error;
 pub mod ffs;
@@ -54,12 +58,13 @@ pub trait FileSystem {
 
     async fn getattr(&self, ino: Ino, handle: Option<Handle>) -> FsResult<Attr>;
 
-    /// Changes what `changes` names, in one step, and returns the result. A changed size truncates or extends.
+    /// Changes what `changes` names, in one step, and returns the result. A changed size truncates or extends. New
+    /// permissions change the access list, if there is one ([`acl::chmod`]).
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr>;
 
     async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>>;
 
-    /// Creates a regular file and opens it.
+    /// Creates a regular file and opens it. As whatever is made in a directory, it inherits from it ([`acl::inherit`]).
     ///
     /// # Errors
     /// `Exists` when there is anything of that name.
@@ -119,11 +124,14 @@ pub trait FileSystem {
 
     async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
 
+    /// An access list changes the permissions, and may leave nothing else behind ([`acl::set`]).
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
 
     /// Names of all extended attributes, in a fixed order.
     async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>>;
 
+    /// Permissions stay as they are also when an access list is removed. To remove a list that is not there is no error,
+    /// as on Linux.
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()>;
 
     /// Makes the file's data and attributes durable; with `data_only`, attributes that reading the data does

@@ -17,6 +17,8 @@ pub struct FsTraits {
     pub exclusive: bool,
     pub name_bytes_max: u32,
     pub read_only: bool,
+    /// It has access-control lists ([`acl`](super::acl)). Otherwise it refuses their attributes.
+    pub access_lists: bool,
 }
 
 /// How files are opened on a mount.
@@ -136,13 +138,23 @@ pub struct Entry {
     pub generation: u64,
 }
 
-/// Who makes a new file, and how. The permissions come with the umask applied.
+/// Who makes a new file, and how.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewNode {
+    /// As the program wants them.
     pub permissions: u16,
+    /// Permissions that it wants nobody to have, unless the directory has a default access list.
+    pub umask: u16,
     pub uid: u32,
     /// In a set-group-id directory the file system takes the directory's group instead.
     pub gid: u32,
+}
+
+impl NewNode {
+    /// The permissions where there is no default access list.
+    pub fn masked(self) -> u16 {
+        self.permissions & !self.umask
+    }
 }
 
 /// A name in a directory.

@@ -91,7 +91,7 @@ fn run(seed: u64, open_protocol: OpenProtocol, body: impl AsyncFnOnce(&Bench)) {
     executor.block_on(run).unwrap();
 }
 
-const FILE: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+const FILE: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
 /// Lookups, forgets and listings of the same inodes by many tasks at once, in a hundred interleavings.
 #[test]

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::ops::{Filling, Op, Path, Target};
+use crate::fs::acl::{Acl, AclKind};
 use crate::fs::{AllocateMode, FileKind, FileRange, Fs, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile};
@@ -65,17 +66,32 @@ pub struct Weights {
     pub slots: u32,
     pub durability: u32,
     pub upkeep: u32,
+    /// Lists, and what goes with them. Not every file system has them.
+    pub access_lists: u32,
 }
 
 impl Weights {
-    pub const BALANCED: Weights =
-        Weights { names: 30, data: 30, attributes: 10, queries: 12, slots: 6, durability: 10, upkeep: 2 };
+    pub const BALANCED: Weights = Weights {
+        names: 30,
+        data: 30,
+        attributes: 10,
+        queries: 12,
+        slots: 6,
+        durability: 10,
+        upkeep: 2,
+        access_lists: 0,
+    };
 
     /// For comparison with the model: much is asked.
     pub const CURIOUS: Weights = Weights { queries: 40, durability: 4, ..Weights::BALANCED };
 
     /// For power cuts: nothing is asked, for the answers are compared elsewhere.
     pub const CRASHY: Weights = Weights { queries: 0, durability: 15, ..Weights::BALANCED };
+
+    /// As many access-control lists as names.
+    pub const fn with_access_lists(self) -> Weights {
+        Weights { access_lists: self.names, ..self }
+    }
 }
 
 /// Draws operations without end. The same seed, space and weights give the same operations for ever, apart from
@@ -146,6 +162,16 @@ fn pick_from(rng: &mut Rng, set: &BTreeSet<Path>) -> Option<Path> {
 }
 
 const XATTR_NAMES: [&str; 3] = ["user.a", "user.bb", "trusted.c"];
+/// Lists of all forms: no more than permissions, a mask alone, named users and groups, less and more than the mask.
+const LISTS: [&str; 7] = [
+    "u::rwx,g::r-x,o::r--",
+    "u::rw-,g::---,o::---",
+    "u::rwx,g::r-x,m::rwx,o::---",
+    "u::rwx,u:1:rwx,g::---,m::r-x,o::---",
+    "u::rwx,u:1:r--,u:2:---,g::rwx,g:0:--x,g:2:rw-,m::rwx,o::r-x",
+    "u::---,g::rwx,g:1:rwx,m::---,o::rwx",
+    "u::r--,u:0:rwx,u:4294967294:-w-,g::r-x,m::rw-,o::--x",
+];
 const PERMISSIONS: [u16; 8] = [0o644, 0o600, 0o755, 0o777, 0, 0o4755, 0o2755, 0o1777];
 
 impl Generator {
@@ -408,6 +434,26 @@ impl Generator {
         }
     }
 
+    fn access_list_op(&mut self) -> Op {
+        let kind = *self.rng.pick(&[AclKind::Access, AclKind::Default]);
+        // Default lists are refused but for directories.
+        let target = match kind {
+            AclKind::Default if self.rng.chance(7, 8) => Target::Path(self.directory()),
+            _ => self.any_target(),
+        };
+        match self.rng.below(10) {
+            0..=5 => Op::SetAcl { target, kind, acl: self.access_list() },
+            6 => Op::RemoveXattr { target, name: String::from_utf8_lossy(kind.xattr()).into_owned() },
+            7 => Op::GetXattr { target, name: String::from_utf8_lossy(kind.xattr()).into_owned() },
+            _ => Op::Chmod { target, permissions: self.permissions() },
+        }
+    }
+
+    fn access_list(&mut self) -> Acl {
+        let text = self.rng.pick(&LISTS);
+        text.parse().unwrap_or_else(|error| unreachable!("{error}"))
+    }
+
     fn upkeep_op(&mut self) -> Op {
         if self.rng.chance(1, 2) { Op::DropCaches } else { Op::Idle { millis: self.rng.between(1, 20_000) as u32 } }
     }
@@ -418,9 +464,9 @@ impl Iterator for Generator {
 
     fn next(&mut self) -> Option<Op> {
         type Draw = fn(&mut Generator) -> Op;
-        let Weights { names, data, attributes, queries, slots, durability, upkeep } = self.weights;
+        let Weights { names, data, attributes, queries, slots, durability, upkeep, access_lists } = self.weights;
         let slots = if self.space.slots > 0 { slots } else { 0 };
-        let classes: [(u32, Draw); 7] = [
+        let classes: [(u32, Draw); 8] = [
             (names, Generator::names_op),
             (data, Generator::data_op),
             (attributes, Generator::attributes_op),
@@ -428,6 +474,7 @@ impl Iterator for Generator {
             (slots, Generator::slots_op),
             (durability, Generator::durability_op),
             (upkeep, Generator::upkeep_op),
+            (access_lists, Generator::access_list_op),
         ];
         let total: u32 = classes.iter().map(|(weight, _)| weight).sum();
         let mut drawn = self.rng.below(u64::from(total.max(1))) as u32;
@@ -574,7 +621,7 @@ mod tests {
             .block_on(async {
                 let fs = MemFs::new(&rt);
                 let mut runner = Runner::new(&rt, fs.clone());
-                for op in Generator::new(1, Space::small(), Weights::BALANCED).take(10_000) {
+                for op in Generator::new(1, Space::small(), Weights::BALANCED.with_access_lists()).take(10_000) {
                     let outcome = runner.apply(&op).await;
                     *if outcome.error().is_some() { &mut failed } else { &mut done } += 1;
                     let kind = op.to_string().split(' ').next().unwrap_or_default().to_string();

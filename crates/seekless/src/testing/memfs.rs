@@ -9,7 +9,10 @@
 //! * reads do not change atime (as with the mount option `noatime`);
 //! * new files in a set-group-id directory take its group, and new directories its set-group-id bit as well;
 //! * whoever changes data, size or owner of a file takes away its `security.capability`;
+//! * access-control lists and permission bits agree, as [`crate::fs::acl`] says;
 //! * inode numbers are never used twice.
+
+mod attributes;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,6 +23,7 @@ use async_trait::async_trait;
 use super::Contents;
 use super::contents::PAGE_BYTES;
 use crate::device::Data;
+use crate::fs::acl::{Inherited, XATTR_ACL_DEFAULT, inherit};
 use crate::fs::*;
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, WallTime, human_bytes};
@@ -42,11 +46,13 @@ pub struct MemFsOptions {
     pub open_protocol: OpenProtocol,
     /// Bytes of file content, in whole pages, that fit; more gives `NoSpace`.
     pub capacity_bytes: u64,
+    /// Access-control lists are kept, and not refused.
+    pub access_lists: bool,
 }
 
 impl Default for MemFsOptions {
     fn default() -> MemFsOptions {
-        MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, capacity_bytes: 1 << 30 }
+        MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, capacity_bytes: 1 << 30, access_lists: true }
     }
 }
 
@@ -57,6 +63,15 @@ pub enum Body {
     Directory(Directory),
     Symlink(Vec<u8>),
     Special(NodeKind),
+}
+
+fn kind_of(body: &Body) -> FileKind {
+    match body {
+        Body::Regular(_) => FileKind::Regular,
+        Body::Directory(_) => FileKind::Directory,
+        Body::Symlink(_) => FileKind::Symlink,
+        Body::Special(special) => special.kind(),
+    }
 }
 
 /// Names of a directory, each with the cookie that continues a listing after it. A name keeps its cookie for as
@@ -118,7 +133,7 @@ pub struct Node {
 impl Node {
     fn new(body: Body, new: NewNode, now: WallTime) -> Node {
         let links = if matches!(body, Body::Directory(_)) { 2 } else { 1 };
-        let NewNode { permissions, uid, gid } = new;
+        let NewNode { permissions, uid, gid, umask: _ } = new;
         let (atime, mtime, ctime, btime) = (now, now, now, now);
         let xattrs = BTreeMap::new();
         Node {
@@ -138,12 +153,7 @@ impl Node {
     }
 
     pub fn kind(&self) -> FileKind {
-        match &self.body {
-            Body::Regular(_) => FileKind::Regular,
-            Body::Directory(_) => FileKind::Directory,
-            Body::Symlink(_) => FileKind::Symlink,
-            Body::Special(special) => special.kind(),
-        }
+        kind_of(&self.body)
     }
 
     pub fn attr(&self, ino: Ino) -> Attr {
@@ -225,7 +235,7 @@ impl MemFs {
     }
 
     pub fn with_options(rt: &Rt, options: MemFsOptions) -> Rc<MemFs> {
-        let new = NewNode { permissions: 0o755, uid: 0, gid: 0 };
+        let new = NewNode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
         let root = Node::new(Body::Directory(Directory::new(Ino::ROOT)), new, rt.wall());
         let state = State {
             nodes: BTreeMap::from([(Ino::ROOT, root)]),
@@ -361,13 +371,18 @@ impl State {
         self.check_vacant(place)?;
         let parent = self.node(place.parent)?;
         let is_directory = matches!(body, Body::Directory(_));
+        let inherited = inherit(parent.xattrs.get(XATTR_ACL_DEFAULT).map(Vec::as_slice), kind_of(&body), new);
+        let Inherited { permissions, xattrs } = inherited.map_err(FsError::Invalid)?;
+        new.permissions = permissions;
         if parent.permissions & SET_GROUP_ID != 0 {
             new.gid = parent.gid;
             new.permissions |= if is_directory { SET_GROUP_ID } else { 0 };
         }
         let ino = Ino(self.next_ino);
         self.next_ino += 1;
-        self.nodes.insert(ino, Node::new(body, new, now));
+        let mut node = Node::new(body, new, now);
+        node.xattrs.extend(xattrs.into_iter().map(|(name, value)| (name.to_vec(), value)));
+        self.nodes.insert(ino, node);
         self.touched.insert(ino);
         let parent = self.node_mut(place.parent)?;
         parent.links += u32::from(is_directory);
@@ -555,7 +570,9 @@ impl State {
         if changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() {
             node.kill_privileges(changes.kill_privileges);
         }
-        node.permissions = changes.permissions.map_or(node.permissions, |permissions| permissions & 0o7777);
+        if let Some(permissions) = changes.permissions {
+            node.chmod(permissions & 0o7777)?;
+        }
         node.uid = changes.uid.unwrap_or(node.uid);
         node.gid = changes.gid.unwrap_or(node.gid);
         node.atime = changes.atime.map_or(node.atime, time);
@@ -611,41 +628,14 @@ impl State {
         }
         Ok(())
     }
-
-    fn setxattr(&mut self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode, now: WallTime) -> FsResult<()> {
-        check_xattr_name(name)?;
-        let node = self.node(ino)?;
-        let listed: usize = node.xattrs.keys().filter(|&other| other != name).map(|other| other.len() + 1).sum();
-        if value.len().max(listed + name.len() + 1) > XATTR_BYTES_MAX as usize {
-            return Err(FsError::AttributesTooLarge(XATTR_BYTES_MAX));
-        }
-        match mode {
-            XattrMode::Create if node.xattrs.contains_key(name) => return Err(FsError::Exists),
-            XattrMode::Replace if !node.xattrs.contains_key(name) => return Err(FsError::NoAttribute),
-            _ => {}
-        }
-        let node = self.node_mut(ino)?;
-        node.xattrs.insert(name.to_vec(), value.to_vec());
-        node.ctime = now;
-        Ok(())
-    }
-}
-
-/// `system.` attributes are access-control lists, which the kernel would have to enforce: refused, because a
-/// list that is stored and ignored is worse than none.
-fn check_xattr_name(name: &[u8]) -> FsResult<()> {
-    if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
-        return Err(FsError::Invalid("not the name of an extended attribute"));
-    }
-    if name.starts_with(b"system.") { Err(FsError::Unsupported) } else { Ok(()) }
 }
 
 #[async_trait(?Send)]
 impl FileSystem for MemFs {
     fn traits(&self) -> FsTraits {
         let name_bytes_max = NAME_BYTES_MAX as u32;
-        let open_protocol = self.options.open_protocol;
-        FsTraits { name: "memfs", open_protocol, exclusive: true, name_bytes_max, read_only: false }
+        let MemFsOptions { open_protocol, access_lists, .. } = self.options;
+        FsTraits { name: "memfs", open_protocol, exclusive: true, name_bytes_max, read_only: false, access_lists }
     }
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -808,14 +798,11 @@ impl FileSystem for MemFs {
     }
 
     async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        let state = self.state.borrow();
-        let node = state.node(ino)?;
-        check_xattr_name(name)?;
-        node.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+        self.attribute(ino, name)
     }
 
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        self.state.borrow_mut().setxattr(ino, name, value, mode, self.now())
+        self.set_attribute(ino, name, value, mode)
     }
 
     async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
@@ -823,16 +810,7 @@ impl FileSystem for MemFs {
     }
 
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        check_xattr_name(name)?;
-        let now = self.now();
-        let mut state = self.state.borrow_mut();
-        if !state.node(ino)?.xattrs.contains_key(name) {
-            return Err(FsError::NoAttribute);
-        }
-        let node = state.node_mut(ino)?;
-        node.xattrs.remove(name);
-        node.ctime = now;
-        Ok(())
+        self.remove_attribute(ino, name)
     }
 
     async fn fsync(&self, ino: Ino, handle: Option<Handle>, _data_only: bool) -> FsResult<()> {

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::str::FromStr;
 
+use crate::fs::acl::{Acl, AclKind};
 use crate::fs::{AllocateMode, FileRange, NodeKind, RenameMode, SeekTo, XattrMode};
 
 /// A path: `/`-separated bytes from the root. In text, bytes other than letters, digits and `._-/` are `%xx`.
@@ -214,6 +215,12 @@ pub enum Op {
         target: Target,
         name: String,
     },
+    /// Sets an access-control list. As the attribute that it is, it can be read and removed.
+    SetAcl {
+        target: Target,
+        kind: AclKind,
+        acl: Acl,
+    },
 
     Read {
         target: Target,
@@ -293,6 +300,7 @@ impl Op {
             | Op::Touch { target, .. }
             | Op::SetXattr { target, .. }
             | Op::RemoveXattr { target, .. }
+            | Op::SetAcl { target, .. }
             | Op::Fsync { target, .. }
             | Op::Read { target, .. }
             | Op::Stat { target }
@@ -388,6 +396,13 @@ fn allocate_word(mode: AllocateMode) -> &'static str {
     }
 }
 
+fn acl_word(kind: AclKind) -> &'static str {
+    match kind {
+        AclKind::Access => "setacl",
+        AclKind::Default => "setacl-default",
+    }
+}
+
 fn xattr_word(mode: XattrMode) -> &'static str {
     match mode {
         XattrMode::Set => "setxattr",
@@ -422,6 +437,7 @@ impl fmt::Display for Op {
                 write!(f, "{} {target} {name} {bytes} #{tag}", xattr_word(*mode))
             }
             Op::RemoveXattr { target, name } => write!(f, "removexattr {target} {name}"),
+            Op::SetAcl { target, kind, acl } => write!(f, "{} {target} {acl}", acl_word(*kind)),
             Op::Read { target, range: FileRange { offset, bytes } } => write!(f, "read {target} {offset}+{bytes}"),
             Op::Stat { target } => write!(f, "stat {target}"),
             Op::ReadLink { path } => write!(f, "readlink {path}"),
@@ -460,6 +476,8 @@ impl FromStr for Op {
         };
         let seek =
             |target: &str, offset: &str, seek| Ok(Op::Seek { target: target.parse()?, offset: number(offset)?, seek });
+        let set_acl =
+            |target: &str, acl: &str, kind| Ok(Op::SetAcl { target: target.parse()?, kind, acl: acl.parse()? });
         match words[..] {
             ["create", path, mode] => Ok(Op::Create { path: path.parse()?, permissions: octal(mode)? }),
             ["mkdir", path, mode] => Ok(Op::Mkdir { path: path.parse()?, permissions: octal(mode)? }),
@@ -497,6 +515,8 @@ impl FromStr for Op {
             ["setxattr-create", target, name, bytes, word] => set_xattr(target, name, bytes, word, XattrMode::Create),
             ["setxattr-replace", target, name, bytes, word] => set_xattr(target, name, bytes, word, XattrMode::Replace),
             ["removexattr", target, name] => Ok(Op::RemoveXattr { target: target.parse()?, name: name.to_string() }),
+            ["setacl", target, acl] => set_acl(target, acl, AclKind::Access),
+            ["setacl-default", target, acl] => set_acl(target, acl, AclKind::Default),
             ["read", target, span] => Ok(Op::Read { target: target.parse()?, range: range(span)? }),
             ["stat", target] => Ok(Op::Stat { target: target.parse()? }),
             ["readlink", path] => Ok(Op::ReadLink { path: path.parse()? }),
@@ -527,11 +547,11 @@ mod tests {
     #[test]
     fn text_round_trip() {
         let space = Space { odd_names: true, ..Space::small() };
-        let ops: Vec<Op> = Generator::new(1, space, Weights::BALANCED).take(5_000).collect();
+        let ops: Vec<Op> = Generator::new(1, space, Weights::BALANCED.with_access_lists()).take(5_000).collect();
         assert_eq!(parse(&to_text(&ops)), Ok(ops.clone()));
         let kinds: std::collections::BTreeSet<String> =
             ops.iter().map(|op| op.to_string().split(' ').next().unwrap_or_default().to_string()).collect();
-        assert!(kinds.len() >= 39, "{} kinds: {kinds:?}", kinds.len());
+        assert!(kinds.len() >= 41, "{} kinds: {kinds:?}", kinds.len());
     }
 
     /// What is not an operation is refused with the words that are wrong.
@@ -547,6 +567,7 @@ mod tests {
             ("open 1 /a", "slot"),
             ("stat /a%f", "hexadecimal"),
             ("mknod /a pipe 644", "pipe"),
+            ("setacl /a u::rwx,g::r-x", "the others"),
         ] {
             let error = parse(text).expect_err(text);
             assert!(error.contains(word), "{error}");

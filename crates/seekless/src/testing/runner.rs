@@ -81,6 +81,9 @@ impl From<&Attr> for AttrView {
     }
 }
 
+/// The umask of all programs.
+const UMASK: u16 = 0o022;
+
 /// Calls of `idle` in one operation, at most.
 const IDLE_ROUNDS_MAX: u32 = 1_000;
 
@@ -250,7 +253,7 @@ impl Runner {
 
     async fn make_in(&self, op: &Op, parent: Ino, name: &[u8], existing: Option<&Used>) -> FsResult<OpenFile> {
         let fs = self.client.fs();
-        let new = |permissions: u16| NewNode { permissions, uid: 0, gid: 0 };
+        let new = |permissions: u16| NewNode { permissions, umask: UMASK, uid: 0, gid: 0 };
         let entry = match op {
             Op::Create { permissions, .. } => {
                 let (entry, opened) = fs.create(parent, name, new(*permissions), OpenFlags::READ_WRITE).await?;
@@ -327,6 +330,11 @@ impl Runner {
                 let used = self.look(target).await?;
                 let removed = fs.removexattr(used.file.ino, name.as_bytes()).await;
                 self.done(used, removed).await?;
+            }
+            Op::SetAcl { target, kind, acl } => {
+                let used = self.look(target).await?;
+                let set = fs.setxattr(used.file.ino, kind.xattr(), &acl.to_xattr(), XattrMode::Set).await;
+                self.done(used, set).await?;
             }
             Op::Read { target, range } => {
                 let used = self.open(target, OpenFlags::READ).await?;

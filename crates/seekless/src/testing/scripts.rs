@@ -88,6 +88,13 @@ pub const SCRIPTS: &[Script] = &[
                removexattr /f user.a; chmod /d 2775; setxattr /d user.d 5 #3; fsyncdir /d; sync",
     },
     Script {
+        name: "access-control lists",
+        setup: "create /f 640; mkdir /d 755",
+        body: "setacl /f u::rw-,u:7:rwx,g::r--,m::rwx,o::---; fsync /f; chmod /f 604; fsync /f; \
+               setacl-default /d u::rwx,u:7:r-x,g::---,m::r-x,o::---; fsyncdir /d; create /d/g 666; mkdir /d/e 777; \
+               fsyncdir /d; removexattr /d system.posix_acl_default; setacl /f u::rw-,g::r--,o::r--; create /d/h 666; sync",
+    },
+    Script {
         name: "write to an unlinked file",
         setup: "create /keep 644",
         body: "create /tmp 600; open @0 /tmp; write @0 0+9000 #1; unlink /tmp; fsyncdir /; write @0 9000+9000 #2; \

@@ -249,7 +249,7 @@ impl Tree {
                 client.forget(parent).await;
                 continue;
             }
-            let new = NewNode { permissions: node.permissions, uid: node.uid, gid: node.gid };
+            let new = NewNode { permissions: node.permissions, umask: 0, uid: node.uid, gid: node.gid };
             let special = |kind| fs.mknod(parent, name, kind, new);
             let entry = match node.kind {
                 FileKind::Regular => special(NodeKind::Regular).await?,

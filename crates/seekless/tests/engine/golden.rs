@@ -126,7 +126,7 @@ async fn deep_directory(client: &Client) -> FsResult<()> {
 async fn kinds(rt: &Rt, client: &Client) -> FsResult<()> {
     use seekless::fs::{NewNode, NodeKind};
     use seekless::units::Ino;
-    let new = NewNode { permissions: 0o640, uid: 1000, gid: 100 };
+    let new = NewNode { permissions: 0o640, umask: 0, uid: 1000, gid: 100 };
     let special = [
         (&b"fifo"[..], NodeKind::Fifo),
         (b"socket", NodeKind::Socket),

@@ -56,7 +56,7 @@ pub(super) trait Transport {
 
 /// Decodes and answers a request. `None` when it wants no reply.
 async fn answer(session: &Session, header: &abi::InHeader, body: &[u8], data: Option<Data>) -> Option<Reply> {
-    match Request::decode(header, body, data) {
+    match Request::decode(header, body, data, session.agreed_flags()) {
         Ok(request) => session.handle(request).await,
         Err(errno) => {
             log::warn!("{} with a body that makes no sense", abi::opcode_name(header.opcode));

@@ -12,13 +12,14 @@
 //! Other file systems. What is mounted inside the directory is not entered (as with other stackable file systems,
 //! overlayfs for one) unless asked for; a rename or link between two file systems answers `EXDEV`.
 //!
-//! Who may do what is decided above, by the kernel that asks us, from the permission bits. Access-control lists
-//! would be stored and not be looked at there, so they are refused and hidden.
+//! Who may do what is decided above, by the kernel that asks us, from permission bits and access-control lists. See
+//! [`attributes`] for those.
 //!
 //! Invariants
 //!   D1  Every file that is opened is reached from an inode in use, by one name or by its own number.
 //!   D2  No descriptor of ours is inherited by another program.
 
+mod attributes;
 mod data;
 mod inodes;
 mod listing;
@@ -36,13 +37,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use async_trait::async_trait;
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid, XattrFlags};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Timespec, Timestamps, Uid};
 use rustix::io::Errno;
 use seekless::device::{Counter, Data};
 use seekless::fs::{
     AllocateMode, Attr, DirSink, Entry, FileKind, FileRange, FileSystem, FsError, FsResult, FsTraits, Handle, NewNode,
     NodeKind, OpenFlags, OpenProtocol, Opened, Place, RenameMode, SeekTo, SetAttr, SetTime, StatFs, WriteMode,
-    XATTR_BYTES_MAX, XattrMode, without_privileges,
+    XattrMode, without_privileges,
 };
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
@@ -69,6 +70,7 @@ pub struct HostDir {
     pace: Pace,
     name_bytes_max: u32,
     read_only: bool,
+    access_lists: bool,
 }
 
 /// Storage that takes noticeable time to free: a large file's last close or truncation goes to another thread.
@@ -85,17 +87,20 @@ impl HostDir {
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
         let stat = rustix::fs::fstatvfs(&*top.mount).map_err(os)?;
         let room = open::room_for_inodes(options.open_inodes_max);
+        let owner = Owner::find_out();
+        let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&top);
         Ok(HostDir {
             rt: rt.clone(),
             reactor: reactor.clone(),
             path: path.to_owned(),
             inodes: Inodes::new(top, room),
-            owner: Owner::find_out(),
+            owner,
             handles: RefCell::default(),
             next_handle: Cell::new(1),
             pace: Pace::default(),
             name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
             read_only: stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+            access_lists,
         })
     }
 
@@ -221,7 +226,7 @@ impl HostDir {
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
         {
-            let _acting = self.owner.act_for(new.uid, new.gid)?;
+            let _acting = self.owner.act_for(new)?;
             make(&directory).map_err(sys::error)?;
         }
         self.find(parent, &directory, name)
@@ -246,34 +251,9 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     }
 }
 
+/// The umask is the thread's, meanwhile.
 fn mode(new: NewNode) -> Mode {
     Mode::from_raw_mode(u32::from(new.permissions & 0o7777))
-}
-
-/// Access-control lists; see the head of the file.
-fn check_xattr_name(name: &[u8]) -> FsResult<()> {
-    match name {
-        name if name.is_empty() || name.contains(&0) => Err(FsError::Invalid("not the name of an extended attribute")),
-        name if name.starts_with(b"system.") => Err(FsError::Unsupported),
-        _ => Ok(()),
-    }
-}
-
-/// Reads a value or list of unknown length with `read`, which fails with `ERANGE` when the buffer is too short.
-fn read_all(mut read: impl FnMut(&mut [u8]) -> Result<usize, Errno>) -> Result<Vec<u8>, Errno> {
-    const USUAL_BYTES: usize = 256;
-    for bytes in [USUAL_BYTES, XATTR_BYTES_MAX as usize] {
-        let mut buffer = vec![0; bytes];
-        match read(&mut buffer) {
-            Err(Errno::RANGE) => {}
-            Ok(length) => {
-                buffer.truncate(length);
-                return Ok(buffer);
-            }
-            Err(errno) => return Err(errno),
-        }
-    }
-    Err(Errno::RANGE)
 }
 
 #[async_trait(?Send)]
@@ -285,6 +265,7 @@ impl FileSystem for HostDir {
             exclusive: false,
             name_bytes_max: self.name_bytes_max,
             read_only: self.read_only,
+            access_lists: self.access_lists,
         }
     }
 
@@ -324,7 +305,7 @@ impl FileSystem for HostDir {
         let directory = self.inodes.file(parent)?;
         let how = data::open_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let file = {
-            let _acting = self.owner.act_for(new.uid, new.gid)?;
+            let _acting = self.owner.act_for(new)?;
             self.inodes.with_room(|| rustix::fs::openat(&*directory, name, how, mode(new))).map_err(sys::error)?
         };
         // From here on by the file itself: by now its name may be another file's.
@@ -474,37 +455,19 @@ impl FileSystem for HostDir {
     }
 
     async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
-        check_xattr_name(name)?;
-        let file = self.inodes.file(ino)?;
-        let path = self.proc_path(&file);
-        read_all(|buffer| rustix::fs::getxattr(&path, name, buffer)).map_err(sys::error)
+        self.attribute(ino, name)
     }
 
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        check_xattr_name(name)?;
-        let flags = match mode {
-            XattrMode::Set => XattrFlags::empty(),
-            XattrMode::Create => XattrFlags::CREATE,
-            XattrMode::Replace => XattrFlags::REPLACE,
-        };
-        let file = self.inodes.file(ino)?;
-        rustix::fs::setxattr(self.proc_path(&file), name, value, flags).map_err(sys::error)
+        self.set_attribute(ino, name, value, mode)
     }
 
     async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
-        let file = self.inodes.file(ino)?;
-        let path = self.proc_path(&file);
-        let list = read_all(|buffer| rustix::fs::listxattr(&path, buffer)).map_err(sys::error)?;
-        let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && check_xattr_name(name).is_ok());
-        let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
-        names.sort();
-        Ok(names)
+        self.attributes(ino)
     }
 
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
-        check_xattr_name(name)?;
-        let file = self.inodes.file(ino)?;
-        rustix::fs::removexattr(self.proc_path(&file), name).map_err(sys::error)
+        self.remove_attribute(ino, name)
     }
 
     async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {

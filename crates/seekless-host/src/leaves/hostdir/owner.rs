@@ -5,7 +5,7 @@
 //! thread takes on the user's file-system uid and gid for the one call that creates, and keeps its capabilities:
 //! permission has been checked above, with the user's supplementary groups, which are not known here.
 //!
-//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, and nothing is awaited in between. A
+//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, which becomes the user's as well, and nothing is awaited in between. A
 //! side effect of the kernel: a process that does this is not dumped when it crashes.
 
 use std::marker::PhantomData;
@@ -13,7 +13,7 @@ use std::marker::PhantomData;
 use rustix::fs::Mode;
 use rustix::io::Errno;
 use rustix::thread::CapabilitySets;
-use seekless::fs::{FsError, FsResult};
+use seekless::fs::{FsError, FsResult, NewNode};
 
 /// Who the process is, and whether it can act for others.
 pub(super) struct Owner {
@@ -23,7 +23,7 @@ pub(super) struct Owner {
     capabilities: Option<CapabilitySets>,
 }
 
-/// While it lives, what the thread creates belongs to somebody, with exactly the permissions that are asked for.
+/// While it lives, what the thread creates belongs to somebody, and the umask is somebody's.
 pub(super) struct Acting<'a> {
     /// `None` when nothing had to change.
     back_to: Option<&'a Owner>,
@@ -74,13 +74,14 @@ impl Owner {
         self.capabilities.is_some()
     }
 
-    /// Acts for `uid` and `gid` until the result is dropped.
+    /// Acts for who makes `new` until the result is dropped. A umask that the kernel above has applied already changes
+    /// nothing; otherwise it is for the host to say whether a default access list takes its place.
     ///
     /// # Errors
     /// `Host(EINVAL)` for ids that do not exist in the process's user namespace.
-    pub(super) fn act_for(&self, uid: u32, gid: u32) -> FsResult<Acting<'_>> {
-        // The umask has been applied above; the thread's own must not take more away, nor may a default ACL.
-        let umask = rustix::process::umask(Mode::empty());
+    pub(super) fn act_for(&self, new: NewNode) -> FsResult<Acting<'_>> {
+        let NewNode { uid, gid, .. } = new;
+        let umask = rustix::process::umask(Mode::from_raw_mode(u32::from(new.umask & 0o777)));
         let mut acting = Acting { back_to: None, umask, _thread: PhantomData };
         let Some(capabilities) = self.capabilities.filter(|_| (uid, gid) != (self.uid, self.gid)) else {
             return Ok(acting);

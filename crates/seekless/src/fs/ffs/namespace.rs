@@ -103,7 +103,7 @@ impl State {
         let above = self.inode(parent)?.inode;
         let ino = self.take_inode(parent, kind == FileKind::Directory)?;
         let inherits = above.mode & SET_GID != 0;
-        let mut permissions = new.permissions & 0o7777;
+        let mut permissions = 0o7777 & if kind == FileKind::Symlink { new.permissions } else { new.masked() };
         if inherits && kind == FileKind::Directory {
             permissions |= SET_GID;
         }

@@ -40,6 +40,7 @@ impl FileSystem for Ffs {
             exclusive: true,
             name_bytes_max: NAME_BYTES_MAX as u32,
             read_only: self.state.borrow().read_only,
+            access_lists: false,
         }
     }
 
@@ -269,7 +270,7 @@ impl FileSystem for Ffs {
         }
     }
 
-    /// UFS1 has no extended attributes.
+    /// UFS1 has no extended attributes, and so no access lists.
     async fn getxattr(&self, ino: Ino, _name: &[u8]) -> FsResult<Vec<u8>> {
         let ino = known(ino)?;
         self.step(|state| state.inode(ino).map(drop)).await?;

@@ -172,7 +172,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
     };
     let mut change = Change::new(&mut state);
     change
-        .make_root(NewNode { permissions: options.permissions, uid: options.uid, gid: options.gid })
+        .make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })
         .map_err(unexpected)?;
     change.commit(Privilege::Internal).map_err(unexpected)?;
     let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;

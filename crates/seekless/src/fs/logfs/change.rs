@@ -260,6 +260,9 @@ impl<'a, L: Log> Change<'a, L> {
         if let Some(InodeChange { xattr: Some(new), .. }) = self.inodes.get(&ino) {
             return Ok(new.clone());
         }
+        if self.new_inodes.contains(&ino) {
+            return Ok(None);
+        }
         let inode = self.state.inode(ino)?;
         if inode.xattr.is_some() || inode.xattr_dirty {
             return Ok(inode.xattr.clone());
@@ -309,7 +312,8 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(ino)
     }
 
-    /// A new inode in the directory `parent`, from which a set-group-id bit is inherited.
+    /// A new inode in the directory `parent`, from which a set-group-id bit is inherited. The permissions are as they are to
+    /// be: umask and access lists are for the caller.
     fn blank_inode(&self, ino: Ino, kind: FileKind, parent: &Inode, new: NewNode) -> Inode {
         const SET_GID: u16 = 0o2000;
         let inherits = parent.mode & SET_GID != 0;

@@ -190,10 +190,15 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
             Some(pointer @ Pointer::Mapped { .. }) => {
                 let fs = self.fs.clone();
                 let blob = fs.run(|state| Change::new(state).xattr(ino)).await;
-                if let Some(Some(blob)) = self.noted(blob)?
-                    && let Err(detail) = xattr::decode(&blob)
-                {
-                    self.error(format!("extended attributes of inode {ino}: {detail}"));
+                if let Some(Some(blob)) = self.noted(blob)? {
+                    match xattr::decode(&blob) {
+                        Err(detail) => self.error(format!("extended attributes of inode {ino}: {detail}")),
+                        Ok(attributes) => {
+                            for problem in xattr::list_problems(&attributes, inode.mode) {
+                                self.error(format!("inode {ino}: {problem}"));
+                            }
+                        }
+                    }
                 }
                 let places = C::attribute_places(&self.fs.state.borrow(), pointer);
                 for (from, bytes) in places {

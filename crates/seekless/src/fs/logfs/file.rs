@@ -1,11 +1,11 @@
 //! File contents and attributes: read, write, truncate, allocate, seek, as steps on the volume.
 
-use super::Log;
 use super::change::{Change, Privilege};
 use super::format::*;
 use super::state::*;
 use super::tree::*;
 use super::xattr::drop_capabilities;
+use super::{Log, xattr};
 use crate::device::Data;
 use crate::fs::{
     AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
@@ -220,13 +220,13 @@ pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &S
         SetTime::Now => now,
         SetTime::At(time) => time,
     };
-    let inode = change.inode_mut(ino, InodeDirt::Own)?;
     if changes.kill_privileges {
-        kill_privileges(inode);
+        kill_privileges(change.inode_mut(ino, InodeDirt::Own)?);
     }
     if let Some(permissions) = changes.permissions {
-        inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
+        xattr::chmod(&mut change, ino, permissions)?;
     }
+    let inode = change.inode_mut(ino, InodeDirt::Own)?;
     inode.uid = changes.uid.unwrap_or(inode.uid);
     inode.gid = changes.gid.unwrap_or(inode.gid);
     if let Some(atime) = changes.atime {

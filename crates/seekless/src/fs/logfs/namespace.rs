@@ -1,12 +1,13 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
-use super::Log;
 use super::change::{Change, Privilege};
 use super::dir::Found;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
+use super::{Log, xattr};
 use crate::device::Data;
+use crate::fs::acl::{Inherited, inherit};
 use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode};
 use crate::units::Ino;
 
@@ -50,7 +51,13 @@ pub(in crate::fs) fn make<L: Log>(
         NewFile::Directory => FileKind::Directory,
         NewFile::Symlink(_) => FileKind::Symlink,
     };
-    let ino = change.make_inode(kind, &directory, new)?;
+    let default = xattr::default_list(&mut change, parent)?;
+    let Inherited { permissions, xattrs } = match inherit(default.as_deref(), kind, new) {
+        Ok(inherited) => inherited,
+        Err(detail) => return fail(xattr::bad_list(parent, detail)),
+    };
+    let ino = change.make_inode(kind, &directory, NewNode { permissions, umask: 0, ..new })?;
+    xattr::give(&mut change, ino, &xattrs)?;
     let inode = change.inode_mut(ino, InodeDirt::Namespace)?;
     inode.links = 1;
     match file {

@@ -89,6 +89,7 @@ impl<L: Log> FileSystem for LogFs<L> {
             exclusive: true,
             name_bytes_max: NAME_BYTES_MAX as u32,
             read_only: self.state.borrow().read_only,
+            access_lists: true,
         }
     }
 

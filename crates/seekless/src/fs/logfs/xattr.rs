@@ -1,12 +1,14 @@
-//! Extended attributes: all of one file in one piece of the log.
+//! Extended attributes, access-control lists among them: all of one file in one piece of the log.
 //!
 //! Format: FORMAT.md, "Extended attributes".
 
 use super::Log;
 use super::change::{Change, Privilege};
+use super::format::Inode;
 use super::state::*;
 use crate::codec;
 use crate::device::Data;
+use crate::fs::acl::{self, Acl, AclKind, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
 use crate::units::{Ino, SECTOR_BYTES};
 
@@ -71,11 +73,25 @@ fn attributes<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Vec<Attribut
 }
 
 pub(in crate::fs) fn get<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
-    let all = attributes(&mut Change::new(state), ino)?;
-    match all.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
-        Ok(index) => Ok(all[index].1.clone()),
-        Err(_) => fail(FsError::NoAttribute),
+    let mut change = Change::new(state);
+    list_kind(&mut change, ino, name)?;
+    match find(&mut change, ino, name)? {
+        Some(value) => Ok(value),
+        None => fail(FsError::NoAttribute),
     }
+}
+
+/// The value of an attribute, if it is there.
+fn find<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<Vec<u8>>> {
+    let mut all = attributes(change, ino)?;
+    let found = all.binary_search_by(|(known, _)| known.as_slice().cmp(name));
+    Ok(found.ok().map(|index| all.swap_remove(index).1))
+}
+
+/// Which access list of `ino` the attribute `name` is, if it is one.
+fn list_kind<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<AclKind>> {
+    let file = kind_of(change.inode(ino)?)?;
+    Ok(AclKind::of(name, file)?)
 }
 
 pub(in crate::fs) fn list<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<Vec<u8>>> {
@@ -93,24 +109,92 @@ pub(in crate::fs) fn set<L: Log>(
         return fail(FsError::Invalid("not a name of an extended attribute"));
     }
     let mut change = Change::new(state);
+    let inode = *change.inode(ino)?;
+    let set = acl::set(kind_of(&inode)?, inode.mode & 0o7777, name, value)?;
     let mut all = attributes(&mut change, ino)?;
-    match (all.binary_search_by(|(known, _)| known.as_slice().cmp(name)), mode) {
-        (Ok(_), XattrMode::Create) => return fail(FsError::Exists),
-        (Err(_), XattrMode::Replace) => return fail(FsError::NoAttribute),
-        (Ok(index), _) => all[index].1 = value.to_vec(),
-        (Err(index), _) => all.insert(index, (name.to_vec(), value.to_vec())),
+    match (all.binary_search_by(|(known, _)| known.as_slice().cmp(name)), mode, set.value) {
+        (Ok(_), XattrMode::Create, _) => return fail(FsError::Exists),
+        (Err(_), XattrMode::Replace, _) => return fail(FsError::NoAttribute),
+        (Ok(index), _, Some(value)) => all[index].1 = value,
+        (Err(index), _, Some(value)) => all.insert(index, (name.to_vec(), value)),
+        (Ok(index), _, None) => drop(all.remove(index)),
+        (Err(_), _, None) => {}
     }
+    set_permissions(change.inode_mut(ino, InodeDirt::Own)?, set.permissions);
     store(change, ino, &all)
 }
 
 pub(in crate::fs) fn remove<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<()> {
     let mut change = Change::new(state);
+    let kind = list_kind(&mut change, ino, name)?;
     let mut all = attributes(&mut change, ino)?;
-    match all.binary_search_by(|(known, _)| known.as_slice().cmp(name)) {
-        Ok(index) => all.remove(index),
-        Err(_) => return fail(FsError::NoAttribute),
+    match (all.binary_search_by(|(known, _)| known.as_slice().cmp(name)), kind) {
+        (Ok(index), _) => all.remove(index),
+        (Err(_), Some(_)) => return Ok(()),
+        (Err(_), None) => return fail(FsError::NoAttribute),
     };
     store(change, ino, &all)
+}
+
+/// The default access list of a directory, if it has one.
+pub(in crate::fs) fn default_list<L: Log>(change: &mut Change<'_, L>, dir: Ino) -> Step<Option<Vec<u8>>> {
+    find(change, dir, XATTR_ACL_DEFAULT)
+}
+
+pub(in crate::fs) fn bad_list(ino: Ino, detail: &str) -> FsError {
+    FsError::corrupt("access-control list", ino, detail)
+}
+
+/// Gives a new inode what it has inherited, in the order of the names.
+pub(in crate::fs) fn give<L: Log>(
+    change: &mut Change<'_, L>,
+    ino: Ino,
+    inherited: &[(&'static [u8], Vec<u8>)],
+) -> Step<()> {
+    let all: Vec<Attribute> = inherited.iter().map(|(name, value)| (name.to_vec(), value.clone())).collect();
+    match encode(&all) {
+        Some(blob) => change.set_xattr(ino, Some(blob)),
+        None => Ok(()),
+    }
+}
+
+/// Gives the inode new permission bits, and with them its access list, if it has one (A2 of `acl`).
+pub(in crate::fs) fn chmod<L: Log>(change: &mut Change<'_, L>, ino: Ino, permissions: u16) -> Step<()> {
+    let mut all = attributes(change, ino)?;
+    if let Ok(index) = all.binary_search_by(|(known, _)| known.as_slice().cmp(XATTR_ACL_ACCESS)) {
+        let list = acl::chmod(&all[index].1, permissions).or_else(|detail| fail(bad_list(ino, detail)))?;
+        if list != all[index].1 {
+            all[index].1 = list;
+            change.set_xattr(ino, encode(&all))?;
+        }
+    }
+    set_permissions(change.inode_mut(ino, InodeDirt::Own)?, permissions);
+    Ok(())
+}
+
+fn set_permissions(inode: &mut Inode, permissions: u16) {
+    inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
+}
+
+/// What is wrong with the access lists among the attributes of an inode with `mode`; nothing when they are as [`set`],
+/// [`chmod`] and [`give`] leave them.
+pub(in crate::fs) fn list_problems(attributes: &[Attribute], mode: u16) -> Vec<String> {
+    let mut problems = Vec::new();
+    for (name, value) in attributes {
+        let Some(kind) = [AclKind::Access, AclKind::Default].into_iter().find(|kind| kind.xattr() == name) else {
+            continue;
+        };
+        let problem = match Acl::from_xattr(value) {
+            Err(detail) => detail.to_string(),
+            Ok(acl) if kind == AclKind::Access && acl.permissions() != mode & 0o777 => {
+                format!("it goes with permissions {:o}, and they are {:o}", acl.permissions(), mode & 0o777)
+            }
+            Ok(_) => continue,
+        };
+        let which = if kind == AclKind::Access { "access" } else { "default access" };
+        problems.push(format!("its {which} list: {problem}"));
+    }
+    problems
 }
 
 /// Takes away the capabilities that a program has, because its data, size or owner change with `change`.
@@ -137,4 +221,25 @@ fn store<L: Log>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step
     let now = change.now();
     change.inode_mut(ino, InodeDirt::Own)?.set_ctime(now);
     change.commit(Privilege::Ordinary)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A check says which list makes no sense, and which one disagrees with the permission bits; and nothing of others.
+    #[test]
+    fn lists_that_disagree_are_found() {
+        let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();
+        let attribute = |name: &[u8], value: &[u8]| (name.to_vec(), value.to_vec());
+        let named = list("u::rw-,u:7:rwx,g::---,m::r--,o::---");
+        let problems = |attributes: &[Attribute], mode| list_problems(attributes, mode).join("; ");
+        let good =
+            [attribute(XATTR_ACL_ACCESS, &named), attribute(XATTR_ACL_DEFAULT, &named), attribute(b"user.a", b"x")];
+        assert_eq!(problems(&good, 0o104640), "");
+        let found = problems(&good, 0o100600);
+        assert_eq!(found, "its access list: it goes with permissions 640, and they are 600");
+        let cut = [attribute(XATTR_ACL_DEFAULT, &named[..20])];
+        assert_eq!(problems(&cut, 0o40755), "its default access list: it does not end with a mask and the others");
+    }
 }

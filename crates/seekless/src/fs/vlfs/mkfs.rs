@@ -136,7 +136,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     let fs = recovery::recover(rt.clone(), device.clone(), Options::default()).await?;
     fs.run(|state| {
         let mut change = Change::new(state);
-        change.make_root(NewNode { permissions: options.permissions, uid: options.uid, gid: options.gid })?;
+        change.make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })?;
         change.commit(Privilege::Internal)
     })
     .await?;

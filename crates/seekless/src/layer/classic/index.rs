@@ -4,7 +4,8 @@ use super::file::{File, Form, Node};
 use super::format::{Index, PAGES_MAX, SUFFIX};
 use super::{Classic, count};
 use crate::device::Data;
-use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, OpenFlags, Place, SetAttr, WriteMode};
+use crate::fs::acl::XATTR_ACL_ACCESS;
+use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, OpenFlags, Place, SetAttr, WriteMode, XattrMode};
 use crate::layer::read_lower;
 use crate::units::Ino;
 
@@ -171,14 +172,22 @@ impl Classic {
         if entry.attr.ino != node.ino {
             return Err(FsError::NotFound); // It has been moved by somebody else.
         }
-        let new = NewNode { permissions: entry.attr.permissions & 0o777, uid: entry.attr.uid, gid: entry.attr.gid };
+        let Attr { permissions, uid, gid, .. } = entry.attr;
+        let new = NewNode { permissions: permissions & 0o777, umask: 0, uid, gid };
         let made = lower.create(parent, &index_name(&name), new, OpenFlags::READ_WRITE).await;
         let ino = match made {
             Ok((entry, opened)) => {
+                let index = entry.attr.ino;
                 if let Some(handle) = opened.handle {
-                    lower.release(entry.attr.ino, handle).await?;
+                    lower.release(index, handle).await?;
                 }
-                entry.attr.ino
+                // With a list, the permissions alone would say something else; and it may have inherited one.
+                match lower.getxattr(node.ino, XATTR_ACL_ACCESS).await {
+                    Ok(list) => lower.setxattr(index, XATTR_ACL_ACCESS, &list, XattrMode::Set).await?,
+                    Err(_) if lower.traits().access_lists => lower.removexattr(index, XATTR_ACL_ACCESS).await?,
+                    Err(_) => {}
+                }
+                index
             }
             Err(FsError::Exists) => find(lower, place).await?.ok_or(FsError::Exists)?.0,
             Err(error) => return Err(error),

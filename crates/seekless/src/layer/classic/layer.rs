@@ -7,9 +7,10 @@ use super::data::Writing;
 use super::file::{File, Form, Node};
 use super::format::SUFFIX;
 use crate::device::{Counter, Data};
+use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::{
     AllocateMode, Attr, Entry, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode,
-    SeekTo, SetAttr, StatFs, WriteMode,
+    SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
 use crate::layer::{At, Layer, Nodes};
 use crate::units::Ino;
@@ -35,6 +36,11 @@ impl Classic {
         let _pass = node.gate.enter().await;
         self.write_index(lower, node).await;
     }
+}
+
+/// The lower file of the index, if it has been made.
+fn index_of(at: &At<'_, Node>) -> Option<Ino> {
+    at.node.file.as_ref().and_then(|file| file.borrow().index_ino)
 }
 
 impl Layer for Classic {
@@ -92,8 +98,7 @@ impl Layer for Classic {
     async fn setattr(&self, at: At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
         let Some(size) = changes.size else {
             let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
-            let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
-            if let Some(index) = index {
+            if let Some(index) = index_of(&at) {
                 // Whoever may use the file may use its index; other changes are the file's own.
                 let same = SetAttr {
                     permissions: changes.permissions.map(|permissions| permissions & 0o777),
@@ -125,6 +130,23 @@ impl Layer for Classic {
                 Ok(attr)
             }
         }
+    }
+
+    async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        at.lower.setxattr(at.ino, name, value, mode).await?;
+        if let (XATTR_ACL_ACCESS, Some(index)) = (name, index_of(&at)) {
+            // As with permissions.
+            let _ = at.lower.setxattr(index, name, value, mode).await;
+        }
+        Ok(())
+    }
+
+    async fn removexattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<()> {
+        at.lower.removexattr(at.ino, name).await?;
+        if let (XATTR_ACL_ACCESS, Some(index)) = (name, index_of(&at)) {
+            let _ = at.lower.removexattr(index, name).await;
+        }
+        Ok(())
     }
 
     async fn read(&self, at: At<'_, Node>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
@@ -189,8 +211,7 @@ impl Layer for Classic {
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
         at.lower.fsync(at.ino, at.handle, data_only).await?;
         self.write_index_of(at.lower, at.node).await;
-        let index = at.node.file.as_ref().and_then(|file| file.borrow().index_ino);
-        match index {
+        match index_of(&at) {
             Some(index) => at.lower.fsync(index, None, data_only).await,
             None => Ok(()),
         }

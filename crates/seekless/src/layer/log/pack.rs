@@ -10,6 +10,7 @@
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
 use crate::codec::crc32c_append;
+use crate::fs::acl::XATTR_ACL_ACCESS;
 use crate::fs::client::Client;
 use crate::fs::{
     Attr, FileKind, Fs, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode, XattrMode,
@@ -231,7 +232,7 @@ impl Work {
     ) -> FsResult<Result<Attr, &'static str>> {
         let source = self.lower.stat(path).await?;
         // Nobody else reads it before it has its permissions.
-        let new = NewNode { permissions: 0o600, uid: source.uid, gid: source.gid };
+        let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
         let target = match self.direction {
             Direction::Pack => self.top.fs(),
             Direction::Unpack => self.lower.fs(),
@@ -283,19 +284,14 @@ impl Work {
         }
         // Attributes go to the lower file, last: nothing that is written changes them any more.
         let lower = self.lower.fs();
-        let old = self.lower.resolve(path).await?;
-        for name in lower.listxattr(old).await? {
-            if name == mark::NAME {
-                continue;
-            }
-            let value = lower.getxattr(old, &name).await?;
-            let name = match self.direction {
-                Direction::Pack => mark::below(&name),
-                Direction::Unpack => mark::above(&name).unwrap_or(name),
-            };
-            lower.setxattr(to.ino, &name, &value, XattrMode::Set).await?;
+        // It may have inherited one from the directory that the old file has not.
+        if lower.traits().access_lists {
+            lower.removexattr(to.ino, XATTR_ACL_ACCESS).await?;
         }
+        let old = self.lower.resolve(path).await?;
+        let copied = self.copy_attributes(old, to.ino).await;
         self.lower.forget(old).await;
+        copied?;
         let attributes = SetAttr {
             permissions: Some(source.permissions),
             uid: Some(source.uid),
@@ -307,5 +303,21 @@ impl Work {
         lower.setattr(to.ino, None, attributes).await?;
         lower.fsync(to.ino, None, false).await?;
         Ok(Ok(lower.getattr(to.ino, None).await?))
+    }
+
+    async fn copy_attributes(&self, from: Ino, to: Ino) -> FsResult<()> {
+        let lower = self.lower.fs();
+        for name in lower.listxattr(from).await? {
+            if name == mark::NAME {
+                continue;
+            }
+            let value = lower.getxattr(from, &name).await?;
+            let name = match self.direction {
+                Direction::Pack => mark::below(&name),
+                Direction::Unpack => mark::above(&name).unwrap_or(name),
+            };
+            lower.setxattr(to, &name, &value, XattrMode::Set).await?;
+        }
+        Ok(())
     }
 }

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::Bytes;
 use crate::device::{Device, Memory};
+use crate::fs::acl::{Acl, AclKind};
 use crate::fs::lfs::{self, CleanerPolicy, FsckOptions, MkfsOptions, Options};
 use crate::fs::{AllocateMode, FileRange, FsError, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rt::{Limits, Rt};
@@ -115,8 +116,33 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         29 => Op::FsyncDir { path: path(bytes) },
         30 if bytes.u8().is_multiple_of(2) => Op::DropCaches,
         30 => Op::Sync,
-        _ => Op::Idle { millis: u32::from(bytes.u8()) * 100 },
+        _ => match bytes.u8() {
+            choice @ 0..128 => Op::Idle { millis: u32::from(choice) * 200 },
+            choice => access_list(choice, bytes),
+        },
     }
+}
+
+fn access_list(choice: u8, bytes: &mut Bytes<'_>) -> Op {
+    let kind = bytes.pick(&[AclKind::Access, AclKind::Default]);
+    if choice.is_multiple_of(4) {
+        return Op::RemoveXattr { target: target(bytes), name: String::from_utf8_lossy(kind.xattr()).into_owned() };
+    }
+    let rights = |bytes: &mut Bytes<'_>| ["---", "r--", "rw-", "rwx", "--x"][usize::from(bytes.u8()) % 5];
+    let mut text = format!("u::{}", rights(bytes));
+    for _ in 0..choice / 4 % 3 {
+        text += &format!(",u:{}:{}", bytes.u8(), rights(bytes));
+    }
+    text += &format!(",g::{}", rights(bytes));
+    for _ in 0..choice / 16 % 2 {
+        text += &format!(",g:{}:{}", bytes.u8(), rights(bytes));
+    }
+    if text.matches(',').count() > 1 || choice.is_multiple_of(3) {
+        text += &format!(",m::{}", rights(bytes));
+    }
+    text += &format!(",o::{}", rights(bytes));
+    let acl: Acl = text.parse().unwrap_or_else(|error| unreachable!("{error}"));
+    Op::SetAcl { target: target(bytes), kind, acl }
 }
 
 /// Every way of mounting that makes a difference to what an operation does inside.

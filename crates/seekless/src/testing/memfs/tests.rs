@@ -102,7 +102,7 @@ fn errors() {
         assert_eq!(rename("/g", "/f", RenameMode::Replace).await, Err(FsError::NotFound));
         assert_eq!(client.truncate(b"/d", 0).await, Err(FsError::IsDirectory));
         assert_eq!(client.truncate(b"/f", u64::MAX).await, Err(FsError::FileTooLarge));
-        assert_eq!(client.set_xattr(b"/f", b"system.posix_acl_access", b"").await, Err(FsError::Unsupported));
+        assert_eq!(client.set_xattr(b"/f", b"system.nfs4_acl", b"").await, Err(FsError::Unsupported));
         assert_eq!(client.get_xattr(b"/f", b"user.none").await, Err(FsError::NoAttribute));
         assert_eq!(
             client.set_xattr(b"/f", b"user.big", &[0; 65537]).await,
@@ -128,7 +128,7 @@ fn unlinked_inodes_live_while_used() {
         assert_eq!(client.read(file, 0, 100).await.unwrap(), b"content grows");
         assert_eq!(bench.fs.getattr(file.ino, file.handle).await.unwrap().links, 0);
         assert_eq!(bench.fs.link(file.ino, Ino::ROOT, b"again").await, Err(FsError::NotFound));
-        let new = NewNode { permissions: 0o755, uid: 0, gid: 0 };
+        let new = NewNode { permissions: 0o755, umask: 0, uid: 0, gid: 0 };
         assert_eq!(bench.fs.mkdir(directory.ino, b"x", new).await, Err(FsError::NotFound));
         assert_eq!(bench.fs.leaks().orphans, 2);
         for OpenFile { ino, handle } in [file, directory] {

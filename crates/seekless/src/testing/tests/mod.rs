@@ -1,6 +1,7 @@
 //! Aim: the harnesses find what is wrong and say nothing of what is right. Method: a toy file system that is right, and
 //! the same toy with one bug after another; then the real file systems.
 
+mod access_lists;
 mod arrays;
 mod compare;
 mod crash;

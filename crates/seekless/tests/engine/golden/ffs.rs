@@ -42,7 +42,7 @@ async fn live(rt: &Rt, device: &Device, metadata: Metadata) -> FsResult<()> {
         }
     }
     deep_directory(&client).await?;
-    let new = NewNode { permissions: 0o640, uid: 1000, gid: 100 };
+    let new = NewNode { permissions: 0o640, umask: 0, uid: 1000, gid: 100 };
     for (name, kind) in [(&b"fifo"[..], NodeKind::Fifo), (b"tty", NodeKind::CharDevice { device: 0x401 })] {
         let entry = client.fs().mknod(Ino::ROOT, name, kind, new).await?;
         client.forget(entry.attr.ino).await;

@@ -11,7 +11,7 @@ use super::*;
 fn refused_by_hosts(op: &Op, host: &Outcome) -> bool {
     match (op, host) {
         // They have less room for attributes.
-        (Op::SetXattr { .. }, Outcome::Failed(FsError::NoSpace)) => true,
+        (Op::SetXattr { .. } | Op::SetAcl { .. }, Outcome::Failed(FsError::NoSpace)) => true,
         // Links and devices have none of their users'.
         (Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. }, Outcome::Failed(FsError::NotPermitted)) => {
             name.starts_with("user.")
@@ -43,13 +43,25 @@ async fn compare_one(op: &Op, on_model: &mut Runner, on_host: &mut Runner) -> Re
     if agree { Ok(()) } else { Err(format!("{op}\n  model: {expected}\n  host:  {found}")) }
 }
 
-async fn compare(bench: Bench, seed: u64, steps: usize, space: Space) {
-    let options = MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() };
+/// A model that does what the host is expected to do.
+fn model_options(bench: &Bench) -> MemFsOptions {
+    let access_lists = bench.dir.traits().access_lists;
+    MemFsOptions { open_protocol: OpenProtocol::Handles, access_lists, ..MemFsOptions::default() }
+}
+
+/// Operations on lists, where there are any.
+fn weights(bench: &Bench) -> Weights {
+    if bench.dir.traits().access_lists { Weights::CURIOUS.with_access_lists() } else { Weights::CURIOUS }
+}
+
+pub(super) async fn compare(bench: Bench, seed: u64, steps: usize, space: Space, weights: Weights) {
+    as_the_model(&bench).await;
+    let options = model_options(&bench);
     let model = MemFs::with_options(&bench.rt, options);
     let (mut on_model, mut on_host) =
         (Runner::new(&bench.rt, model.clone()), Runner::new(&bench.rt, bench.dir.clone()));
     let mut done = Vec::new();
-    for op in Generator::new(seed, space, Weights::CURIOUS).take(steps) {
+    for op in Generator::new(seed, space, weights).take(steps) {
         let op = match op {
             // A wait here is a wait.
             Op::Idle { .. } => continue,
@@ -83,9 +95,8 @@ fn the_host_answers_as_the_model() {
     for (number, options) in WAYS.into_iter().enumerate() {
         for seed in 0..6 {
             run(options, async |bench| {
-                as_the_model(&bench).await;
                 let space = Space { odd_names: true, far_offset: 1 << 40, ..Space::small() };
-                compare(bench, seed * 10 + number as u64, 600, space).await;
+                compare(bench, seed * 10 + number as u64, 600, space, Weights::CURIOUS).await;
             });
         }
     }
@@ -99,8 +110,7 @@ fn large_trees_agree_too() {
     }
     for (number, options) in WAYS.into_iter().enumerate() {
         run(options, async |bench| {
-            as_the_model(&bench).await;
-            compare(bench, 100 + number as u64, 2_000, Space::large()).await;
+            compare(bench, 100 + number as u64, 2_000, Space::large(), Weights::CURIOUS).await;
         });
     }
 }
@@ -114,13 +124,10 @@ fn wrap_on_the_host_answers_as_the_model() {
     run(WAYS[0], async |bench| {
         as_the_model(&bench).await;
         let wrapped = seekless::layer::wrap::stack_on(bench.dir.clone()).await.unwrap();
-        let model = MemFs::with_options(
-            &bench.rt,
-            MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() },
-        );
+        let model = MemFs::with_options(&bench.rt, model_options(&bench));
         let mut on_model = Runner::new(&bench.rt, model.clone());
         let mut on_host = Runner::new(&bench.rt, wrapped.clone());
-        for op in Generator::new(7, Space::small(), Weights::CURIOUS).take(600) {
+        for op in Generator::new(7, Space::small(), weights(&bench)).take(600) {
             if !matches!(op, Op::Idle { .. }) {
                 compare_one(&op, &mut on_model, &mut on_host).await.unwrap();
             }
@@ -148,14 +155,11 @@ fn zstd_on_the_host_answers_as_the_model() {
             let options =
                 Options { chunk_shift: 12, dirty_bytes_max: 64 << 10, ..Options::new(Arc::new(Zstd::default())) };
             let layer = stack_on(&bench.rt, bench.dir.clone(), options.clone()).await.unwrap();
-            let model = MemFs::with_options(
-                &bench.rt,
-                MemFsOptions { open_protocol: OpenProtocol::Handles, ..MemFsOptions::default() },
-            );
+            let model = MemFs::with_options(&bench.rt, model_options(&bench));
             let mut on_model = Runner::new(&bench.rt, model.clone());
             let mut on_host = Runner::new(&bench.rt, layer.clone());
             let space = Space { far_offset: 1 << 40, ..Space::small() };
-            for op in Generator::new(70 + number as u64, space, Weights::CURIOUS).take(500) {
+            for op in Generator::new(70 + number as u64, space, weights(&bench)).take(500) {
                 if !matches!(op, Op::Idle { .. }) {
                     compare_one(&op, &mut on_model, &mut on_host).await.unwrap();
                 }

@@ -6,6 +6,7 @@ mod compare;
 mod escape;
 mod inodes;
 mod listing;
+mod lists;
 mod owners;
 mod rights;
 
@@ -97,4 +98,4 @@ pub(super) fn become_user(uid: u32, gid: u32) {
     }
 }
 
-pub(super) const FILE: NewNode = NewNode { permissions: 0o644, uid: 0, gid: 0 };
+pub(super) const FILE: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };

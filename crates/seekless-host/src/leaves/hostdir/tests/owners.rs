@@ -3,7 +3,7 @@
 
 use super::*;
 
-const ALICE: NewNode = NewNode { permissions: 0o640, uid: 4001, gid: 4002 };
+const ALICE: NewNode = NewNode { permissions: 0o640, umask: 0, uid: 4001, gid: 4002 };
 
 /// Every call that makes something, seen from the host.
 #[test]
@@ -74,7 +74,7 @@ fn an_ordinary_user_can_serve_a_directory() {
             let mut held = Vec::new();
             for number in 0..100 {
                 let name = format!("f{number}");
-                let new = NewNode { uid: 0, gid: 0, permissions: 0o600 };
+                let new = NewNode { uid: 0, gid: 0, umask: 0, permissions: 0o600 };
                 let entry = bench.dir.mknod(Ino::ROOT, name.as_bytes(), NodeKind::Regular, new).await.unwrap();
                 assert_eq!((entry.attr.uid, entry.attr.gid), (4001, 4002));
                 held.push((entry.attr.ino, name));

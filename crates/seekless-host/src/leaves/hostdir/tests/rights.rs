@@ -129,18 +129,14 @@ fn handles_are_checked() {
     });
 }
 
-/// Access-control lists are refused and hidden; other attributes of the host are there.
+/// Other attributes of the host are there.
 #[test]
-fn access_control_lists_are_refused() {
+fn attributes_are_passed_on() {
     run(WAYS[0], async |bench| {
         bench.client.write_file(b"f", b"1").await.unwrap();
         bench.client.set_xattr(b"f", b"user.a", &[9; 2000]).await.unwrap();
         assert_eq!(bench.client.get_xattr(b"f", b"user.a").await.unwrap(), [9; 2000]);
         assert_eq!(bench.client.get_xattr(b"f", b"user.b").await, Err(FsError::NoAttribute));
-        for name in [&b"system.posix_acl_access"[..], b"system.posix_acl_default"] {
-            assert_eq!(bench.client.set_xattr(b"f", name, b"x").await, Err(FsError::Unsupported));
-            assert_eq!(bench.client.get_xattr(b"f", name).await, Err(FsError::Unsupported));
-        }
         assert_eq!(bench.client.list_xattr(b"f").await.unwrap(), [b"user.a".to_vec()]);
     });
 }

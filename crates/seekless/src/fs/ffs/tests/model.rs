@@ -9,7 +9,7 @@ use crate::testing::{Comparison, Generator, Op, Replay, Space, SubjectComparison
 /// UFS1 has no extended attributes, no space behind the end of a file, and times of 32 bits.
 pub(in crate::fs::ffs) fn possible(op: &Op) -> bool {
     match op {
-        Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } => false,
+        Op::SetXattr { .. } | Op::RemoveXattr { .. } | Op::GetXattr { .. } | Op::SetAcl { .. } => false,
         Op::Allocate { mode: AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size }, .. } => {
             !keep_size
         }

@@ -1,6 +1,7 @@
 //! Aim: the scheme of the paper shows what was written, costs what the paper says it does, and damages nothing but the file
 //! that is being written. Method: the harnesses that every file system goes through, and small programs.
 
+mod access;
 mod cases;
 mod crash;
 mod model;

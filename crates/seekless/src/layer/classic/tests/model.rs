@@ -11,6 +11,7 @@ fn over_the_model() {
             let options = MemFsOptions {
                 capacity_bytes: 1 << 50,
                 open_protocol: if seed % 2 == 0 { OpenProtocol::Handles } else { OpenProtocol::ZeroMessage },
+                ..Default::default()
             };
             let lower = MemFs::with_options(&rt, options);
             let model = MemFs::with_options(&rt, options);

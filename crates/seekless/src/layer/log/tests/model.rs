@@ -61,6 +61,7 @@ fn over_handles() {
             let options = crate::testing::MemFsOptions {
                 capacity_bytes: 1 << 50,
                 open_protocol: if seed % 2 == 0 { OpenProtocol::Handles } else { OpenProtocol::ZeroMessage },
+                ..Default::default()
             };
             let lower = MemFs::with_options(&rt, options);
             // Opened as the layer is, since a file without data is refused at opening or not at all.

@@ -2,6 +2,7 @@
 //! packed, read through the layer, unpacked, and compared with what it was; and the same, interrupted everywhere.
 
 use super::*;
+use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use crate::fs::client::Client;
 use crate::fs::{SetAttr, SetTime};
 use crate::layer::log::pack::{Direction, convert};
@@ -29,6 +30,10 @@ async fn make_tree(fs: Fs) {
     let attributes =
         SetAttr { permissions: Some(0o4751), uid: Some(7), mtime: Some(SetTime::At(when)), ..SetAttr::default() };
     client.setattr(b"/text", attributes).await.unwrap();
+    // What is made from now on would inherit a list that these files have not.
+    let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();
+    client.set_xattr(b"/", XATTR_ACL_DEFAULT, &list("u::rwx,u:8:rwx,g::---,m::rwx,o::---")).await.unwrap();
+    client.set_xattr(b"/text", XATTR_ACL_ACCESS, &list("u::rwx,u:9:r--,g::r-x,m::r-x,o::--x")).await.unwrap();
 }
 
 #[test]
