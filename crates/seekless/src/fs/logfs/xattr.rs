@@ -240,6 +240,6 @@ mod tests {
         let found = problems(&good, 0o100600);
         assert_eq!(found, "its access list: it goes with permissions 640, and they are 600");
         let cut = [attribute(XATTR_ACL_DEFAULT, &named[..20])];
-        assert_eq!(problems(&cut, 0o40755), "its default access list: it does not end with a mask and the others");
+        assert_eq!(problems(&cut, 0o40755), "its default access list: the group does not follow the users");
     }
 }
