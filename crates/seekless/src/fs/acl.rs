@@ -396,7 +396,9 @@ mod tests {
             assert_eq!(Acl::from_xattr(&list.to_xattr()), Ok(list.clone()));
             assert_eq!(list.to_string().parse(), Ok(list));
         }
-        let bad: &[(&[(u16, u16, u32)], &str)] = &[
+        /// Tag, rights, id.
+        type Raw = (u16, u16, u32);
+        let bad: &[(&[Raw], &str)] = &[
             (&[], "begin"),
             (&[OWNER], "group"),
             (&[OWNER, GROUP], "end"),

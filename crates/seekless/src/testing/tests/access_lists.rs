@@ -52,7 +52,7 @@ impl Subject for Kind {
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
         if *self == Kind::Vlfs {
             let options = vlfs::Options { write_back_interval: OFTEN, ..vlfs::Options::default() };
-            return Ok(vlfs::mount(rt.clone(), device, options).await?);
+            return vlfs::mount(rt.clone(), device, options).await;
         }
         let cache_bytes = if *self == Kind::ForgetfulLfs { 1 } else { lfs::Options::default().cache_bytes };
         let options = lfs::Options { cache_bytes, write_back_interval: OFTEN, ..lfs::Options::default() };
