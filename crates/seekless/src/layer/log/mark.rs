@@ -9,7 +9,7 @@
 use super::Log;
 use super::file::{File, Mark, Node};
 use super::format::SizeMark;
-use crate::fs::{Attr, Fs, FsResult, SetAttr, XattrMode};
+use crate::fs::{Attr, Fs, FsError, FsResult, SetAttr, XattrMode};
 use crate::units::Ino;
 
 /// Name of the attribute.
@@ -79,13 +79,19 @@ impl Log {
         // From here on it may be there, whatever is answered.
         if wants_mark(&file.borrow()) && version == file.borrow().version {
             file.borrow_mut().mark = Mark::Clean;
-            // An error leaves it to be made unclean later, which costs little if it is not there.
-            if lower.setxattr(ino, NAME, &mark, XattrMode::Set).await.is_ok() {
-                file.borrow_mut().is_touched = false;
-                if lower.traits().exclusive {
-                    // Nobody has changed anything that anybody sees.
-                    let _ = lower.setattr(ino, None, SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() }).await;
+            match lower.setxattr(ino, NAME, &mark, XattrMode::Set).await {
+                Ok(()) => {
+                    file.borrow_mut().is_touched = false;
+                    if lower.traits().exclusive {
+                        // Nobody has changed anything that anybody sees.
+                        let ctime = SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() };
+                        let _ = lower.setattr(ino, None, ctime).await;
+                    }
                 }
+                // There are no attributes, so there is no mark: nothing could make it unclean.
+                Err(FsError::Unsupported) => file.borrow_mut().mark = Mark::None,
+                // It is made unclean later, which costs little if it is not there.
+                Err(_) => {}
             }
         }
     }

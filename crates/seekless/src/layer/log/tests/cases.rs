@@ -5,7 +5,7 @@ use super::*;
 use crate::device::trace::{TraceDevice, TraceEvent};
 use crate::disk::{self, Disk, Drive};
 use crate::fs::client::Client;
-use crate::fs::{OpenFlags, XATTR_CAPABILITY};
+use crate::fs::{OpenFlags, XATTR_CAPABILITY, ffs};
 use crate::layer::codecs::Copy;
 use crate::layer::wrap;
 use crate::rng::Rng;
@@ -291,6 +291,32 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
     println!("requests, sectors, ns: {log:?}, through wrap {wrapped:?}");
     assert!(log[0] * 10 <= wrapped[0] * 12, "{log:?} {wrapped:?}");
     assert!(log[2] * 10 <= wrapped[2] * 11, "{log:?} {wrapped:?}");
+}
+
+/// Over a file system without extended attributes a file can be changed again after it has settled, and synced.
+#[test]
+fn files_settle_without_attributes() {
+    simulate(1, async |rt| {
+        let device: Device = Rc::new(Memory::new(16 << 20));
+        ffs::mkfs(&rt, &device, &ffs::MkfsOptions::new([1, 2])).await.unwrap();
+        let lower: Fs = ffs::mount(rt.clone(), device, ffs::Options::default()).await.unwrap();
+        let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
+        let client = Client::new(fs.clone());
+        for version in 0..3u8 {
+            let file = client.open(b"/f", OpenFlags::READ_WRITE).await;
+            let file = if version == 0 { client.create(b"/f").await.unwrap() } else { file.unwrap() };
+            client.write(file, 0, &[version; 9_000]).await.unwrap();
+            fs.syncfs().await.unwrap();
+            rt.sleep(Nanos::from_secs(60)).await;
+            client.write(file, 4_000, &[version; 9_000]).await.unwrap();
+            client.fsync_path(b"/f").await.unwrap();
+            client.close(file).await.unwrap();
+            assert_eq!(client.stat(b"/f").await.unwrap().size, 13_000);
+        }
+        fs.close().await.unwrap();
+        let again = Client::new(stack_on(&rt, lower, zstd()).await.unwrap());
+        assert_eq!(again.read_file(b"/f").await.unwrap(), [2; 13_000]);
+    });
 }
 
 /// A directory has as many entries as one likes: all are listed, have their sizes, and are read and deleted, also by a layer
