@@ -5,8 +5,8 @@
 //! thread takes on the user's file-system uid and gid for the one call that creates, and keeps its capabilities:
 //! permission has been checked above, with the user's supplementary groups, which are not known here.
 //!
-//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, which becomes the user's as well, and nothing is awaited in between. A
-//! side effect of the kernel: a process that does this is not dumped when it crashes.
+//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, which becomes the user's as well, and
+//! nothing is awaited in between. A side effect of the kernel: a process that does this is not dumped when it crashes.
 
 use std::marker::PhantomData;
 

@@ -54,7 +54,13 @@ impl Log {
             return Ok(());
         }
         let mark = SizeMark::new(false, 0, 0, 0).to_bytes();
-        lower.setxattr(ino, NAME, &mark, XattrMode::Set).await?;
+        if let Err(error) = lower.setxattr(ino, NAME, &mark, XattrMode::Set).await {
+            // Where there is no room for attributes, or there are none at all, it is enough that it is not there.
+            match lower.removexattr(ino, NAME).await {
+                Ok(()) | Err(FsError::NoAttribute | FsError::Unsupported) => {}
+                Err(_) => return Err(error),
+            }
+        }
         file.borrow_mut().mark = Mark::None;
         Ok(())
     }
@@ -79,19 +85,13 @@ impl Log {
         // From here on it may be there, whatever is answered.
         if wants_mark(&file.borrow()) && version == file.borrow().version {
             file.borrow_mut().mark = Mark::Clean;
-            match lower.setxattr(ino, NAME, &mark, XattrMode::Set).await {
-                Ok(()) => {
-                    file.borrow_mut().is_touched = false;
-                    if lower.traits().exclusive {
-                        // Nobody has changed anything that anybody sees.
-                        let ctime = SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() };
-                        let _ = lower.setattr(ino, None, ctime).await;
-                    }
+            // An error leaves it to be made unclean later, which costs little if it is not there.
+            if lower.setxattr(ino, NAME, &mark, XattrMode::Set).await.is_ok() {
+                file.borrow_mut().is_touched = false;
+                if lower.traits().exclusive {
+                    // Nobody has changed anything that anybody sees.
+                    let _ = lower.setattr(ino, None, SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() }).await;
                 }
-                // There are no attributes, so there is no mark: nothing could make it unclean.
-                Err(FsError::Unsupported) => file.borrow_mut().mark = Mark::None,
-                // It is made unclean later, which costs little if it is not there.
-                Err(_) => {}
             }
         }
     }

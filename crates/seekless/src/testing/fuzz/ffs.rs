@@ -7,6 +7,7 @@
 use std::rc::Rc;
 use std::sync::OnceLock;
 
+use super::volume::{said, tolerated};
 use super::{Bench, Bytes};
 use crate::codec::Field;
 use crate::device::{Device, Image, Memory};
@@ -303,10 +304,6 @@ async fn exercise_in(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), St
     whole("after the repair and some use").await
 }
 
-fn said(what: &'static str) -> impl Fn(FsError) -> String {
-    move |error| format!("{what}: {error}")
-}
-
 /// Reads all of it. Returns the paths.
 async fn read_it(rt: &Rt, device: &Device) -> Result<Vec<Vec<u8>>, String> {
     let read_only = Options { read_only: true, ..Options::default() };
@@ -336,13 +333,6 @@ async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
     result.map_err(said("changing"))?;
     client.mkdir(b"/a new directory").await.or_else(tolerated).map_err(said("making"))?;
     ffs.close().await.map_err(said("closing"))
-}
-
-fn tolerated(error: FsError) -> FsResult<()> {
-    match error {
-        FsError::Exists | FsError::NoSpace => Ok(()),
-        error => Err(error),
-    }
 }
 
 /// Paths looked at, and bytes read at the beginning and at the end of each file: a damaged inode can say that it has more

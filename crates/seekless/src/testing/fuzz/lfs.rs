@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use super::{Bench, Bytes, log_volume};
+use super::{Bench, Bytes, volume};
 use crate::codec::{self, Field, crc32c};
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
@@ -479,7 +479,7 @@ async fn exercise(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), Strin
     let mount = async |read_only| -> FsResult<Fs> {
         lfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await
     };
-    log_volume::exercise(check, mount).await
+    volume::exercise(check, mount).await
 }
 
 #[cfg(test)]

@@ -9,10 +9,10 @@ mod bytes;
 pub mod ffs;
 pub mod layer;
 pub mod lfs;
-mod log_volume;
 mod ops;
 pub mod vld;
 pub mod vlfs;
+mod volume;
 
 use bench::Bench;
 pub use bytes::Bytes;

@@ -6,7 +6,7 @@
 use std::rc::Rc;
 use std::sync::OnceLock;
 
-use super::{Bench, Bytes, log_volume};
+use super::{Bench, Bytes, volume};
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::vlfs::format::*;
@@ -192,5 +192,5 @@ async fn exercise(rt: &Rt, image: &Image) -> Result<(), String> {
     let mount = async |read_only| -> FsResult<Fs> {
         vlfs::mount(rt.clone(), device.clone(), Options { read_only, ..Options::default() }).await
     };
-    log_volume::exercise(check, mount).await
+    volume::exercise(check, mount).await
 }

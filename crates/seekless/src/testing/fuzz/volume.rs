@@ -1,4 +1,4 @@
-//! What is done with a damaged volume of a log-structured file system: everything that can be done with a sound one.
+//! What is done with a damaged volume: everything that can be done with a sound one.
 
 use crate::fs::client::Client;
 use crate::fs::{Fs, FsError, FsResult};
@@ -27,7 +27,6 @@ pub(super) async fn exercise(
 
 /// Reads all of it, first as a reader, then as a writer who changes a few things and closes.
 async fn use_it(mount: impl AsyncFn(bool) -> FsResult<Fs>) -> Result<(), String> {
-    let said = |what: &'static str| move |error: FsError| format!("{what}: {error}");
     let reader = mount(true).await.map_err(said("mounting to read"))?;
     let tree = Tree::of(reader).await.map_err(said("reading"))?;
     if let Some(problem) = tree.problems.first() {
@@ -54,7 +53,13 @@ async fn use_it(mount: impl AsyncFn(bool) -> FsResult<Fs>) -> Result<(), String>
     fs.close().await.map_err(said("closing"))
 }
 
-fn tolerated(error: FsError) -> FsResult<()> {
+/// An error with what was being done.
+pub(super) fn said(what: &'static str) -> impl Fn(FsError) -> String {
+    move |error| format!("{what}: {error}")
+}
+
+/// What making something may answer on a sound volume.
+pub(super) fn tolerated(error: FsError) -> FsResult<()> {
     match error {
         FsError::Exists | FsError::NoSpace => Ok(()),
         error => Err(error),
