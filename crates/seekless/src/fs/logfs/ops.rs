@@ -280,15 +280,15 @@ impl<L: Log> FileSystem for LogFs<L> {
     }
 
     async fn fsync(&self, ino: Ino, _handle: Option<Handle>, _data_only: bool) -> FsResult<()> {
-        L::sync(&self.this(), Some(ino)).await
+        self.sync_for_user(Some(ino)).await
     }
 
     async fn fsyncdir(&self, ino: Ino, _handle: Option<Handle>) -> FsResult<()> {
-        L::sync(&self.this(), Some(ino)).await
+        self.sync_for_user(Some(ino)).await
     }
 
     async fn syncfs(&self) -> FsResult<()> {
-        L::sync(&self.this(), None).await
+        self.sync_for_user(None).await
     }
 
     async fn statfs(&self) -> FsResult<StatFs> {
@@ -322,7 +322,7 @@ impl<L: Log> FileSystem for LogFs<L> {
     }
 
     async fn drop_caches(&self) -> FsResult<()> {
-        L::sync(&self.this(), None).await?;
+        self.sync_for_user(None).await?;
         self.state.borrow_mut().drop_caches();
         Ok(())
     }

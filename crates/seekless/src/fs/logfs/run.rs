@@ -47,10 +47,20 @@ impl<L: Log> LogFs<L> {
 
     /// As [`LogFs::run`], for operations of users: starts writing back what they have made dirty.
     pub(in crate::fs) async fn operate<T>(&self, step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
-        self.operations.set(self.operations.get() + 1);
+        self.count_operation();
         let result = self.run(step).await?;
         self.write_back_if_due()?;
         Ok(result)
+    }
+
+    /// Makes one file durable, or everything, for a user.
+    pub(in crate::fs) async fn sync_for_user(&self, file: Option<Ino>) -> FsResult<()> {
+        self.count_operation();
+        L::sync(&self.this(), file).await
+    }
+
+    fn count_operation(&self) {
+        self.operations.set(self.operations.get() + 1);
     }
 
     /// Frees what is left of a file that has been cut or has lost its last name and user.

@@ -195,7 +195,6 @@ impl Log for Virtual {
     }
 
     async fn sync(fs: &Rc<Vlfs>, file: Option<Ino>) -> FsResult<()> {
-        fs.operations.set(fs.operations.get() + 1);
         fs.sync(file.map_or(Scope::Everything, Scope::File)).await
     }
 
