@@ -4,19 +4,18 @@ use async_trait::async_trait;
 
 use super::Word;
 use super::build::{Maker, Trouble};
-use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
+use super::logs::{
+    CACHE, DAY, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
+    reserve_permille,
+};
 use super::value::{Kind, Percent, Value};
 use super::words::{Param, WordSpec};
-use crate::device::{Buf, Device};
+use crate::device::Device;
 use crate::fs::Fs;
 use crate::fs::lfs::{self, CleanerPolicy, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo, layout};
 use crate::rt::Rt;
-use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, WallTime};
-
-/// Longest label of a volume.
-const LABEL_BYTES_MAX: usize = 63;
-
-const DAY: Nanos = Nanos::from_secs(86_400);
+use crate::units::{Nanos, SECTOR_BYTES, WallTime};
 
 pub(super) const LFS: WordSpec = WordSpec {
     name: "lfs",
@@ -35,8 +34,8 @@ pub(super) const LFS: WordSpec = WordSpec {
         Param::new("reserve", Kind::Percent { max: Percent::new(50) }, "space kept back for the cleaner")
             .default("5%")
             .fixed(),
-        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
-        Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed(),
+        LABEL,
+        UUID,
         Param::new("cleaner", Kind::Choice(&["greedy", "cost-benefit"]), "which segments are cleaned first")
             .default("cost-benefit"),
         Param::new(
@@ -45,15 +44,9 @@ pub(super) const LFS: WordSpec = WordSpec {
             "longest time between checkpoints [ro92 §4.1]",
         )
         .default("30s"),
-        Param::new(
-            "write-back",
-            Kind::Duration { min: Nanos::from_millis(1), max: DAY },
-            "longest time that a change waits in memory",
-        )
-        .default("5s"),
-        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB"),
-        Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
-            .default("16MiB"),
+        WRITE_BACK,
+        CACHE,
+        DIRTY,
         Param::new("discard", Kind::Switch, "give the space of cleaned segments back to the storage below")
             .default("on"),
         Param::new(
@@ -62,7 +55,7 @@ pub(super) const LFS: WordSpec = WordSpec {
             "when indirect blocks are written: at checkpoints, or with every transaction as in [ro92]",
         )
         .default("checkpoint"),
-        Param::new("ro", Kind::Switch, "change nothing").default("off"),
+        READ_ONLY,
     ],
     maker: Maker::FileSystem(&Lfs),
 };
@@ -75,17 +68,6 @@ const DUMPS: &[(&str, &str)] = &[
     ("segment:NUMBER", "what is in one segment"),
     ("inode:ADDRESS", "one inode, at an address as the inode map has it"),
 ];
-
-/// The word's `reserve` in the unit of the format.
-fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
-    let hundredths = word.percent("reserve").hundredths;
-    match hundredths % 10 {
-        0 => Ok(hundredths / 10),
-        _ => {
-            Err(Trouble::Option { key: "reserve", problem: "it is kept in tenths of a percent; give one digit".into() })
-        }
-    }
-}
 
 /// Options at mkfs that the line may repeat at mount, and what the superblock says.
 fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
@@ -126,53 +108,17 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
     }
 }
 
-/// True when one of the superblock's places holds something of this format, intact or not.
-async fn has_magic(device: &Device) -> Result<bool, Trouble> {
-    let geometry = device.geometry();
-    let block_sectors = lfs::format::BLOCK_BYTES as u64 / SECTOR_BYTES;
-    let last = (geometry.sectors / block_sectors).checked_sub(1).map(|block| Sector(block * block_sectors));
-    for place in lfs::format::SUPERBLOCK_SECTORS.into_iter().chain(last) {
-        if place.0 + block_sectors > geometry.sectors {
-            continue;
-        }
-        let block = device.read(place, Buf::dirty(lfs::format::BLOCK_BYTES)).await?;
-        if crate::codec::get_at::<u64>(&block, 0) == Some(lfs::format::SUPERBLOCK_MAGIC) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn what_to_dump(what: Option<&str>) -> Result<Dump, Trouble> {
-    let Some(what) = what else { return Ok(Dump::default()) };
-    let number = |text: &str| match text.strip_prefix("0x") {
-        Some(digits) => u64::from_str_radix(digits, 16).ok(),
-        None => text.parse().ok(),
-    };
-    let found = match what.split_once(':') {
-        None if what == "volume" => Some(Dump::Volume),
-        None if what == "log" => Some(Dump::Log),
-        Some(("segment", text)) => number(text).map(Dump::Segment),
-        Some(("inode", text)) => number(text).map(Dump::InodeSlot),
-        _ => None,
-    };
-    found.ok_or_else(|| {
-        let forms: Vec<&str> = DUMPS.iter().map(|(form, _)| *form).collect();
-        Trouble::other(format!("lfs cannot dump `{what}`")).hint(format!("one of: {}", forms.join(", ")))
-    })
+fn has_magic(block: &[u8]) -> bool {
+    crate::codec::get_at::<u64>(block, 0) == Some(lfs::format::SUPERBLOCK_MAGIC)
 }
 
 #[async_trait(?Send)]
 impl FileSystemKind for Lfs {
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
         let drawn = MkfsOptions::new(identity.random);
-        let given = match word.given("uuid") {
-            Some(Value::Uuid(uuid)) => Some(*uuid),
-            _ => None,
-        };
         let options = MkfsOptions {
-            uuid: identity.uuid.or(given).unwrap_or(drawn.uuid),
-            label: identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned(),
+            uuid: given_uuid(word, identity).unwrap_or(drawn.uuid),
+            label: given_label(word, identity),
             segment_bytes: word.given("segment").map(|_| word.bytes("segment")),
             reserve_permille: reserve_permille(word)?,
             uid: identity.uid,
@@ -189,24 +135,22 @@ impl FileSystemKind for Lfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        // There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
-        let found = lfs::fsck(rt.clone(), device, FsckOptions { data: options.data }).await?;
-        Ok(Checked {
-            findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
-            unlisted: found.errors_unlisted,
-            notes: found.notes,
-            counts: vec![
-                ("files", found.files),
-                ("directories", found.directories),
-                ("others", found.others),
-                ("live_bytes", found.live_bytes),
-                ("data_blocks", found.data_blocks),
-            ],
-        })
+        let options = FsckOptions { data: options.data };
+        Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
     }
 
     async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
-        let what = what_to_dump(what)?;
+        let number = |text: &str| match text.strip_prefix("0x") {
+            Some(digits) => u64::from_str_radix(digits, 16).ok(),
+            None => text.parse().ok(),
+        };
+        let what = part_to_dump(what, word, DUMPS, |part, argument| match (part, argument) {
+            ("volume", None) => Some(Dump::Volume),
+            ("log", None) => Some(Dump::Log),
+            ("segment", Some(text)) => number(text).map(Dump::Segment),
+            ("inode", Some(text)) => number(text).map(Dump::InodeSlot),
+            _ => None,
+        })?;
         check_fixed(word, &lfs::info(&device).await?)?;
         Ok(lfs::dump(&device, what).await?)
     }
@@ -216,7 +160,7 @@ impl FileSystemKind for Lfs {
     }
 
     async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
-        if !has_magic(&device).await? {
+        if !is_anywhere(&device, &lfs::format::SUPERBLOCK_SECTORS, lfs::format::BLOCK_BYTES, has_magic).await? {
             return Ok(None);
         }
         let info = lfs::info(&device).await?;

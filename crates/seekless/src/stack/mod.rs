@@ -43,6 +43,7 @@ mod file_systems;
 mod help;
 mod layers;
 mod lfs;
+mod logs;
 mod order;
 mod parse;
 #[cfg(test)]

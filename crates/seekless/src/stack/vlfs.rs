@@ -4,20 +4,19 @@ use async_trait::async_trait;
 
 use super::Word;
 use super::build::{Maker, Trouble};
-use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
+use super::logs::{
+    CACHE, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
+    reserve_permille,
+};
 use super::value::{Kind, Percent, Value};
 use super::words::{Param, WordSpec};
-use crate::device::{Buf, Device};
+use crate::device::Device;
 use crate::fs::Fs;
 use crate::fs::vlfs::{self, CompactUse, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};
 use crate::rt::Rt;
-use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector, WallTime};
+use crate::units::{KIB, Sector, WallTime};
 use crate::vlog::format::{ABOVE_AT, FIXED_BYTES};
-
-/// Longest label of a volume.
-const LABEL_BYTES_MAX: usize = 63;
-
-const DAY: Nanos = Nanos::from_secs(86_400);
 
 pub(super) const VLFS: WordSpec = WordSpec {
     name: "vlfs",
@@ -36,17 +35,11 @@ pub(super) const VLFS: WordSpec = WordSpec {
             "where mkfs makes it: space kept back, so that there is choice on a full volume",
         )
         .default("5%"),
-        Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed(),
-        Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed(),
-        Param::new(
-            "write-back",
-            Kind::Duration { min: Nanos::from_millis(1), max: DAY },
-            "longest time that a change waits in memory",
-        )
-        .default("5s"),
-        Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB"),
-        Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
-            .default("16MiB"),
+        LABEL,
+        UUID,
+        WRITE_BACK,
+        CACHE,
+        DIRTY,
         Param::new(
             "keep",
             Kind::Percent { max: Percent { hundredths: 9_500 } },
@@ -67,7 +60,7 @@ pub(super) const VLFS: WordSpec = WordSpec {
             "empty tracks while there is nothing else to do, where the storage tells where its head is",
         )
         .default("on"),
-        Param::new("ro", Kind::Switch, "change nothing").default("off"),
+        READ_ONLY,
     ],
     maker: Maker::FileSystem(&Vlfs),
 };
@@ -79,17 +72,6 @@ const DUMPS: &[(&str, &str)] = &[
     ("map", "where each inode is, one line each"),
     ("inode:NUMBER", "one inode"),
 ];
-
-/// The word's `reserve` in the unit of mkfs.
-fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
-    let hundredths = word.percent("reserve").hundredths;
-    match hundredths % 10 {
-        0 => Ok(hundredths / 10),
-        _ => {
-            Err(Trouble::Option { key: "reserve", problem: "it is kept in tenths of a percent; give one digit".into() })
-        }
-    }
-}
 
 /// Options at mkfs that the line may repeat at mount, and what the superblock says.
 fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
@@ -110,48 +92,17 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
     }
 }
 
-/// True when one of the superblock's places holds something of this format, intact or not.
-async fn has_magic(device: &Device) -> Result<bool, Trouble> {
-    let sectors = device.geometry().sectors;
-    let fixed = FIXED_BYTES as u64 / SECTOR_BYTES;
-    let last = (sectors / fixed).checked_sub(1).map(|unit| Sector(unit * fixed));
-    for place in [Some(Sector::ZERO), last].into_iter().flatten() {
-        if place.0 + fixed > sectors {
-            continue;
-        }
-        let block = device.read(place, Buf::dirty(FIXED_BYTES)).await?;
-        if block[ABOVE_AT..].starts_with(&vlfs::format::MAGIC) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
-}
-
-fn what_to_dump(what: Option<&str>) -> Result<Dump, Trouble> {
-    let Some(what) = what else { return Ok(Dump::default()) };
-    let found = match what.split_once(':') {
-        None if what == "volume" => Some(Dump::Volume),
-        None if what == "map" => Some(Dump::Map),
-        Some(("inode", text)) => text.parse().ok().map(Dump::Inode),
-        _ => None,
-    };
-    found.ok_or_else(|| {
-        let forms: Vec<&str> = DUMPS.iter().map(|(form, _)| *form).collect();
-        Trouble::other(format!("vlfs cannot dump `{what}`")).hint(format!("one of: {}", forms.join(", ")))
-    })
+fn has_magic(block: &[u8]) -> bool {
+    block[ABOVE_AT..].starts_with(&vlfs::format::MAGIC)
 }
 
 #[async_trait(?Send)]
 impl FileSystemKind for Vlfs {
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
         let drawn = MkfsOptions::new(identity.random);
-        let given = match word.given("uuid") {
-            Some(Value::Uuid(uuid)) => Some(*uuid),
-            _ => None,
-        };
         let options = MkfsOptions {
-            uuid: identity.uuid.or(given).unwrap_or(drawn.uuid),
-            label: identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned(),
+            uuid: given_uuid(word, identity).unwrap_or(drawn.uuid),
+            label: given_label(word, identity),
             bytes_per_inode: word.bytes("inode-bytes"),
             reserve_permille: reserve_permille(word)?,
             uid: identity.uid,
@@ -168,24 +119,17 @@ impl FileSystemKind for Vlfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &vlfs::info(&device).await?)?;
-        // There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
-        let found = vlfs::fsck(rt.clone(), device, FsckOptions { data: options.data }).await?;
-        Ok(Checked {
-            findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
-            unlisted: found.errors_unlisted,
-            notes: found.notes,
-            counts: vec![
-                ("files", found.files),
-                ("directories", found.directories),
-                ("others", found.others),
-                ("live_bytes", found.live_bytes),
-                ("data_blocks", found.data_blocks),
-            ],
-        })
+        let options = FsckOptions { data: options.data };
+        Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
     }
 
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
-        let what = what_to_dump(what)?;
+        let what = part_to_dump(what, word, DUMPS, |part, argument| match (part, argument) {
+            ("volume", None) => Some(Dump::Volume),
+            ("map", None) => Some(Dump::Map),
+            ("inode", Some(text)) => text.parse().ok().map(Dump::Inode),
+            _ => None,
+        })?;
         check_fixed(word, &vlfs::info(&device).await?)?;
         Ok(vlfs::dump(rt, &device, what).await?)
     }
@@ -195,7 +139,7 @@ impl FileSystemKind for Vlfs {
     }
 
     async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
-        if !has_magic(&device).await? {
+        if !is_anywhere(&device, &[Sector::ZERO], FIXED_BYTES, has_magic).await? {
             return Ok(None);
         }
         let info = vlfs::info(&device).await?;

@@ -1,0 +1,118 @@
+//! What the words of the two file systems over a log, `lfs` and `vlfs`, have in common.
+
+use uuid::Uuid;
+
+use super::Word;
+use super::build::Trouble;
+use super::file_systems::{Checked, Finding, Identity};
+use super::value::{Kind, Value};
+use super::words::Param;
+use crate::device::{Buf, Device};
+use crate::fs::lfs::Fsck;
+use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
+
+/// Longest label of a volume.
+const LABEL_BYTES_MAX: usize = 63;
+
+pub(super) const DAY: Nanos = Nanos::from_secs(86_400);
+
+pub(super) const LABEL: Param =
+    Param::new("label", Kind::Text { bytes_max: LABEL_BYTES_MAX }, "name of the volume, for people").fixed();
+
+pub(super) const UUID: Param =
+    Param::new("uuid", Kind::Uuid, "name of the volume, for programs (default drawn by mkfs)").fixed();
+
+pub(super) const WRITE_BACK: Param = Param::new(
+    "write-back",
+    Kind::Duration { min: Nanos::from_millis(1), max: DAY },
+    "longest time that a change waits in memory",
+)
+.default("5s");
+
+pub(super) const CACHE: Param =
+    Param::new("cache", Kind::Bytes { min: MIB, max: 1 << 40 }, "memory for clean blocks").default("32MiB");
+
+pub(super) const DIRTY: Param =
+    Param::new("dirty", Kind::Bytes { min: 64 * KIB, max: 1 << 40 }, "memory for changes before writers wait")
+        .default("16MiB");
+
+pub(super) const READ_ONLY: Param = Param::new("ro", Kind::Switch, "change nothing").default("off");
+
+/// The word's `reserve` in the unit of the formats.
+pub(super) fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
+    let hundredths = word.percent("reserve").hundredths;
+    match hundredths % 10 {
+        0 => Ok(hundredths / 10),
+        _ => {
+            Err(Trouble::Option { key: "reserve", problem: "it is kept in tenths of a percent; give one digit".into() })
+        }
+    }
+}
+
+/// The name for programs that caller or line give a new volume, if they do.
+pub(super) fn given_uuid(word: &Word, identity: &Identity) -> Option<Uuid> {
+    let in_line = match word.given("uuid") {
+        Some(Value::Uuid(uuid)) => Some(*uuid),
+        _ => None,
+    };
+    identity.uuid.or(in_line)
+}
+
+/// The name for people; without one, it is empty.
+pub(super) fn given_label(word: &Word, identity: &Identity) -> String {
+    identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned()
+}
+
+/// True when there is something of a format in one of `places` or the last `bytes` of the device, intact or not.
+pub(super) async fn is_anywhere(
+    device: &Device,
+    places: &[Sector],
+    bytes: usize,
+    is_it: impl Fn(&[u8]) -> bool,
+) -> Result<bool, Trouble> {
+    let (end, sectors) = (device.geometry().sectors, bytes as u64 / SECTOR_BYTES);
+    let last = (end / sectors).checked_sub(1).map(|unit| Sector(unit * sectors));
+    for place in places.iter().copied().chain(last) {
+        if place.0 + sectors <= end && is_it(&device.read(place, Buf::dirty(bytes)).await?) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// What a check found. There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
+pub(super) fn checked(found: Fsck) -> Checked {
+    Checked {
+        findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
+        unlisted: found.errors_unlisted,
+        notes: found.notes,
+        counts: vec![
+            ("files", found.files),
+            ("directories", found.directories),
+            ("others", found.others),
+            ("live_bytes", found.live_bytes),
+            ("data_blocks", found.data_blocks),
+        ],
+    }
+}
+
+/// The part to dump that `what` names: `read` knows them by name and argument. Without a name, the first that there is.
+///
+/// # Errors
+/// When there is none of this name, with those that there are.
+pub(super) fn part_to_dump<T>(
+    what: Option<&str>,
+    word: &Word,
+    dumps: &[(&str, &str)],
+    read: impl Fn(&str, Option<&str>) -> Option<T>,
+) -> Result<T, Trouble> {
+    let forms: Vec<&str> = dumps.iter().map(|(form, _)| *form).collect();
+    let what = what.unwrap_or(forms[0]);
+    let found = match what.split_once(':') {
+        Some((name, argument)) => read(name, Some(argument)),
+        None => read(what, None),
+    };
+    found.ok_or_else(|| {
+        Trouble::other(format!("{} cannot dump `{what}`", word.name())).hint(format!("one of: {}", forms.join(", ")))
+    })
+}
