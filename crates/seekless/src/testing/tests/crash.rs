@@ -1,8 +1,8 @@
 //! Aim: the explorer finds every kind of broken promise and complains of no kept one. Method: the right toy passes all
 //! scripts, short sequences and random runs on every kind of device; each wrong toy is caught, and its report replays.
 
-use super::replay;
 use super::toy::{Bug, Toy};
+use super::{or_panic, replay};
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::fs::{FsError, RenameMode};
@@ -26,10 +26,6 @@ fn devices() -> [CrashOptions; 4] {
 
 fn here(test: &str) -> Replay {
     replay(&format!("testing::tests::crash::{test}"))
-}
-
-fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
-    result.unwrap_or_else(|report| panic!("{report}"))
 }
 
 #[test]

@@ -11,7 +11,7 @@ mod toy;
 mod vld;
 pub(crate) mod volumes;
 
-use super::Replay;
+use super::{CrashReport, Replay};
 
 /// The replay that the environment asks for, for a test of this crate.
 pub(crate) fn replay(test: &str) -> Replay {
@@ -21,4 +21,9 @@ pub(crate) fn replay(test: &str) -> Replay {
         Ok(replay) => replay,
         Err(error) => panic!("{error}"),
     }
+}
+
+/// What an exploration did; what it found is a failure.
+pub(crate) fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
+    result.unwrap_or_else(|report| panic!("{report}"))
 }

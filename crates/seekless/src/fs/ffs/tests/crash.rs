@@ -7,7 +7,7 @@ use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::tests::replay;
+use crate::testing::tests::{or_panic, replay};
 use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
 
 pub(super) const BYTES: u64 = 4 * MIB;
@@ -59,10 +59,6 @@ pub(super) fn devices() -> [CrashOptions; 3] {
 
 fn here(test: &str) -> Replay {
     replay(&format!("fs::ffs::tests::crash::{test}"))
-}
-
-pub(super) fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
-    result.unwrap_or_else(|report| panic!("{report}"))
 }
 
 /// Those of `ops` that FFS can do.

@@ -2,14 +2,14 @@
 //! synced is there. Method: the crash explorer, with an update every few milliseconds, on devices with different
 //! guarantees; each state is checked without mending, read as it is, mended, and read again.
 
-use super::crash::{BYTES, devices, of_three_clients, or_panic, possible_ones};
+use super::crash::{BYTES, devices, of_three_clients, possible_ones};
 use super::model::possible;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::tests::replay;
+use crate::testing::tests::{or_panic, replay};
 use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Strength, Tree, Weights};
 
 const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };

@@ -6,6 +6,7 @@ use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
+use crate::testing::tests::or_panic;
 use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Space, Weights};
 use crate::units::MIB;
 
@@ -14,10 +15,6 @@ const BYTES: u64 = 12 * MIB;
 /// Names and attributes are those of the file system below, of their moment; content is of a moment of its own, and
 /// whole.
 const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
-
-fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
-    result.unwrap_or_else(|report| panic!("{report}"))
-}
 
 #[test]
 fn scripts() {

@@ -1,7 +1,7 @@
 //! Aim: what a file system promises holds through power cuts, damage and failing requests. Method: the explorers, on
 //! small volumes and on devices with different guarantees.
 
-use super::super::replay;
+use super::super::{or_panic, replay};
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
@@ -103,8 +103,4 @@ impl Cuts<'_> {
             println!("{}", faults.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
         }
     }
-}
-
-fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
-    result.unwrap_or_else(|report| panic!("{report}"))
 }
