@@ -170,7 +170,7 @@ fn at_once<T>(future: impl Future<Output = Result<T, LabError>>) -> Result<T, La
     }
 }
 
-async fn close(fs: &Fs) -> Result<(), LabError> {
+pub(crate) async fn close(fs: &Fs) -> Result<(), LabError> {
     let path = "the file system".to_owned();
     fs.close().await.map_err(|cause: FsError| LabError::FileSystem { action: "close", path, cause })
 }

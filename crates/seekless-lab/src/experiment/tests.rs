@@ -365,3 +365,25 @@ fn updates_are_measured() {
     assert!(paused["update_ms"] < 20.0, "{paused:?}");
     measured("kind = 'updates'\nfile = '1KiB'\nupdates = 1", &line).expect_err("no unit fits");
 }
+
+/// A volume is there again, closed or cut off, with all that was durable; a file system without a checkpoint to read
+/// pays for what is on the volume, and one that has to be checked for the volume.
+#[test]
+fn mounting_is_measured() {
+    let disk = "disk:size=256MiB,rpm=10000,seek=8ms,rate=16MB";
+    let mount = |fs: &str, files: u64, end: &str| {
+        let text = format!("kind = 'mount'\nfiles = {files}\nafter = 20\nend = '{end}'");
+        measured(&text, &format!("{fs} / {disk}")).unwrap_or_else(|why| panic!("{fs}, {files} files, {end}: {why}"))
+    };
+    for (fs, end) in [("lfs", "closed"), ("lfs", "cut"), ("vlfs", "closed"), ("vlfs", "cut"), ("ffs", "closed")] {
+        let metrics = mount(fs, 200, end);
+        assert!(metrics["requests"] > 0.0 && metrics["first_ms"] > 0.0, "{fs}, {end}: {metrics:?}");
+        assert!((0.01..20.0).contains(&metrics["mount_s"]), "{fs}, {end}: {metrics:?}");
+    }
+    let (few, many) = (mount("vlfs", 200, "closed"), mount("vlfs", 2_000, "closed"));
+    assert!(many["read_mib"] > 3.0 * few["read_mib"], "{few:?} {many:?}");
+    let (closed, cut) = (mount("ffs", 200, "closed"), mount("ffs", 200, "cut"));
+    assert!(cut["read_mib"] > 3.0 * closed["read_mib"], "{closed:?} {cut:?}");
+    measured("kind = 'mount'\nfiles = 0\nend = 'cut'", &format!("lfs / {disk}")).expect_err("nothing to make");
+    measured("kind = 'mount'\nfiles = 1\nend = 'cut'", "memfs").expect_err("nothing that could be mounted again");
+}

@@ -517,7 +517,7 @@ impl Opening<'_, '_> {
     }
 }
 
-impl Opened<'_> {
+impl<'a> Opened<'a> {
     /// The device on which the file system of the stack stands; the top of a stack of devices alone.
     pub fn device(&self) -> Option<&Device> {
         self.devices.first()?.first()
@@ -549,11 +549,21 @@ impl Opened<'_> {
         made.map_err(|trouble| self.stack.blame(word, "make", trouble))
     }
 
+    /// The same devices, with one of the caller's in front of that on which the file system stands: to take it away
+    /// from whoever uses it.
+    pub fn behind(&self, front: impl FnOnce(Device) -> Device) -> Opened<'a> {
+        let mut devices = self.devices.clone();
+        if let Some(top) = devices.first_mut().and_then(|instances| instances.first_mut()) {
+            *top = front(top.clone());
+        }
+        Opened { devices, ..*self }
+    }
+
     /// Mounts the file system and puts the layers on it. What was opened to look at is mounted read-only.
     ///
     /// # Errors
     /// When the stack is of devices alone, and what the parts answer.
-    pub async fn mount(self, usage: Usage) -> Result<Mounted, StackError> {
+    pub async fn mount(&self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
         let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
         let mut top: Option<Fs> = None;

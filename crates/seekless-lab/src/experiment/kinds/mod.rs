@@ -4,6 +4,7 @@ mod count;
 mod files;
 mod generated;
 mod locate;
+mod mount;
 mod replay;
 mod updates;
 
@@ -34,6 +35,7 @@ pub const KINDS: &[Kind] = &[
     files::BUILD,
     updates::KIND,
     locate::KIND,
+    mount::KIND,
     files::APPEND,
     files::ATTRIBUTES,
     files::BONNIE,
