@@ -412,7 +412,7 @@ fn updates_are_measured() {
 fn mounting_is_measured() {
     let disk = "disk:size=256MiB,rpm=10000,seek=8ms,rate=16MB";
     let mount = |fs: &str, files: u64, end: &str| {
-        let text = format!("kind = 'mount'\nfiles = {files}\nafter = 20\nend = '{end}'");
+        let text = format!("kind = 'mount'\nfiles = {files}\nsync_each = true\nafter = 20\nend = '{end}'");
         measured(&text, &format!("{fs} / {disk}")).unwrap_or_else(|why| panic!("{fs}, {files} files, {end}: {why}"))
     };
     for (fs, end) in [("lfs", "closed"), ("lfs", "cut"), ("vlfs", "closed"), ("vlfs", "cut"), ("ffs", "closed")] {
