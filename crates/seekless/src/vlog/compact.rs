@@ -260,7 +260,7 @@ impl Core {
                     if !self.try_admit(1) {
                         return Ok(Step::Nothing);
                     }
-                    match self.place(&part, Want::Hole).await {
+                    match self.place(&part, Want::Hole, None).await {
                         Ok(runs) => tenant.copied(block, &runs),
                         // No hole is left: somebody else has filled them.
                         Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
@@ -355,7 +355,7 @@ impl Core {
         if !self.try_admit(u64::from(blocks)) {
             return Ok(Step::Nothing);
         }
-        let runs = match self.place(&buf.freeze(), Want::Order).await {
+        let runs = match self.place(&buf.freeze(), Want::Order, None).await {
             Ok(runs) => runs,
             Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
             Err(error) => return Err(error),
