@@ -17,6 +17,7 @@ use futures_util::future::join_all;
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
 use super::buffer::{Aim, TrackBuffer};
+use super::commit::Extent;
 use super::eager::{Chooser, Head, Run, Want};
 use super::format::Key;
 use super::layout::Layout;
@@ -101,6 +102,8 @@ pub(super) struct State {
     pub(super) owner: Vec<u32>,
     /// V2.
     pub(super) pending: BTreeMap<u32, u32>,
+    /// Those of `pending` that idle work has moved: nobody waits for that to be durable.
+    pub(super) moved: BTreeSet<u32>,
     /// Blocks that are being read, with the number of readers.
     pins: BTreeMap<u32, u32>,
     /// Of these, the ones that are free when the last reader is done.
@@ -189,6 +192,7 @@ impl State {
             map: vec![0; layout.logical_blocks as usize],
             owner: if layout.superblock.is_above() { Vec::new() } else { vec![0; layout.blocks as usize] },
             pending: BTreeMap::new(),
+            moved: BTreeSet::new(),
             pins: BTreeMap::new(),
             doomed: BTreeSet::new(),
             reserved: 0,
@@ -201,8 +205,18 @@ impl State {
         }
     }
 
+    /// Maps a logical block to `new`, where the same bytes are as before.
+    pub(super) fn relocate(&mut self, logical: u32, new: u32) {
+        let is_idle = self.moved.contains(&logical) || !self.pending.contains_key(&logical);
+        self.set(logical, new);
+        if is_idle {
+            self.moved.insert(logical);
+        }
+    }
+
     /// Maps a logical block to `new`, which is 0 for none.
     pub(super) fn set(&mut self, logical: u32, new: u32) {
+        self.moved.remove(&logical);
         let old = std::mem::replace(&mut self.map[logical as usize], new);
         if new != 0 {
             self.owner[new as usize] = logical + 1;
@@ -495,11 +509,11 @@ impl Core {
             }
             self.changed.notify();
             if self.each || self.has_much_pending() {
-                self.commit().await?;
+                self.commit_with(Extent::Promised, &BTreeSet::new()).await?;
             }
             at += step;
         }
-        if fua { self.commit().await } else { Ok(()) }
+        if fua { self.commit_with(Extent::Promised, &BTreeSet::new()).await } else { Ok(()) }
     }
 
     /// Forgets blocks: they read as zeroes.
@@ -515,7 +529,7 @@ impl Core {
             }
         }
         match self.each || self.has_much_pending() {
-            true => self.commit().await,
+            true => self.commit_with(Extent::Promised, &BTreeSet::new()).await,
             false => Ok(()),
         }
     }
