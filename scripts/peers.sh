@@ -9,6 +9,8 @@
 # cold `find -printf %s` sees; microseconds of a cold read of 4 KiB at a random place of a file of 64 MB, and of a durable
 # write there; and the space that the tree takes, in percent. Medians. What is not installed is left out:
 #   apt-get install gocryptfs bindfs btrfs-progs squashfs-tools
+# Each has a new ext4 below it, on a loop device, or btrfs where its name says so: a used ext4 is slow at making files for a
+# while after others were removed. PEERS names those that are wanted, in place of all.
 #
 # Everything is done in a scratch directory below DIR, or /var/tmp. SEEKLESS names the program.
 
@@ -32,7 +34,8 @@ clean_up() {
     code=$?
     trap - EXIT INT TERM
     [ -z "$mounted" ] || unmount_peer "$mounted" || code=2
-    rm -rf "$scratch"
+    ! mountpoint -q "$scratch/lower" || umount "$scratch/lower" || code=2
+    rm -rf --one-file-system "$scratch"
     exit "$code"
 }
 trap clean_up EXIT
@@ -45,36 +48,56 @@ has() {
 peers="directory wrap zstd1 zstd3 lz4"
 has gocryptfs && peers="$peers gocryptfs"
 has bindfs && peers="$peers bindfs"
-has mkfs.btrfs && { grep -q btrfs /proc/filesystems || modprobe btrfs 2>/dev/null; } && peers="$peers btrfs"
+has mkfs.btrfs && { grep -q btrfs /proc/filesystems || modprobe btrfs 2>/dev/null; } && peers="$peers btrfs zstd1-btrfs"
 has mksquashfs && { grep -q squashfs /proc/filesystems || modprobe squashfs 2>/dev/null; } && peers="$peers squashfs"
+
+peers=${PEERS:-$peers}
 
 layer() {
     case $1 in
         wrap) echo wrap ;;
-        zstd1) echo zstd:level=1 ;;
+        zstd1 | zstd1-btrfs) echo zstd:level=1 ;;
         zstd3) echo zstd ;;
         lz4) echo lz4 ;;
     esac
 }
 
-# Makes the place of a peer for a round, and mounts it at $scratch/mnt.
+# Makes the place of a peer for a round.
 make_peer() {
-    rm -rf "$scratch/lower" "$scratch/mnt"
-    mkdir "$scratch/lower" "$scratch/mnt"
+    mkdir -p "$scratch/lower" "$scratch/mnt"
+    truncate -s 4G "$scratch/image"
+    case $1 in
+        *btrfs) mkfs.btrfs -q "$scratch/image" >/dev/null ;;
+        *) mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$scratch/image" ;;
+    esac
+    case $1 in
+        btrfs) mount -o loop,compress=zstd:1 "$scratch/image" "$scratch/lower" ;;
+        *) mount -o loop "$scratch/image" "$scratch/lower" && rm -rf "$scratch/lower/lost+found" ;;
+    esac
+    empty=$(used)
     case $1 in
         gocryptfs) echo word >"$scratch/word" && gocryptfs -q -init -scryptn 10 -passfile "$scratch/word" "$scratch/lower" ;;
-        btrfs) truncate -s 4G "$scratch/lower/image" && mkfs.btrfs -q "$scratch/lower/image" >/dev/null ;;
         squashfs) mkdir "$scratch/lower/upper" "$scratch/lower/work" "$scratch/lower/image.d" ;;
     esac
 }
 
+remove_peer() {
+    umount "$scratch/lower"
+    rm "$scratch/image"
+}
+
+# Bytes in use on the file system below.
+used() {
+    sync -f "$scratch/lower"
+    df --output=used -B1 "$scratch/lower" | tail -1
+}
+
 mount_peer() {
     case $1 in
-        directory) mount --bind "$scratch/lower" "$scratch/mnt" ;;
-        wrap | zstd1 | zstd3 | lz4) "$seekless" mount "$(layer "$1") / hostdir:$scratch/lower" "$scratch/mnt" ;;
+        directory | btrfs) mount --bind "$scratch/lower" "$scratch/mnt" ;;
+        wrap | zstd* | lz4) "$seekless" mount "$(layer "$1") / hostdir:$scratch/lower" "$scratch/mnt" ;;
         gocryptfs) gocryptfs -q -nosyslog -passfile "$scratch/word" "$scratch/lower" "$scratch/mnt" ;;
         bindfs) bindfs "$scratch/lower" "$scratch/mnt" ;;
-        btrfs) mount -o loop,compress=zstd:1 "$scratch/lower/image" "$scratch/mnt" ;;
         squashfs)
             mount -o loop "$scratch/lower/image" "$scratch/lower/image.d"
             mount -t overlay overlay "$scratch/mnt" \
@@ -87,14 +110,14 @@ mount_peer() {
 unmount_peer() {
     mounted=
     case $1 in
-        wrap | zstd1 | zstd3 | lz4) "$seekless" umount "$scratch/mnt" ;;
+        wrap | zstd* | lz4) "$seekless" umount "$scratch/mnt" ;;
         gocryptfs | bindfs) fusermount -u "$scratch/mnt" 2>/dev/null || fusermount3 -u "$scratch/mnt" ;;
         squashfs) umount "$scratch/mnt" && umount "$scratch/lower/image.d" ;;
         *) umount "$scratch/mnt" ;;
     esac
 }
 
-# Makes the next reads come from the disk.
+# Makes the next reads come from the device.
 cold() {
     unmount_peer "$1"
     sync
@@ -113,6 +136,7 @@ note() {
 
 bytes=$(du -sb "$tree" | cut -f1)
 files=$(find "$tree" -type f | wc -l)
+tree_blocks=$(du -sB1 "$tree" | cut -f1)
 
 round() {
     peer=$1
@@ -128,21 +152,15 @@ round() {
         mount_peer "$peer"
     else
         mount_peer "$peer"
-        empty=$(df --output=used -B1 "$scratch/mnt" | tail -1)
         started=$(now)
         cp -a "$tree" "$scratch/mnt/tree"
         sync -f "$scratch/mnt/tree"
-        case $peer in wrap | zstd1 | zstd3 | lz4) "$seekless" sync "$scratch/mnt" ;; esac
+        case $peer in wrap | zstd* | lz4) "$seekless" sync "$scratch/mnt" ;; esac
         note "$peer" write $((bytes * 1000 / ($(now) - started)))
-        if [ "$peer" = btrfs ]; then
-            used=$(($(df --output=used -B1 "$scratch/mnt" | tail -1) - empty))
-        else
-            used=$(du -sB1 "$scratch/lower" | cut -f1)
-        fi
-        note "$peer" space $((used * 1000 / $(du -sB1 "$tree" | cut -f1)))
+        note "$peer" space $((($(used) - empty) * 1000 / tree_blocks))
         dd if=/dev/urandom of="$scratch/mnt/large" bs=1M count=64 status=none
     fi
-    [ "$peer" != squashfs ] || note "$peer" space $((($(stat -c %s "$scratch/lower/image") - (64 << 20)) * 1000 / $(du -sB1 "$tree" | cut -f1)))
+    [ "$peer" != squashfs ] || note "$peer" space $((($(stat -c %s "$scratch/lower/image") - (64 << 20)) * 1000 / tree_blocks))
 
     cold "$peer"
     started=$(now)
@@ -155,21 +173,27 @@ round() {
     note "$peer" read $((bytes * 1000 / ($(now) - started)))
 
     cold "$peer"
-    started=$(now)
-    for place in 7 1031 12007 333 15999 8191 4001 9973 2500 14142 5000 11000 777 6666 13131 10101; do
-        dd if="$scratch/mnt/large" of=/dev/null bs=4096 skip=$place count=1 status=none
-    done
-    note "$peer" random-read $((($(now) - started) / 16000))
-
-    started=$(now)
-    for place in 7 1031 12007 333 15999 8191 4001 9973 2500 14142 5000 11000 777 6666 13131 10101; do
-        dd if="$scratch/block" of="$scratch/mnt/large" bs=4096 seek=$place count=1 conv=notrunc,fsync status=none
-    done
-    note "$peer" random-write $((($(now) - started) / 16000))
+    note "$peer" random-read "$(at_random 200)"
+    note "$peer" random-write "$(at_random 50 write)"
     unmount_peer "$peer"
+    remove_peer
 }
 
-head -c 4096 "$0" >"$scratch/block"
+# at_random COUNT [write]: microseconds of reading, or writing durably, 4 KiB at each of COUNT places of the large file.
+at_random() {
+    perl -MTime::HiRes=time -MIO::Handle -e '
+        my ($path, $count, $writes) = @ARGV;
+        open(my $file, $writes ? "+<" : "<", $path) or die "$path: $!";
+        my ($place, $bytes, $start) = (1, "", time);
+        for (1 .. $count) {
+            $place = $place * 1103515245 % 2147483648 + 12345; # ANSI C, to have the same places for all
+            sysseek($file, int($place / 131072) % 16384 * 4096, 0);
+            if ($writes) { syswrite($file, chr($place % 251) x 4096) == 4096 && $file->sync or die "$path: $!" }
+            else { sysread($file, $bytes, 4096) == 4096 or die "$path: $!" }
+        }
+        printf "%d\n", (time - $start) / $count * 1e6' "$scratch/mnt/large" "$1" "${2:-}"
+}
+
 number=0
 while [ $number -lt "$rounds" ]; do
     number=$((number + 1))

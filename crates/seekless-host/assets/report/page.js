@@ -18,6 +18,9 @@
     return element;
   }
 
+  // Text in which `backticks` mark what is written to a computer.
+  const prose = (text) => text.split(/`([^`]*)`/).map((part, index) => (index % 2 ? make("code", {}, part) : part));
+
   function download(name, type, text) {
     const url = URL.createObjectURL(new Blob([text], { type }));
     const link = make("a", { href: url, download: name });
@@ -158,7 +161,7 @@
       make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(panels)) }, "SVG"));
     draw();
     return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls, panels, legend,
-      drawing.caption ? make("figcaption", {}, drawing.caption) : "");
+      drawing.caption ? make("figcaption", {}, ...prose(drawing.caption)) : "");
   }
 
   // All panels of a figure as one SVG file, with the colours that are seen.
@@ -200,8 +203,8 @@
     return table([["", ""], ["claim", ""], ["found", ""], ["cases", "number"]], checked.map(({ claim, verdict, cases, held, found }) =>
       make("tr", {},
         make("td", { class: `badge ${verdict}` }, VERDICTS[verdict]),
-        make("td", {}, claim.text, make("small", {}, claim.source)),
-        make("td", {}, found, claim.note ? make("small", {}, claim.note) : ""),
+        make("td", {}, ...prose(claim.text), make("small", {}, claim.source)),
+        make("td", {}, found, claim.note ? make("small", {}, ...prose(claim.note)) : ""),
         make("td", { class: "number" }, cases ? `${held} of ${cases}` : ""))));
   }
 
@@ -209,7 +212,7 @@
     return table([["published", ""], ["where", ""], ["published", "number"], ["measured", "number"], ["deviation", "number"]], rows.map((row) =>
       make("tr", {},
         make("td", {}, row.metric, make("small", {}, row.source)),
-        make("td", {}, Object.entries(row.dims).map(([k, v]) => (typeof v === "number" ? `${k} ${v}` : v)).join(", "), row.note ? make("small", {}, row.note) : ""),
+        make("td", {}, Object.entries(row.dims).map(([k, v]) => (typeof v === "number" ? `${k} ${v}` : v)).join(", "), row.note ? make("small", {}, ...prose(row.note)) : ""),
         make("td", { class: "number" }, digits(row.value)),
         make("td", { class: "number" }, row.measured === null ? "\u2013" : digits(row.measured)),
         make("td", { class: "number" }, row.deviation === null ? "" : d3.format("+.1%")(row.deviation)))));
@@ -222,7 +225,7 @@
     const save = () => download(`${one.name}.csv`, "text/csv", one.csv);
     return make("section", { class: "experiment", id: one.name },
       make("h2", {}, one.title, " ", make("small", {}, one.paper)),
-      one.about ? make("p", { class: "about" }, one.about) : "",
+      one.about ? make("p", { class: "about" }, ...prose(one.about)) : "",
       one.claims.length ? make("p", { class: "verdict" }, sentence) : "",
       one.claims.length ? claims(one.claims) : "",
       ...one.figures.map((drawing) => figure(drawing, one)),

@@ -35,6 +35,7 @@ Examples:
   seekless run experiments/st05-fig6
   seekless run experiments/st05-fig6 --quick --out /tmp/look
   seekless report results/st05-fig6 -o fig6.html
+  seekless run experiments/za01-fig7 --over hostdir:/srv/scratch --rounds 5 --out /tmp/here
 
 Exit codes: 0 measured, 1 failed, or with --check a claim did not hold, 2 wrong usage, 130 interrupted")]
 pub(super) struct Args {
@@ -44,6 +45,14 @@ pub(super) struct Args {
     /// Where the results go; results/NAME without, and results/NAME-quick with --quick
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+
+    /// Stack below the layers of every contestant, in place of the one that the experiment says
+    #[arg(long, value_name = "STACK")]
+    over: Option<String>,
+
+    /// How often to measure what takes real time: round after round, and medians count
+    #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    rounds: u16,
 
     /// Points measured at the same time; as many as there are processors without
     #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..=1024))]
@@ -72,6 +81,10 @@ pub(super) fn run(args: &Args) -> Done {
     let usage = |error: &dyn std::fmt::Display| Failure::new(error).code(WRONG_USAGE);
     let experiment = Experiment::read(&args.experiment).map_err(|error| usage(&error))?;
     let experiment = if args.quick { experiment.quick() } else { experiment };
+    let experiment = match &args.over {
+        Some(lower) => experiment.over(lower),
+        None => experiment,
+    };
     let program = this_program()?;
     let plan = Plan::new(&experiment, &program).map_err(|error| usage(&error))?;
     if args.dry_run {
@@ -94,22 +107,20 @@ pub(super) fn run(args: &Args) -> Done {
             folder.display()
         ));
     }
-    let wanted: Vec<usize> =
-        (0..plan.points.len()).filter(|&index| !results.done().contains_key(&plan.points[index].key)).collect();
-    if wanted.len() < plan.points.len() {
-        let done = plan.points.len() - wanted.len();
-        output::note(&format!("{done} of {} points are measured already", plan.points.len()));
+    let wanted = Wanted::new(&experiment, &plan, &results, usize::from(args.rounds))?;
+    let (all, to_do) = (wanted.all, wanted.simulated.len() + wanted.real.len());
+    if to_do < all {
+        output::note(&format!("{} of {all} points are measured already", all - to_do));
     }
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let start = (jiff::Timestamp::now(), Instant::now());
     let sweep = Sweep { experiment: &experiment, plan: &plan, outside: &World };
-    let ended = sweep.measure(&wanted, jobs, &mut results, &signals)?;
-    let measured = wanted.len() - ended.failed.len() - ended.left;
+    let ended = sweep.measure(wanted, jobs, &mut results, &signals)?;
+    let measured = to_do - ended.failed.len() - ended.left;
     if ended.interrupted {
-        let done = plan.points.len() - ended.failed.len() - ended.left;
+        let done = all - ended.failed.len() - ended.left;
         output::note(&format!(
-            "interrupted: {done} of {} points are in {}; the same command goes on from there",
-            plan.points.len(),
+            "interrupted: {done} of {all} points are in {}; the same command goes on from there",
             folder.display()
         ));
         return Ok(INTERRUPTED);
@@ -152,7 +163,37 @@ fn this_program() -> Result<String, Failure> {
     Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// The points that are to be measured, and how.
+/// What is still to be measured, by index; a point of several rounds is there several times.
+struct Wanted {
+    simulated: Vec<usize>,
+    /// Round after round, so that whatever else the machine does disturbs all points alike.
+    real: Vec<usize>,
+    /// Measurements in all, with those that are done.
+    all: usize,
+}
+
+impl Wanted {
+    fn new(experiment: &Experiment, plan: &Plan, results: &Results, rounds: usize) -> Result<Wanted, Failure> {
+        let mut wanted = Wanted { simulated: Vec::new(), real: Vec::new(), all: 0 };
+        for round in 0..rounds {
+            for (index, point) in plan.points.iter().enumerate() {
+                let is_simulated = point.is_simulated(experiment, &World).map_err(Failure::new)?;
+                // Virtual time is the same every time.
+                if is_simulated && round > 0 {
+                    continue;
+                }
+                wanted.all += 1;
+                if results.rounds(point) <= round {
+                    let list = if is_simulated { &mut wanted.simulated } else { &mut wanted.real };
+                    list.push(index);
+                }
+            }
+        }
+        Ok(wanted)
+    }
+}
+
+/// How points are measured.
 struct Sweep<'a> {
     experiment: &'a Experiment,
     plan: &'a Plan,
@@ -171,23 +212,11 @@ type Message = (usize, Result<Vec<Measure>, String>);
 
 impl Sweep<'_> {
     /// Measures: what is simulated on as many threads as wanted, then what takes real time, one after another.
-    fn measure(
-        &self,
-        wanted: &[usize],
-        jobs: usize,
-        results: &mut Results,
-        signals: &Signals,
-    ) -> Result<Ended, Failure> {
-        let mut real = Vec::new();
-        let mut simulated = Vec::new();
-        for &index in wanted {
-            let is_simulated = self.plan.points[index].is_simulated(self.experiment, self.outside);
-            let list = if is_simulated.map_err(Failure::new)? { &mut simulated } else { &mut real };
-            list.push(index);
-        }
-        let bar = output::points(wanted.len() as u64);
-        let mut ended = Ended { interrupted: false, left: wanted.len(), failed: Vec::new() };
-        for (points, jobs) in [(simulated, jobs), (real, 1)] {
+    fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results, signals: &Signals) -> Result<Ended, Failure> {
+        let left = wanted.simulated.len() + wanted.real.len();
+        let bar = output::points(left as u64);
+        let mut ended = Ended { interrupted: false, left, failed: Vec::new() };
+        for (points, jobs) in [(wanted.simulated, jobs), (wanted.real, 1)] {
             if !ended.interrupted && !points.is_empty() {
                 self.some(&points, jobs, results, signals, &bar, &mut ended)?;
             }
@@ -228,7 +257,7 @@ impl Sweep<'_> {
             loop {
                 match receive.recv_timeout(Duration::from_millis(100)) {
                     Ok((index, Ok(measures))) => {
-                        let kept = results.add(&self.plan.points[index].key, measures);
+                        let kept = results.add(&self.plan.points[index], measures);
                         ended.left -= 1;
                         bar.inc(1);
                         if let Err(error) = kept {

@@ -88,14 +88,14 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
     for stored in results {
         let description = &stored.description;
         text += &format!("<section><h2>{} {}</h2>\n", escape(&description.title), escape(&description.paper));
-        text += &format!("<p class=\"about\">{}</p>\n<ul>\n", escape(description.about.trim()));
+        text += &format!("<p class=\"about\">{}</p>\n<ul>\n", prose(description.about.trim()));
         for claim in &description.claims {
             let Checked { claim, verdict, found, .. } = claim.verify(&stored.rows);
             let word = match verdict {
                 Verdict::Open => verdict.name().to_owned(),
                 _ => format!("{}: {}", verdict.name(), escape(&found)),
             };
-            text += &format!("<li>{} {} <b>{word}</b></li>\n", escape(&claim.text), escape(&claim.source));
+            text += &format!("<li>{} {} <b>{word}</b></li>\n", prose(&claim.text), escape(&claim.source));
         }
         text += "</ul>\n";
         for figure in &description.figures {
@@ -103,7 +103,7 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
             text += &format!(
                 "<figure>{}<figcaption>{}</figcaption></figure>\n",
                 to_svg(&drawing)?,
-                escape(&drawing.caption)
+                prose(&drawing.caption)
             );
         }
         text += "</section>\n";
@@ -114,6 +114,21 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
 /// Text as text, in HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// Text in HTML, in which `backticks` mark what is written to a computer.
+fn prose(text: &str) -> String {
+    let parts: Vec<String> = text.split('`').map(escape).collect();
+    let mut prose = String::new();
+    for (index, part) in parts.iter().enumerate() {
+        // A mark without a partner is a character like others.
+        match index % 2 {
+            0 => prose += part,
+            _ if index + 1 < parts.len() => prose += &format!("<code>{part}</code>"),
+            _ => prose += &format!("`{part}"),
+        }
+    }
+    prose
 }
 
 /// JSON that can stand in a script element: nothing in it ends the element or begins a comment.
@@ -141,6 +156,12 @@ mod tests {
             assert!(!ends, "{name} would end the element that it stands in");
         }
         assert!(!SCRIPT.contains("</script") && !SCRIPT.contains("<!--"));
+    }
+
+    #[test]
+    fn backticks_are_marks_in_pairs() {
+        assert_eq!(prose("`a<b` is `x`, 5` tall"), "<code>a&lt;b</code> is <code>x</code>, 5` tall");
+        assert_eq!(prose("none"), "none");
     }
 
     /// Data cannot leave its element, whatever it contains, and comes back as it was.

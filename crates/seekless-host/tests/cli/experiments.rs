@@ -87,6 +87,35 @@ fn experiments_are_run_and_reported() {
     assert!(read(&scratch, "pictures/sweep-rate.svg").starts_with("<svg"));
 }
 
+/// An experiment about modelled disks runs over a directory of the host: in real time, round after round, and further rounds
+/// add to those that there are.
+#[test]
+fn experiments_run_on_other_storage() {
+    let scratch = Scratch::new();
+    scratch.make_directory("layers");
+    scratch.make_directory("lower");
+    let text = r#"
+        title = "Layers"
+        workload = { kind = "attributes", files = 20 }
+        contestant = [{ name = "plain", on = "lfs / disk:hp97560" }, { name = "zstd", on = "zstd / lfs / disk:hp97560" }]
+    "#;
+    scratch.write("layers/experiment.toml", text);
+    let over = ["run", "layers", "--over", "hostdir:lower", "--out", "here", "--rounds"];
+    scratch.good(&[&over[..], &["2"]].concat());
+    let ended = scratch.run(&[&over[..], &["5"]].concat());
+    assert_eq!(ended.code, 0, "{}", ended.err);
+    assert!(ended.err.contains("4 of 10 points are measured already"), "{}", ended.err);
+    let measured: Vec<Value> =
+        read(&scratch, "here/points.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let keys: Vec<&str> = measured.iter().map(|point| point["key"].as_str().unwrap()).collect();
+    // The first two rounds came from a run of their own, and each went over both.
+    let (plain, zstd) = (keys[0], keys[1]);
+    assert_eq!(keys, [plain, zstd, plain, zstd, plain, zstd, plain, zstd, plain, zstd]);
+    assert!(read(&scratch, "here/resolved.toml").contains("on = \"zstd / hostdir:lower\""));
+    let wrong = scratch.run(&["run", "layers", "--over", "hostdir"]);
+    assert_eq!(wrong.code, 2, "{}", wrong.err);
+}
+
 /// A sweep that is killed in the middle goes on from there, and ends with the same files as one that was not.
 /// Method: SIGKILL as soon as some points are in the folder, at two moments.
 #[test]

@@ -34,6 +34,10 @@ pub struct Description {
     /// Processor profile in virtual time; see `HostProfile`.
     #[serde(default = "no_profile")]
     pub profile: String,
+    /// A stack below the layers of every contestant, in place of the one that its line says; directories stay what they
+    /// are.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub over: String,
     /// `kind`, and what that kind of workload can be told.
     pub workload: toml::Table,
     #[serde(default)]
@@ -200,6 +204,13 @@ impl Experiment {
         let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
         let name = whole.file_name().map_or_else(|| "experiment".into(), |name| name.to_string_lossy().into_owned());
         Ok(Experiment { name, folder: folder.to_owned(), description, published })
+    }
+
+    /// The same on other storage: see [`Description::over`].
+    pub fn over(mut self, lower: &str) -> Experiment {
+        self.description.over = lower.to_owned();
+        self.description.about += &format!("\nHere the layers of all stand on `{lower}`, whatever else is said above.");
+        self
     }
 
     /// The same with fewer values and a smaller workload: to see whether everything works, not to conclude from.

@@ -12,14 +12,14 @@
 //!
 //! | file of the results | holds |
 //! |---|---|
-//! | `points.jsonl` | a line for each point that is done; what makes a killed sweep go on where it was |
+//! | `points.jsonl` | a line for each point that is done, and for each round of it; what makes a killed sweep go on where it was |
 //! | `rows.jsonl`, `rows.csv` | what was measured, in the order of the plan |
 //! | `resolved.toml` | the description with everything filled in, the published points too |
 //! | `provenance.json` | which program measured when, where and by which command |
 //!
 //! Invariants
 //!   E1  The same point gives the same rows, whichever thread runs it and whatever ran before; only where time is
-//!       real do they differ.
+//!       real do they differ: the medians of its rounds count.
 //!   E2  A row is never taken from a point that differs in anything that its result hangs on: the key covers the text of
 //!       the point, the contents of the files that it reads and the program.
 //!   E3  A sweep that was killed and goes on ends with the same rows as one that was not.
@@ -33,6 +33,7 @@ mod published;
 // Results are files.
 #[allow(clippy::disallowed_types)]
 mod results;
+mod rounds;
 mod rows;
 #[cfg(test)]
 mod tests;
@@ -45,6 +46,7 @@ pub use kinds::{Context, FileWorkload, KINDS, Kind, Measure, On, Outside, UseWor
 pub use plan::{Place, Plan, Point};
 pub use published::{Deviation, Published, deviations};
 pub use results::{Results, ResultsError, Stored, to_csv};
+pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
 pub use value::{Unit, Value};
 

@@ -10,6 +10,7 @@ use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::description::{Clock, Contestant, Experiment};
 use super::kinds::{Context, Kind, Measure, On, Outside, Workload, digest};
+use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};
 use super::value::{Value, Values, fill, fill_all};
 use super::{Description, ExperimentError};
@@ -90,9 +91,9 @@ impl Plan {
     }
 
     /// The rows of the places whose points have been measured, in the order of the plan.
-    pub fn rows(&self, measured: &BTreeMap<String, Vec<Measure>>) -> Vec<Row> {
+    pub fn rows(&self, measured: &BTreeMap<String, Vec<Round>>) -> Vec<Row> {
         let of_place = |place: &Place| {
-            let measures = measured.get(&self.points[place.point].key)?;
+            let measures = rounds::medians(measured.get(&self.points[place.point].key)?);
             let row = |measure: &Measure| {
                 let dims = place.dims.clone().into_iter().chain(measure.dims.clone());
                 Row { dims: dims.collect(), metrics: measure.metrics.clone() }
@@ -161,12 +162,22 @@ fn fill_point(description: &Description, contestant: &Contestant, values: &Value
     };
     Ok(Point {
         key: String::new(),
-        on: fill(&contestant.on, values)?,
+        on: over(fill(&contestant.on, values)?, &fill(&description.over, values)?)?,
         workload,
         profile: fill(contestant.profile.as_ref().unwrap_or(&description.profile), values)?,
         clock: contestant.clock.unwrap_or(description.clock),
         seed: description.seed,
     })
+}
+
+/// What a contestant runs on when its layers stand on `lower`, if that is anything.
+fn over(on: String, lower: &str) -> Result<String, String> {
+    match On::read(&on)? {
+        On::Stack(stack) if !lower.is_empty() => {
+            Ok(stack.over(lower).map_err(|error| error.to_string())?.line().to_owned())
+        }
+        _ => Ok(on),
+    }
 }
 
 /// Every combination of the variables' values. The last variable changes fastest.

@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use super::description::{Description, Experiment};
-use super::kinds::Measure;
 use super::plan::{Plan, Point};
 use super::published::Published;
+use super::rounds::Round;
 use super::rows::Row;
 
 const POINTS: &str = "points.jsonl";
@@ -37,14 +37,14 @@ pub struct Results {
     /// Held as long as this lives, so that there is one writer.
     points: File,
     /// What earlier runs have measured, by key.
-    done: BTreeMap<String, Vec<Measure>>,
+    done: BTreeMap<String, Vec<Round>>,
 }
 
 /// A line of `points.jsonl`.
 #[derive(Serialize, Deserialize)]
 struct Done {
     key: String,
-    measures: Vec<Measure>,
+    measures: Round,
 }
 
 /// What `resolved.toml` holds: the description, and what it came to.
@@ -78,13 +78,13 @@ impl Results {
         }
         let text = fs::read(&path).map_err(failed("read", &path))?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
-        let mut done = BTreeMap::new();
+        let mut done: BTreeMap<String, Vec<Round>> = BTreeMap::new();
         for (number, line) in text[..whole].split(|&byte| byte == b'\n').enumerate().filter(|(_, l)| !l.is_empty()) {
             let read: Done = serde_json::from_slice(line).map_err(|error| ResultsError::Content {
                 path: format!("{}, line {}", path.display(), number + 1),
                 problem: format!("this is no measured point ({error}); remove the folder to begin anew"),
             })?;
-            done.insert(read.key, read.measures);
+            done.entry(read.key).or_default().push(read.measures);
         }
         if whole < text.len() {
             points.set_len(whole as u64).map_err(failed("shorten", &path))?;
@@ -92,9 +92,9 @@ impl Results {
         Ok(Results { folder: folder.to_owned(), points, done })
     }
 
-    /// What has been measured, by key.
-    pub fn done(&self) -> &BTreeMap<String, Vec<Measure>> {
-        &self.done
+    /// How often a point has been measured.
+    pub fn rounds(&self, point: &Point) -> usize {
+        self.done.get(&point.key).map_or(0, Vec::len)
     }
 
     /// Forgets what belongs to none of these points, such as what another program has measured; how many that were.
@@ -110,20 +110,22 @@ impl Results {
             // The lock is on this file, so it is not replaced by another one. A kill in between costs what is measured
             // again.
             self.points.set_len(0).map_err(failed("shorten", &path))?;
-            for (key, measures) in self.done.clone() {
-                self.append(&Done { key, measures })?;
+            for (key, rounds) in self.done.clone() {
+                for measures in rounds {
+                    self.append(&Done { key: key.clone(), measures })?;
+                }
             }
         }
         Ok(forgotten)
     }
 
-    /// Keeps what a point came to. When this returns, a kill of the program does not lose it.
+    /// Keeps what a point came to, once. When this returns, a kill of the program does not lose it.
     ///
     /// # Errors
     /// When the folder cannot be written.
-    pub fn add(&mut self, key: &str, measures: Vec<Measure>) -> Result<(), ResultsError> {
-        self.append(&Done { key: key.to_owned(), measures: measures.clone() })?;
-        self.done.insert(key.to_owned(), measures);
+    pub fn add(&mut self, point: &Point, measures: Round) -> Result<(), ResultsError> {
+        self.append(&Done { key: point.key.clone(), measures: measures.clone() })?;
+        self.done.entry(point.key.clone()).or_default().push(measures);
         Ok(())
     }
 

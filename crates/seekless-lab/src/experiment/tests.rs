@@ -105,8 +105,8 @@ fn run(experiment: &Experiment, out: &Path, some: usize) -> (usize, Vec<Row>) {
     let mut results = Results::open(out).unwrap();
     let mut measured = 0;
     for point in &plan.points {
-        if measured < some && !results.done().contains_key(&point.key) {
-            results.add(&point.key, point.measure(experiment, &NoOutside).unwrap()).unwrap();
+        if measured < some && results.rounds(point) == 0 {
+            results.add(point, point.measure(experiment, &NoOutside).unwrap()).unwrap();
             measured += 1;
         }
     }
@@ -160,7 +160,9 @@ fn a_killed_sweep_goes_on() {
     let text = std::fs::read_to_string(&journal).unwrap();
     for torn in [1, 30, text.lines().last().unwrap().len()] {
         std::fs::write(&journal, &text[..text.len() - torn]).unwrap();
-        assert_eq!(Results::open(&parts).unwrap().done().len(), 4, "{torn} bytes torn off");
+        let results = Results::open(&parts).unwrap();
+        let plan = Plan::new(&experiment, "test").unwrap();
+        assert_eq!(plan.points.iter().filter(|point| results.rounds(point) == 1).count(), 4, "{torn} bytes torn off");
     }
     assert_eq!(run(&experiment, &parts, usize::MAX).0, 8);
     assert_eq!(run(&experiment, &parts, usize::MAX).0, 0);
@@ -198,13 +200,51 @@ fn keys_cover_what_a_result_hangs_on() {
     assert_ne!(first, key(&experiment, "one"));
     let plan = Plan::new(&experiment, "test").unwrap();
     let mut results = Results::open(&out).unwrap();
-    assert_eq!((results.done().len(), results.keep_only(&plan).unwrap(), results.done().len()), (1, 1, 0));
+    assert_eq!((results.keep_only(&plan).unwrap(), results.keep_only(&plan).unwrap()), (1, 0));
     assert!(matches!(Results::open(&out), Err(ResultsError::Busy { .. })));
     drop(results);
-    assert_eq!(Results::open(&out).unwrap().done().len(), 0);
+    assert_eq!(Results::open(&out).unwrap().keep_only(&plan).unwrap(), 0);
     let _ = std::fs::remove_file(&trace);
     let error = Plan::new(&experiment, "one").unwrap_err().to_string();
     assert!(error.contains("there is no file") && error.contains("a.csv"), "{error}");
+}
+
+/// Layers can stand on other storage than the experiment says, and what is measured several times counts by its median.
+/// Method: a sweep over a memory file system; rows that are made up.
+#[test]
+fn other_storage_and_several_rounds() {
+    let text = r#"
+        title = "t"
+        workload = { kind = "attributes", files = 5 }
+        variables.codec.values = ["copy", "gzip:level=9"]
+        contestant = [
+            { name = "plain", on = "lfs / memory:8MiB" },
+            { name = "layer", on = "wrap / {codec}  /  lfs / memory:8MiB" },
+            { name = "directory", on = "./here" },
+        ]
+    "#;
+    let folder = folder(text, None);
+    let experiment = Experiment::read(folder.path()).unwrap().over("wrap / memfs");
+    let plan = Plan::new(&experiment, "test").unwrap();
+    let lines: Vec<&str> = plan.points.iter().map(|point| point.on.as_str()).collect();
+    assert_eq!(
+        lines,
+        ["wrap / memfs", "wrap / copy  /  wrap / memfs", "./here", "wrap / gzip:level=9  /  wrap / memfs",]
+    );
+    let wrong = Plan::new(&experiment.clone().over("disk:no-such"), "test").unwrap_err().to_string();
+    assert!(wrong.contains("no-such"), "{wrong}");
+    let out = folder.path().join("out");
+    let mut results = Results::open(&out).unwrap();
+    for seconds in [3.0, 1.0, 2.0] {
+        let metrics = [("elapsed_s".to_owned(), seconds)].into();
+        results.add(&plan.points[0], vec![Measure { dims: [].into(), metrics }]).unwrap();
+    }
+    drop(results);
+    let mut results = Results::open(&out).unwrap();
+    assert_eq!((results.keep_only(&plan).unwrap(), results.rounds(&plan.points[0])), (0, 3));
+    let rows = results.finish(&experiment, &plan, &serde_json::json!({})).unwrap();
+    assert_eq!(rows.iter().map(|row| row.metrics["elapsed_s"]).collect::<Vec<_>>(), [2.0, 2.0]);
+    assert_eq!(Stored::read(&out).unwrap().description.over, "wrap / memfs");
 }
 
 /// What is wrong with a description is said with its place. Method: one thing after another is made wrong.

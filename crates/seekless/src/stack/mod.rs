@@ -139,6 +139,17 @@ impl Stack {
         &self.line
     }
 
+    /// The layers at the top of this stack, over another one: `zstd / lfs / file:a.img` over `hostdir:b` is
+    /// `zstd / hostdir:b`.
+    ///
+    /// # Errors
+    /// As [`Stack::parse`], about the new line.
+    pub fn over(&self, lower: &str) -> Result<Stack, StackError> {
+        let below = self.words.iter().find(|word| word.spec.role() != Role::Layer);
+        let end = below.map_or(self.line.len(), |word| word.name_span.start);
+        Stack::parse(&format!("{}{lower}", &self.line[..end]))
+    }
+
     /// What the top offers.
     pub fn is(&self) -> Interface {
         self.words[0].spec.role().is() // S1
