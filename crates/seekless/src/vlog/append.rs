@@ -56,6 +56,7 @@ impl Core {
         let (pending, changes) = {
             let mut state = self.state.borrow_mut();
             let pending = std::mem::take(&mut state.pending);
+            state.moved.clear();
             let changes: Vec<(u32, u32)> =
                 pending.keys().map(|&logical| (logical, state.map[logical as usize])).collect();
             (pending, changes)

@@ -1,21 +1,40 @@
-//! Who uses which arm.
+//! Who uses which arm, and who is next.
 //!
 //! Where a block goes is chosen by where the heads are, and that is known of an arm only while nobody uses it. So who
 //! writes holds the arm from the choice on until the block is written. Several arms move independently of each other.
+//!
+//! Of several that wait to write, the one is next whose address follows that of the last one, upwards to the highest and
+//! then again from the lowest: blocks go where the heads are in the order in which they are written, so this is the order in
+//! which they will lie. A host's driver puts what waits for a drive in the same order; here all of it comes to the drive.
 
-use std::cell::RefCell;
-use std::future::Future;
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::task::{Poll, Waker};
 
 use crate::rt::Event;
 
 pub(super) struct Arms {
     busy: RefCell<Vec<bool>>,
     freed: Event,
+    /// Who waits to write, by address and by when he came.
+    queue: RefCell<BTreeMap<Ticket, Option<Waker>>>,
+    arrivals: Cell<u64>,
+    /// Behind the address that was written last.
+    position: Cell<u32>,
 }
+
+type Ticket = (u32, u64);
 
 impl Arms {
     pub(super) fn new(count: u32) -> Arms {
-        Arms { busy: vec![false; count as usize].into(), freed: Event::new() }
+        Arms {
+            busy: vec![false; count as usize].into(),
+            freed: Event::new(),
+            queue: RefCell::default(),
+            arrivals: Cell::new(0),
+            position: Cell::new(0),
+        }
     }
 
     /// Which of them are in use.
@@ -45,6 +64,81 @@ impl Arms {
             freed.await;
         }
     }
+
+    /// Queues up to write to `address`.
+    pub(super) fn queue(&self, address: u32) -> Place<'_> {
+        self.arrivals.set(self.arrivals.get() + 1);
+        let ticket = (address, self.arrivals.get());
+        self.queue.borrow_mut().insert(ticket, None);
+        Place { arms: self, ticket }
+    }
+
+    fn next(&self) -> Option<Ticket> {
+        let queue = self.queue.borrow();
+        let upwards = queue.range((self.position.get(), 0)..).next();
+        upwards.or_else(|| queue.iter().next()).map(|(&ticket, _)| ticket)
+    }
+
+    /// Lets whoever is next look whether he can have an arm.
+    fn wake_next(&self) {
+        let next = self.next();
+        let waker = next.and_then(|ticket| self.queue.borrow_mut().get_mut(&ticket)?.take());
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A place in the queue, until it is dropped.
+pub(super) struct Place<'a> {
+    arms: &'a Arms,
+    ticket: Ticket,
+}
+
+impl Place<'_> {
+    /// Completes when an arm is free and nobody is before this one, with which arms are in use.
+    pub(super) async fn turn(&self) -> Vec<bool> {
+        poll_fn(|context| {
+            let busy = self.arms.busy();
+            if busy.contains(&false) && self.arms.next() == Some(self.ticket) {
+                return Poll::Ready(busy);
+            }
+            self.wait(context.waker())
+        })
+        .await
+    }
+
+    /// Completes when one becomes free that is not now.
+    pub(super) async fn another(&self) {
+        let mut is_later = false;
+        poll_fn(|context| match std::mem::replace(&mut is_later, true) {
+            true => Poll::Ready(()),
+            false => self.wait(context.waker()),
+        })
+        .await;
+    }
+
+    fn wait<T>(&self, waker: &Waker) -> Poll<T> {
+        if let Some(place) = self.arms.queue.borrow_mut().get_mut(&self.ticket) {
+            *place = Some(waker.clone());
+        }
+        Poll::Pending
+    }
+
+    /// Goes, having written or being about to write as far as `end`.
+    pub(super) fn leave(self, end: u32) {
+        self.arms.position.set(end);
+    }
+}
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.arms.queue.borrow_mut().remove(&self.ticket);
+        // Another arm may be free for the next one.
+        if self.arms.busy.borrow().contains(&false) {
+            self.arms.wake_next();
+        }
+    }
 }
 
 /// An arm in use, until it is dropped.
@@ -57,5 +151,6 @@ impl Drop for HeldArm<'_> {
     fn drop(&mut self) {
         self.arms.busy.borrow_mut()[self.arm as usize] = false;
         self.arms.freed.notify();
+        self.arms.wake_next();
     }
 }

@@ -30,6 +30,19 @@ const PENDING_MAX: usize = 8192;
 /// Freed blocks that follow each other are given back below from this many on: shorter stretches are soon used again.
 const DISCARD_BLOCKS_MIN: u32 = 16;
 
+/// Pieces with blocks that idle work has moved that one transaction of it writes: who wants something meanwhile waits for them.
+const MOVED_PIECES: usize = 2;
+
+/// How much of what is pending a transaction makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Extent {
+    All,
+    /// What somebody waits for. What idle work has moved is where it was, too, until it says so itself.
+    Promised,
+    /// That, and some of what idle work has moved.
+    Few,
+}
+
 /// What a transaction is about.
 struct Snapshot {
     /// V2 of the core: logical blocks, and where they were.
@@ -56,16 +69,23 @@ impl Core {
     /// # Errors
     /// What the device says. After anything but `NoSpace` before the tail, nothing is written any more.
     pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
-        self.commit_moving(&BTreeSet::new()).await
+        self.commit_with(Extent::All, &BTreeSet::new()).await
     }
 
-    /// The same, and the pieces `moved` are written anew.
-    pub(super) async fn commit_moving(self: &Rc<Self>, moved: &BTreeSet<u32>) -> Result<(), DeviceError> {
+    /// Makes as much durable as `extent` says, and the pieces `moving` are written anew.
+    ///
+    /// # Errors
+    /// As those of [`Core::commit`].
+    pub(super) async fn commit_with(
+        self: &Rc<Self>,
+        extent: Extent,
+        moving: &BTreeSet<u32>,
+    ) -> Result<(), DeviceError> {
         let pass = self.commit_gate.enter().await;
         self.check_writable()?;
         let is_tree = matches!(self.state.borrow().log, Log::Tree(_));
         let result = match is_tree {
-            true => self.commit_tree(moved).await,
+            true => self.commit_tree(extent, moving).await,
             false => self.commit_append().await,
         };
         drop(pass);
@@ -73,8 +93,8 @@ impl Core {
         result
     }
 
-    async fn commit_tree(&self, moved: &BTreeSet<u32>) -> Result<(), DeviceError> {
-        let Some(snapshot) = self.snapshot(moved) else { return Ok(()) };
+    async fn commit_tree(&self, extent: Extent, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
+        let Some(snapshot) = self.snapshot(extent, moving) else { return Ok(()) };
         match self.write_pieces(&snapshot).await {
             Ok(cells) => {
                 self.settle(snapshot, cells).await;
@@ -95,22 +115,31 @@ impl Core {
         }
     }
 
-    /// V2 of the core: what is pending now.
-    fn snapshot(&self, moved: &BTreeSet<u32>) -> Option<Snapshot> {
+    /// V2 of the core: what is pending now, of every piece that is written.
+    fn snapshot(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Snapshot> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        if state.pending.is_empty() && moved.is_empty() {
+        let piece_of = |logical: &u32| self.layout.piece_of(*logical).0;
+        let promised = state.pending.keys().filter(|logical| extent == Extent::All || !state.moved.contains(logical));
+        let mut wanted: BTreeSet<u32> = promised.map(piece_of).collect();
+        if extent == Extent::Few {
+            let others: BTreeSet<u32> =
+                state.moved.iter().map(piece_of).filter(|piece| !wanted.contains(piece)).collect();
+            wanted.extend(others.into_iter().take(MOVED_PIECES));
+        }
+        wanted.extend(moving);
+        if wanted.is_empty() {
             return None;
         }
-        let pending = std::mem::take(&mut state.pending);
-        let garbage = std::mem::take(&mut state.garbage);
-        let mut wanted: BTreeSet<u32> = pending.keys().map(|&logical| self.layout.piece_of(logical).0).collect();
-        wanted.extend(moved);
-        let State { log: Log::Tree(TreeLog { tree, sequence, .. }), map, .. } = state else {
+        let State { log: Log::Tree(TreeLog { tree, sequence, .. }), map, pending, moved, garbage, .. } = state else {
             unreachable!("asked for a tree")
         };
         let planned = tree.plan(&wanted);
         count(&self.counts.pieces_rewritten, (planned.len() - wanted.len()) as u64);
+        let written: BTreeSet<u32> = planned.iter().map(|piece| piece.index).collect();
+        let pending = pending.extract_if(.., |logical, _| written.contains(&piece_of(logical))).collect();
+        moved.retain(|logical| !written.contains(&piece_of(logical)));
+        let garbage = std::mem::take(garbage);
         let entries = |piece: &Planned| {
             let range = self.layout.blocks_of_piece(piece.index);
             map[range.start as usize..range.end as usize].to_vec()

@@ -1,8 +1,9 @@
 //! What is done while nobody asks for anything: emptying tracks, and putting blocks in order [wa99 §4.2].
 //!
-//! A step is the reading of a track at most, or the writing of one, or a block; after each it is looked whether somebody
-//! wants something, and then the work is left as it is: what has been moved is mapped, and becomes durable with the next
-//! transaction. So a request waits for two or three revolutions at worst.
+//! A step is the reading of a part of a track, or the writing of a block or of two pieces of the map, or, putting in order, of
+//! a track; after each it is looked whether somebody wants something, and then the work is left as it is. What has been moved
+//! is mapped, but both places are kept, and it becomes durable when idle time goes on: each moved block may be of a piece of
+//! its own, and nobody else's transaction writes those. So a request waits for a revolution and a little more.
 //!
 //! Emptying takes the track with the fewest blocks in use and moves them into holes of other tracks, as long as those
 //! have room for all of them. [wa99] takes one at random and leaves this to later work. Pieces of the map that lie there
@@ -19,12 +20,16 @@
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
+use super::commit::Extent;
 use super::core::{Core, Log, count};
 use super::eager::{Run, Want};
 use crate::device::{Buf, Data, DeviceError};
 
 /// Empty tracks that putting in order leaves for writes.
 const EMPTY_TRACKS_MIN: usize = 2;
+
+/// Requests by which a track is read, at least: the drive reads on meanwhile, and lets somebody else in between them.
+const READ_PARTS: usize = 4;
 
 /// Waits for idle time and uses it, as long as the device is there.
 pub(super) fn start(core: &Rc<Core>) {
@@ -164,7 +169,7 @@ impl Tenant for Mapped<'_> {
         for &run in to {
             match state.map[logical as usize] == block {
                 true => {
-                    state.set(logical, run.first);
+                    state.relocate(logical, run.first);
                     count(&self.core.counts.blocks_moved, 1);
                 }
                 false => state.give_back(run),
@@ -179,6 +184,10 @@ impl Tenant for Mapped<'_> {
 async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
     if !core.is_in_use() {
         return Ok(Step::Nothing);
+    }
+    // What was left when somebody wanted something.
+    if !core.commit_moved(seen).await? {
+        return Ok(Step::Interrupted);
     }
     // A piece that moves may break a block of its own, and one block is for what happens meanwhile.
     if let Some(track) = core.sparse_track(|used| used + 1, |_| true) {
@@ -195,6 +204,17 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
 impl Core {
     fn is_wanted(&self, seen: Option<u64>) -> bool {
         seen.is_some_and(|seen| self.activity.since(seen))
+    }
+
+    /// Makes durable what has been moved, a little at a time; false when somebody wants something.
+    async fn commit_moved(self: &Rc<Self>, seen: Option<u64>) -> Result<bool, DeviceError> {
+        while !self.state.borrow().moved.is_empty() {
+            if self.is_wanted(seen) {
+                return Ok(false);
+            }
+            self.commit_with(Extent::Few, &BTreeSet::new()).await?;
+        }
+        Ok(!self.is_wanted(seen))
     }
 
     /// Something was written since the start, or since it was put away; otherwise nothing is to be written now.
@@ -226,7 +246,15 @@ impl Core {
             Step::Done => {}
             other => return Ok(other),
         }
-        self.commit_moving(&self.pieces_in(track)).await?;
+        if !self.commit_moved(seen).await? {
+            return Ok(Step::Interrupted);
+        }
+        for piece in self.pieces_in(track) {
+            self.commit_with(Extent::Promised, &BTreeSet::from([piece])).await?;
+            if self.is_wanted(seen) {
+                return Ok(Step::Interrupted);
+            }
+        }
         // Somebody may still read what was here, or write here what was under way before.
         if !self.state.borrow().space.is_empty(track) {
             return Ok(Step::Nothing);
@@ -244,7 +272,7 @@ impl Core {
         let blocks = self.state.borrow().space.tracks.blocks(emptying.track);
         let live: Vec<u32> = blocks.filter(|&block| tenant.need(block) != Need::Nothing).collect();
         let (Some(&first), Some(&last)) = (live.first(), live.last()) else { return Ok(Step::Done) };
-        let data = self.read_span(first, last).await?;
+        let Some(data) = self.read_span(first, last, tenant).await? else { return Ok(Step::Interrupted) };
         for &block in &live {
             // Once something is written to this track, what was read of it may not be what is there.
             if tenant.is_wanted() || !emptying.holds() {
@@ -260,7 +288,7 @@ impl Core {
                     if !self.try_admit(1) {
                         return Ok(Step::Nothing);
                     }
-                    match self.place(&part, Want::Hole).await {
+                    match self.place(&part, Want::Hole, None).await {
                         Ok(runs) => tenant.copied(block, &runs),
                         // No hole is left: somebody else has filled them.
                         Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
@@ -281,20 +309,25 @@ impl Core {
         nodes.map(|(index, _)| index).collect()
     }
 
-    /// Everything from one block to another, which are on one track.
-    async fn read_span(&self, first: u32, last: u32) -> Result<Data, DeviceError> {
+    /// Everything from one block to another, which are on one track, a part of it at a time; `None` when the tenant is wanted.
+    async fn read_span(&self, first: u32, last: u32, tenant: &dyn Tenant) -> Result<Option<Data>, DeviceError> {
         let bytes = (last - first + 1) as usize * self.block_bytes();
-        let longest = self.below.geometry().request_bytes_max as usize / self.block_bytes() * self.block_bytes();
+        let longest = self.below.geometry().request_bytes_max as usize / self.block_bytes();
+        let part = bytes / self.block_bytes() / READ_PARTS;
+        let longest = part.clamp(1, longest.max(1)) * self.block_bytes();
         let mut whole = Buf::dirty(bytes);
         let mut at = 0;
         while at < bytes {
-            let length = longest.max(self.block_bytes()).min(bytes - at);
+            if tenant.is_wanted() {
+                return Ok(None);
+            }
+            let length = longest.min(bytes - at);
             let block = first + (at / self.block_bytes()) as u32;
             let read = self.below.read(self.layout.sector_of(block), Buf::dirty(length)).await?;
             whole[at..at + length].copy_from_slice(&read);
             at += length;
         }
-        Ok(whole.freeze())
+        Ok(Some(whole.freeze()))
     }
 
     /// A stretch to put in order, as long as an empty track: all of it mapped, and at least every fourth block, and three,
@@ -355,7 +388,7 @@ impl Core {
         if !self.try_admit(u64::from(blocks)) {
             return Ok(Step::Nothing);
         }
-        let runs = match self.place(&buf.freeze(), Want::Order).await {
+        let runs = match self.place(&buf.freeze(), Want::Order, None).await {
             Ok(runs) => runs,
             Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
             Err(error) => return Err(error),
@@ -369,13 +402,12 @@ impl Core {
             for ((offset, old), target) in places.iter().enumerate().zip(targets) {
                 let logical = first + offset as u32;
                 match state.map[logical as usize] == *old {
-                    true => state.set(logical, target),
+                    true => state.relocate(logical, target),
                     false => state.give_back(Run { first: target, blocks: 1 }),
                 }
             }
         }
-        self.commit().await?;
         count(&self.counts.extents_ordered, 1);
-        Ok(if self.is_wanted(seen) { Step::Interrupted } else { Step::Done })
+        Ok(if self.commit_moved(seen).await? { Step::Done } else { Step::Interrupted })
     }
 }

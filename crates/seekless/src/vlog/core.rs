@@ -17,6 +17,7 @@ use futures_util::future::join_all;
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
 use super::buffer::{Aim, TrackBuffer};
+use super::commit::Extent;
 use super::eager::{Chooser, Head, Run, Want};
 use super::format::Key;
 use super::layout::Layout;
@@ -101,6 +102,8 @@ pub(super) struct State {
     pub(super) owner: Vec<u32>,
     /// V2.
     pub(super) pending: BTreeMap<u32, u32>,
+    /// Those of `pending` that idle work has moved: nobody waits for that to be durable.
+    pub(super) moved: BTreeSet<u32>,
     /// Blocks that are being read, with the number of readers.
     pins: BTreeMap<u32, u32>,
     /// Of these, the ones that are free when the last reader is done.
@@ -189,6 +192,7 @@ impl State {
             map: vec![0; layout.logical_blocks as usize],
             owner: if layout.superblock.is_above() { Vec::new() } else { vec![0; layout.blocks as usize] },
             pending: BTreeMap::new(),
+            moved: BTreeSet::new(),
             pins: BTreeMap::new(),
             doomed: BTreeSet::new(),
             reserved: 0,
@@ -201,8 +205,18 @@ impl State {
         }
     }
 
+    /// Maps a logical block to `new`, where the same bytes are as before.
+    pub(super) fn relocate(&mut self, logical: u32, new: u32) {
+        let is_idle = self.moved.contains(&logical) || !self.pending.contains_key(&logical);
+        self.set(logical, new);
+        if is_idle {
+            self.moved.insert(logical);
+        }
+    }
+
     /// Maps a logical block to `new`, which is 0 for none.
     pub(super) fn set(&mut self, logical: u32, new: u32) {
+        self.moved.remove(&logical);
         let old = std::mem::replace(&mut self.map[logical as usize], new);
         if new != 0 {
             self.owner[new as usize] = logical + 1;
@@ -387,30 +401,27 @@ impl Core {
         Some(run)
     }
 
-    /// Chooses a place by `take` among those of arms that are free, which it is told of, and holds the arm of that place,
-    /// where there is one.
-    async fn choose<T>(
-        &self,
-        take: impl Fn(&[bool]) -> Option<T>,
-        block: impl Fn(&T) -> u32,
-    ) -> Option<(T, Option<HeldArm<'_>>)> {
+    /// Takes up to `blocks` of those that were admitted, when it is the turn of `address`, and holds the arm that reaches
+    /// them, where there is one. Idle work has no address.
+    async fn choose(&self, want: Want, address: Option<u32>, blocks: u32) -> Option<(Run, Option<HeldArm<'_>>)> {
         if self.below.head().is_none() {
-            return take(&[]).map(|taken| (taken, None));
+            return self.take(&[], want, blocks).map(|run| (run, None));
         }
         self.leave_track();
+        let place = self.arms.queue(address.unwrap_or(u32::MAX));
         loop {
-            let freed = self.arms.freed();
-            let busy = self.arms.busy();
-            if busy.contains(&false) {
-                if let Some(taken) = take(&busy) {
-                    let arm = self.arm_of(block(&taken));
-                    return Some((taken, Some(self.arms.hold(arm))));
+            let busy = place.turn().await;
+            if let Some(run) = self.take(&busy, want, blocks) {
+                let arm = self.arms.hold(self.arm_of(run.first));
+                if let Some(address) = address {
+                    place.leave(address.saturating_add(run.blocks));
                 }
-                if !busy.contains(&true) {
-                    return None;
-                }
+                return Some((run, Some(arm)));
             }
-            freed.await;
+            if !busy.contains(&true) {
+                return None;
+            }
+            place.another().await;
         }
     }
 
@@ -419,20 +430,26 @@ impl Core {
         state.space.tracks.arm_of(state.space.tracks.track_of(block))
     }
 
-    /// Writes the blocks of `data` somewhere, and says where. Nothing is mapped yet.
+    /// Writes the blocks of `data` somewhere, and says where. Nothing is mapped yet. Of several that wait for an arm the
+    /// next `address` is first.
     ///
     /// # Errors
     /// What the device says; then nothing is taken any more. `NoSpace` also when there is no place of the kind that is
     /// wanted.
-    pub(super) async fn place(self: &Rc<Self>, data: &Data, want: Want) -> Result<Vec<Run>, DeviceError> {
+    pub(super) async fn place(
+        self: &Rc<Self>,
+        data: &Data,
+        want: Want,
+        address: Option<u32>,
+    ) -> Result<Vec<Run>, DeviceError> {
         let blocks = (data.len() / self.block_bytes()) as u32;
         let mut runs: Vec<Run> = Vec::new();
         let mut left = blocks;
         let mut result = Ok(());
         let mut writes = Vec::new();
         while left > 0 && result.is_ok() {
-            let chosen = self.choose(|busy| self.take(busy, want, left), |run| run.first).await;
-            let Some((run, arm)) = chosen else {
+            let next = address.map(|address| address + (blocks - left));
+            let Some((run, arm)) = self.choose(want, next, left).await else {
                 result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
                 break;
             };
@@ -479,7 +496,10 @@ impl Core {
             let part = data.slice(at..(at + step).min(data.len()));
             let first = logical + (at / self.block_bytes()) as u32;
             self.admit((part.len() / self.block_bytes()) as u64).await?;
-            let runs = self.place(&part, Want::Data).await.map_err(|error| self.told(error, first, part.len()))?;
+            let runs = self
+                .place(&part, Want::Data, Some(first))
+                .await
+                .map_err(|error| self.told(error, first, part.len()))?;
             {
                 let mut state = self.state.borrow_mut();
                 let places = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
@@ -489,11 +509,11 @@ impl Core {
             }
             self.changed.notify();
             if self.each || self.has_much_pending() {
-                self.commit().await?;
+                self.commit_with(Extent::Promised, &BTreeSet::new()).await?;
             }
             at += step;
         }
-        if fua { self.commit().await } else { Ok(()) }
+        if fua { self.commit_with(Extent::Promised, &BTreeSet::new()).await } else { Ok(()) }
     }
 
     /// Forgets blocks: they read as zeroes.
@@ -509,7 +529,7 @@ impl Core {
             }
         }
         match self.each || self.has_much_pending() {
-            true => self.commit().await,
+            true => self.commit_with(Extent::Promised, &BTreeSet::new()).await,
             false => Ok(()),
         }
     }
@@ -722,9 +742,27 @@ impl Core {
         Some((aim.track, run, stamp))
     }
 
-    /// A free cell for a piece, taken, and the arm that reaches it.
+    /// A free cell for a piece, taken, and the arm that reaches it. Somebody waits for the transaction, so it waits for no
+    /// data.
     pub(super) async fn choose_cell(&self) -> Option<(u64, Option<HeldArm<'_>>)> {
-        self.choose(|busy| self.take_cell(busy), |&cell| self.layout.block_of(cell)).await
+        if self.below.head().is_none() {
+            return self.take_cell(&[]).map(|cell| (cell, None));
+        }
+        self.leave_track();
+        loop {
+            let freed = self.arms.freed();
+            let busy = self.arms.busy();
+            if busy.contains(&false) {
+                if let Some(cell) = self.take_cell(&busy) {
+                    let arm = self.arm_of(self.layout.block_of(cell));
+                    return Some((cell, Some(self.arms.hold(arm))));
+                }
+                if !busy.contains(&true) {
+                    return None;
+                }
+            }
+            freed.await;
+        }
     }
 
     fn take_cell(&self, busy: &[bool]) -> Option<u64> {

@@ -11,6 +11,7 @@
 
 use std::rc::Rc;
 
+use super::commit::Extent;
 use super::compact::{Emptying, Step, Tenant};
 use super::core::{Core, Counts, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
@@ -357,7 +358,7 @@ impl Store {
     /// # Errors
     /// As those of [`Store::commit`].
     pub async fn commit_emptying(&self, emptying: &Emptying) -> Result<bool, DeviceError> {
-        self.core.commit_moving(&self.core.pieces_in(emptying.track)).await?;
+        self.core.commit_with(Extent::All, &self.core.pieces_in(emptying.track)).await?;
         let is_empty = self.core.state.borrow().space.is_empty(emptying.track);
         count(&self.core.counts.tracks_emptied, u64::from(is_empty));
         Ok(is_empty)

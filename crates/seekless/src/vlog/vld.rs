@@ -1,9 +1,11 @@
 //! The virtual log disk as a block device.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use async_trait::async_trait;
 
+use super::commit::Extent;
 use super::core::{Core, State};
 use super::layout::{Layout, MapLog, Plan, PlanError};
 use super::open::{Found, format, layout_of, occupy, recover, superblocks_of_blocks};
@@ -287,7 +289,7 @@ impl BlockDevice for Vld {
             return Ok(());
         }
         let core = self.core.clone();
-        self.core.rt.spawn(async move { core.commit().await }).await
+        self.core.rt.spawn(async move { core.commit_with(Extent::Promised, &BTreeSet::new()).await }).await
     }
 
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {

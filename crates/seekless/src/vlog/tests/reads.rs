@@ -4,6 +4,10 @@
 
 use super::*;
 
+fn quiet() -> Options {
+    Options { compact: false, ..Options::default() }
+}
+
 /// Files of one block, as a file system makes them: inode, data and directory, each for itself; inodes and directory
 /// over and over. The host thinks, so that the head is anywhere.
 async fn make_files(rt: &Rt, device: &Device, files: u64) {
@@ -80,12 +84,39 @@ fn small_files_are_hardly_slower_than_in_place() {
     assert!(slow.is_empty(), "{slow:?}");
 }
 
+/// What waits to be written at the same time lies in the order of its addresses, whoever comes first: so it is with the
+/// blocks of many files that a file system writes back at once.
+#[test]
+fn what_waits_is_written_in_order() {
+    for seed in 1..=3 {
+        run(seed, async |rt: Rt| {
+            let options = Options { command: Nanos::from_micros(100), ..quiet() };
+            let vld = Vld::create(&rt, disk(&rt, "st19101-wa99"), &plan(), options).await.expect("made");
+            let device: Device = vld.clone();
+            let blocks: Vec<u64> = (0..400).map(|index| index * 137 % 400).collect();
+            let writers = blocks.into_iter().map(|block| {
+                let device = device.clone();
+                rt.spawn(async move { put(&device, block, 1).await })
+            });
+            let writers: Vec<_> = writers.collect();
+            futures_util::future::join_all(writers).await;
+            let start = rt.now();
+            for block in 0..400 {
+                expect(&device, block, 1).await;
+            }
+            let spent = (rt.now() - start).as_millis_f64() / 400.0;
+            println!("{spent:.2} ms a block");
+            // Half a turn is 3 ms, and what a block and a command take is 0.3 ms.
+            assert!(spent < 1.0, "seed {seed}: {spent} ms a block");
+        });
+    }
+}
+
 /// A block of another track waits for a few blocks of the one that is being read on, not for all of it.
 #[test]
 fn reading_on_gives_way() {
     run(1, async |rt: Rt| {
-        let quiet = Options { compact: false, ..Options::default() };
-        let vld = Vld::create(&rt, disk(&rt, "hp97560-wa99"), &plan(), quiet).await.expect("made");
+        let vld = Vld::create(&rt, disk(&rt, "hp97560-wa99"), &plan(), quiet()).await.expect("made");
         let device: Device = vld.clone();
         for block in 0..600 {
             put(&device, block, 1).await;
