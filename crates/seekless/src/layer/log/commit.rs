@@ -9,7 +9,7 @@
 use std::rc::Rc;
 
 use super::compact::Urgency;
-use super::file::{Form, Node, Times, Turn};
+use super::file::{Form, Mark, Node, Times, Turn};
 use super::format::RECORDS_START;
 use super::{Log, count};
 use crate::device::Data;
@@ -33,12 +33,13 @@ impl Log {
         file.borrow().check()?;
         let prepared = self.prepare(lower, node).await?;
         if prepared {
-            // All of it: whether the mark is data, the file system below decides.
-            self.sync_lower(lower, handle, node, false, true).await?;
+            // A mark that was made unclean is an attribute (M1); but for that, records are data.
+            let records_only = file.borrow().mark == Mark::None;
+            self.sync_lower(lower, handle, node, records_only, true).await?;
             self.write_slot(lower, &turn).await?;
         }
         let generation = file.borrow().generation;
-        self.sync_lower(lower, handle, node, data_only && !prepared, false).await?;
+        self.sync_lower(lower, handle, node, data_only, false).await?;
         self.settle(lower, node, generation).await;
         Ok(())
     }
@@ -53,17 +54,22 @@ impl Log {
         before_slot: bool,
     ) -> FsResult<()> {
         let synced = lower.fsync(node.ino, handle, data_only).await;
-        self.synced(lower, node, &synced, before_slot);
+        self.synced(lower, node, &synced, data_only, before_slot);
         synced
     }
 
     /// Notes the outcome of a sync.
-    fn synced(&self, lower: &Fs, node: &Node, outcome: &FsResult<()>, before_slot: bool) {
+    fn synced(&self, lower: &Fs, node: &Node, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
         let exclusive = lower.traits().exclusive;
         let Some(file) = node.regular() else { return };
         let mut file = file.borrow_mut();
         match outcome {
-            Ok(()) => file.is_synced = true,
+            Ok(()) => {
+                file.is_synced = true;
+                if file.mark == Mark::Unclean && !data_only {
+                    file.mark = Mark::None;
+                }
+            }
             Err(error) => {
                 if before_slot {
                     file.unprepare();
@@ -213,8 +219,8 @@ impl Log {
         // Who wants everything to be durable syncs once more in the end, which does for files without a new slot.
         if !prepared.is_empty() || !durable && !written.is_empty() {
             let synced = self.sync_many(lower, &prepared, &written).await;
-            prepared.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, true));
-            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false));
+            prepared.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, true));
+            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in written.drain(..) {
                 self.settle_and_mark(lower, &turn).await;
@@ -226,7 +232,7 @@ impl Log {
         if durable {
             written.append(&mut prepared);
             let synced = lower.syncfs().await;
-            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false));
+            written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in &written {
                 self.settle_and_mark(lower, turn).await;

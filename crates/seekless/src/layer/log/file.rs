@@ -122,8 +122,10 @@ pub(super) struct Times {
 /// What the attribute with the size says below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// Nothing that would be believed.
+    /// Nothing that would be believed, and that is durable.
     None,
+    /// Nothing that would be believed; what was there before may come back with a power cut.
+    Unclean,
     /// What is true, or was when the file was last closed.
     Clean,
 }

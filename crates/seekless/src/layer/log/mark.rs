@@ -43,14 +43,16 @@ impl Log {
         let value = lower.getxattr(attr.ino, NAME).await.unwrap_or_default();
         match SizeMark::from_bytes(&value).filter(|mark| mark.clean == 1) {
             Some(mark) => (Some(mark).filter(|mark| mark.lower_size == attr.size), Mark::Clean),
-            None => (None, Mark::None),
+            // Who made it so may have been killed before that was durable.
+            None => (None, Mark::Unclean),
         }
     }
 
-    /// Makes a clean mark unclean. The caller makes that durable before it changes a slot (M1).
+    /// Makes a clean mark unclean. The caller makes that durable, which takes a sync of attributes too, before it changes a
+    /// slot (M1).
     pub(super) async fn unmark(&self, lower: &Fs, ino: Ino, node: &Node) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
-        if file.borrow().mark == Mark::None {
+        if file.borrow().mark != Mark::Clean {
             return Ok(());
         }
         let mark = SizeMark::new(false, 0, 0, 0).to_bytes();
@@ -61,7 +63,7 @@ impl Log {
                 Err(_) => return Err(error),
             }
         }
-        file.borrow_mut().mark = Mark::None;
+        file.borrow_mut().mark = Mark::Unclean;
         Ok(())
     }
 
@@ -71,7 +73,7 @@ impl Log {
         let Some(file) = node.regular() else { return };
         let wants_mark = |file: &File| {
             let settled = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
-            settled && file.mark == Mark::None && file.is_touched && file.stopped.is_none()
+            settled && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
         };
         if self.read_only || !wants_mark(&file.borrow()) {
             return;
