@@ -4,19 +4,20 @@
 //! they are passed on, if two things are so: the host's file system has them, and this process may set them on
 //! everybody's files. Otherwise they are refused and hidden: the kernel above would not look at them.
 
+use std::ffi::CStr;
+
 use rustix::fs::XattrFlags;
 use rustix::io::Errno;
 use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{FileKind, FsError, FsResult, XATTR_BYTES_MAX, XattrMode};
 use seekless::units::Ino;
 
-use super::open::{Top, proc_name};
+use super::open::Top;
 use super::{HostDir, sys};
 
 /// Whether the file system of the directory has access-control lists.
 pub(super) fn has_access_lists(top: &Top) -> bool {
-    let path = format!("/proc/self/fd/{}", proc_name(&top.mount));
-    let found = read_all(|buffer| rustix::fs::getxattr(&path, XATTR_ACL_ACCESS, buffer));
+    let found = read_all(|buffer| top.door.getxattr(&top.mount, XATTR_ACL_ACCESS, buffer));
     matches!(found, Ok(_) | Err(Errno::NODATA))
 }
 
@@ -56,8 +57,8 @@ impl HostDir {
     pub(super) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         self.check_attribute(name)?;
         let file = self.inodes.file(ino)?;
-        let path = self.proc_path(&file);
-        match read_all(|buffer| rustix::fs::getxattr(&path, name, buffer)) {
+        let door = &self.inodes.top().door;
+        match read_all(|buffer| door.getxattr(&file, name, buffer)) {
             // Of another file system inside the directory, one without lists: its files have none. The kernel above
             // would let nobody use them if it was told anything else.
             Err(Errno::OPNOTSUPP) if is_list(name) && self.kind_of(&file)? != FileKind::Symlink => {
@@ -75,7 +76,8 @@ impl HostDir {
             XattrMode::Replace => XattrFlags::REPLACE,
         };
         let file = self.inodes.file(ino)?;
-        rustix::fs::setxattr(self.proc_path(&file), name, value, flags).map_err(|errno| match errno {
+        let set = |path: &CStr| rustix::fs::setxattr(path, name, value, flags);
+        self.inodes.top().door.with_path(&file, set).map_err(|errno| match errno {
             // A default list, and no directory.
             Errno::ACCESS if name == XATTR_ACL_DEFAULT => FsError::NotPermitted,
             Errno::INVAL if is_list(name) => FsError::Invalid("not an access-control list"),
@@ -86,8 +88,9 @@ impl HostDir {
     /// The names of all attributes.
     pub(super) fn attributes(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
         let file = self.inodes.file(ino)?;
-        let path = self.proc_path(&file);
-        let list = read_all(|buffer| rustix::fs::listxattr(&path, buffer)).map_err(sys::error)?;
+        let door = &self.inodes.top().door;
+        let list = |path: &CStr| read_all(|buffer| rustix::fs::listxattr(path, buffer));
+        let list = door.with_path(&file, list).map_err(sys::error)?;
         let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && self.check_attribute(name).is_ok());
         let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
         names.sort();
@@ -97,6 +100,7 @@ impl HostDir {
     pub(super) fn remove_attribute(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
         self.check_attribute(name)?;
         let file = self.inodes.file(ino)?;
-        rustix::fs::removexattr(self.proc_path(&file), name).map_err(sys::error)
+        let remove = |path: &CStr| rustix::fs::removexattr(path, name);
+        self.inodes.top().door.with_path(&file, remove).map_err(sys::error)
     }
 }

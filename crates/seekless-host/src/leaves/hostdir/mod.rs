@@ -21,6 +21,7 @@
 
 mod attributes;
 mod data;
+mod door;
 mod inodes;
 mod listing;
 mod open;
@@ -31,6 +32,7 @@ mod sys;
 mod tests;
 
 use std::cell::{Cell, RefCell};
+use std::ffi::CStr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
@@ -50,8 +52,8 @@ use seekless::units::{FixedMap, Ino, WallTime};
 
 use data::OpenFile;
 use inodes::Inodes;
+use open::Top;
 pub use open::{HostDirError, HostDirOptions};
-use open::{Top, proc_name};
 use owner::Owner;
 use pace::Pace;
 use sys::Key;
@@ -160,14 +162,11 @@ impl HostDir {
         }
     }
 
-    /// The path of `file` for calls that want one.
-    fn proc_path(&self, file: &OwnedFd) -> String {
-        format!("/proc/self/fd/{}", proc_name(file))
-    }
-
     fn chmod(&self, file: &OwnedFd, permissions: u16) -> FsResult<()> {
         let mode = Mode::from_raw_mode(u32::from(permissions));
-        rustix::fs::chmodat(&self.inodes.top().proc, proc_name(file), mode, AtFlags::empty()).map_err(sys::error)
+        let door = &self.inodes.top().door;
+        let changed = door.with(file, |folder, name| rustix::fs::chmodat(folder, name, mode, AtFlags::empty()));
+        changed.map_err(sys::error)
     }
 
     /// Takes set-user-id and the like from the file, as it is about to be changed by somebody unprivileged.
@@ -208,9 +207,10 @@ impl HostDir {
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
-            // By its own number in /proc, since older kernels want a path here.
-            let proc = &self.inodes.top().proc;
-            rustix::fs::utimensat(proc, proc_name(&file), &times, AtFlags::empty()).map_err(sys::error)?;
+            // Older kernels want a path here.
+            let door = &self.inodes.top().door;
+            let set = door.with(&file, |folder, name| rustix::fs::utimensat(folder, name, &times, AtFlags::empty()));
+            set.map_err(sys::error)?;
         }
         sys::attr(ino, &sys::stat(&*file).map_err(sys::error)?)
     }
@@ -350,8 +350,10 @@ impl FileSystem for HostDir {
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         check_name(name)?;
         let (file, directory) = (self.inodes.file(ino)?, self.inodes.file(parent)?);
-        let proc = &self.inodes.top().proc;
-        rustix::fs::linkat(proc, proc_name(&file), &*directory, name, AtFlags::SYMLINK_FOLLOW).map_err(sys::error)?;
+        let link = |folder: &OwnedFd, place: &CStr| {
+            rustix::fs::linkat(folder, place, &*directory, name, AtFlags::SYMLINK_FOLLOW)
+        };
+        self.inodes.top().door.with(&file, link).map_err(sys::error)?;
         self.find(parent, &directory, name)
     }
 

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Resource;
 
+use super::door::Door;
 use super::sys::{self, Key};
 use crate::reactor::File;
 
@@ -55,8 +56,8 @@ pub(super) struct Top {
     /// The root, opened for reading: for file handles, `statfs` and `syncfs`.
     pub(super) mount: File,
     pub(super) key: Key,
-    /// `/proc/self/fd`, by which an inode is opened again with other rights.
-    pub(super) proc: OwnedFd,
+    /// By which an inode is opened again with other rights, and reached with a path.
+    pub(super) door: Door,
     /// The mount whose inodes can be opened by file handle.
     pub(super) handle_mount: Option<i32>,
     pub(super) submounts: bool,
@@ -95,13 +96,13 @@ impl Top {
         };
         let mount = rustix::fs::openat(&root, c".", directory, Mode::empty()).map_err(error("read"))?;
         let stat = sys::stat(&root).map_err(error("examine"))?;
-        let proc = rustix::fs::open(c"/proc/self/fd", place, Mode::empty()).map_err(HostDirError::NoProc)?;
+        let root = Arc::new(root);
         let top = Top {
             key: Key::of(&stat),
             handle_mount: options.file_handles.then(|| usable_handles(&root, &mount)).flatten(),
-            root: Arc::new(root),
+            door: Door::new(&root).map_err(HostDirError::NoProc)?,
+            root,
             mount: Arc::new(mount),
-            proc,
             submounts: options.submounts,
             refuse_crossing,
             _original: original,
@@ -127,14 +128,8 @@ impl Top {
     pub(super) fn reopen(&self, file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         // The name is a link of the kernel's to the very inode: it cannot lead anywhere else.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        rustix::fs::openat(&self.proc, proc_name(file), flags, Mode::empty())
+        self.door.with(file, |folder, name| rustix::fs::openat(folder, name, flags, Mode::empty()))
     }
-}
-
-/// The name of `file` in `/proc/self/fd`.
-pub(super) fn proc_name(file: &OwnedFd) -> String {
-    use std::os::fd::AsRawFd;
-    file.as_raw_fd().to_string()
 }
 
 /// The number of the mount, when its inodes can be opened by file handle.

@@ -1,5 +1,6 @@
 //! The host kernel's vocabulary in ours, and the calls that `rustix` does not have.
 
+use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 
 use rustix::fs::{AtFlags, OFlags, Statx, StatxFlags, StatxTimestamp};
@@ -159,6 +160,40 @@ pub(super) fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlag
     }
     // SAFETY: the call has just opened this file for us, and nobody else knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+/// `getxattrat(2)`, of Linux 6.13, has this number but on the oldest architectures.
+const GETXATTRAT: libc::c_long = 464;
+
+/// `struct xattr_args`.
+#[repr(C)]
+struct XattrArgs {
+    value: u64,
+    size: u32,
+    flags: u32,
+}
+
+/// Reads the extended attribute `name` of what `place` in `folder` is or leads to.
+pub(super) fn getxattrat(folder: impl AsFd, place: &CStr, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
+    if cfg!(any(target_arch = "alpha", target_arch = "mips", target_arch = "mips64")) {
+        return Err(Errno::NOSYS);
+    }
+    let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
+    let args = XattrArgs { value: buffer.as_mut_ptr() as u64, size, flags: 0 };
+    // SAFETY: the pointers are to C strings and to a structure of the size that is said; the kernel writes at most as much
+    // into the buffer as that structure says, and it is as long.
+    let result = unsafe {
+        libc::syscall(
+            GETXATTRAT,
+            folder.as_fd().as_raw_fd(),
+            place.as_ptr(),
+            0,
+            name.as_ptr(),
+            &raw const args,
+            size_of::<XattrArgs>(),
+        )
+    };
+    usize::try_from(result).map_err(|_| last_errno())
 }
 
 #[cfg(test)]
