@@ -9,8 +9,8 @@
 # cold `find -printf %s` sees; microseconds of a cold read of 4 KiB at a random place of a file of 64 MB, and of a durable
 # write there; and the space that the tree takes, in percent. Medians. What is not installed is left out:
 #   apt-get install gocryptfs bindfs btrfs-progs squashfs-tools
-# Each has a new ext4 below it, on a loop device, or btrfs where its name says so: a used ext4 is slow at making files for a
-# while after others were removed. PEERS names those that are wanted, in place of all.
+# Each has a new ext4 below it, on a loop device over a file that has been written before, or btrfs where its name says so: a
+# used ext4 is slow at making files for a while after others were removed. PEERS names those that are wanted, in place of all.
 #
 # Everything is done in a scratch directory below DIR, or /var/tmp. SEEKLESS names the program.
 
@@ -64,11 +64,9 @@ layer() {
 
 # Makes the place of a peer for a round.
 make_peer() {
-    mkdir -p "$scratch/lower" "$scratch/mnt"
-    truncate -s 4G "$scratch/image"
     case $1 in
-        *btrfs) mkfs.btrfs -q "$scratch/image" >/dev/null ;;
-        *) mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 "$scratch/image" ;;
+        *btrfs) mkfs.btrfs -q -f -K "$scratch/image" >/dev/null ;;
+        *) mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$scratch/image" ;;
     esac
     case $1 in
         btrfs) mount -o loop,compress=zstd:1 "$scratch/image" "$scratch/lower" ;;
@@ -83,7 +81,6 @@ make_peer() {
 
 remove_peer() {
     umount "$scratch/lower"
-    rm "$scratch/image"
 }
 
 # Bytes in use on the file system below.
@@ -193,6 +190,10 @@ at_random() {
         }
         printf "%d\n", (time - $start) / $count * 1e6' "$scratch/mnt/large" "$1" "${2:-}"
 }
+
+# Written once, so that nobody pays for blocks of the file below that are new.
+mkdir -p "$scratch/lower" "$scratch/mnt"
+dd if=/dev/zero of="$scratch/image" bs=1M count=4096 status=none
 
 number=0
 while [ $number -lt "$rounds" ]; do
