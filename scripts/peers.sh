@@ -79,8 +79,14 @@ make_peer() {
     esac
 }
 
+# Some daemons end a moment after their mount.
 remove_peer() {
-    umount "$scratch/lower"
+    tries=0
+    until umount "$scratch/lower" 2>/dev/null; do
+        tries=$((tries + 1))
+        [ $tries -lt 50 ] || cannot "$scratch/lower is still in use by $1"
+        sleep 0.1
+    done
 }
 
 # Bytes in use on the file system below.
@@ -173,7 +179,7 @@ round() {
     note "$peer" random-read "$(at_random 200)"
     note "$peer" random-write "$(at_random 50 write)"
     unmount_peer "$peer"
-    remove_peer
+    remove_peer "$peer"
 }
 
 # at_random COUNT [write]: microseconds of reading, or writing durably, 4 KiB at each of COUNT places of the large file.

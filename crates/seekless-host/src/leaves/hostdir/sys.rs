@@ -162,7 +162,7 @@ pub(super) fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlag
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
-/// `getxattrat(2)`, of Linux 6.13, has this number but on the oldest architectures.
+/// `getxattrat(2)`, of Linux 6.13, has this number everywhere but on MIPS.
 const GETXATTRAT: libc::c_long = 464;
 
 /// `struct xattr_args`.
@@ -175,7 +175,7 @@ struct XattrArgs {
 
 /// Reads the extended attribute `name` of what `place` in `folder` is or leads to.
 pub(super) fn getxattrat(folder: impl AsFd, place: &CStr, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
-    if cfg!(any(target_arch = "alpha", target_arch = "mips", target_arch = "mips64")) {
+    if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
         return Err(Errno::NOSYS);
     }
     let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
