@@ -5,13 +5,14 @@
 //!   2. another empty track of this cylinder, the one that is reached soonest;
 //!   3. the next cylinder with a track as in 1 or 2, in one direction only and from the last to the first, so that the
 //!      head is not trapped where everything is full;
-//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder;
-//!   5. the same in the next cylinder that has a free block, again in one direction.
+//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder, or of the next one that
+//!      has any, again in one direction, where that is sooner.
 //!
 //! [wa99] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
-//! the one follows from the other when empty tracks run out is our reading.
+//! the one follows from the other when empty tracks run out is our reading. So is when a cylinder is left: who stays until
+//! its last block is taken waits longest for the last ones.
 //!
-//! A piece of the map goes to the soonest free cell of the cylinder, on tracks that are in use already where there are
+//! A piece of the map goes to the soonest free cell in the same way, on tracks that are in use already where there are
 //! any, so that empty tracks stay empty.
 //!
 //! Several arms each have their own cylinders, and a sweep of their own: each that is free offers the place that it would
@@ -159,26 +160,17 @@ impl Chooser {
 
     fn cell_of_arm(&self, eye: &Eye<'_>) -> Option<(Nanos, u64)> {
         let space = eye.space;
-        let mut with_empty = None;
-        for (step, cylinder) in eye.sweep(eye.cylinder()).enumerate() {
-            if !space.has_free_cell(cylinder) {
-                continue;
-            }
-            let tracks = || space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
-            let found = tracks().filter(|&track| !space.is_empty(track)).filter_map(|track| eye.soonest_cell(track));
-            if let Some(found) = found.min() {
-                return Some(found);
-            }
-            if with_empty.is_none() {
-                with_empty = tracks().filter_map(|track| eye.soonest_cell(track)).min();
-                // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being
-                // emptied: its pieces would be moved from one empty track to the next for ever.
-                if step == 0 && with_empty.is_some() && self.avoid.is_none() {
-                    break;
-                }
-            }
-        }
-        with_empty
+        let soonest = |cylinder: u32, is_empty: bool| {
+            let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
+            tracks.filter(|&track| space.is_empty(track) == is_empty).filter_map(|track| eye.soonest_cell(track)).min()
+        };
+        let cylinders = || eye.sweep(eye.cylinder()).filter(|&cylinder| space.has_free_cell(cylinder));
+        // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being emptied: its
+        // pieces would be moved from one empty track to the next for ever.
+        let here = eye.cylinder();
+        let own = || soonest(here, false).or_else(|| soonest(here, true).filter(|_| self.avoid.is_none()));
+        let used = cylinders().map(|cylinder| if cylinder == here { own() } else { soonest(cylinder, false) });
+        while_sooner(used).or_else(|| cylinders().find_map(|cylinder| soonest(cylinder, true)))
     }
 
     /// A free cell in a block that has used ones, wherever that is: what leaves the most blocks free.
@@ -241,7 +233,7 @@ impl Chooser {
         Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
     }
 
-    /// 4 and 5 of the policy.
+    /// 4 of the policy.
     fn greedy(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
         self.sweep(eye, here, count, |_| true)
     }
@@ -250,20 +242,17 @@ impl Chooser {
         self.sweep(eye, here, count, |track| !eye.space.is_empty(track))
     }
 
-    /// The soonest free block in the nearest cylinder upwards that has one, on tracks that are `good`.
+    /// The soonest free block from a cylinder upwards, on tracks that are `good`.
     fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
         let space = eye.space;
-        for cylinder in eye.sweep(here) {
-            if space.cylinder_free(cylinder) == 0 {
-                continue;
-            }
+        let cylinders = eye.sweep(here).filter(|&cylinder| space.cylinder_free(cylinder) > 0);
+        let soonest = cylinders.map(|cylinder| {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track) && good(track));
-            if let Some((_, first)) = tracks.filter_map(|track| eye.soonest_block(track)).min() {
-                let end = space.tracks.blocks(space.tracks.track_of(first)).end;
-                return Some(extend(space, Run { first, blocks: count }, end));
-            }
-        }
-        None
+            tracks.filter_map(|track| eye.soonest_block(track)).min()
+        });
+        let (_, first) = while_sooner(soonest)?;
+        let end = space.tracks.blocks(space.tracks.track_of(first)).end;
+        Some(extend(space, Run { first, blocks: count }, end))
     }
 
     fn without_head(&mut self, space: &Space, want: Want, count: u32) -> Option<Run> {
@@ -329,6 +318,21 @@ fn extend(space: &Space, run: Run, end: u32) -> Run {
     let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
     let blocks = wanted.take_while(|&block| space.is_free(block)).count() as u32;
     Run { blocks, ..run }
+}
+
+/// The first place of a sweep, or one of those that follow it as long as each is sooner than the one before. (That the
+/// cylinder that comes next has more free blocks is not counted: with half a millisecond for that an update on the ST19101 of
+/// [wa99] takes longer.)
+fn while_sooner<T: Ord>(places: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let mut best: Option<T> = None;
+    for place in places {
+        match (&best, place) {
+            (None, place) => best = place,
+            (Some(least), Some(place)) if place < *least => best = Some(place),
+            (Some(_), _) => break,
+        }
+    }
+    best
 }
 
 /// Looks for places from where the heads of an arm are.
