@@ -1,10 +1,12 @@
 //! Eager writing: which free place is soonest under a head [wa99 §2, §4.2].
 //!
 //! Policy for a block of data, on a device that tells where its head is:
-//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free;
+//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free; it is not
+//!      filled again before it has been empty;
 //!   2. another empty track of this cylinder, the one that is reached soonest;
 //!   3. the next cylinder with a track as in 1 or 2, in one direction only and from the last to the first, so that the
-//!      head is not trapped where everything is full;
+//!      head is not trapped where everything is full; but only where the seek, shared by all that goes to that track,
+//!      costs less than 4;
 //!   4. no track is empty: the free block that is reached soonest on any track of this cylinder, or of the next one that
 //!      has any, again in one direction, where that is sooner.
 //!
@@ -110,7 +112,7 @@ impl Chooser {
             let eye = Eye { space, layout, head, arm };
             let here = eye.cylinder();
             let found = match want {
-                Want::Data => self.fill(&eye, here, count).or_else(|| self.greedy(&eye, here, count)),
+                Want::Data => self.data(&eye, here, count),
                 Want::Hole => self.hole(&eye, here, count),
                 Want::Order => self.empty(&eye, here, count),
             };
@@ -164,10 +166,10 @@ impl Chooser {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
             tracks.filter(|&track| space.is_empty(track) == is_empty).filter_map(|track| eye.soonest_cell(track)).min()
         };
-        let cylinders = || eye.sweep(eye.cylinder()).filter(|&cylinder| space.has_free_cell(cylinder));
+        let here = eye.cylinder();
+        let cylinders = || eye.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
         // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being emptied: its
         // pieces would be moved from one empty track to the next for ever.
-        let here = eye.cylinder();
         let own = || soonest(here, false).or_else(|| soonest(here, true).filter(|_| self.avoid.is_none()));
         let used = cylinders().map(|cylinder| if cylinder == here { own() } else { soonest(cylinder, false) });
         while_sooner(used).or_else(|| cylinders().find_map(|cylinder| soonest(cylinder, true)))
@@ -186,23 +188,52 @@ impl Chooser {
         self.avoid == Some(track)
     }
 
-    /// Free blocks that a track keeps when it is filled.
-    fn kept(&self, space: &Space, track: u32) -> u32 {
-        (u64::from(space.track_usable(track)) * u64::from(self.keep) / 10_000) as u32
+    /// Blocks that go to a track before it is filled.
+    fn room(&self, space: &Space, track: u32) -> u32 {
+        space.track_free(track).saturating_sub(kept(space, track, self.keep))
     }
 
     fn has_room(&self, space: &Space, track: u32) -> bool {
-        !self.avoids(track) && space.track_free(track) > self.kept(space, track)
+        !self.avoids(track) && self.room(space, track) > 0
     }
 
-    /// 1 to 3 of the policy.
-    fn fill(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+    fn data(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        let (space, keep) = (eye.space, self.keep);
+        self.filling.retain(|_, track| space.track_free(*track) > kept(space, *track, keep));
+        let track = match self.fillable(eye, here) {
+            Some(track) => track,
+            None => {
+                let near = self.greedy(eye, here, count);
+                let far = self.next_fillable(eye, here);
+                match (near, far) {
+                    (Some(near), Some(far)) if self.is_sooner(eye, near, far) => return Some(near),
+                    (_, Some(far)) => far,
+                    (near, None) => return near,
+                }
+            }
+        };
+        self.filling.insert(space.tracks.cylinder_of(track), track);
+        let (_, first) = eye.soonest_block(track)?;
+        let room = self.room(space, track);
+        Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
+    }
+
+    /// 1 and 2 of the policy: the track of a cylinder to fill.
+    fn fillable(&self, eye: &Eye<'_>, cylinder: u32) -> Option<u32> {
         let space = eye.space;
-        self.filling.retain(|_, track| space.track_free(*track) > 0);
-        if let Some(run) = self.fill_in(eye, here, count) {
-            return Some(run);
-        }
-        let tracks = &space.tracks;
+        let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
+        filling.or_else(|| {
+            let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
+            empties
+                .filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track)))
+                .min()
+                .map(|(_, track)| track)
+        })
+    }
+
+    /// 3 of the policy: the track to fill in the next cylinder that has one.
+    fn next_fillable(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
+        let tracks = &eye.space.tracks;
         let cylinders = tracks.cylinders(eye.arm);
         let length = cylinders.len() as u32;
         let empty = self.next_empty(eye, here).map(|track| tracks.cylinder_of(track));
@@ -210,27 +241,19 @@ impl Chooser {
         let open = self
             .filling
             .range(cylinders)
-            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(space, track));
+            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(eye.space, track));
         let next = open.map(|(&cylinder, _)| cylinder).chain(empty).min_by_key(|&cylinder| distance(cylinder));
-        self.fill_in(eye, next?, count)
+        self.fillable(eye, next?)
     }
 
-    fn fill_in(&mut self, eye: &Eye<'_>, cylinder: u32, count: u32) -> Option<Run> {
-        let space = eye.space;
-        let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
-        let track = match filling {
-            Some(track) => track,
-            None => {
-                let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
-                let (_, track) =
-                    empties.filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track))).min()?;
-                self.filling.insert(cylinder, track);
-                track
-            }
-        };
-        let (_, first) = eye.soonest_block(track)?;
-        let room = space.track_free(track) - self.kept(space, track);
-        Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
+    /// Whether each block waits less for its share of `near` than of the way to a track that is filled: beyond what it waits
+    /// for where everything is free.
+    fn is_sooner(&self, eye: &Eye<'_>, near: Run, track: u32) -> bool {
+        let Some((far, _)) = eye.soonest_block(track) else { return true };
+        let least = eye.least();
+        let share = |wait: Nanos, blocks: u32| wait.saturating_sub(least).0 / u64::from(blocks.max(1));
+        let near_wait = eye.wait(eye.layout.sector_of(near.first), eye.layout.block_sectors);
+        share(near_wait, near.blocks) < share(far, self.room(eye.space, track))
     }
 
     /// 4 of the policy.
@@ -313,6 +336,11 @@ impl Chooser {
     }
 }
 
+/// Free blocks that a track keeps when it is filled.
+fn kept(space: &Space, track: u32, keep: u32) -> u32 {
+    (u64::from(space.track_usable(track)) * u64::from(keep) / 10_000) as u32
+}
+
 /// `run` as far as its blocks are free and lie before `end`.
 fn extend(space: &Space, run: Run, end: u32) -> Run {
     let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
@@ -347,12 +375,17 @@ impl Eye<'_> {
     /// The cylinder over which the heads of the arm are.
     fn cylinder(&self) -> u32 {
         let tracks = &self.space.tracks;
-        let (first, _) = self.head.view.current_track(self.arm);
-        let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
-        let cylinder = tracks.cylinder_of(tracks.track_of(block.min(self.layout.blocks - 1)));
+        let cylinder = tracks.cylinder_of(tracks.track_of(self.block()));
         let own = tracks.cylinders(self.arm);
         // What is behind the last whole block of a drive is of no use to anybody, though heads may be there.
         cylinder.clamp(own.start, own.end - 1)
+    }
+
+    /// The first block of the track under the heads of the arm.
+    fn block(&self) -> u32 {
+        let (first, _) = self.head.view.current_track(self.arm);
+        let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
+        block.min(self.layout.blocks - 1)
     }
 
     /// Tracks of the arm.
@@ -365,6 +398,14 @@ impl Eye<'_> {
     fn sweep(&self, here: u32) -> impl Iterator<Item = u32> {
         let own = self.space.tracks.cylinders(self.arm);
         (here..own.end).chain(own.start..here)
+    }
+
+    /// How long a write waits on the track under the head if all of that is free.
+    fn least(&self) -> Nanos {
+        let tracks = &self.space.tracks;
+        let blocks = tracks.blocks(tracks.track_of(self.block()));
+        let wait = |block: u64| self.wait(self.layout.sector_of(block as u32), self.layout.block_sectors);
+        soonest(blocks.start.into()..blocks.end.into(), wait, |_| true).map_or(Nanos::ZERO, wait)
     }
 
     fn wait(&self, sector: Sector, sectors: u64) -> Nanos {
