@@ -14,6 +14,10 @@
 //! the one follows from the other when empty tracks run out is our reading. So is when a cylinder is left: who stays until
 //! its last block is taken waits longest for the last ones.
 //!
+//! *Here* is where the heads are as long as that is in the window of the log, in which its tail has to be. Reads take them
+//! out of it; then it is where data went last. Both of what an update writes would go where a read was, and move the window
+//! there, which costs two long seeks more than going back.
+//!
 //! A piece of the map goes to the soonest free cell in the same way, on tracks that are in use already where there are
 //! any, so that empty tracks stay empty.
 //!
@@ -77,12 +81,25 @@ pub struct Chooser {
     spare: u32,
     /// Nothing goes there: the compactor empties it.
     pub avoid: Option<u32>,
+    /// Blocks in which the tail of the log can be, unless an anchor is written first.
+    pub window: Option<Range<u32>>,
+    /// The cylinder to which data went last.
+    last: Option<u32>,
 }
 
 impl Chooser {
     /// `keep`: share of a track that stays free when it is filled, in hundredths of a per cent.
     pub fn new(keep: u32) -> Chooser {
-        Chooser { keep, filling: BTreeMap::new(), cursor: 0, piece_block: None, spare: 0, avoid: None }
+        Chooser {
+            keep,
+            filling: BTreeMap::new(),
+            cursor: 0,
+            piece_block: None,
+            spare: 0,
+            avoid: None,
+            window: None,
+            last: None,
+        }
     }
 
     /// Up to `count` free blocks that follow each other, where they are soonest written. Nothing is taken yet.
@@ -110,7 +127,7 @@ impl Chooser {
         let mut best: Option<(Nanos, Run)> = None;
         for arm in (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm)) {
             let eye = Eye { space, layout, head, arm };
-            let here = eye.cylinder();
+            let here = self.here(&eye);
             let found = match want {
                 Want::Data => self.data(&eye, here, count),
                 Want::Hole => self.hole(&eye, here, count),
@@ -122,7 +139,20 @@ impl Chooser {
                 best = Some((wait, run));
             }
         }
-        best.map(|(_, run)| run)
+        let (_, run) = best?;
+        self.last = Some(space.tracks.cylinder_of(space.tracks.track_of(run.first)));
+        Some(run)
+    }
+
+    /// The cylinder from which the sweep goes on.
+    fn here(&self, eye: &Eye<'_>) -> u32 {
+        let tracks = &eye.space.tracks;
+        let head = eye.cylinder();
+        let last = self.last.filter(|last| tracks.cylinders(eye.arm).contains(last)).unwrap_or(head);
+        let Some(window) = &self.window else { return head };
+        let (first, end) = (tracks.tracks(head).start, tracks.tracks(head).end - 1);
+        let blocks = tracks.blocks(first).start..tracks.blocks(end).end;
+        if blocks.start < window.end && window.start < blocks.end { head } else { last }
     }
 
     /// The start of an empty track.
@@ -166,7 +196,7 @@ impl Chooser {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
             tracks.filter(|&track| space.is_empty(track) == is_empty).filter_map(|track| eye.soonest_cell(track)).min()
         };
-        let here = eye.cylinder();
+        let here = self.here(eye);
         let cylinders = || eye.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
         // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being emptied: its
         // pieces would be moved from one empty track to the next for ever.
