@@ -12,6 +12,7 @@
 //!       have used that was cut off.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
@@ -19,6 +20,7 @@ use futures_util::future::join_all;
 use super::append::AppendLog;
 use super::core::{Core, Garbage, Log, State, TreeLog, count};
 use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
+use super::tracks::Tracks;
 use super::tree::Planned;
 use crate::device::{Data, DeviceError, Discard};
 use crate::units::Sector;
@@ -223,11 +225,19 @@ impl Core {
             if log.window.as_ref().is_some_and(|window| window.contains(&block)) {
                 return Ok(());
             }
-            let width = self.window_blocks();
-            let start = block / width * width;
-            self.anchor(log, OPEN, start..start.saturating_add(width).min(self.layout.blocks))
+            self.anchor(log, OPEN, self.window_at(&state.space.tracks, block))
         };
         self.write_anchor(anchor).await
+    }
+
+    /// The window for a tail: from its cylinder on, as the sweep goes upwards, so that nothing goes back and forth over the
+    /// window's end; and where that is too much for a window, around the tail.
+    fn window_at(&self, tracks: &Tracks, block: u32) -> Range<u32> {
+        let (blocks, width) = (self.layout.blocks, self.window_blocks());
+        let cylinder = tracks.cylinder_of(tracks.track_of(block));
+        let first = tracks.blocks(tracks.tracks(cylinder).start).start.min(blocks.saturating_sub(width));
+        let start = if block - first < width { first } else { block / width * width };
+        start..start.saturating_add(width).min(blocks)
     }
 
     /// With several arms, tails go from one to the other, and every time an anchor would have to be written: there the
@@ -239,7 +249,7 @@ impl Core {
         u32::try_from(self.options.window / u64::from(self.layout.block_bytes())).unwrap_or(u32::MAX).max(1)
     }
 
-    fn anchor(&self, log: &TreeLog, state: u32, window: std::ops::Range<u32>) -> Anchor {
+    fn anchor(&self, log: &TreeLog, state: u32, window: Range<u32>) -> Anchor {
         let tail = log.tree.tail().and_then(|tail| log.tree.node(tail));
         Anchor {
             magic: super::format::ANCHOR_MAGIC,
@@ -259,10 +269,12 @@ impl Core {
         self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.firm()).await?;
         count(&self.counts.anchors_written, 1);
         let mut state = self.state.borrow_mut();
+        let start = anchor.window_start as u32;
+        let window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
+        state.chooser.window = window.clone();
         let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
         log.generation = anchor.generation;
-        let start = anchor.window_start as u32;
-        log.window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
+        log.window = window;
         Ok(())
     }
 

@@ -1,17 +1,24 @@
 //! Eager writing: which free place is soonest under a head [wa99 §2, §4.2].
 //!
 //! Policy for a block of data, on a device that tells where its head is:
-//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free;
+//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free; it is not
+//!      filled again before it has been empty;
 //!   2. another empty track of this cylinder, the one that is reached soonest;
 //!   3. the next cylinder with a track as in 1 or 2, in one direction only and from the last to the first, so that the
-//!      head is not trapped where everything is full;
-//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder;
-//!   5. the same in the next cylinder that has a free block, again in one direction.
+//!      head is not trapped where everything is full; but only where the seek, shared by all that goes to that track,
+//!      costs less than 4;
+//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder, or of the next one that
+//!      has any, again in one direction, where that is sooner.
 //!
 //! [wa99] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
-//! the one follows from the other when empty tracks run out is our reading.
+//! the one follows from the other when empty tracks run out is our reading. So is when a cylinder is left: who stays until
+//! its last block is taken waits longest for the last ones.
 //!
-//! A piece of the map goes to the soonest free cell of the cylinder, on tracks that are in use already where there are
+//! *Here* is where the heads are as long as that is in the window of the log, in which its tail has to be. Reads take them
+//! out of it; then it is where data went last. Both of what an update writes would go where a read was, and move the window
+//! there, which costs two long seeks more than going back.
+//!
+//! A piece of the map goes to the soonest free cell in the same way, on tracks that are in use already where there are
 //! any, so that empty tracks stay empty.
 //!
 //! Several arms each have their own cylinders, and a sweep of their own: each that is free offers the place that it would
@@ -74,12 +81,25 @@ pub struct Chooser {
     spare: u32,
     /// Nothing goes there: the compactor empties it.
     pub avoid: Option<u32>,
+    /// Blocks in which the tail of the log can be, unless an anchor is written first.
+    pub window: Option<Range<u32>>,
+    /// The cylinder to which data went last.
+    last: Option<u32>,
 }
 
 impl Chooser {
     /// `keep`: share of a track that stays free when it is filled, in hundredths of a per cent.
     pub fn new(keep: u32) -> Chooser {
-        Chooser { keep, filling: BTreeMap::new(), cursor: 0, piece_block: None, spare: 0, avoid: None }
+        Chooser {
+            keep,
+            filling: BTreeMap::new(),
+            cursor: 0,
+            piece_block: None,
+            spare: 0,
+            avoid: None,
+            window: None,
+            last: None,
+        }
     }
 
     /// Up to `count` free blocks that follow each other, where they are soonest written. Nothing is taken yet.
@@ -107,9 +127,9 @@ impl Chooser {
         let mut best: Option<(Nanos, Run)> = None;
         for arm in (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm)) {
             let eye = Eye { space, layout, head, arm };
-            let here = eye.cylinder();
+            let here = self.here(&eye);
             let found = match want {
-                Want::Data => self.fill(&eye, here, count).or_else(|| self.greedy(&eye, here, count)),
+                Want::Data => self.data(&eye, here, count),
                 Want::Hole => self.hole(&eye, here, count),
                 Want::Order => self.empty(&eye, here, count),
             };
@@ -119,7 +139,20 @@ impl Chooser {
                 best = Some((wait, run));
             }
         }
-        best.map(|(_, run)| run)
+        let (_, run) = best?;
+        self.last = Some(space.tracks.cylinder_of(space.tracks.track_of(run.first)));
+        Some(run)
+    }
+
+    /// The cylinder from which the sweep goes on.
+    fn here(&self, eye: &Eye<'_>) -> u32 {
+        let tracks = &eye.space.tracks;
+        let head = eye.cylinder();
+        let last = self.last.filter(|last| tracks.cylinders(eye.arm).contains(last)).unwrap_or(head);
+        let Some(window) = &self.window else { return head };
+        let (first, end) = (tracks.tracks(head).start, tracks.tracks(head).end - 1);
+        let blocks = tracks.blocks(first).start..tracks.blocks(end).end;
+        if blocks.start < window.end && window.start < blocks.end { head } else { last }
     }
 
     /// The start of an empty track.
@@ -159,26 +192,17 @@ impl Chooser {
 
     fn cell_of_arm(&self, eye: &Eye<'_>) -> Option<(Nanos, u64)> {
         let space = eye.space;
-        let mut with_empty = None;
-        for (step, cylinder) in eye.sweep(eye.cylinder()).enumerate() {
-            if !space.has_free_cell(cylinder) {
-                continue;
-            }
-            let tracks = || space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
-            let found = tracks().filter(|&track| !space.is_empty(track)).filter_map(|track| eye.soonest_cell(track));
-            if let Some(found) = found.min() {
-                return Some(found);
-            }
-            if with_empty.is_none() {
-                with_empty = tracks().filter_map(|track| eye.soonest_cell(track)).min();
-                // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being
-                // emptied: its pieces would be moved from one empty track to the next for ever.
-                if step == 0 && with_empty.is_some() && self.avoid.is_none() {
-                    break;
-                }
-            }
-        }
-        with_empty
+        let soonest = |cylinder: u32, is_empty: bool| {
+            let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
+            tracks.filter(|&track| space.is_empty(track) == is_empty).filter_map(|track| eye.soonest_cell(track)).min()
+        };
+        let here = self.here(eye);
+        let cylinders = || eye.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
+        // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being emptied: its
+        // pieces would be moved from one empty track to the next for ever.
+        let own = || soonest(here, false).or_else(|| soonest(here, true).filter(|_| self.avoid.is_none()));
+        let used = cylinders().map(|cylinder| if cylinder == here { own() } else { soonest(cylinder, false) });
+        while_sooner(used).or_else(|| cylinders().find_map(|cylinder| soonest(cylinder, true)))
     }
 
     /// A free cell in a block that has used ones, wherever that is: what leaves the most blocks free.
@@ -194,23 +218,52 @@ impl Chooser {
         self.avoid == Some(track)
     }
 
-    /// Free blocks that a track keeps when it is filled.
-    fn kept(&self, space: &Space, track: u32) -> u32 {
-        (u64::from(space.track_usable(track)) * u64::from(self.keep) / 10_000) as u32
+    /// Blocks that go to a track before it is filled.
+    fn room(&self, space: &Space, track: u32) -> u32 {
+        space.track_free(track).saturating_sub(kept(space, track, self.keep))
     }
 
     fn has_room(&self, space: &Space, track: u32) -> bool {
-        !self.avoids(track) && space.track_free(track) > self.kept(space, track)
+        !self.avoids(track) && self.room(space, track) > 0
     }
 
-    /// 1 to 3 of the policy.
-    fn fill(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+    fn data(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
+        let (space, keep) = (eye.space, self.keep);
+        self.filling.retain(|_, track| space.track_free(*track) > kept(space, *track, keep));
+        let track = match self.fillable(eye, here) {
+            Some(track) => track,
+            None => {
+                let near = self.greedy(eye, here, count);
+                let far = self.next_fillable(eye, here);
+                match (near, far) {
+                    (Some(near), Some(far)) if self.is_sooner(eye, near, far) => return Some(near),
+                    (_, Some(far)) => far,
+                    (near, None) => return near,
+                }
+            }
+        };
+        self.filling.insert(space.tracks.cylinder_of(track), track);
+        let (_, first) = eye.soonest_block(track)?;
+        let room = self.room(space, track);
+        Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
+    }
+
+    /// 1 and 2 of the policy: the track of a cylinder to fill.
+    fn fillable(&self, eye: &Eye<'_>, cylinder: u32) -> Option<u32> {
         let space = eye.space;
-        self.filling.retain(|_, track| space.track_free(*track) > 0);
-        if let Some(run) = self.fill_in(eye, here, count) {
-            return Some(run);
-        }
-        let tracks = &space.tracks;
+        let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
+        filling.or_else(|| {
+            let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
+            empties
+                .filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track)))
+                .min()
+                .map(|(_, track)| track)
+        })
+    }
+
+    /// 3 of the policy: the track to fill in the next cylinder that has one.
+    fn next_fillable(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
+        let tracks = &eye.space.tracks;
         let cylinders = tracks.cylinders(eye.arm);
         let length = cylinders.len() as u32;
         let empty = self.next_empty(eye, here).map(|track| tracks.cylinder_of(track));
@@ -218,30 +271,22 @@ impl Chooser {
         let open = self
             .filling
             .range(cylinders)
-            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(space, track));
+            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(eye.space, track));
         let next = open.map(|(&cylinder, _)| cylinder).chain(empty).min_by_key(|&cylinder| distance(cylinder));
-        self.fill_in(eye, next?, count)
+        self.fillable(eye, next?)
     }
 
-    fn fill_in(&mut self, eye: &Eye<'_>, cylinder: u32, count: u32) -> Option<Run> {
-        let space = eye.space;
-        let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
-        let track = match filling {
-            Some(track) => track,
-            None => {
-                let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
-                let (_, track) =
-                    empties.filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track))).min()?;
-                self.filling.insert(cylinder, track);
-                track
-            }
-        };
-        let (_, first) = eye.soonest_block(track)?;
-        let room = space.track_free(track) - self.kept(space, track);
-        Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
+    /// Whether each block waits less for its share of `near` than of the way to a track that is filled: beyond what it waits
+    /// for where everything is free.
+    fn is_sooner(&self, eye: &Eye<'_>, near: Run, track: u32) -> bool {
+        let Some((far, _)) = eye.soonest_block(track) else { return true };
+        let least = eye.least();
+        let share = |wait: Nanos, blocks: u32| wait.saturating_sub(least).0 / u64::from(blocks.max(1));
+        let near_wait = eye.wait(eye.layout.sector_of(near.first), eye.layout.block_sectors);
+        share(near_wait, near.blocks) < share(far, self.room(eye.space, track))
     }
 
-    /// 4 and 5 of the policy.
+    /// 4 of the policy.
     fn greedy(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
         self.sweep(eye, here, count, |_| true)
     }
@@ -250,20 +295,17 @@ impl Chooser {
         self.sweep(eye, here, count, |track| !eye.space.is_empty(track))
     }
 
-    /// The soonest free block in the nearest cylinder upwards that has one, on tracks that are `good`.
+    /// The soonest free block from a cylinder upwards, on tracks that are `good`.
     fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
         let space = eye.space;
-        for cylinder in eye.sweep(here) {
-            if space.cylinder_free(cylinder) == 0 {
-                continue;
-            }
+        let cylinders = eye.sweep(here).filter(|&cylinder| space.cylinder_free(cylinder) > 0);
+        let soonest = cylinders.map(|cylinder| {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track) && good(track));
-            if let Some((_, first)) = tracks.filter_map(|track| eye.soonest_block(track)).min() {
-                let end = space.tracks.blocks(space.tracks.track_of(first)).end;
-                return Some(extend(space, Run { first, blocks: count }, end));
-            }
-        }
-        None
+            tracks.filter_map(|track| eye.soonest_block(track)).min()
+        });
+        let (_, first) = while_sooner(soonest)?;
+        let end = space.tracks.blocks(space.tracks.track_of(first)).end;
+        Some(extend(space, Run { first, blocks: count }, end))
     }
 
     fn without_head(&mut self, space: &Space, want: Want, count: u32) -> Option<Run> {
@@ -324,11 +366,31 @@ impl Chooser {
     }
 }
 
+/// Free blocks that a track keeps when it is filled.
+fn kept(space: &Space, track: u32, keep: u32) -> u32 {
+    (u64::from(space.track_usable(track)) * u64::from(keep) / 10_000) as u32
+}
+
 /// `run` as far as its blocks are free and lie before `end`.
 fn extend(space: &Space, run: Run, end: u32) -> Run {
     let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
     let blocks = wanted.take_while(|&block| space.is_free(block)).count() as u32;
     Run { blocks, ..run }
+}
+
+/// The first place of a sweep, or one of those that follow it as long as each is sooner than the one before. (That the
+/// cylinder that comes next has more free blocks is not counted: with half a millisecond for that an update on the ST19101 of
+/// [wa99] takes longer.)
+fn while_sooner<T: Ord>(places: impl Iterator<Item = Option<T>>) -> Option<T> {
+    let mut best: Option<T> = None;
+    for place in places {
+        match (&best, place) {
+            (None, place) => best = place,
+            (Some(least), Some(place)) if place < *least => best = Some(place),
+            (Some(_), _) => break,
+        }
+    }
+    best
 }
 
 /// Looks for places from where the heads of an arm are.
@@ -343,12 +405,17 @@ impl Eye<'_> {
     /// The cylinder over which the heads of the arm are.
     fn cylinder(&self) -> u32 {
         let tracks = &self.space.tracks;
-        let (first, _) = self.head.view.current_track(self.arm);
-        let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
-        let cylinder = tracks.cylinder_of(tracks.track_of(block.min(self.layout.blocks - 1)));
+        let cylinder = tracks.cylinder_of(tracks.track_of(self.block()));
         let own = tracks.cylinders(self.arm);
         // What is behind the last whole block of a drive is of no use to anybody, though heads may be there.
         cylinder.clamp(own.start, own.end - 1)
+    }
+
+    /// The first block of the track under the heads of the arm.
+    fn block(&self) -> u32 {
+        let (first, _) = self.head.view.current_track(self.arm);
+        let block = u32::try_from(first.0.div_ceil(self.layout.block_sectors)).unwrap_or(u32::MAX);
+        block.min(self.layout.blocks - 1)
     }
 
     /// Tracks of the arm.
@@ -361,6 +428,14 @@ impl Eye<'_> {
     fn sweep(&self, here: u32) -> impl Iterator<Item = u32> {
         let own = self.space.tracks.cylinders(self.arm);
         (here..own.end).chain(own.start..here)
+    }
+
+    /// How long a write waits on the track under the head if all of that is free.
+    fn least(&self) -> Nanos {
+        let tracks = &self.space.tracks;
+        let blocks = tracks.blocks(tracks.track_of(self.block()));
+        let wait = |block: u64| self.wait(self.layout.sector_of(block as u32), self.layout.block_sectors);
+        soonest(blocks.start.into()..blocks.end.into(), wait, |_| true).map_or(Nanos::ZERO, wait)
     }
 
     fn wait(&self, sector: Sector, sectors: u64) -> Nanos {

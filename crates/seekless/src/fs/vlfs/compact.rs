@@ -29,7 +29,7 @@ use crate::vlog::eager::{Run, Want};
 use crate::vlog::{Emptying, Need, Tenant};
 
 /// What is moved with one batch, at most: whoever wants something then waits for as many indirect blocks, and few more.
-const MOVES_AT_ONCE: usize = 16;
+const MOVES_AT_ONCE: usize = 4;
 
 /// Holes that indirect blocks at the top of files, and inodes, may take beside what was counted.
 const HOLES_SPARE: u64 = 8;
@@ -149,8 +149,12 @@ impl Vlfs {
             if let Err(FsError::Corrupt { .. }) = moved {
                 self.work.stubborn.borrow_mut().insert(emptying.track);
             }
-            let (batch, _) = moved?;
-            let Some(batch) = batch else { return Ok(Emptied::Interrupted) };
+            let (moved, _) = moved?;
+            let batch = match moved {
+                Moved::Batch(batch) => batch,
+                Moved::Nothing => continue,
+                Moved::Not => return Ok(Emptied::Interrupted),
+            };
             let end = self.send(batch);
             if !self.is_applied(end).await? {
                 return Ok(Emptied::Interrupted);
@@ -232,6 +236,15 @@ impl Move {
         };
         (self.ino(), key)
     }
+}
+
+/// What came of moving a part of what is on a track.
+enum Moved {
+    Batch(Batch),
+    /// All of it is gone or elsewhere already.
+    Nothing,
+    /// The track is not what it was, or there is no room.
+    Not,
 }
 
 /// What is on a track, found as it is read.
@@ -318,12 +331,11 @@ impl Tenant for Found<'_> {
     }
 }
 
-/// Leads to the copies, makes the rest dirty, and puts the batch together that says so; which copies are used. No batch when
-/// the track is not what it was, or there is no room.
-fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Option<Batch>, BTreeSet<u32>)> {
+/// Leads to the copies, makes the rest dirty, and puts the batch together that says so; which copies are used.
+fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Moved, BTreeSet<u32>)> {
     let mut used: Vec<Copied> = Vec::new();
     if !emptying.holds() {
-        return Ok((None, BTreeSet::new())); // M1
+        return Ok((Moved::Not, BTreeSet::new())); // M1
     }
     for found in part {
         if let Move::Node(id, block, bytes) = found {
@@ -350,9 +362,9 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Opt
     let used = used.iter().map(|copied| copied.to.first).collect();
     let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
     match assemble(state, Scope::Moved(&files), Want::Hole) {
-        Ok(batch) => Ok((batch, used)),
+        Ok(batch) => Ok((batch.map_or(Moved::Nothing, Moved::Batch), used)),
         // What is dirty goes with the next batch.
-        Err(Stop::Fail(FsError::NoSpace)) => Ok((None, used)),
+        Err(Stop::Fail(FsError::NoSpace)) => Ok((Moved::Not, used)),
         Err(stop) => Err(stop),
     }
 }

@@ -191,3 +191,30 @@ fn what_is_kept_is_what_is_there() {
         });
     }
 }
+
+/// Reads leave the window of the log where it is: what is written between them goes on where the last write was, and no
+/// anchor is written for it.
+#[test]
+fn the_log_stays_where_it_is() {
+    run(1, async |rt: Rt| {
+        // Nine cylinders of 36.
+        let options = Options { window: 6 * MIB, ..quiet() };
+        let vld = Vld::create(&rt, disk(&rt, "hp97560-wa99"), &plan(), options).await.expect("made");
+        let blocks = vld.geometry().bytes() / 4096 * 80 / 100;
+        for block in 0..blocks {
+            write(&vld, block, 1, 1).await;
+        }
+        let mut rng = Rng::new(4);
+        let anchors =
+            || vld.counters().iter().find(|(name, _)| *name == "anchors_written").map_or(0, |&(_, count)| count);
+        let before = anchors();
+        for number in 0..600 {
+            number_of(&vld, rng.below(blocks)).await;
+            write(&vld, rng.below(blocks), 1, 2 + number).await;
+        }
+        let written = anchors() - before;
+        println!("{written} anchors for 600 writes with reads in between");
+        // A window lasts for a share of what is free in it, 300 blocks; and reads in the window lead to its end sooner.
+        assert!(written < 30, "{written} anchors");
+    });
+}
