@@ -118,7 +118,7 @@ pub(super) fn to_json(stack: &Stack, probed: &Probed) -> Value {
 }
 
 /// RFC 3339; a time that no calendar has is shown as its seconds since 1970.
-fn time_text(time: WallTime) -> String {
+pub(super) fn time_text(time: WallTime) -> String {
     match Timestamp::new(time.seconds, 0) {
         Ok(timestamp) => timestamp.to_string(),
         Err(_) => format!("{} s since 1970", time.seconds),

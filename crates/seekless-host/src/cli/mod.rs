@@ -26,6 +26,7 @@ mod plot;
 mod replay;
 mod report;
 mod run;
+mod snapshot;
 mod sync;
 mod trace;
 mod umount;
@@ -77,6 +78,8 @@ enum Command {
     Pack(pack::Args),
     Unpack(pack::UnpackArgs),
     Key(key::Args),
+    #[command(subcommand)]
+    Snapshot(snapshot::Command),
     Dump(dump::Args),
     #[command(subcommand)]
     Bench(bench::Bench),
@@ -156,6 +159,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
         Command::Key(args) => key::run(&args),
+        Command::Snapshot(command) => snapshot::run(&command),
         Command::Dump(args) => dump::run(&args),
         Command::Bench(bench) => bench::run(&bench),
         Command::Trace(trace::Command::Info(args)) => trace::info(&args),

@@ -47,7 +47,7 @@ fn with_server(offer: Offer, client: impl FnOnce(&Path) + Send + 'static) {
                 let delay = Effect::Delay(Nanos(1)..=Nanos::from_micros(300));
                 slow.add(Rule::new(Kinds::all(), When::Always, delay));
                 let map_log = MapLog::Tree;
-                let plan = Plan { block_bytes: 4096, reserve: 700, map_log, uuid: [1; 16], key: [2; 16] };
+                let plan = Plan { block_bytes: 4096, reserve: 700, map_log, snapshots: 0, uuid: [1; 16], key: [2; 16] };
                 Vld::create(&rt, slow, &plan, Options::default()).await.expect("made")
             }
             Offer::Failing => {

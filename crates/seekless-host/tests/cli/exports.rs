@@ -14,8 +14,13 @@ struct Exported {
 
 impl Exported {
     fn new(size: &str) -> Exported {
+        Exported::of("vld", size)
+    }
+
+    /// A disk that is made with the word `vld`.
+    fn of(vld: &str, size: &str) -> Exported {
         let scratch = Scratch::new();
-        let made = scratch.run(&["mkfs", &format!("vld / file:disk.img,size={size}")]);
+        let made = scratch.run(&["mkfs", &format!("{vld} / file:disk.img,size={size}")]);
         assert_eq!(made.code, 0, "{}", made.err);
         let exported = Exported { uri: format!("nbd+unix:///?socket={}", scratch.path("s").display()), scratch };
         exported.start();
@@ -144,4 +149,64 @@ fn wrong_exports_are_refused() {
         assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
         assert!(ended.err.contains(text), "{arguments:?}: {}", ended.err);
     }
+}
+
+/// Aim: what people do with snapshots comes out as they expect it. Method: a disk is filled over NBD, kept, changed, read as
+/// it was, gone back to; and everything that cannot be is refused with a word of help.
+#[test]
+fn snapshots_are_kept() {
+    let exported = Exported::of("vld:snapshots=2,reserve=40%", "64MiB");
+    let scratch = &exported.scratch;
+    let disk = "vld / file:disk.img";
+    let busy = scratch.run(&["snapshot", "take", disk, "one"]);
+    assert_eq!(busy.code, 1, "somebody uses it: {}", busy.err);
+    scratch.write("in.img", content(20 << 20));
+    let Some(_) = exported.client("nbdcopy", &["--flush", "in.img", &exported.uri]) else { return };
+    exported.signal("-TERM");
+    assert_eq!(scratch.good(&["snapshot", "list", disk]), "there are no snapshots\n");
+    scratch.good(&["snapshot", "take", disk, "one"]);
+    exported.start();
+    let changed: Vec<u8> = content(20 << 20).iter().map(|byte| byte ^ 0x55).collect();
+    scratch.write("new.img", &changed);
+    exported.client("nbdcopy", &["--flush", "new.img", &exported.uri]);
+    exported.signal("-TERM");
+    scratch.good(&["snapshot", "take", disk, "two"]);
+    let list = scratch.good(&["snapshot", "list", disk, "--json"]);
+    for text in ["\"name\": \"one\"", "\"name\": \"two\"", "\"own_bytes\": 0"] {
+        assert!(list.contains(text), "{text} is missing in {list}");
+    }
+    for (arguments, code, said) in [
+        (["take", disk, "one"], 1, "there is a snapshot `one` already"),
+        (["take", disk, "three"], 1, "give one up"),
+        (["take", disk, ""], 2, "1 to 64 bytes"),
+        (["remove", disk, "three"], 1, "`three`"),
+        (["take", "lfs / file:disk.img", "x"], 1, ""),
+        (["take", "memory:size=1MiB", "x"], 1, "vld:snapshots=8"),
+    ] {
+        let ended = scratch.run(&[&["snapshot"], &arguments[..]].concat());
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(said), "{arguments:?}: {}", ended.err);
+    }
+    let missing = scratch.run(&["export", "vld:snapshot=three / file:disk.img", "--socket", "s"]);
+    assert!(missing.code == 1 && missing.err.contains("snapshot list"), "{}", missing.err);
+    let start = |stack: &str| {
+        let mut arguments = vec!["export", stack, "--socket", "s", "--pid-file", "pid", "--log-file", "log"];
+        arguments.extend(if stack.contains("snapshot=") { Some("--read-only") } else { None });
+        assert_eq!(scratch.run(&arguments).code, 0);
+    };
+    let read = |stack: &str, expected: &[u8]| {
+        start(stack);
+        exported.client("nbdcopy", &[&exported.uri, "out.img"]);
+        exported.signal("-TERM");
+        let found = std::fs::read(scratch.path("out.img")).expect("it was copied");
+        assert!(found[..expected.len()] == *expected, "{stack}");
+    };
+    read("vld:snapshot=one / file:disk.img", &content(20 << 20));
+    read("vld:snapshot=two / file:disk.img", &changed);
+    scratch.good(&["snapshot", "revert", disk, "one"]);
+    read(disk, &content(20 << 20));
+    scratch.good(&["snapshot", "remove", disk, "one"]);
+    read(disk, &content(20 << 20));
+    read("vld:snapshot=two / file:disk.img", &changed);
+    assert_eq!(scratch.run(&["fsck", disk]).code, 0);
 }

@@ -10,6 +10,7 @@ pub mod cut;
 pub mod fault;
 pub mod fork;
 mod memory;
+mod snapshots;
 pub mod trace;
 
 use std::fmt;
@@ -19,6 +20,7 @@ use async_trait::async_trait;
 
 pub use buf::{ALIGN_BYTES, Buf, BufPool, Data};
 pub use memory::{Image, Memory};
+pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
 
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
@@ -223,6 +225,11 @@ pub trait BlockDevice {
     /// When that could not be done. Nothing is lost then; the next start may take longer.
     async fn release(&self) -> Result<(), DeviceError> {
         Ok(())
+    }
+
+    /// Its snapshots, where it can have any.
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
     }
 
     /// Counts of what has happened, in an order fit for printing.

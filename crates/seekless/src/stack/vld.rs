@@ -12,6 +12,7 @@ use super::words::{Param, WordSpec};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};
+use crate::vlog::format::{NAME_BYTES_MAX, SNAPSHOTS_MAX};
 use crate::vlog::layout::BLOCK_BYTES_MAX;
 use crate::vlog::{CommitUse, MapLog, Options, Plan, Vld, VldError, check, probe};
 
@@ -36,6 +37,18 @@ pub(super) const VLD: WordSpec = WordSpec {
             "where mkfs makes it: share of the space that is not offered, so that there is choice on a full disk",
         )
         .default("7%"),
+        Param::new(
+            "snapshots",
+            Kind::Integer { min: 0, max: SNAPSHOTS_MAX as u64 },
+            "where mkfs makes it: snapshots that there is room for; each costs two percent of the disk",
+        )
+        .default("0")
+        .fixed(),
+        Param::new(
+            "snapshot",
+            Kind::Text { bytes_max: NAME_BYTES_MAX },
+            "the disk as it was when the snapshot of this name was taken, to be read only",
+        ),
         Param::new(
             "commit",
             Kind::Choice(&["auto", "each", "flush"]),
@@ -87,6 +100,9 @@ impl From<VldError> for Trouble {
         match error {
             VldError::Device(error) => Trouble::Device(error),
             VldError::Nothing => Trouble::other(error.to_string()).hint("make it with mkfs"),
+            VldError::NoSnapshot { .. } => {
+                Trouble::other(error.to_string()).hint("`seekless snapshot list` shows which there are")
+            }
             other => Trouble::other(other.to_string()),
         }
     }
@@ -147,10 +163,14 @@ impl StoredDevice for VldKind {
     async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble> {
         let options = options(word, surroundings);
         if !surroundings.is_fresh() {
-            let vld = Vld::open(rt, below, options).await?;
+            let vld = match word.text("snapshot") {
+                Some(name) => Vld::open_snapshot(rt, below, options, name).await?,
+                None => Vld::open(rt, below, options).await?,
+            };
             word.check_fixed(&[
                 ("block", Value::Bytes(u64::from(vld.layout().block_bytes()))),
                 ("log", Value::Choice(log_name(vld.layout().map_log))),
+                ("snapshots", Value::Integer(vld.layout().snapshots.into())),
             ])?;
             return Ok(vld);
         }
@@ -159,6 +179,7 @@ impl StoredDevice for VldKind {
             block_bytes: u32::try_from(word.bytes("block")).unwrap_or(u32::MAX),
             reserve: word.percent("reserve").hundredths,
             map_log: map_log(word),
+            snapshots: u32::try_from(word.integer("snapshots")).unwrap_or(u32::MAX),
             uuid,
             key,
         };
@@ -179,6 +200,7 @@ impl StoredDevice for VldKind {
                 ("block", Fact::Bytes(u64::from(info.block_bytes))),
                 ("cell", Fact::Bytes(u64::from(info.cell_bytes))),
                 ("map", Fact::Text(log.to_string())),
+                ("snapshots_max", Fact::Count(u64::from(info.snapshots))),
                 ("pieces", Fact::Count(u64::from(info.pieces))),
                 ("entries_per_piece", Fact::Count(u64::from(info.entries_per_piece))),
                 ("parked", Fact::Flag(info.is_parked)),

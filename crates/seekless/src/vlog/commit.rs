@@ -304,7 +304,11 @@ impl Core {
         let Garbage { mut blocks, cells } = garbage;
         blocks.sort_unstable();
         if self.options.discard && self.below.guarantees().discard != Discard::Ignored {
-            for run in blocks.chunk_by(|one, two| one + 1 == *two) {
+            let unused: Vec<u32> = {
+                let state = self.state.borrow();
+                blocks.iter().copied().filter(|&block| state.is_last_use(block)).collect()
+            };
+            for run in unused.chunk_by(|one, two| one + 1 == *two) {
                 if run.len() as u32 >= DISCARD_BLOCKS_MIN {
                     let sectors = run.len() as u64 * self.layout.block_sectors;
                     // Space that is not given back is lost to others, not to us; the next discard may work.

@@ -1,8 +1,8 @@
 //! What a virtual log disk holds in memory, and the way of data to the device and back.
 //!
 //! Invariants
-//!   V1  A block is used exactly when it is mapped, or was mapped by the durable map, or is being written, or is read
-//!       while its logical block has moved on.
+//!   V1  A block is used exactly when it is mapped, by the disk or a snapshot, or was mapped by the durable map, or is
+//!       being written, or is read while its logical block has moved on.
 //!   V2  `pending` has every logical block whose mapping differs from that of the last snapshot, with what it was
 //!       there. Snapshots are taken one after the other, each when the one before is durable; so what is not in
 //!       `pending` is durable as soon as no transaction is under way.
@@ -39,6 +39,10 @@ pub(super) struct Core {
     /// A completed write below is durable.
     pub(super) durable: bool,
     pub(super) state: RefCell<State>,
+    /// Which map requests are about: 0 is the disk, the others are snapshots.
+    pub(super) shown: u32,
+    /// One snapshot is taken or given up at a time.
+    pub(super) snapshot_gate: Gate,
     /// One transaction at a time.
     pub(super) commit_gate: Gate,
     pub(super) arms: Arms,
@@ -108,6 +112,9 @@ pub(super) struct State {
     pins: BTreeMap<u32, u32>,
     /// Of these, the ones that are free when the last reader is done.
     doomed: BTreeSet<u32>,
+    /// How many entries of the map, and older entries that the durable map has, lead to each block beside the first one.
+    /// Empty where there are no snapshots.
+    pub(super) shares: Vec<u8>,
     /// Blocks that were admitted and are not taken yet.
     reserved: u64,
     /// Blocks that were taken and are not mapped yet.
@@ -195,6 +202,7 @@ impl State {
             moved: BTreeSet::new(),
             pins: BTreeMap::new(),
             doomed: BTreeSet::new(),
+            shares: Vec::new(),
             reserved: 0,
             in_flight: 0,
             log,
@@ -228,6 +236,28 @@ impl State {
         if old != 0 {
             self.owner[old as usize] = 0;
         }
+        self.replaced(logical, old);
+    }
+
+    /// Maps a logical block to where another one is, which is 0 for nowhere.
+    pub(super) fn share(&mut self, logical: u32, block: u32) {
+        if block == 0 {
+            return self.set(logical, 0);
+        }
+        let old = std::mem::replace(&mut self.map[logical as usize], block);
+        if old != block {
+            self.shares[block as usize] += 1;
+            self.replaced(logical, old);
+        }
+    }
+
+    /// Nobody but one entry leads to the block, and nobody reads it.
+    pub(super) fn is_last_use(&self, block: u32) -> bool {
+        self.shares.get(block as usize).is_none_or(|&shares| shares == 0) && !self.pins.contains_key(&block)
+    }
+
+    /// The map had `old` for a logical block.
+    fn replaced(&mut self, logical: u32, old: u32) {
         match self.pending.entry(logical) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(old);
@@ -237,9 +267,13 @@ impl State {
         }
     }
 
-    /// Frees a block that neither the map nor the durable map has; 0 is none.
+    /// Frees a block that one entry of the map and of the durable map leads to no longer, if it was the last; 0 is none.
     pub(super) fn release(&mut self, block: u32) {
         if block == 0 {
+            return;
+        }
+        if let Some(shares) = self.shares.get_mut(block as usize).filter(|shares| **shares > 0) {
+            *shares -= 1;
             return;
         }
         if self.pins.contains_key(&block) {
@@ -337,7 +371,7 @@ impl Core {
     }
 
     /// Waits until `blocks` may be taken (V3).
-    async fn admit(self: &Rc<Self>, blocks: u64) -> Result<(), DeviceError> {
+    pub(super) async fn admit(self: &Rc<Self>, blocks: u64) -> Result<(), DeviceError> {
         loop {
             self.check_writable()?;
             if self.try_admit(blocks) {
@@ -788,7 +822,7 @@ impl Core {
 
     /// Sectors of a request as logical blocks; `None` when it is empty.
     pub(super) fn blocks(&self, at: Sector, bytes: u64) -> Option<(u32, u32)> {
-        let first = at.0 / self.layout.block_sectors;
+        let first = u64::from(self.layout.map_start(self.shown)) + at.0 / self.layout.block_sectors;
         let count = bytes / SECTOR_BYTES / self.layout.block_sectors;
         (count > 0).then_some((first as u32, count as u32))
     }

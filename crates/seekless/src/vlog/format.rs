@@ -36,10 +36,18 @@ pub const FEATURE_ABOVE: u64 = 1;
 /// Offset of that record in the superblock.
 pub const ABOVE_AT: usize = 512;
 
+/// Bit of `features_incompatible`: behind the map of the disk there are [`Superblock::snapshots`] others.
+pub const FEATURE_SNAPSHOTS: u64 = 2;
+
+/// Snapshots that there can be: so few that whoever counts the maps and the older maps that lead to a block can do it in
+/// a byte.
+pub const SNAPSHOTS_MAX: u32 = 64;
+
 pub const MAGIC: [u8; 8] = *b"SeekVLog";
 pub const ANCHOR_MAGIC: [u8; 8] = *b"SeekVAnc";
 pub const PIECE_MAGIC: [u8; 4] = *b"SVLP";
 pub const RECORD_MAGIC: [u8; 4] = *b"SVLR";
+pub const LABEL_MAGIC: [u8; 8] = *b"SVLSnap1";
 
 /// Pointers of a piece to others. So few that they take a sixth of a sector, and so many that further pieces are rare:
 /// with two, three and four, random writes cost 37 %, 9 % and 3 % more pieces than were asked for, and the worst history
@@ -59,7 +67,7 @@ record! {
         pub block_bytes: u32,
         pub cell_bytes: u32,
         pub map_log: u32,
-        pub reserved: u32,
+        pub snapshots: u32,
         pub region_start: u64,
         pub region_cells: u64,
         pub features_incompatible: u64,
@@ -134,7 +142,22 @@ record! {
     }
 }
 
+/// Bytes of a snapshot's name, at most.
+pub const NAME_BYTES_MAX: usize = 64;
+
+record! {
+    /// The label of a snapshot, in a block of its own.
+    pub struct Label {
+        pub magic: [u8; 8],
+        pub crc: u32,
+        pub name_bytes: u32,
+        pub created_seconds: i64,
+        pub name: [u8; NAME_BYTES_MAX],
+    }
+}
+
 const _: () = assert!(Anchor::BYTES <= SECTOR_BYTES as usize);
+const _: () = assert!(Label::BYTES <= SECTOR_BYTES as usize);
 
 /// Sequence numbers and generations are below this, so that counting on never overflows. A device that writes a
 /// million pieces a second comes here after a hundred thousand years.
@@ -222,7 +245,7 @@ impl Superblock {
         if !checked(block, 12) {
             return Err(Some("its checksum is wrong"));
         }
-        if found.version != VERSION || found.features_incompatible & !FEATURE_ABOVE != 0 {
+        if found.version != VERSION || found.features_incompatible & !(FEATURE_ABOVE | FEATURE_SNAPSHOTS) != 0 {
             return Err(Some("it was made by a newer version of this program"));
         }
         match super::layout::Layout::new(found) {
@@ -238,6 +261,31 @@ impl Superblock {
 
     pub fn key(&self) -> Key {
         Key { uuid: self.uuid, key: self.key }
+    }
+}
+
+impl Label {
+    /// A label with a name of at most [`NAME_BYTES_MAX`] bytes.
+    pub fn new(name: &str, created_seconds: i64) -> Label {
+        let mut bytes = [0; NAME_BYTES_MAX];
+        bytes[..name.len()].copy_from_slice(name.as_bytes());
+        Label { magic: LABEL_MAGIC, crc: 0, name_bytes: name.len() as u32, created_seconds, name: bytes }
+    }
+
+    /// The bytes of its block.
+    pub fn to_block(self, block_bytes: u32) -> Vec<u8> {
+        let mut block = vec![0; block_bytes as usize];
+        Label { crc: 0, ..self }.encode(&mut block);
+        let crc = crc32c(&block);
+        Label { crc, ..self }.encode(&mut block);
+        block
+    }
+
+    /// The label in a block, with its name; `None` when it is damaged.
+    pub fn from_block(block: &[u8]) -> Option<(Label, String)> {
+        let found = Label::decode(block).filter(|found| found.magic == LABEL_MAGIC && checked(block, 8))?;
+        let name = found.name.get(..found.name_bytes as usize)?;
+        Some((found, std::str::from_utf8(name).ok()?.to_owned()))
     }
 }
 

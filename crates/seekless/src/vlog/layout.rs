@@ -7,7 +7,9 @@
 //!   L1  However much is mapped, there is room for every piece of the map, each in a block of its own, for all of them
 //!       once more while a transaction writes them anew, and for at least one block of data out of place.
 
-use super::format::{ANCHORS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, Superblock, entries_per_piece};
+use super::format::{
+    ANCHORS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, SNAPSHOTS_MAX, Superblock, entries_per_piece,
+};
 use crate::device::Geometry;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
 
@@ -57,6 +59,8 @@ pub struct Plan {
     /// Share of the space that is not offered above, in hundredths of a per cent.
     pub reserve: u32,
     pub map_log: MapLog,
+    /// Snapshots that there is room for. What they hold and the disk no longer has comes out of what is kept back.
+    pub snapshots: u32,
     pub uuid: [u8; 16],
     /// Nobody above should be able to guess it.
     pub key: [u8; 16],
@@ -67,6 +71,8 @@ pub struct Plan {
 pub enum PlanError {
     #[error("a block of {block_bytes} bytes: it must be a power of two from {least} to {BLOCK_BYTES_MAX} bytes here")]
     Block { block_bytes: u32, least: u32 },
+    #[error("there can be {SNAPSHOTS_MAX} snapshots at most, and with an append-only log none; not {snapshots}")]
+    Snapshots { snapshots: u32 },
     #[error("{bytes} bytes are too few for a virtual log with {block_bytes}-byte blocks")]
     TooSmall { bytes: u64, block_bytes: u32 },
     #[error(
@@ -84,7 +90,12 @@ pub struct Layout {
     pub cells_per_block: u32,
     /// Physical blocks, those included that are not to be used.
     pub blocks: u32,
+    /// Entries of the map, those of snapshots included.
     pub logical_blocks: u32,
+    /// Entries of the disk, and of each snapshot: what is offered above, and with snapshots one for a label.
+    pub span: u32,
+    /// Snapshots that there is room for.
+    pub snapshots: u32,
     pub entries_per_piece: u32,
     pub pieces: u32,
     /// Blocks that data leaves free, for pieces.
@@ -116,6 +127,16 @@ impl Layout {
         let blocks = u32::try_from(device_sectors / block_sectors).ok()?;
         let entries = entries_per_piece(cell_bytes);
         let logical = u32::try_from(logical_blocks).ok().filter(|&logical| logical > 0)?;
+        let snapshots = superblock.snapshots;
+        let has_snapshots = superblock.features_incompatible & FEATURE_SNAPSHOTS != 0;
+        let span = logical / snapshots.checked_add(1)?;
+        let sound = has_snapshots == (snapshots > 0)
+            && snapshots <= SNAPSHOTS_MAX
+            && (!has_snapshots || map_log == MapLog::Tree && !superblock.is_above() && span > 1)
+            && span * (snapshots + 1) == logical;
+        if !sound {
+            return None;
+        }
         let pieces = logical.div_ceil(entries);
         let front = FRONT_SECTORS.div_ceil(block_sectors) as u32;
         let back_start = back_sector(device_sectors)?;
@@ -139,7 +160,7 @@ impl Layout {
         }
         let usable = u64::from(blocks) - u64::from(region.1) - u64::from(back.1.saturating_sub(back.0));
         let margin = margin(map_log, pieces);
-        let data = if superblock.is_above() { 0 } else { u64::from(logical) };
+        let data = if superblock.is_above() { 0 } else { u64::from(span) + u64::from(snapshots) };
         let taken = data + held(map_log, pieces) + margin;
         let spare = usable.checked_sub(taken).filter(|&spare| spare > 0)?; // L1
         Some(Layout {
@@ -150,6 +171,8 @@ impl Layout {
             cells_per_block,
             blocks,
             logical_blocks: logical,
+            span,
+            snapshots,
             entries_per_piece: entries,
             pieces,
             margin,
@@ -176,7 +199,11 @@ impl Layout {
         }
         let kept = u128::from(blocks) * u128::from(10_000 - plan.reserve.min(10_000)) / 10_000;
         let front = FRONT_SECTORS.div_ceil(u64::from(block_bytes) / SECTOR_BYTES);
-        let make = |logical_blocks: u64| {
+        if plan.snapshots > SNAPSHOTS_MAX || plan.snapshots > 0 && plan.map_log != MapLog::Tree {
+            return Err(PlanError::Snapshots { snapshots: plan.snapshots });
+        }
+        let make = |span: u64| {
+            let logical_blocks = span * (u64::from(plan.snapshots) + 1);
             let pieces = logical_blocks.div_ceil(u64::from(entries_per_piece(cell_bytes))) as u32;
             let is_tree = plan.map_log == MapLog::Tree;
             Superblock {
@@ -190,10 +217,10 @@ impl Layout {
                 block_bytes,
                 cell_bytes,
                 map_log: plan.map_log.number(),
-                reserved: 0,
+                snapshots: plan.snapshots,
                 region_start: if is_tree { 0 } else { front * u64::from(block_bytes / cell_bytes) },
                 region_cells: if is_tree { 0 } else { region_cells(pieces) },
-                features_incompatible: 0,
+                features_incompatible: if plan.snapshots > 0 { FEATURE_SNAPSHOTS } else { 0 },
                 features_compatible: 0,
             }
         };
@@ -230,7 +257,7 @@ impl Layout {
             block_bytes,
             cell_bytes,
             map_log: MapLog::Tree.number(),
-            reserved: 0,
+            snapshots: 0,
             region_start: 0,
             region_cells: 0,
             features_incompatible: super::format::FEATURE_ABOVE,
@@ -240,6 +267,21 @@ impl Layout {
             Some(_) => Ok(superblock),
             None => Err(PlanError::TooSmall { bytes: geometry.bytes(), block_bytes }),
         }
+    }
+
+    /// Blocks that are offered above.
+    pub fn offered(&self) -> u32 {
+        self.span - u32::from(self.snapshots > 0)
+    }
+
+    /// The first entry of a map: 0 is that of the disk, the others are snapshots.
+    pub fn map_start(&self, map: u32) -> u32 {
+        map * self.span
+    }
+
+    /// The entry of a snapshot's label: the last of its map.
+    pub fn label_of(&self, map: u32) -> u32 {
+        self.map_start(map) + self.offered()
     }
 
     /// First sectors of the superblocks and of the anchors.

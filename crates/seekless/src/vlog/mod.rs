@@ -23,6 +23,7 @@ pub mod format;
 pub mod layout;
 pub mod model;
 mod open;
+mod snapshots;
 pub mod space;
 mod store;
 #[cfg(test)]

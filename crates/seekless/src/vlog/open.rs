@@ -34,6 +34,8 @@ pub struct Info {
     pub map_log: MapLog,
     pub pieces: u32,
     pub entries_per_piece: u32,
+    /// Snapshots that there is room for.
+    pub snapshots: u32,
     /// True when the tail is found without a search; an append-only log always is.
     pub is_parked: bool,
 }
@@ -52,12 +54,13 @@ pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
     let layout = layout_of(superblock)?;
     Ok(Some(Info {
         uuid: superblock.uuid,
-        bytes: superblock.logical_blocks * u64::from(superblock.block_bytes),
+        bytes: u64::from(layout.offered()) * u64::from(superblock.block_bytes),
         block_bytes: superblock.block_bytes,
         cell_bytes: superblock.cell_bytes,
         map_log: layout.map_log,
         pieces: layout.pieces,
         entries_per_piece: layout.entries_per_piece,
+        snapshots: layout.snapshots,
         is_parked: layout.map_log == MapLog::Append || anchor.is_some_and(|anchor| anchor.state == PARKED),
     }))
 }
@@ -477,7 +480,8 @@ impl Finder<'_> {
         Ok(region)
     }
 
-    /// No block is mapped twice, none is outside, and none holds a piece.
+    /// No block is mapped twice but for the same place of the disk in several snapshots, none is outside, and none holds a
+    /// piece.
     fn check_map(&self, found: &Found) -> Result<(), VldError> {
         let mut holders: Vec<u32> = vec![0; self.layout.blocks as usize];
         let mut problem = None;
@@ -495,8 +499,11 @@ impl Finder<'_> {
                 problem = Some((cell, format!("block {logical} is mapped to {block}, where no data may be")));
                 continue;
             }
-            let holder = std::mem::replace(&mut holders[block as usize], logical as u32 + 1);
-            if holder != 0 {
+            let logical = logical as u32;
+            let holder = std::mem::replace(&mut holders[block as usize], logical + 1);
+            let is_shared =
+                (1..u32::MAX).contains(&holder) && (holder - 1) % self.layout.span == logical % self.layout.span;
+            if holder != 0 && !is_shared {
                 problem = Some((cell, format!("block {block} has two uses, block {logical} is one of them")));
             }
         }
@@ -511,8 +518,15 @@ fn visit(piece: &Piece, cell: u64) -> Visit {
     Visit { sequence: piece.sequence, index: piece.index, cell, parent: None }
 }
 
-/// Puts what was found into the map of free space.
-pub(super) fn occupy(found: &Found, space: &mut super::space::Space) {
+/// Puts what was found into the map of free space; how many entries lead to each block beside the first.
+pub(super) fn occupy(found: &Found, layout: &Layout, space: &mut super::space::Space) -> Vec<u8> {
     found.cells.iter().for_each(|&cell| space.take_cell(cell));
-    found.map.iter().filter(|&&block| block != 0).for_each(|&block| space.take(block));
+    let mut shares = vec![0; if layout.snapshots > 0 { layout.blocks as usize } else { 0 }];
+    for &block in found.map.iter().filter(|&&block| block != 0) {
+        match shares.get_mut(block as usize) {
+            Some(shares) if !space.is_free(block) => *shares += 1,
+            _ => space.take(block),
+        }
+    }
+    shares
 }

@@ -145,6 +145,8 @@ impl Store {
             each,
             durable,
             state: state.into(),
+            shown: 0,
+            snapshot_gate: crate::rt::Gate::new(),
             commit_gate: crate::rt::Gate::new(),
             arms: super::arms::Arms::new(arms),
             arrived: crate::rt::Event::new(),

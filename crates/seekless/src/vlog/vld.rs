@@ -12,7 +12,9 @@ use super::open::{Found, format, layout_of, occupy, recover, superblocks_of_bloc
 use super::space::Space;
 use super::tracks::Tracks;
 use super::{compact, core};
-use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::device::{
+    BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, Snapshots, WriteFlags,
+};
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
@@ -78,6 +80,8 @@ pub enum VldError {
     Plan(#[from] PlanError),
     #[error("there is no virtual log disk here")]
     Nothing,
+    #[error("there is no snapshot `{name}`")]
+    NoSnapshot { name: String },
     #[error("the {what} at sector {at} is damaged: {why}")]
     Corrupt { what: &'static str, at: Sector, why: String },
 }
@@ -99,7 +103,7 @@ pub struct Recovery {
 /// A write or discard that the longest transaction holds is there as a whole or absent after a power cut; see
 /// [`Vld::transaction_bytes_max`].
 pub struct Vld {
-    core: Rc<Core>,
+    pub(super) core: Rc<Core>,
     geometry: Geometry,
     recovery: Recovery,
 }
@@ -119,15 +123,32 @@ impl Vld {
     /// # Errors
     /// `Nothing` and `Corrupt`, and what the device says.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
+        Vld::open_map(rt, device, options, None).await
+    }
+
+    /// Opens what the snapshot `name` of the one on `device` has, to be read only.
+    ///
+    /// # Errors
+    /// As [`Vld::open`], and `NoSnapshot`.
+    pub async fn open_snapshot(rt: &Rt, device: Device, options: Options, name: &str) -> Result<Rc<Vld>, VldError> {
+        let options = Options { read_only: true, ..options };
+        Vld::open_map(rt, device, options, Some(name)).await
+    }
+
+    async fn open_map(rt: &Rt, device: Device, options: Options, name: Option<&str>) -> Result<Rc<Vld>, VldError> {
         let start = rt.now();
         let (superblock, _) = superblocks_of_blocks(&device).await?;
         let layout = layout_of(superblock)?;
         let mut found = recover(&device, &layout).await?;
+        let shown = match name {
+            None => 0,
+            Some(name) => super::snapshots::find(&device, &layout, &found.map, name).await?,
+        };
         found.recovery.time = rt.now().saturating_sub(start);
-        Ok(Vld::around(rt, device, layout, options, found))
+        Ok(Vld::around(rt, device, layout, options, found, shown))
     }
 
-    fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found) -> Rc<Vld> {
+    fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found, shown: u32) -> Rc<Vld> {
         let durable = device.guarantees().durable_on_completion;
         let has_head = device.head().is_some();
         let arms = device.head().map_or(0, |head| head.arms());
@@ -136,14 +157,17 @@ impl Vld {
             CommitUse::Each => true,
             CommitUse::Flush => false,
         };
+        // What several maps lead to does not move.
+        let options = Options { compact: options.compact && layout.snapshots == 0, ..options };
         let tracks = Tracks::new(&layout, device.head());
         let mut space = Space::new(&layout, tracks);
-        occupy(&found, &mut space);
+        let shares = occupy(&found, &layout, &mut space);
         let mut state = State::new(&layout, space, &options, found.log);
         for (logical, &block) in found.map.iter().enumerate().filter(|(_, block)| **block != 0) {
             state.owner[block as usize] = logical as u32 + 1;
         }
         state.map = found.map;
+        state.shares = shares;
         let has_buffer = has_head && options.tracks > 0;
         state.buffer = super::buffer::TrackBuffer::new(if has_buffer { options.tracks } else { 0 });
         if has_head && options.compact && options.order {
@@ -152,7 +176,7 @@ impl Vld {
         let block_bytes = layout.block_bytes();
         let longest = layout.transaction_blocks_max * u64::from(block_bytes);
         let geometry = Geometry {
-            sectors: u64::from(layout.logical_blocks) * layout.block_sectors,
+            sectors: u64::from(layout.offered()) * layout.block_sectors,
             block_bytes,
             request_bytes_max: u32::try_from(longest.max(MIB)).unwrap_or(u32::MAX) / block_bytes * block_bytes,
         };
@@ -164,6 +188,8 @@ impl Vld {
             each,
             durable,
             state: state.into(),
+            shown,
+            snapshot_gate: crate::rt::Gate::new(),
             commit_gate: crate::rt::Gate::new(),
             arms: super::arms::Arms::new(arms),
             arrived: crate::rt::Event::new(),
@@ -201,7 +227,8 @@ impl Vld {
     /// Blocks that are mapped, and tracks that are empty.
     pub fn usage(&self) -> (u64, usize) {
         let state = self.core.state.borrow();
-        (state.map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
+        let map = &state.map[..self.core.layout.span as usize];
+        (map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
     }
 
     /// Where logical blocks lie, for measurements: how many of `blocks` from `first` on do not follow the one before.
@@ -315,6 +342,10 @@ impl BlockDevice for Vld {
         let core = self.core.clone();
         self.core.rt.spawn(async move { core.park().await }).await?;
         self.core.below.release().await
+    }
+
+    fn snapshots(&self) -> Option<&dyn Snapshots> {
+        (self.core.layout.snapshots > 0).then_some(self)
     }
 
     fn counters(&self) -> Vec<Counter> {

@@ -40,7 +40,8 @@ fn request(number: u64) -> (u64, Option<Vec<u8>>) {
 fn make() -> Vec<u8> {
     run(async |rt: Rt| {
         let memory = Rc::new(Memory::new(BYTES));
-        let plan = Plan { block_bytes: 4096, reserve: 700, map_log: MapLog::Tree, uuid: [5; 16], key: [6; 16] };
+        let plan =
+            Plan { block_bytes: 4096, reserve: 700, map_log: MapLog::Tree, snapshots: 0, uuid: [5; 16], key: [6; 16] };
         let vld = Vld::create(&rt, memory.clone(), &plan, Options::default()).await.expect("it can be made");
         for number in 1..=WRITES {
             let (block, data) = request(number);

@@ -114,6 +114,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         block_bytes: BLOCK_BYTES as u32,
         reserve: 0,
         map_log: MapLog::Tree,
+        snapshots: 0,
         uuid: options.uuid.into_bytes(),
         key: options.log_key(),
     };

@@ -8,7 +8,7 @@ use std::sync::OnceLock;
 
 use super::Bytes;
 use crate::codec::Field;
-use crate::device::{BlockDevice, Buf, Data, Device, Image, Memory, WriteFlags};
+use crate::device::{BlockDevice, Buf, Data, Device, DeviceError, Image, Memory, Snapshots, WriteFlags};
 use crate::rt::Limits;
 use crate::testing::subject::simulate;
 use crate::units::{KIB, Nanos, SECTOR_BYTES, Sector};
@@ -37,7 +37,8 @@ pub fn decoders(input: &[u8]) {
     if let Some(superblock) = Superblock::decode(input)
         && let Some(layout) = Layout::new(superblock).filter(|_| !superblock.is_above())
     {
-        assert!(layout.logical_blocks > 0 && layout.logical_blocks < layout.blocks);
+        assert!(layout.offered() > 0 && layout.span < layout.blocks);
+        assert_eq!(layout.map_start(layout.snapshots) + layout.span, layout.logical_blocks);
         assert!(layout.is_reserved(0) && layout.is_reserved(layout.blocks));
         let last = layout.piece_of(layout.logical_blocks - 1).0;
         assert_eq!(last + 1, layout.pieces);
@@ -68,23 +69,36 @@ struct Base {
     cells: Vec<u64>,
 }
 
-/// With a virtual log and with an append-only one, in use and put away.
-fn bases() -> &'static [Base; 4] {
-    static BASES: OnceLock<[Base; 4]> = OnceLock::new();
+/// With a virtual log and with an append-only one, in use and put away; then with snapshots.
+fn bases() -> &'static [Base; 6] {
+    static BASES: OnceLock<[Base; 6]> = OnceLock::new();
     BASES.get_or_init(|| {
-        [(MapLog::Tree, false), (MapLog::Tree, true), (MapLog::Append, false), (MapLog::Append, true)]
-            .map(|(map_log, park)| Base::new(map_log, park))
+        let (tree, append) = (MapLog::Tree, MapLog::Append);
+        [(tree, false, 0), (tree, true, 0), (append, false, 0), (append, true, 0), (tree, false, 2), (tree, true, 2)]
+            .map(|(map_log, park, snapshots)| Base::new(map_log, park, snapshots))
     })
 }
 
+/// Which of them: snapshots came later, and inputs that were kept go on meaning what they did.
+fn base_of(shape: u8) -> &'static Base {
+    let number = if shape < 0xc0 { shape % 4 } else { 4 + shape % 2 };
+    &bases()[usize::from(number)]
+}
+
 impl Base {
-    fn new(map_log: MapLog, park: bool) -> Base {
+    fn new(map_log: MapLog, park: bool, snapshots: u32) -> Base {
         let made = simulate(1, LIMITS, async |rt| {
             let memory = Rc::new(Memory::new(DISK_BYTES));
-            let plan = Plan { block_bytes: 1024, reserve: 2000, map_log, uuid: KEY.uuid, key: KEY.key };
+            let reserve = if snapshots > 0 { 5000 } else { 2000 };
+            let plan = Plan { block_bytes: 1024, reserve, map_log, snapshots, uuid: KEY.uuid, key: KEY.key };
             let vld = Vld::create(&rt, memory.clone(), &plan, Options::default()).await?;
+            let blocks = if snapshots > 0 { 150 } else { 350 };
             for turn in 0..200u64 {
-                let at = Sector(turn * 37 % 350 * 2);
+                if snapshots > 0 && turn == 160 {
+                    let taken = vld.take("one").await;
+                    taken.unwrap_or_else(|error| unreachable!("the disk to start from has room: {error}"));
+                }
+                let at = Sector(turn * 37 % blocks * 2);
                 vld.write(at, Data::from_slice(&[turn as u8; 1024]), WriteFlags::NONE).await?;
             }
             if park {
@@ -111,7 +125,7 @@ impl Base {
 pub fn open(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let shape = bytes.u8();
-    let base = &bases()[usize::from(shape % 4)];
+    let base = base_of(shape);
     let mut image = base.image.clone();
     let mut changes = 0;
     while !bytes.is_empty() && changes < CHANGES_MAX {
@@ -134,19 +148,40 @@ pub fn open(input: &[u8]) {
         for at in (0..vld.geometry().sectors).step_by(step as usize) {
             let _ = vld.read(Sector(at), Buf::dirty(block)).await;
         }
+        let snapshots = use_snapshots(&vld).await;
         let data = Data::from_slice(&vec![0x5a; block]);
         for at in (0..vld.geometry().sectors).step_by(step as usize * 5).take(40) {
-            vld.write(Sector(at), data.clone(), WriteFlags::NONE).await.unwrap_or_else(|error| panic!("{error}"));
+            match vld.write(Sector(at), data.clone(), WriteFlags::NONE).await {
+                // What snapshots hold may leave no room for more.
+                Err(DeviceError::NoSpace { .. }) if snapshots.is_some() && at > 0 => break,
+                written => written.unwrap_or_else(|error| panic!("{error}")),
+            }
         }
         vld.flush().await.unwrap_or_else(|error| panic!("{error}"));
         vld.check_invariants().unwrap_or_else(|why| panic!("{why}"));
         drop(vld);
+        if let Some(name) = snapshots.flatten() {
+            let shown = Vld::open_snapshot(&rt, device.clone(), Options::default(), &name).await;
+            let shown = shown.unwrap_or_else(|error| panic!("{error}"));
+            let _ = shown.read(Sector(0), Buf::dirty(block)).await;
+        }
         let again = Vld::open(&rt, device, Options::default()).await;
         let again = again.unwrap_or_else(|error| panic!("what was opened and used does not open again: {error}"));
         let read = again.read(Sector(0), Buf::dirty(block)).await.unwrap_or_else(|error| panic!("{error}"));
         assert_eq!(read[..], data[..]);
     });
     run.unwrap_or_else(|why| panic!("{why}"));
+}
+
+/// Gives up what there is of snapshots and takes one; its name. `None` for a disk that has no room for any.
+async fn use_snapshots(vld: &Rc<Vld>) -> Option<Option<String>> {
+    let snapshots = vld.snapshots()?;
+    for snapshot in snapshots.list().await.unwrap_or_default() {
+        snapshots.remove(&snapshot.name).await.unwrap_or_else(|error| panic!("{error}"));
+    }
+    let name = "another".to_owned();
+    let taken = snapshots.take(&name).await.is_ok();
+    Some(taken.then_some(name))
 }
 
 /// One change, with the seal or the checksum mended, mostly.

@@ -40,7 +40,8 @@ impl Subject for OnVld {
     }
 
     async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
-        let plan = Plan { block_bytes: 4096, reserve: 700, map_log: self.map_log, uuid: [1; 16], key: [2; 16] };
+        let plan =
+            Plan { block_bytes: 4096, reserve: 700, map_log: self.map_log, snapshots: 0, uuid: [1; 16], key: [2; 16] };
         let options = Options { commit: self.commit, window: 512 * KIB, ..Options::default() };
         let vld: Device = Vld::create(rt, device, &plan, options).await.map_err(failed)?;
         lfs::mkfs(rt, &vld, &lfs::MkfsOptions::new([1, 2, 3, 4])).await?;

@@ -7,6 +7,7 @@ mod damage;
 mod eager;
 mod idle;
 mod reads;
+mod snapshots;
 mod store;
 mod tree;
 
@@ -21,7 +22,7 @@ use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 
 /// What most tests make: 4 KiB blocks, 7 % kept back.
 fn plan() -> Plan {
-    Plan { block_bytes: 4096, reserve: 700, map_log: MapLog::Tree, uuid: [7; 16], key: [9; 16] }
+    Plan { block_bytes: 4096, reserve: 700, map_log: MapLog::Tree, snapshots: 0, uuid: [7; 16], key: [9; 16] }
 }
 
 /// A modelled disk of the catalogue.

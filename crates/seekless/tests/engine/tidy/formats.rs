@@ -82,6 +82,7 @@ const VLOG: Format = Format {
         ("RawPointer", vlog::RawPointer::FIELDS),
         ("RecordHead", vlog::RecordHead::FIELDS),
         ("RawChange", vlog::RawChange::FIELDS),
+        ("Label", vlog::Label::FIELDS),
     ],
 };
 

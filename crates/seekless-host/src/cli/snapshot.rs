@@ -1,0 +1,167 @@
+//! `seekless snapshot`: a disk as it was at some moment.
+
+use comfy_table::{Table, presets};
+use seekless::device::{Device, SnapshotInfo};
+use seekless::stack::Purpose;
+use seekless::units::{WallTime, human_bytes};
+use serde_json::json;
+
+use super::info::time_text;
+use super::world::World;
+use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+
+/// Keep a virtual log disk as it is, show what is kept, give it up, or go back to it
+///
+/// A snapshot takes no time and no space of its own; what the disk changes later is what it holds. The disk has to be made
+/// with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one, name it where the
+/// disk is named: 'vld:snapshot=monday / file:disk.img'.
+#[derive(clap::Subcommand)]
+pub(super) enum Command {
+    Take(NameArgs),
+    List(ListArgs),
+    Remove(RemoveArgs),
+    Revert(RevertArgs),
+}
+
+/// Keep the disk as it is now
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless mkfs 'vld:snapshots=8,reserve=30% / file:disk.img,size=10GiB'
+  seekless snapshot take 'vld / file:disk.img' monday
+  seekless export 'vld:snapshot=monday / file:disk.img' --read-only --socket monday.sock
+
+Exit codes: 0 taken, 1 failed, 2 wrong usage")]
+pub(super) struct NameArgs {
+    /// For example 'vld / file:disk.img'
+    stack: String,
+
+    /// What it is to be called
+    name: String,
+}
+
+/// Show the snapshots of a disk, the oldest first
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless snapshot list 'vld / file:disk.img'
+  seekless snapshot list 'vld / file:disk.img' --json | jq -r .name
+
+Exit codes: 0 shown, 1 failed, 2 wrong usage")]
+pub(super) struct ListArgs {
+    /// For example 'vld / file:disk.img'
+    stack: String,
+
+    /// Print JSON, a line for each
+    #[arg(long)]
+    json: bool,
+}
+
+/// Give a snapshot up; what only it holds is free again
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless snapshot remove 'vld / file:disk.img' monday
+
+Exit codes: 0 given up, 1 failed, 2 wrong usage")]
+pub(super) struct RemoveArgs {
+    #[command(flatten)]
+    args: NameArgs,
+}
+
+/// Make the disk what it was; what it is now is lost, unless there is a snapshot of it
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless snapshot take 'vld / file:disk.img' before && seekless snapshot revert 'vld / file:disk.img' monday
+
+Exit codes: 0 gone back, 1 failed, 2 wrong usage")]
+pub(super) struct RevertArgs {
+    #[command(flatten)]
+    args: NameArgs,
+}
+
+pub(super) fn run(command: &Command) -> Done {
+    match command {
+        Command::List(args) => list(args),
+        Command::Take(args) => change(args, async |device, name| snapshots_of(device)?.take(name).await.map_err(told)),
+        Command::Remove(RemoveArgs { args }) => {
+            change(args, async |device, name| snapshots_of(device)?.remove(name).await.map_err(told))
+        }
+        Command::Revert(RevertArgs { args }) => {
+            change(args, async |device, name| snapshots_of(device)?.revert(name).await.map_err(told))
+        }
+    }
+}
+
+fn snapshots_of(device: &Device) -> Result<&dyn seekless::device::Snapshots, Failure> {
+    device.snapshots().ok_or_else(|| {
+        Failure::new(format!("{} has no room for snapshots", device.describe()))
+            .hint("a virtual log disk has when it was made with some: seekless mkfs 'vld:snapshots=8 / ...'")
+    })
+}
+
+fn told(error: seekless::device::SnapshotError) -> Failure {
+    use seekless::device::SnapshotError;
+    let hint = match &error {
+        SnapshotError::Full { .. } => "give one up: seekless snapshot remove",
+        SnapshotError::NotFound { .. } => "seekless snapshot list shows which there are",
+        SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => "",
+    };
+    let failure = Failure::new(&error);
+    let failure = if hint.is_empty() { failure } else { failure.hint(hint) };
+    if matches!(error, SnapshotError::Name { .. }) { failure.code(WRONG_USAGE) } else { failure }
+}
+
+fn change(args: &NameArgs, change: impl AsyncFnOnce(&Device, &str) -> Result<(), Failure>) -> Done {
+    let stack = read_stack(&args.stack)?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
+        let device = opened.device().ok_or_else(|| no_device(&args.stack))?;
+        let changed = change(device, &args.name).await;
+        // Also when nothing was changed: whoever comes next finds the end of the log at once.
+        let released = device.release().await;
+        changed?;
+        released?;
+        Ok(0)
+    })
+}
+
+fn no_device(stack: &str) -> Failure {
+    Failure::new(format!("`{stack}` is a file system, and only disks have snapshots"))
+        .hint("for example: seekless snapshot list 'vld / file:disk.img'")
+        .code(WRONG_USAGE)
+}
+
+fn list(args: &ListArgs) -> Done {
+    let stack = read_stack(&args.stack)?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    let found: Vec<SnapshotInfo> = world.run(async {
+        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        let device = opened.device().ok_or_else(|| no_device(&args.stack))?;
+        snapshots_of(device)?.list().await.map_err(told)
+    })?;
+    let taken = |snapshot: &SnapshotInfo| time_text(WallTime { seconds: snapshot.created_seconds, nanos: 0 });
+    if args.json {
+        for snapshot in &found {
+            output::print_json(&json!({
+                "name": snapshot.name,
+                "taken": taken(snapshot),
+                "mapped_bytes": snapshot.mapped_bytes,
+                "own_bytes": snapshot.own_bytes,
+            }))?;
+        }
+        return Ok(0);
+    }
+    if found.is_empty() {
+        output::print("there are no snapshots\n")?;
+        return Ok(0);
+    }
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header(["name", "taken", "in use", "held by it alone"]);
+    for snapshot in &found {
+        let bytes = [snapshot.mapped_bytes, snapshot.own_bytes].map(human_bytes);
+        table.add_row([snapshot.name.clone(), taken(snapshot), bytes[0].clone(), bytes[1].clone()]);
+    }
+    output::print(&format!("{table}\n"))?;
+    Ok(0)
+}

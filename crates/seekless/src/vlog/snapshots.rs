@@ -1,0 +1,174 @@
+//! Snapshots of a virtual log disk: further maps behind that of the disk, in one log with it.
+//!
+//! A snapshot leads to the blocks that the disk led to. Since nothing is written in place, that is all: a block that the
+//! disk leads to no longer stays as long as a snapshot does. To take one, give one up, or go back to one, is to change many
+//! entries of the map at once, and what changes at once is one transaction, of as many pieces as it takes.
+//!
+//! Invariants
+//!   H1  A snapshot exists exactly when its label is mapped. Its entries are changed in the transaction in which its
+//!       label is.
+//!   H2  Two entries lead to one block only where they are of the same place of the disk, in different maps.
+
+use async_trait::async_trait;
+
+use super::core::Core;
+use super::eager::Want;
+use super::format::{Label, NAME_BYTES_MAX};
+use super::layout::Layout;
+use super::vld::{Vld, VldError};
+use crate::device::{Buf, Data, Device, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
+use std::rc::Rc;
+
+/// The map of the snapshot `name`, of a disk that is not in use yet.
+pub(super) async fn find(device: &Device, layout: &Layout, map: &[u32], name: &str) -> Result<u32, VldError> {
+    for number in 1..=layout.snapshots {
+        let block = map[layout.label_of(number) as usize];
+        if block == 0 {
+            continue;
+        }
+        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
+        if text_of(number, &read).1 == name {
+            return Ok(number);
+        }
+    }
+    Err(VldError::NoSnapshot { name: name.to_owned() })
+}
+
+/// What a label says: when, and the name. A damaged one gets a name by which it can be given up.
+fn text_of(number: u32, block: &[u8]) -> (i64, String) {
+    match Label::from_block(block) {
+        Some((label, name)) => (label.created_seconds, name),
+        None => (0, format!("damaged-{number}")),
+    }
+}
+
+impl Core {
+    fn is_taken(&self, number: u32) -> bool {
+        self.state.borrow().map[self.layout.label_of(number) as usize] != 0
+    }
+
+    async fn label(self: &Rc<Self>, number: u32) -> Result<(i64, String), DeviceError> {
+        let mut block = vec![0; self.block_bytes()];
+        self.read_mapped(self.layout.label_of(number), &mut block, false).await?;
+        Ok(text_of(number, &block))
+    }
+
+    /// The snapshot of this name.
+    async fn number_of(self: &Rc<Self>, name: &str) -> Result<Option<u32>, DeviceError> {
+        for number in (1..=self.layout.snapshots).filter(|&number| self.is_taken(number)) {
+            if self.label(number).await?.1 == name {
+                return Ok(Some(number));
+            }
+        }
+        Ok(None)
+    }
+
+    async fn existing(self: &Rc<Self>, name: &str) -> Result<u32, SnapshotError> {
+        self.number_of(name).await?.ok_or_else(|| SnapshotError::NotFound { name: name.to_owned() })
+    }
+
+    /// Leads the disk, or a snapshot, to what another map leads to.
+    fn copy_map(&self, from: u32, to: u32) {
+        let mut state = self.state.borrow_mut();
+        let (from, to) = (self.layout.map_start(from), self.layout.map_start(to));
+        for place in 0..self.layout.offered() {
+            let block = state.map[(from + place) as usize];
+            if state.map[(to + place) as usize] != block {
+                state.share(to + place, block);
+            }
+        }
+    }
+
+    fn clear_map(&self, number: u32) {
+        let mut state = self.state.borrow_mut();
+        let start = self.layout.map_start(number);
+        for logical in start..start + self.layout.span {
+            if state.map[logical as usize] != 0 {
+                state.set(logical, 0);
+            }
+        }
+    }
+
+    async fn take_snapshot(self: Rc<Self>, name: String) -> Result<(), SnapshotError> {
+        if name.is_empty() || name.len() > NAME_BYTES_MAX || name.chars().any(char::is_control) {
+            return Err(SnapshotError::Name { most: NAME_BYTES_MAX });
+        }
+        let _turn = self.snapshot_gate.enter().await;
+        self.check_writable()?;
+        if self.number_of(&name).await?.is_some() {
+            return Err(SnapshotError::Exists { name });
+        }
+        let most = self.layout.snapshots;
+        let Some(number) = (1..=most).find(|&number| !self.is_taken(number)) else {
+            return Err(SnapshotError::Full { most });
+        };
+        let label = Label::new(&name, self.rt.wall().seconds).to_block(self.layout.block_bytes());
+        self.admit(1).await?;
+        let runs = self.place(&Data::from_slice(&label), Want::Data, None).await?;
+        let block = runs.first().map_or(0, |run| run.first);
+        // H1: between here and the transaction nothing waits.
+        self.copy_map(0, number);
+        self.state.borrow_mut().set(self.layout.label_of(number), block);
+        let committed = self.commit().await;
+        if committed.is_err() {
+            // There was no room below; it never was. After anything else nothing is written any more.
+            self.clear_map(number);
+        }
+        Ok(committed?)
+    }
+
+    async fn remove_snapshot(self: Rc<Self>, name: String) -> Result<(), SnapshotError> {
+        let _turn = self.snapshot_gate.enter().await;
+        self.check_writable()?;
+        let number = self.existing(&name).await?;
+        self.clear_map(number);
+        Ok(self.commit().await?)
+    }
+
+    async fn revert_to(self: Rc<Self>, name: String) -> Result<(), SnapshotError> {
+        let _turn = self.snapshot_gate.enter().await;
+        self.check_writable()?;
+        let number = self.existing(&name).await?;
+        self.copy_map(number, 0);
+        Ok(self.commit().await?)
+    }
+}
+
+#[async_trait(?Send)]
+impl Snapshots for Vld {
+    async fn list(&self) -> Result<Vec<SnapshotInfo>, SnapshotError> {
+        let core = &self.core;
+        let _turn = core.snapshot_gate.enter().await;
+        let mut found = Vec::new();
+        for number in (1..=core.layout.snapshots).filter(|&number| core.is_taken(number)) {
+            let (created_seconds, name) = core.label(number).await?;
+            let state = core.state.borrow();
+            let start = core.layout.map_start(number) as usize;
+            let blocks = state.map[start..start + core.layout.offered() as usize].iter().filter(|&&block| block != 0);
+            let (mut mapped, mut own) = (0, 0);
+            for &block in blocks {
+                mapped += 1;
+                own += u64::from(state.shares[block as usize] == 0);
+            }
+            let bytes = u64::from(core.layout.block_bytes());
+            found.push(SnapshotInfo { name, created_seconds, mapped_bytes: mapped * bytes, own_bytes: own * bytes });
+        }
+        found.sort_by_key(|snapshot| snapshot.created_seconds);
+        Ok(found)
+    }
+
+    async fn take(&self, name: &str) -> Result<(), SnapshotError> {
+        let work = self.core.clone().take_snapshot(name.to_owned());
+        self.core.rt.spawn(work).await
+    }
+
+    async fn remove(&self, name: &str) -> Result<(), SnapshotError> {
+        let work = self.core.clone().remove_snapshot(name.to_owned());
+        self.core.rt.spawn(work).await
+    }
+
+    async fn revert(&self, name: &str) -> Result<(), SnapshotError> {
+        let work = self.core.clone().revert_to(name.to_owned());
+        self.core.rt.spawn(work).await
+    }
+}
