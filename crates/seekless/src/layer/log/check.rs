@@ -109,16 +109,18 @@ impl Log {
         }
         let mut used = Vec::new();
         let mut from = 0;
-        let mut last_bytes: Option<(u64, u32)> = None;
+        let mut last_bytes: Option<(u64, u64)> = None;
+        // What is written there need not make sense.
+        let start_of = |chunk: u64| chunk.saturating_mul(1 << commit.chunk_shift);
         while let Some((chunk, entry)) = self.with_index(lower, None, &node, |file| file.index.next(from)).await? {
             from = chunk + 1;
             used.push(Extent::from(entry));
             report.records += 1;
             match self.check_chunk(lower, &node, chunk, entry).await {
-                Ok(raw_bytes) => last_bytes = Some((chunk, raw_bytes)),
+                Ok(raw_bytes) => last_bytes = Some((chunk, raw_bytes.into())),
                 Err(error @ FsError::Corrupt { .. }) => {
-                    let start = chunk << commit.chunk_shift;
-                    let end = (start + (1 << commit.chunk_shift)).min(commit.size);
+                    let start = start_of(chunk);
+                    let end = start_of(chunk + 1).min(commit.size);
                     problems.push((format!("bytes {start} to {end} are lost: {error}"), false));
                 }
                 Err(error) => return Err(error),
@@ -129,10 +131,10 @@ impl Log {
             used.push(tail.entry.into());
             report.records += 1;
             let record = read_record(lower, ino, None, "tail", tail.entry).await?;
-            last_bytes = Some((tail.chunk, tail.start + record.body.len() as u32));
+            last_bytes = Some((tail.chunk, u64::from(tail.start) + record.body.len() as u64));
         }
         if let Some((chunk, bytes)) = last_bytes
-            && (chunk << commit.chunk_shift) + u64::from(bytes) > commit.size
+            && start_of(chunk).saturating_add(bytes) > commit.size
         {
             problems.push((format!("there are bytes behind its end at {}", commit.size), false));
         }
@@ -186,7 +188,9 @@ impl Log {
         heads.sort_by_key(|(offset, head)| (head.generation, *offset));
         for (offset, head) in heads {
             let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
-            let is_inside = head.number << head.chunk_shift < newest.size;
+            let is_inside = head.chunk_shift == newest.chunk_shift
+                && newest.size > 0
+                && head.number <= (newest.size - 1) >> newest.chunk_shift;
             if !is_inside || read_record(lower, attr.ino, None, "record", entry).await.is_err() {
                 continue;
             }

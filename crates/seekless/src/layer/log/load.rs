@@ -168,6 +168,11 @@ impl Log {
         let mark = file.mark;
         match (content, tail) {
             (Content::Log(_), Some(Err(error))) => file.form = Form::Broken(error),
+            (Content::Log(commit), Some(Ok(tail)))
+                if tail.chunk > commit.size.saturating_sub(1) >> commit.chunk_shift =>
+            {
+                file.form = Form::Broken(corrupt("its tail is of a chunk that it does not have"));
+            }
             (Content::Log(commit), tail) => file.load(&commit, tail.and_then(Result::ok), lower_size),
             (Content::Empty, _) => *file = File { mark, ..File::empty(self.options.chunk_shift, file_id) },
             (Content::Plain, _) if self.options.plain == Plain::Pass => file.form = Form::Plain,

@@ -214,7 +214,12 @@ impl Check<'_> {
     async fn check_types(&mut self) -> FsResult<()> {
         let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
         for name in all {
-            let Some(kind) = self.inodes.get(&name.ino).and_then(Inode::kind).map(dirent_type) else { continue };
+            let kind = match &name.name[..] {
+                // Where it leads is settled later, but that will be a directory.
+                b"." | b".." => Some(FileKind::Directory),
+                _ => self.inodes.get(&name.ino).and_then(Inode::kind),
+            };
+            let Some(kind) = kind.map(dirent_type) else { continue };
             if name.kind != kind && name.kind != 0 && name.kind != DIRENT_MOVED {
                 let (shown, found) = (String::from_utf8_lossy(&name.name).into_owned(), name.kind);
                 let text = format!(
