@@ -82,6 +82,22 @@
       if (state.yLog) axes.push(Plot.axisY(round(y.domain), { text: digits, label: drawing.y_label }));
       else axes.push(Plot.axisY({ label: drawing.y_label }));
       const common = { width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 42, style: { background: "transparent", fontSize: "12px" }, y };
+      if (drawing.chart === "bar" && points.every((p) => p.x === p.curve.name)) {
+        // One bar for each name: along, so that names can be read.
+        const { label, ...scale } = y;
+        return Plot.plot({
+          width, height: 70 + 26 * xs.length, marginLeft: 20 + 7 * (d3.max(xs, (name) => name.length) ?? 0), marginRight: 50, marginBottom: 42,
+          style: common.style, x: scale, y: { type: "band", domain: xs, padding: 0.2 }, color: { type: "identity" },
+          marks: [
+            Plot.gridX(state.yLog ? { ticks: round(y.domain) } : {}),
+            state.yLog ? Plot.axisX(round(y.domain), { text: digits, label }) : Plot.axisX({ label }),
+            Plot.axisY({ label: null, tickSize: 0 }),
+            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.text(points, { y: "x", x: "y", text: (p) => digits(p.y), dx: 5, textAnchor: "start", fontSize: 11 }),
+            Plot.tip(points, Plot.pointerY({ y: "x", x: "y", title })),
+          ],
+        });
+      }
       if (drawing.chart === "bar") {
         const names = curves.map((curve) => curve.name);
         return Plot.plot({
