@@ -1,7 +1,7 @@
 //! `seekless snapshot`: a disk as it was at some moment.
 
 use comfy_table::{Table, presets};
-use seekless::device::{Device, SnapshotInfo};
+use seekless::device::{Device, SnapshotError, SnapshotInfo, Snapshots};
 use seekless::stack::Purpose;
 use seekless::units::{WallTime, human_bytes};
 use serde_json::json;
@@ -12,15 +12,25 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Keep a virtual log disk as it is, show what is kept, give it up, or go back to it
 ///
-/// A snapshot takes no time and no space of its own; what the disk changes later is what it holds. The disk has to be made
-/// with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one, name it where the
-/// disk is named: 'vld:snapshot=monday / file:disk.img'.
+/// A snapshot is a second map to the same blocks: nothing is copied, and what it holds is what the disk changes later. The disk
+/// has to be made with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one, name it
+/// where the disk is named: 'vld:snapshot=monday / file:disk.img'.
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
-    Take(NameArgs),
+    Take(TakeArgs),
     List(ListArgs),
     Remove(RemoveArgs),
     Revert(RevertArgs),
+}
+
+/// Which snapshot of which disk.
+#[derive(clap::Args)]
+pub(super) struct Which {
+    /// For example 'vld / file:disk.img'
+    stack: String,
+
+    /// Name of the snapshot
+    name: String,
 }
 
 /// Keep the disk as it is now
@@ -31,12 +41,9 @@ pub(super) enum Command {
   seekless export 'vld:snapshot=monday / file:disk.img' --read-only --socket monday.sock
 
 Exit codes: 0 taken, 1 failed, 2 wrong usage")]
-pub(super) struct NameArgs {
-    /// For example 'vld / file:disk.img'
-    stack: String,
-
-    /// What it is to be called
-    name: String,
+pub(super) struct TakeArgs {
+    #[command(flatten)]
+    which: Which,
 }
 
 /// Show the snapshots of a disk, the oldest first
@@ -63,7 +70,7 @@ pub(super) struct ListArgs {
 Exit codes: 0 given up, 1 failed, 2 wrong usage")]
 pub(super) struct RemoveArgs {
     #[command(flatten)]
-    args: NameArgs,
+    which: Which,
 }
 
 /// Make the disk what it was; what it is now is lost, unless there is a snapshot of it
@@ -74,31 +81,26 @@ pub(super) struct RemoveArgs {
 Exit codes: 0 gone back, 1 failed, 2 wrong usage")]
 pub(super) struct RevertArgs {
     #[command(flatten)]
-    args: NameArgs,
+    which: Which,
 }
 
 pub(super) fn run(command: &Command) -> Done {
     match command {
         Command::List(args) => list(args),
-        Command::Take(args) => change(args, async |device, name| snapshots_of(device)?.take(name).await.map_err(told)),
-        Command::Remove(RemoveArgs { args }) => {
-            change(args, async |device, name| snapshots_of(device)?.remove(name).await.map_err(told))
-        }
-        Command::Revert(RevertArgs { args }) => {
-            change(args, async |device, name| snapshots_of(device)?.revert(name).await.map_err(told))
-        }
+        Command::Take(TakeArgs { which }) => change(which, async |snapshots, name| snapshots.take(name).await),
+        Command::Remove(RemoveArgs { which }) => change(which, async |snapshots, name| snapshots.remove(name).await),
+        Command::Revert(RevertArgs { which }) => change(which, async |snapshots, name| snapshots.revert(name).await),
     }
 }
 
-fn snapshots_of(device: &Device) -> Result<&dyn seekless::device::Snapshots, Failure> {
+fn snapshots_of(device: &Device) -> Result<&dyn Snapshots, Failure> {
     device.snapshots().ok_or_else(|| {
         Failure::new(format!("{} has no room for snapshots", device.describe()))
             .hint("a virtual log disk has when it was made with some: seekless mkfs 'vld:snapshots=8 / ...'")
     })
 }
 
-fn told(error: seekless::device::SnapshotError) -> Failure {
-    use seekless::device::SnapshotError;
+fn told(error: SnapshotError) -> Failure {
     let hint = match &error {
         SnapshotError::Full { .. } => "give one up: seekless snapshot remove",
         SnapshotError::NotFound { .. } => "seekless snapshot list shows which there are",
@@ -109,17 +111,17 @@ fn told(error: seekless::device::SnapshotError) -> Failure {
     if matches!(error, SnapshotError::Name { .. }) { failure.code(WRONG_USAGE) } else { failure }
 }
 
-fn change(args: &NameArgs, change: impl AsyncFnOnce(&Device, &str) -> Result<(), Failure>) -> Done {
-    let stack = read_stack(&args.stack)?;
+fn change(which: &Which, change: impl AsyncFnOnce(&dyn Snapshots, &str) -> Result<(), SnapshotError>) -> Done {
+    let stack = read_stack(&which.stack)?;
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {
         let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
-        let device = opened.device().ok_or_else(|| no_device(&args.stack))?;
-        let changed = change(device, &args.name).await;
+        let device = opened.device().ok_or_else(|| no_device(&which.stack))?;
+        let changed = change(snapshots_of(device)?, &which.name).await;
         // Also when nothing was changed: whoever comes next finds the end of the log at once.
         let released = device.release().await;
-        changed?;
+        changed.map_err(told)?;
         released?;
         Ok(0)
     })

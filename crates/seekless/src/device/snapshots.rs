@@ -32,7 +32,8 @@ pub enum SnapshotError {
 }
 
 /// What can be done with snapshots, while the device is in use. Each call has happened and is durable when it returns; a
-/// power cut leaves all of it or nothing.
+/// power cut leaves all of it or nothing. After an error of the device, giving one up or going back to it may still
+/// happen, with the next flush.
 #[async_trait(?Send)]
 pub trait Snapshots {
     /// All of them, the oldest first.

@@ -100,9 +100,6 @@ impl From<VldError> for Trouble {
         match error {
             VldError::Device(error) => Trouble::Device(error),
             VldError::Nothing => Trouble::other(error.to_string()).hint("make it with mkfs"),
-            VldError::NoSnapshot { .. } => {
-                Trouble::other(error.to_string()).hint("`seekless snapshot list` shows which there are")
-            }
             other => Trouble::other(other.to_string()),
         }
     }
@@ -164,7 +161,10 @@ impl StoredDevice for VldKind {
         let options = options(word, surroundings);
         if !surroundings.is_fresh() {
             let vld = match word.text("snapshot") {
-                Some(name) => Vld::open_snapshot(rt, below, options, name).await?,
+                Some(name) => Vld::open_snapshot(rt, below, options, name).await?.ok_or_else(|| {
+                    Trouble::other(format!("there is no snapshot `{name}`"))
+                        .hint("`seekless snapshot list` shows which there are")
+                })?,
                 None => Vld::open(rt, below, options).await?,
             };
             word.check_fixed(&[

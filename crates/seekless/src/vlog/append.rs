@@ -148,7 +148,7 @@ impl Core {
             let slot = log.slots.get(&piece).map_or(0, |slot| 1 - slot);
             let cell = AppendLog::slot_cell(&self.layout, piece, slot);
             let entry = |logical: u32| {
-                // What this transaction still has to write is not durable, nor is what has changed since its snapshot.
+                // What this transaction still has to write is not durable, nor is what has changed since it began.
                 let durable = before.get(&logical).or_else(|| state.pending.get(&logical));
                 durable.copied().unwrap_or(state.map[logical as usize])
             };

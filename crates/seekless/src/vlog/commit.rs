@@ -1,6 +1,6 @@
 //! Transactions: how the map on the device follows the one in memory.
 //!
-//! A transaction is a snapshot of everything that has changed since the one before. Its pieces are written, the last one
+//! A transaction is everything that has changed since the one before, at one moment. Its pieces are written, the last one
 //! with the mark that completes it; until that one is durable, the older tail is the truth.
 //!
 //! Invariants
@@ -46,7 +46,7 @@ pub(super) enum Extent {
 }
 
 /// What a transaction is about.
-struct Snapshot {
+struct Transaction {
     /// V2 of the core: logical blocks, and where they were.
     pending: BTreeMap<u32, u32>,
     garbage: Garbage,
@@ -96,18 +96,18 @@ impl Core {
     }
 
     async fn commit_tree(&self, extent: Extent, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
-        let Some(snapshot) = self.snapshot(extent, moving) else { return Ok(()) };
-        match self.write_pieces(&snapshot).await {
+        let Some(transaction) = self.begin(extent, moving) else { return Ok(()) };
+        match self.write_pieces(&transaction).await {
             Ok(cells) => {
-                self.settle(snapshot, cells).await;
+                self.settle(transaction, cells).await;
                 Ok(())
             }
             Err(Failed { error, cells, is_known }) => {
                 let mut state = self.state.borrow_mut();
                 if is_known {
                     cells.into_iter().for_each(|cell| state.space.give_cell(cell));
-                    state.restore(snapshot.pending, self.layout.superblock.is_above());
-                    state.garbage.append(snapshot.garbage);
+                    state.restore(transaction.pending, self.layout.superblock.is_above());
+                    state.garbage.append(transaction.garbage);
                     return Err(error);
                 }
                 drop(state);
@@ -118,7 +118,7 @@ impl Core {
     }
 
     /// V2 of the core: what is pending now, of every piece that is written.
-    fn snapshot(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Snapshot> {
+    fn begin(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Transaction> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let piece_of = |logical: &u32| self.layout.piece_of(*logical).0;
@@ -151,17 +151,17 @@ impl Core {
         *sequence += planned.len() as u64; // C4
         let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
         let live = tree.live() + new;
-        Some(Snapshot { pending, garbage, planned, entries, first_sequence, live })
+        Some(Transaction { pending, garbage, planned, entries, first_sequence, live })
     }
 
     /// Writes the pieces of a transaction; where they are.
-    async fn write_pieces(&self, snapshot: &Snapshot) -> Result<Vec<u64>, Failed> {
+    async fn write_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
         let mut cells: Vec<u64> = Vec::new();
         let mut early = Vec::new();
-        let (last, others) = snapshot.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
+        let (last, others) = transaction.planned.split_last().unwrap_or_else(|| unreachable!("a plan has a tail"));
         for (number, piece) in others.iter().enumerate() {
             let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
-            let bytes = self.encode(snapshot, number, piece, cell, &cells);
+            let bytes = self.encode(transaction, number, piece, cell, &cells);
             cells.push(cell);
             let write = self.write_early(cell, bytes);
             match arm {
@@ -177,7 +177,7 @@ impl Core {
             self.below.flush().await.map_err(Failed::unknown)?;
         }
         let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
-        let bytes = self.encode(snapshot, others.len(), last, cell, &cells);
+        let bytes = self.encode(transaction, others.len(), last, cell, &cells);
         cells.push(cell);
         self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
         // Commit point: until now the older tail is the truth. A lack of space has left it so.
@@ -188,16 +188,16 @@ impl Core {
         Ok(cells)
     }
 
-    fn encode(&self, snapshot: &Snapshot, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
+    fn encode(&self, transaction: &Transaction, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
         let state = self.state.borrow();
         let Log::Tree(TreeLog { tree, .. }) = &state.log else { unreachable!("asked for a tree") };
         let point = |&child: &u32| {
-            let new = snapshot.planned[..number].iter().position(|earlier| earlier.index == child);
+            let new = transaction.planned[..number].iter().position(|earlier| earlier.index == child);
             match new {
                 Some(earlier) => RawPointer {
                     index: child,
                     cell: cells[earlier],
-                    sequence: snapshot.first_sequence + earlier as u64,
+                    sequence: transaction.first_sequence + earlier as u64,
                 },
                 None => match tree.node(child) {
                     Some(node) => RawPointer { index: child, cell: node.cell, sequence: node.sequence },
@@ -207,11 +207,11 @@ impl Core {
         };
         let piece = Piece {
             index: piece.index,
-            sequence: snapshot.first_sequence + number as u64,
-            commits: number + 1 == snapshot.planned.len(),
-            live_pieces: snapshot.live,
+            sequence: transaction.first_sequence + number as u64,
+            commits: number + 1 == transaction.planned.len(),
+            live_pieces: transaction.live,
             pointers: piece.children.iter().map(point).collect(),
-            entries: snapshot.entries[number].clone(),
+            entries: transaction.entries[number].clone(),
         };
         piece.to_cell(&self.key, cell, self.layout.cell_bytes())
     }
@@ -279,18 +279,21 @@ impl Core {
     }
 
     /// Takes over a transaction that is durable: C2.
-    async fn settle(&self, snapshot: Snapshot, cells: Vec<u64>) {
-        let places: Vec<(u64, u64)> =
-            cells.iter().enumerate().map(|(number, &cell)| (snapshot.first_sequence + number as u64, cell)).collect();
+    async fn settle(&self, transaction: Transaction, cells: Vec<u64>) {
+        let places: Vec<(u64, u64)> = cells
+            .iter()
+            .enumerate()
+            .map(|(number, &cell)| (transaction.first_sequence + number as u64, cell))
+            .collect();
         {
             let mut state = self.state.borrow_mut();
             let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
-            let freed = log.tree.apply(&snapshot.planned, &places);
+            let freed = log.tree.apply(&transaction.planned, &places);
             freed.into_iter().for_each(|cell| state.space.give_cell(cell));
         }
         match self.layout.superblock.is_above() {
-            false => self.free(snapshot.pending).await,
-            true => self.free_garbage(snapshot.garbage).await,
+            false => self.free(transaction.pending).await,
+            true => self.free_garbage(transaction.garbage).await,
         }
     }
 
@@ -340,10 +343,10 @@ impl Core {
 }
 
 impl State {
-    /// Takes a snapshot back whose transaction never was.
-    pub(super) fn restore(&mut self, snapshot: BTreeMap<u32, u32>, is_above: bool) {
-        for (logical, old) in snapshot {
-            // It has changed again meanwhile, away from a block that only the snapshot had.
+    /// Takes back what a transaction changed that never was.
+    pub(super) fn restore(&mut self, pending: BTreeMap<u32, u32>, is_above: bool) {
+        for (logical, old) in pending {
+            // It has changed again meanwhile, away from a block that only the transaction had.
             if let Some(between) = self.pending.insert(logical, old)
                 && !is_above
             {

@@ -78,9 +78,6 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
 /// All that is to be done, at once; everything is put in order that is not, whether anybody has read it or not.
 pub(super) async fn settle(core: &Rc<Core>) -> Result<u64, DeviceError> {
     // Each track is emptied, and each stretch put in order, some few times at most.
-    if core.layout.snapshots > 0 {
-        return Ok(0); // What several maps lead to does not move.
-    }
     let steps_max = 8 * u64::from(core.state.borrow().space.tracks.count()) + 64;
     let mut steps = 0;
     while steps < steps_max && step(core, None).await? == Step::Done {
@@ -185,7 +182,8 @@ impl Tenant for Mapped<'_> {
 
 /// One track, or one stretch.
 async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
-    if !core.is_in_use() {
+    // What several maps lead to does not move.
+    if !core.is_in_use() || core.layout.snapshots > 0 {
         return Ok(Step::Nothing);
     }
     // What was left when somebody wanted something.

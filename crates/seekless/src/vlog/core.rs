@@ -3,8 +3,8 @@
 //! Invariants
 //!   V1  A block is used exactly when it is mapped, by the disk or a snapshot, or was mapped by the durable map, or is
 //!       being written, or is read while its logical block has moved on.
-//!   V2  `pending` has every logical block whose mapping differs from that of the last snapshot, with what it was
-//!       there. Snapshots are taken one after the other, each when the one before is durable; so what is not in
+//!   V2  `pending` has every logical block whose mapping differs from that of the last transaction, with what it was
+//!       there. Transactions begin one after the other, each when the one before is durable; so what is not in
 //!       `pending` is durable as soon as no transaction is under way.
 //!   V3  Whoever takes blocks has been admitted for as many: nobody waits for space while holding some.
 
@@ -262,7 +262,7 @@ impl State {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(old);
             }
-            // No snapshot knows of it.
+            // No transaction knows of it.
             std::collections::btree_map::Entry::Occupied(_) => self.release(old),
         }
     }

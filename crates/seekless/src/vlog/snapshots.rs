@@ -9,62 +9,66 @@
 //!       label is.
 //!   H2  Two entries lead to one block only where they are of the same place of the disk, in different maps.
 
+use std::rc::Rc;
+
 use async_trait::async_trait;
 
 use super::core::Core;
 use super::eager::Want;
 use super::format::{Label, NAME_BYTES_MAX};
 use super::layout::Layout;
-use super::vld::{Vld, VldError};
+use super::vld::Vld;
 use crate::device::{Buf, Data, Device, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
-use std::rc::Rc;
 
-/// The map of the snapshot `name`, of a disk that is not in use yet.
-pub(super) async fn find(device: &Device, layout: &Layout, map: &[u32], name: &str) -> Result<u32, VldError> {
-    for number in 1..=layout.snapshots {
-        let block = map[layout.label_of(number) as usize];
-        if block == 0 {
-            continue;
-        }
-        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
-        if text_of(number, &read).1 == name {
-            return Ok(number);
-        }
-    }
-    Err(VldError::NoSnapshot { name: name.to_owned() })
+/// What is known of a snapshot.
+struct Found {
+    number: u32,
+    created_seconds: i64,
+    name: String,
 }
 
-/// What a label says: when, and the name. A damaged one gets a name by which it can be given up.
-fn text_of(number: u32, block: &[u8]) -> (i64, String) {
-    match Label::from_block(block) {
-        Some((label, name)) => (label.created_seconds, name),
-        None => (0, format!("damaged-{number}")),
+/// The entries of labels that are mapped: the number of the snapshot, and the block.
+fn places(layout: &Layout, map: &[u32]) -> Vec<(u32, u32)> {
+    let place = |number: u32| (number, map[layout.label_of(number) as usize]);
+    (1..=layout.snapshots).map(place).filter(|&(_, block)| block != 0).collect()
+}
+
+/// Reads labels.
+async fn read_labels(device: &Device, layout: &Layout, places: Vec<(u32, u32)>) -> Result<Vec<Found>, DeviceError> {
+    let mut found = Vec::new();
+    for (number, block) in places {
+        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
+        // A damaged one gets a name by which it can be given up.
+        let (created_seconds, name) = match Label::from_block(&read) {
+            Some((label, name)) => (label.created_seconds, name),
+            None => (0, format!("damaged-{number}")),
+        };
+        found.push(Found { number, created_seconds, name });
     }
+    Ok(found)
+}
+
+/// The map of the snapshot `name`, if there is one, of a disk that is not in use yet.
+pub(super) async fn find(
+    device: &Device,
+    layout: &Layout,
+    map: &[u32],
+    name: &str,
+) -> Result<Option<u32>, DeviceError> {
+    let found = read_labels(device, layout, places(layout, map)).await?;
+    Ok(found.into_iter().find(|found| found.name == name).map(|found| found.number))
 }
 
 impl Core {
-    fn is_taken(&self, number: u32) -> bool {
-        self.state.borrow().map[self.layout.label_of(number) as usize] != 0
+    /// All snapshots. Whoever asks has the turn, so none of them goes away meanwhile.
+    async fn labels(&self) -> Result<Vec<Found>, DeviceError> {
+        let places = places(&self.layout, &self.state.borrow().map);
+        read_labels(&self.below, &self.layout, places).await
     }
 
-    async fn label(self: &Rc<Self>, number: u32) -> Result<(i64, String), DeviceError> {
-        let mut block = vec![0; self.block_bytes()];
-        self.read_mapped(self.layout.label_of(number), &mut block, false).await?;
-        Ok(text_of(number, &block))
-    }
-
-    /// The snapshot of this name.
-    async fn number_of(self: &Rc<Self>, name: &str) -> Result<Option<u32>, DeviceError> {
-        for number in (1..=self.layout.snapshots).filter(|&number| self.is_taken(number)) {
-            if self.label(number).await?.1 == name {
-                return Ok(Some(number));
-            }
-        }
-        Ok(None)
-    }
-
-    async fn existing(self: &Rc<Self>, name: &str) -> Result<u32, SnapshotError> {
-        self.number_of(name).await?.ok_or_else(|| SnapshotError::NotFound { name: name.to_owned() })
+    async fn existing(&self, name: &str) -> Result<u32, SnapshotError> {
+        let found = self.labels().await?.into_iter().find(|found| found.name == name);
+        found.map(|found| found.number).ok_or_else(|| SnapshotError::NotFound { name: name.to_owned() })
     }
 
     /// Leads the disk, or a snapshot, to what another map leads to.
@@ -95,11 +99,12 @@ impl Core {
         }
         let _turn = self.snapshot_gate.enter().await;
         self.check_writable()?;
-        if self.number_of(&name).await?.is_some() {
+        let labels = self.labels().await?;
+        if labels.iter().any(|found| found.name == name) {
             return Err(SnapshotError::Exists { name });
         }
         let most = self.layout.snapshots;
-        let Some(number) = (1..=most).find(|&number| !self.is_taken(number)) else {
+        let Some(number) = (1..=most).find(|&number| labels.iter().all(|found| found.number != number)) else {
             return Err(SnapshotError::Full { most });
         };
         let label = Label::new(&name, self.rt.wall().seconds).to_block(self.layout.block_bytes());
@@ -140,9 +145,9 @@ impl Snapshots for Vld {
         let core = &self.core;
         let _turn = core.snapshot_gate.enter().await;
         let mut found = Vec::new();
-        for number in (1..=core.layout.snapshots).filter(|&number| core.is_taken(number)) {
-            let (created_seconds, name) = core.label(number).await?;
-            let state = core.state.borrow();
+        let labels = core.labels().await?;
+        let state = core.state.borrow();
+        for Found { number, created_seconds, name } in labels {
             let start = core.layout.map_start(number) as usize;
             let blocks = state.map[start..start + core.layout.offered() as usize].iter().filter(|&&block| block != 0);
             let (mut mapped, mut own) = (0, 0);

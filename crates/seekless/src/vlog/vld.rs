@@ -80,8 +80,6 @@ pub enum VldError {
     Plan(#[from] PlanError),
     #[error("there is no virtual log disk here")]
     Nothing,
-    #[error("there is no snapshot `{name}`")]
-    NoSnapshot { name: String },
     #[error("the {what} at sector {at} is damaged: {why}")]
     Corrupt { what: &'static str, at: Sector, why: String },
 }
@@ -123,29 +121,33 @@ impl Vld {
     /// # Errors
     /// `Nothing` and `Corrupt`, and what the device says.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
-        Vld::open_map(rt, device, options, None).await
+        let (layout, found) = Vld::found(rt, &device).await?;
+        Ok(Vld::around(rt, device, layout, options, found, 0))
     }
 
-    /// Opens what the snapshot `name` of the one on `device` has, to be read only.
+    /// Opens what the snapshot `name` of the one on `device` has, to be read only; `None` when there is none of this name.
     ///
     /// # Errors
-    /// As [`Vld::open`], and `NoSnapshot`.
-    pub async fn open_snapshot(rt: &Rt, device: Device, options: Options, name: &str) -> Result<Rc<Vld>, VldError> {
+    /// As [`Vld::open`].
+    pub async fn open_snapshot(
+        rt: &Rt,
+        device: Device,
+        options: Options,
+        name: &str,
+    ) -> Result<Option<Rc<Vld>>, VldError> {
         let options = Options { read_only: true, ..options };
-        Vld::open_map(rt, device, options, Some(name)).await
+        let (layout, found) = Vld::found(rt, &device).await?;
+        let shown = super::snapshots::find(&device, &layout, &found.map, name).await?;
+        Ok(shown.map(|shown| Vld::around(rt, device, layout, options, found, shown)))
     }
 
-    async fn open_map(rt: &Rt, device: Device, options: Options, name: Option<&str>) -> Result<Rc<Vld>, VldError> {
+    async fn found(rt: &Rt, device: &Device) -> Result<(Layout, Found), VldError> {
         let start = rt.now();
-        let (superblock, _) = superblocks_of_blocks(&device).await?;
+        let (superblock, _) = superblocks_of_blocks(device).await?;
         let layout = layout_of(superblock)?;
-        let mut found = recover(&device, &layout).await?;
-        let shown = match name {
-            None => 0,
-            Some(name) => super::snapshots::find(&device, &layout, &found.map, name).await?,
-        };
+        let mut found = recover(device, &layout).await?;
         found.recovery.time = rt.now().saturating_sub(start);
-        Ok(Vld::around(rt, device, layout, options, found, shown))
+        Ok((layout, found))
     }
 
     fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found, shown: u32) -> Rc<Vld> {
@@ -157,8 +159,6 @@ impl Vld {
             CommitUse::Each => true,
             CommitUse::Flush => false,
         };
-        // What several maps lead to does not move.
-        let options = Options { compact: options.compact && layout.snapshots == 0, ..options };
         let tracks = Tracks::new(&layout, device.head());
         let mut space = Space::new(&layout, tracks);
         let shares = occupy(&found, &layout, &mut space);
@@ -227,7 +227,8 @@ impl Vld {
     /// Blocks that are mapped, and tracks that are empty.
     pub fn usage(&self) -> (u64, usize) {
         let state = self.core.state.borrow();
-        let map = &state.map[..self.core.layout.span as usize];
+        let start = self.core.layout.map_start(self.core.shown) as usize;
+        let map = &state.map[start..start + self.core.layout.offered() as usize];
         (map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
     }
 

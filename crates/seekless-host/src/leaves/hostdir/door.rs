@@ -15,6 +15,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::{DupFlags, Errno};
+use rustix::path::Arg;
 
 use super::sys;
 use crate::reactor::File;
@@ -77,8 +78,8 @@ impl Door {
     /// Reads the extended attribute `name` of `file` into `buffer`.
     pub(super) fn getxattr(&self, file: &OwnedFd, name: &[u8], buffer: &mut [u8]) -> Result<usize, Errno> {
         if self.has_getxattrat.get() {
-            let key = CString::new(name).map_err(|_| Errno::INVAL)?;
-            match self.with(file, |folder, place| sys::getxattrat(folder, place, &key, buffer)) {
+            let read = |key: &CStr| self.with(file, |folder, place| sys::getxattrat(folder, place, key, buffer));
+            match name.into_with_c_str(read) {
                 // Too old for it, or something between us and the kernel that does not know it.
                 Err(Errno::NOSYS | Errno::PERM) => self.has_getxattrat.set(false),
                 read => return read,

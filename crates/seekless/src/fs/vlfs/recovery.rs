@@ -82,7 +82,7 @@ fn corrupt_volume(device: &Device, why: &str) -> FsError {
 pub(super) fn told(device: &Device, error: VldError) -> FsError {
     match error {
         VldError::Device(error) => FsError::Device(error),
-        VldError::Nothing | VldError::NoSnapshot { .. } => corrupt_volume(device, "there is no VLFS here"),
+        VldError::Nothing => corrupt_volume(device, "there is no VLFS here"),
         VldError::Corrupt { what, at, why } => FsError::corrupt(what, format_args!("sector {at}"), why),
         VldError::Plan(error) => corrupt_volume(device, &error.to_string()),
     }

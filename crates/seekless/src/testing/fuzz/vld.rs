@@ -169,6 +169,7 @@ pub fn open(input: &[u8]) {
         if let Some(name) = snapshots.flatten() {
             let shown = Vld::open_snapshot(&rt, device.clone(), Options::default(), &name).await;
             let shown = shown.unwrap_or_else(|error| panic!("{error}"));
+            let shown = shown.unwrap_or_else(|| panic!("the snapshot that was taken is not there"));
             let _ = shown.read(Sector(0), Buf::dirty(block)).await;
         }
         let again = Vld::open(&rt, device, Options::default()).await;
