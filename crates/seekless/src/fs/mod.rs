@@ -23,6 +23,7 @@ pub mod lfs;
 mod logfs;
 mod types;
 pub mod vlfs;
+pub mod xattr;
 
 use std::rc::Rc;
 
@@ -70,6 +71,22 @@ pub trait FileSystem {
     /// `Exists` when there is anything of that name.
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)>;
 
+    /// Creates a regular file that has no name and opens it, as `O_TMPFILE` does. It inherits from `parent` as what is
+    /// made there does, and goes with its last user, unless [`FileSystem::link`] has given it a name; without `linkable`
+    /// that is refused, as for any file that has lost its last name. A crash ends it.
+    ///
+    /// # Errors
+    /// `Unsupported` where there are no such files.
+    async fn tmpfile(
+        &self,
+        _parent: Ino,
+        _new: NewNode,
+        _flags: OpenFlags,
+        _linkable: bool,
+    ) -> FsResult<(Entry, Opened)> {
+        Err(FsError::Unsupported)
+    }
+
     /// Creates a file of any kind but directory and symbolic link.
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry>;
 
@@ -77,7 +94,11 @@ pub trait FileSystem {
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry>;
 
-    /// Gives `ino` one more name. The kernel never asks for it on a directory; a caller that does gets `NotPermitted`.
+    /// Gives `ino` one more name, or its first one after [`FileSystem::tmpfile`]. The kernel never asks for it on a
+    /// directory; a caller that does gets `NotPermitted`.
+    ///
+    /// # Errors
+    /// `NotFound` for a file that has lost its last name.
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry>;
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()>;

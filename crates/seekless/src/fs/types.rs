@@ -172,6 +172,28 @@ pub enum RenameMode {
     NoReplace,
     /// Both names must exist; they swap.
     Exchange,
+    /// As `Replace`, or where `replace` is false as `NoReplace`; and in the same step the old name comes to stand for a
+    /// new [`WHITEOUT`] without any permissions, which belongs to `uid` and `gid` as what they make does. So an overlay
+    /// moves what also exists below it.
+    Whiteout { replace: bool, uid: u32, gid: u32 },
+}
+
+/// What overlays take for a name that is gone: a character device with the number 0 (`WHITEOUT_DEV` of Linux).
+pub const WHITEOUT: NodeKind = NodeKind::CharDevice { device: 0 };
+
+impl RenameMode {
+    /// Whether something of the new name is an error.
+    pub fn spares_target(self) -> bool {
+        matches!(self, RenameMode::NoReplace | RenameMode::Whiteout { replace: false, .. })
+    }
+
+    /// The whiteout that is left behind, if one is.
+    pub fn whiteout(self) -> Option<NewNode> {
+        match self {
+            RenameMode::Whiteout { uid, gid, .. } => Some(NewNode { permissions: 0, umask: 0, uid, gid }),
+            _ => None,
+        }
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

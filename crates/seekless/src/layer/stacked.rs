@@ -34,7 +34,7 @@ pub trait Layer: 'static {
     const NAME: &'static str;
 
     /// Begins the use of an inode, whose attributes below are `attr`, and which has been found at `place`; the root has
-    /// none. Its first lookup waits for it.
+    /// none, nor has a file without a name. Its first lookup waits for it.
     ///
     /// # Errors
     /// They become those of the lookup.
@@ -251,12 +251,32 @@ impl<L: Layer> Stacked<L> {
 
     /// Takes over an entry that the file system below has counted: as seen above, and counted here.
     async fn enter(&self, entry: Entry, place: Place<'_>) -> FsResult<Entry> {
+        self.enter_at(entry, Some(place)).await
+    }
+
+    /// As [`Stacked::enter`]; what has no name has no place.
+    async fn enter_at(&self, entry: Entry, place: Option<Place<'_>>) -> FsResult<Entry> {
         let ino = entry.attr.ino;
-        let open = async || self.layer.open_node(&self.lower, &entry.attr, Some(place)).await;
+        let open = async || self.layer.open_node(&self.lower, &entry.attr, place).await;
         match self.nodes.enter(ino, 1, open).await {
             Ok(node) => Ok(Entry { attr: self.layer.show(&node, entry.attr), ..entry }),
             Err(error) => {
                 self.lower.forget(ino, 1).await; // Y1
+                Err(error)
+            }
+        }
+    }
+
+    /// Takes over a new file that is open below.
+    async fn enter_made(&self, made: (Entry, Opened), place: Option<Place<'_>>) -> FsResult<(Entry, Opened)> {
+        let (entry, opened) = made;
+        match self.enter_at(entry, place).await {
+            Ok(entry) => Ok((entry, opened)),
+            Err(error) => {
+                // The file stays, as after a create whose answer was lost; its handle does not.
+                if let Some(handle) = opened.handle {
+                    self.lower.release(entry.attr.ino, handle).await?;
+                }
                 Err(error)
             }
         }
@@ -443,17 +463,14 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let place = self.new_place(parent, name)?;
-        let (entry, opened) = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
-        match self.enter(entry, place).await {
-            Ok(entry) => Ok((entry, opened)),
-            Err(error) => {
-                // The file stays, as after a create whose answer was lost; its handle does not.
-                if let Some(handle) = opened.handle {
-                    self.lower.release(entry.attr.ino, handle).await?;
-                }
-                Err(error)
-            }
-        }
+        let made = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
+        self.enter_made(made, Some(place)).await
+    }
+
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.nodes.get(parent)?;
+        let made = self.lower.tmpfile(parent, new, self.layer.open_flags(flags), linkable).await?;
+        self.enter_made(made, None).await
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {

@@ -23,6 +23,7 @@ use crate::units::{Ino, SECTOR_BYTES};
 #[derive(Clone)]
 enum Event {
     Create(Ino, Vec<u8>, NewNode),
+    Tmpfile(Ino, NewNode, bool),
     Mknod(Ino, Vec<u8>, NodeKind, NewNode),
     Mkdir(Ino, Vec<u8>, NewNode),
     Symlink(Ino, Vec<u8>, Vec<u8>, NewNode),
@@ -149,6 +150,9 @@ impl Loose {
 async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
     match event {
         Event::Create(parent, name, new) => fs.create(parent, &name, new, OpenFlags::READ_WRITE).await.map(drop),
+        Event::Tmpfile(parent, new, linkable) => {
+            fs.tmpfile(parent, new, OpenFlags::READ_WRITE, linkable).await.map(drop)
+        }
         Event::Mknod(parent, name, kind, new) => fs.mknod(parent, &name, kind, new).await.map(drop),
         Event::Mkdir(parent, name, new) => fs.mkdir(parent, &name, new).await.map(drop),
         Event::Symlink(parent, name, target, new) => fs.symlink(parent, &name, &target, new).await.map(drop),
@@ -212,6 +216,13 @@ impl FileSystem for Loose {
         self.need()?;
         let made = self.live.create(parent, name, new, flags).await?;
         self.note(Event::Create(parent, name.to_vec(), new));
+        Ok(made)
+    }
+
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.need()?;
+        let made = self.live.tmpfile(parent, new, flags, linkable).await?;
+        self.note(Event::Tmpfile(parent, new, linkable));
         Ok(made)
     }
 

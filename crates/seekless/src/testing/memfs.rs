@@ -13,6 +13,7 @@
 //! * inode numbers are never used twice.
 
 mod attributes;
+mod rename;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,6 +129,8 @@ pub struct Node {
     pub xattrs: BTreeMap<Vec<u8>, Vec<u8>>,
     lookups: u64,
     handles: u64,
+    /// It has never had a name, and may get one.
+    linkable: bool,
 }
 
 impl Node {
@@ -149,6 +152,7 @@ impl Node {
             xattrs,
             lookups: 0,
             handles: 0,
+            linkable: false,
         }
     }
 
@@ -366,10 +370,10 @@ impl State {
         Ok(())
     }
 
-    fn make(&mut self, place: Place<'_>, body: Body, mut new: NewNode, now: WallTime) -> FsResult<Ino> {
+    /// A node with what it inherits from the directory `parent`.
+    fn heir(&self, parent: Ino, body: Body, mut new: NewNode, now: WallTime) -> FsResult<Node> {
         const SET_GROUP_ID: u16 = 0o2000;
-        self.check_vacant(place)?;
-        let parent = self.node(place.parent)?;
+        let parent = self.node(parent)?;
         let is_directory = matches!(body, Body::Directory(_));
         let inherited = inherit(parent.xattrs.get(XATTR_ACL_DEFAULT).map(Vec::as_slice), kind_of(&body), new);
         let Inherited { permissions, xattrs } = inherited.map_err(FsError::Invalid)?;
@@ -378,12 +382,34 @@ impl State {
             new.gid = parent.gid;
             new.permissions |= if is_directory { SET_GROUP_ID } else { 0 };
         }
-        let ino = Ino(self.next_ino);
-        self.next_ino += 1;
         let mut node = Node::new(body, new, now);
         node.xattrs.extend(xattrs.into_iter().map(|(name, value)| (name.to_vec(), value)));
+        Ok(node)
+    }
+
+    fn add(&mut self, node: Node) -> Ino {
+        let ino = Ino(self.next_ino);
+        self.next_ino += 1;
         self.nodes.insert(ino, node);
         self.touched.insert(ino);
+        ino
+    }
+
+    /// Makes a regular file without a name.
+    fn make_unnamed(&mut self, parent: Ino, new: NewNode, linkable: bool, now: WallTime) -> FsResult<Ino> {
+        self.node(parent)?.directory()?;
+        if self.node(parent)?.links == 0 {
+            return Err(FsError::NotFound);
+        }
+        let node = self.heir(parent, Body::Regular(Contents::default()), new, now)?;
+        Ok(self.add(Node { links: 0, linkable, ..node }))
+    }
+
+    fn make(&mut self, place: Place<'_>, body: Body, new: NewNode, now: WallTime) -> FsResult<Ino> {
+        self.check_vacant(place)?;
+        let is_directory = matches!(body, Body::Directory(_));
+        let node = self.heir(place.parent, body, new, now)?;
+        let ino = self.add(node);
         let parent = self.node_mut(place.parent)?;
         parent.links += u32::from(is_directory);
         parent.directory_mut()?.set(place.name, ino);
@@ -405,14 +431,14 @@ impl State {
         if node.kind() == FileKind::Directory {
             return Err(FsError::NotPermitted);
         }
-        if node.links == 0 {
+        if node.links == 0 && !node.linkable {
             return Err(FsError::NotFound);
         }
         let links = node.links.checked_add(1).ok_or(FsError::TooManyLinks)?;
         self.check_vacant(place)?;
         self.node_mut(place.parent)?.directory_mut()?.set(place.name, ino);
         let node = self.node_mut(ino)?;
-        (node.links, node.ctime) = (links, now);
+        (node.links, node.ctime, node.linkable) = (links, now, false);
         self.changed_directory(place.parent, now)
     }
 
@@ -436,87 +462,6 @@ impl State {
         parent.directory_mut()?.remove(place.name);
         self.changed_directory(place.parent, now)?;
         self.drop_name(ino, now)
-    }
-
-    /// True when `ancestor` is `ino` or above it.
-    fn contains(&self, ancestor: Ino, mut ino: Ino) -> FsResult<bool> {
-        loop {
-            if ino == ancestor {
-                return Ok(true);
-            }
-            if ino == Ino::ROOT {
-                return Ok(false);
-            }
-            ino = self.node(ino)?.directory()?.parent;
-        }
-    }
-
-    fn rename(&mut self, from: Place<'_>, to: Place<'_>, mode: RenameMode, now: WallTime) -> FsResult<()> {
-        let source = self.child(from)?;
-        let target = match self.child(to) {
-            Ok(target) => Some(target),
-            Err(FsError::NotFound) => None,
-            Err(error) => return Err(error),
-        };
-        match mode {
-            RenameMode::NoReplace if target.is_some() => return Err(FsError::Exists),
-            RenameMode::Exchange if target.is_none() => return Err(FsError::NotFound),
-            // Two names of one file, or one name twice: nothing happens, says POSIX.
-            _ if target == Some(source) => return Ok(()),
-            _ if self.node(to.parent)?.links == 0 => return Err(FsError::NotFound),
-            _ => {}
-        }
-        let is_directory = |ino| Ok::<bool, FsError>(self.node(ino)?.kind() == FileKind::Directory);
-        let source_is_directory = is_directory(source)?;
-        let target_is_directory = target.map(is_directory).transpose()?;
-        if source_is_directory && self.contains(source, to.parent)? {
-            return Err(FsError::Loop);
-        }
-        if mode == RenameMode::Exchange {
-            if let Some(target) = target.filter(|_| target_is_directory == Some(true))
-                && self.contains(target, from.parent)?
-            {
-                return Err(FsError::Loop);
-            }
-        } else if let Some(target) = target {
-            match (source_is_directory, target_is_directory == Some(true)) {
-                (true, false) => return Err(FsError::NotDirectory),
-                (false, true) => return Err(FsError::IsDirectory),
-                (true, true) if !self.node(target)?.directory()?.entries.is_empty() => return Err(FsError::NotEmpty),
-                _ => {}
-            }
-        }
-        // Nothing fails from here on. First both names go, then what belongs there comes.
-        for (place, ino) in [(from, Some(source)), (to, target)] {
-            let Some(ino) = ino else { continue };
-            let gone = u32::from(self.node(ino)?.kind() == FileKind::Directory);
-            self.node_mut(place.parent)?.links -= gone;
-        }
-        let arrivals = match (mode, target) {
-            (RenameMode::Exchange, Some(target)) => vec![(to, source), (from, target)],
-            _ => {
-                self.node_mut(from.parent)?.directory_mut()?.remove(from.name);
-                vec![(to, source)]
-            }
-        };
-        for (place, ino) in arrivals {
-            let node = self.node_mut(ino)?;
-            node.ctime = now;
-            let mut came = 0;
-            if let Body::Directory(directory) = &mut node.body {
-                directory.parent = place.parent;
-                came = 1;
-            }
-            let parent = self.node_mut(place.parent)?;
-            parent.links += came;
-            parent.directory_mut()?.set(place.name, ino);
-        }
-        self.changed_directory(from.parent, now)?;
-        self.changed_directory(to.parent, now)?;
-        match target {
-            Some(target) if mode != RenameMode::Exchange => self.drop_name(target, now),
-            _ => Ok(()),
-        }
     }
 
     /// Changes the content of `ino`, keeping count of pages.
@@ -677,6 +622,16 @@ impl FileSystem for MemFs {
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let mut state = self.state.borrow_mut();
         let ino = state.make(Place { parent, name }, Body::Regular(Contents::default()), new, self.now())?;
+        let handle = match self.options.open_protocol {
+            OpenProtocol::Handles => Some(state.open(ino)?),
+            OpenProtocol::ZeroMessage => None,
+        };
+        Ok((state.entry(ino)?, Opened { handle, keep_cache: true }))
+    }
+
+    async fn tmpfile(&self, parent: Ino, new: NewNode, _: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        let mut state = self.state.borrow_mut();
+        let ino = state.make_unnamed(parent, new, linkable, self.now())?;
         let handle = match self.options.open_protocol {
             OpenProtocol::Handles => Some(state.open(ino)?),
             OpenProtocol::ZeroMessage => None,

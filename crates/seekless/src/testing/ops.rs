@@ -135,12 +135,22 @@ impl Filling {
     }
 }
 
+/// The rename of overlays. In these operations root makes everything.
+pub const LEAVE_WHITEOUT: RenameMode = RenameMode::Whiteout { replace: true, uid: 0, gid: 0 };
+
 /// One operation.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Op {
     Create {
         path: Path,
         permissions: u16,
+    },
+    /// Holds a new file without a name in a slot.
+    TmpFile {
+        slot: u8,
+        directory: Path,
+        permissions: u16,
+        linkable: bool,
     },
     Mkdir {
         path: Path,
@@ -284,6 +294,7 @@ impl Op {
             Op::Create { path, .. } | Op::Mkdir { path, .. } | Op::Mknod { path, .. } | Op::Symlink { path, .. } => {
                 named(&[path])
             }
+            Op::TmpFile { slot, directory, .. } => vec![Target::Path(directory.clone()), Target::Slot(*slot)],
             Op::Unlink { path } | Op::Rmdir { path } => named(&[path]),
             Op::Link { existing, path } => {
                 let mut touched = named(&[path]);
@@ -383,6 +394,8 @@ fn rename_word(mode: RenameMode) -> &'static str {
         RenameMode::Replace => "rename",
         RenameMode::NoReplace => "rename-noreplace",
         RenameMode::Exchange => "exchange",
+        RenameMode::Whiteout { replace: true, .. } => "rename-whiteout",
+        RenameMode::Whiteout { replace: false, .. } => "rename-whiteout-noreplace",
     }
 }
 
@@ -415,6 +428,10 @@ impl fmt::Display for Op {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Op::Create { path, permissions } => write!(f, "create {path} {permissions:o}"),
+            Op::TmpFile { slot, directory, permissions, linkable } => {
+                let word = if *linkable { "tmpfile" } else { "tmpfile-exclusive" };
+                write!(f, "{word} @{slot} {directory} {permissions:o}")
+            }
             Op::Mkdir { path, permissions } => write!(f, "mkdir {path} {permissions:o}"),
             Op::Mknod { path, kind, permissions } => write!(f, "mknod {path} {} {permissions:o}", KindWord(*kind)),
             Op::Symlink { path, to } => write!(f, "symlink {path} {to}"),
@@ -480,6 +497,12 @@ impl FromStr for Op {
             |target: &str, acl: &str, kind| Ok(Op::SetAcl { target: target.parse()?, kind, acl: acl.parse()? });
         match words[..] {
             ["create", path, mode] => Ok(Op::Create { path: path.parse()?, permissions: octal(mode)? }),
+            [word @ ("tmpfile" | "tmpfile-exclusive"), held, directory, mode] => Ok(Op::TmpFile {
+                slot: slot(held)?,
+                directory: directory.parse()?,
+                permissions: octal(mode)?,
+                linkable: word == "tmpfile",
+            }),
             ["mkdir", path, mode] => Ok(Op::Mkdir { path: path.parse()?, permissions: octal(mode)? }),
             ["mknod", path, kind, mode] => {
                 Ok(Op::Mknod { path: path.parse()?, kind: node_kind(kind)?, permissions: octal(mode)? })
@@ -491,6 +514,10 @@ impl FromStr for Op {
             ["rename", from, to] => rename(from, to, RenameMode::Replace),
             ["rename-noreplace", from, to] => rename(from, to, RenameMode::NoReplace),
             ["exchange", from, to] => rename(from, to, RenameMode::Exchange),
+            ["rename-whiteout", from, to] => rename(from, to, LEAVE_WHITEOUT),
+            ["rename-whiteout-noreplace", from, to] => {
+                rename(from, to, RenameMode::Whiteout { replace: false, uid: 0, gid: 0 })
+            }
             ["write", target, span, word] => {
                 let (offset, bytes) = pair(span, '+')?;
                 Ok(Op::Write { target: target.parse()?, offset, filling: Filling { bytes, tag: tag(word)? } })
@@ -552,6 +579,17 @@ mod tests {
         let kinds: std::collections::BTreeSet<String> =
             ops.iter().map(|op| op.to_string().split(' ').next().unwrap_or_default().to_string()).collect();
         assert!(kinds.len() >= 41, "{} kinds: {kinds:?}", kinds.len());
+    }
+
+    /// What overlays do has words, too.
+    #[test]
+    fn words_of_overlays() {
+        let text =
+            "tmpfile @0 /d 600\ntmpfile-exclusive @1 / 644\nrename-whiteout /a /b\nrename-whiteout-noreplace /a /b\n";
+        let ops = parse(text).unwrap();
+        assert_eq!(to_text(&ops), text);
+        assert!(matches!(ops[1], Op::TmpFile { slot: 1, permissions: 0o644, linkable: false, .. }));
+        assert!(matches!(ops[2], Op::Rename { mode: LEAVE_WHITEOUT, .. }));
     }
 
     /// What is not an operation is refused with the words that are wrong.

@@ -378,6 +378,17 @@ impl Runner {
                     self.client.close(before).await?;
                 }
             }
+            Op::TmpFile { slot, directory, permissions, linkable } => {
+                let parent = self.client.resolve(&directory.0).await?;
+                let new = NewNode { permissions: *permissions, umask: UMASK, uid: 0, gid: 0 };
+                let made = fs.tmpfile(parent, new, OpenFlags::READ_WRITE, *linkable).await;
+                self.client.forget(parent).await;
+                let (entry, opened) = made?;
+                let file = OpenFile { ino: entry.attr.ino, handle: opened.handle };
+                if let Some(before) = self.slots.insert(*slot, file) {
+                    self.client.close(before).await?;
+                }
+            }
             Op::Close { slot } => {
                 let file = self.slots.remove(slot).ok_or(FsError::BadHandle)?;
                 self.client.close(file).await?;

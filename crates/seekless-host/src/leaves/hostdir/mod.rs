@@ -316,6 +316,23 @@ impl FileSystem for HostDir {
         Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
     }
 
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        let directory = self.inodes.file(parent)?;
+        // It takes a file that can be written.
+        let flags = OpenFlags { write: true, ..flags };
+        let exclusive = if linkable { OFlags::empty() } else { OFlags::EXCL };
+        let how = data::open_flags(flags) | OFlags::TMPFILE | exclusive | OFlags::CLOEXEC;
+        let file = {
+            let _acting = self.owner.act_for(new)?;
+            self.inodes.with_room(|| rustix::fs::openat(&*directory, c".", how, mode(new))).map_err(sys::error)?
+        };
+        let place = self.inodes.with_room(|| self.inodes.top().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
+        let stat = sys::stat(&place).map_err(sys::error)?;
+        let entry = self.inodes.enter(place, &stat, None)?;
+        let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
+        Ok((entry, Opened { handle: Some(self.add_handle(opened)), keep_cache: false }))
+    }
+
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
         let file_type = match kind {
             NodeKind::Regular => FileType::RegularFile,
@@ -381,15 +398,21 @@ impl FileSystem for HostDir {
             RenameMode::Replace => RenameFlags::empty(),
             RenameMode::NoReplace => RenameFlags::NOREPLACE,
             RenameMode::Exchange => RenameFlags::EXCHANGE,
+            RenameMode::Whiteout { replace: true, .. } => RenameFlags::WHITEOUT,
+            RenameMode::Whiteout { replace: false, .. } => RenameFlags::WHITEOUT | RenameFlags::NOREPLACE,
         };
         self.inodes.hold(to.parent, to.name);
         let source = self.inodes.named(from.parent, from.name);
         let target = self.inodes.named(to.parent, to.name);
         let (directory, to_directory) = (self.inodes.file(from.parent)?, self.inodes.file(to.parent)?);
-        let renamed = rustix::fs::renameat_with(&*directory, from.name, &*to_directory, to.name, flags);
+        let renamed = {
+            // The whiteout belongs to somebody.
+            let _acting = mode.whiteout().map(|new| self.owner.act_for(new)).transpose()?;
+            rustix::fs::renameat_with(&*directory, from.name, &*to_directory, to.name, flags)
+        };
         renamed.map_err(|errno| match errno {
             Errno::INVAL => FsError::Loop,
-            Errno::EXIST if mode == RenameMode::Replace => FsError::NotEmpty, // POSIX allows both.
+            Errno::EXIST if !mode.spares_target() => FsError::NotEmpty, // POSIX allows both.
             errno => sys::error(errno),
         })?;
         self.inodes.renamed(source, to.parent, to.name);

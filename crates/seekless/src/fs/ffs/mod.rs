@@ -41,6 +41,7 @@ mod lock;
 mod mkfs;
 mod namespace;
 mod ops;
+mod rename;
 mod soft;
 mod state;
 #[cfg(test)]

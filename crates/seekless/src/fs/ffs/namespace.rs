@@ -16,7 +16,7 @@ use super::soft::{DRAINS_MAX, Moved, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
-use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode};
+use crate::fs::{Entry, FileKind, FsError, FsResult, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
 
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
@@ -70,7 +70,7 @@ impl State {
         if inode.nlink == 0 { fail(FsError::NotFound) } else { Ok(inode) }
     }
 
-    fn add_link(&mut self, ino: u32) -> Step<()> {
+    pub(super) fn add_link(&mut self, ino: u32) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(ino)?;
         if inode.nlink >= LINKS_MAX {
@@ -81,7 +81,18 @@ impl State {
         Ok(())
     }
 
-    fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
+    /// Whether a further name of the inode would be its first.
+    ///
+    /// # Errors
+    /// `NotFound` when its last name is gone.
+    fn check_linkable(&mut self, ino: u32) -> Step<bool> {
+        match (self.inode(ino)?.inode.nlink, self.linkable.contains(&ino)) {
+            (0, false) => fail(FsError::NotFound),
+            (links, _) => Ok(links == 0),
+        }
+    }
+
+    pub(super) fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(ino)?;
         inode.nlink = inode.nlink.saturating_sub(count);
@@ -89,7 +100,7 @@ impl State {
         Ok(())
     }
 
-    fn touch_directory(&mut self, dir: u32) -> Step<()> {
+    pub(super) fn touch_directory(&mut self, dir: u32) -> Step<()> {
         let now = self.now;
         let inode = self.inode_mut(dir)?;
         inode.set_mtime(now);
@@ -172,7 +183,7 @@ impl State {
 
     /// Makes an entry that stands for `old` stand for `new`. Returns the block to be written; and with soft updates,
     /// which count `links` until it is there, the record of that.
-    fn replace_entry(
+    pub(super) fn replace_entry(
         &mut self,
         (dir, name): (u32, &[u8]),
         new: (u32, u8),
@@ -188,7 +199,7 @@ impl State {
     }
 
     /// Sees to it that soft updates find the inodes.
-    fn keep_in_memory(&mut self, links: &[(u32, u16)]) -> Step<()> {
+    pub(super) fn keep_in_memory(&mut self, links: &[(u32, u16)]) -> Step<()> {
         if self.soft.is_some() {
             for &(ino, _) in links {
                 self.inode(ino)?;
@@ -240,15 +251,7 @@ impl Ffs {
         let _inode = self.locks.alone(ino).await;
         let made = self.fill_and_enter(parent, name, ino, kind, &file).await;
         if let Err(error) = made {
-            // Nothing has the name yet; what has been made goes again.
-            self.step(|state| {
-                if let Some(known) = state.inodes.get_mut(&ino) {
-                    known.inode.nlink = 0;
-                }
-                Ok(())
-            })
-            .await?;
-            self.free_inode(ino).await?;
+            self.unmake(ino).await?;
             return Err(error);
         }
         self.step(|state| {
@@ -259,8 +262,43 @@ impl Ffs {
         .await
     }
 
+    /// Takes a new inode away that has got no name. The caller holds its lock.
+    pub(super) async fn unmake(&self, ino: u32) -> FsResult<()> {
+        self.step(|state| {
+            if let Some(known) = state.inodes.get_mut(&ino) {
+                known.inode.nlink = 0;
+            }
+            Ok(())
+        })
+        .await?;
+        self.free_inode(ino).await
+    }
+
+    /// Makes a regular file without a name. As one that has lost its last name, it is for the check to free after a crash.
+    pub(super) async fn make_unnamed(&self, parent: u32, new: NewNode, linkable: bool) -> FsResult<Entry> {
+        let _tree = self.locks.share(TREE).await;
+        let _dir = self.locks.alone(parent).await;
+        let possible = self.step(|state| {
+            state.check_writable()?;
+            state.directory_in_use(parent).map(drop)
+        });
+        possible.await?;
+        let ino = self.new_inode(parent, FileKind::Regular, new).await?;
+        let _inode = self.locks.alone(ino).await;
+        self.step(|state| {
+            state.inode_mut(ino)?.nlink = 0;
+            let entry = state.entry(ino)?;
+            state.count_lookup(ino);
+            if linkable {
+                state.linkable.insert(ino);
+            }
+            Ok(entry)
+        })
+        .await
+    }
+
     /// Makes an inode in memory, in the directory `parent`.
-    async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
+    pub(super) async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
         let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
         for _ in 0..DRAINS_MAX {
             if !matches!(made, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
@@ -416,9 +454,7 @@ impl Ffs {
             if kind == FileKind::Directory {
                 return fail(FsError::NotPermitted);
             }
-            if state.inode(ino)?.inode.nlink == 0 {
-                return fail(FsError::NotFound);
-            }
+            state.check_linkable(ino)?;
             state.directory_in_use(parent)?;
             if state.find(parent, name)?.is_some() {
                 return fail(FsError::Exists);
@@ -427,18 +463,28 @@ impl Ffs {
         });
         let kind = kind.await?;
         let _inode = self.locks.alone(ino).await;
-        // Its last name may have gone while this waited.
-        self.step(
-            |state| if state.inode(ino)?.inode.nlink == 0 { fail(FsError::NotFound) } else { state.add_link(ino) },
-        )
-        .await?;
-        self.write_inode_in_order_or_later(ino).await?;
+        let is_first = self.step(|state| {
+            // Its last name may have gone while this waited.
+            let is_first = state.check_linkable(ino)?;
+            state.add_link(ino)?;
+            Ok(is_first)
+        });
+        let written = match is_first.await? {
+            // The volume does not know the inode yet, and must before it has a name.
+            true => self.write_inode_in_order(ino).await,
+            false => self.write_inode_in_order_or_later(ino).await,
+        };
         let kind = dirent_type(kind);
-        if let Err(error) = self.enter(parent, name, (ino, kind), &[Need::of(ino, kind)]).await {
+        let entered = match written {
+            Ok(()) => self.enter(parent, name, (ino, kind), &[Need::of(ino, kind)]).await.map(drop),
+            Err(error) => Err(error),
+        };
+        if let Err(error) = entered {
             self.step(|state| state.drop_links(ino, 1)).await?;
             return Err(error);
         }
         self.step(|state| {
+            state.linkable.remove(&ino);
             let entry = state.entry(ino)?;
             state.count_lookup(ino);
             Ok(entry)
@@ -503,7 +549,7 @@ impl Ffs {
             state.directory_in_use(to_dir)?;
             let target = state.find(to_dir, to.name)?;
             match (mode, &target) {
-                (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
+                (mode, Some(_)) if mode.spares_target() => return fail(FsError::Exists),
                 (RenameMode::Exchange, None) => return fail(FsError::NotFound),
                 _ => {}
             }
@@ -527,14 +573,22 @@ impl Ffs {
             }
             // Two names of one file: POSIX wants nothing done.
             (_, Some(target)) if target.0 == source.0 => Ok(()),
-            (_, target) => self.replace((from_dir, from.name, source), (to_dir, to.name, target)).await,
+            (_, target) => {
+                let (from, to) = ((from_dir, from.name, source), (to_dir, to.name, target));
+                match mode.whiteout() {
+                    Some(new) => self.replace_and_leave(from, to, new).await,
+                    None => self.replace(from, to, None).await,
+                }
+            }
         }
     }
 
-    async fn replace(
+    /// `left`: what the old name is to stand for.
+    pub(super) async fn replace(
         &self,
         (from_dir, from_name, (ino, kind)): (u32, &[u8], (u32, FileKind)),
         (to_dir, to_name, target): (u32, &[u8], Option<(u32, FileKind)>),
+        left: Option<u32>,
     ) -> FsResult<()> {
         let directory = kind == FileKind::Directory;
         if let Some((target, target_kind)) = target {
@@ -554,6 +608,12 @@ impl Ffs {
             _ => None,
         };
         let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
+        // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout is to take the place
+        // of the old one.
+        let (marks_old, marks_new) = (directory && left.is_some(), directory && left.is_none());
+        if marks_old {
+            self.mark_name(from_dir, from_name, ino, DIRENT_MOVED).await?;
+        }
         // 1. One more link, as long as there are two names.
         self.step(|state| state.add_link(ino)).await?;
         self.write_inode_in_order_or_later(ino).await?;
@@ -566,7 +626,7 @@ impl Ffs {
             self.write_inode_in_order_or_later(to_dir).await?;
         }
         // 2. The new name.
-        let mark = if directory { DIRENT_MOVED } else { dirent_type(kind) };
+        let mark = if marks_new { DIRENT_MOVED } else { dirent_type(kind) };
         let mut needs = vec![Need::of(ino, dirent_type(kind))];
         if moves_up && target.is_none() {
             needs.push(Need { ino: to_dir, complete: false });
@@ -602,6 +662,9 @@ impl Ffs {
                 if moves_up && target.is_none() {
                     self.step(|state| state.drop_links(to_dir, 1)).await?;
                 }
+                if marks_old {
+                    self.mark_name(from_dir, from_name, ino, dirent_type(kind)).await?;
+                }
                 return Err(error);
             }
         };
@@ -630,6 +693,20 @@ impl Ffs {
         }
         let mut links = vec![(ino, 1)];
         links.extend(moves_up.then_some((from_dir, 1)));
+        if let Some(left) = left {
+            // 5. The old name stands for the whiteout, once the new one is on the volume.
+            let changed = self.step(|state| {
+                let old = (ino, if marks_old { DIRENT_MOVED } else { dirent_type(kind) });
+                let new = (left, dirent_type(WHITEOUT.kind()));
+                let needs = [Need::of(left, new.1)];
+                let place = state.replace_entry((from_dir, from_name), new, old, &needs, &[record], &links)?;
+                state.touch_directory(from_dir)?;
+                Ok(place)
+            });
+            let (at, _) = changed.await?;
+            self.write_in_order_or_later(at).await?;
+            return self.drop_all(&links).await;
+        }
         if self.options.metadata == Metadata::Softdep {
             // 5. The old name is gone here, and stays on the volume as long as it has to.
             let hidden = self.step(|state| {
@@ -662,91 +739,6 @@ impl Ffs {
     async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
         while self.state.borrow().has_ghosts(dir) {
             self.drain().await?;
-        }
-        Ok(())
-    }
-
-    /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them.
-    async fn exchange(
-        &self,
-        (one_dir, one_name, one): (u32, &[u8], (u32, FileKind)),
-        (two_dir, two_name, two): (u32, &[u8], (u32, FileKind)),
-    ) -> FsResult<()> {
-        if one.0 == two.0 {
-            return Ok(());
-        }
-        let crossing = one_dir != two_dir;
-        let (one_moves, two_moves) =
-            (crossing && one.1 == FileKind::Directory, crossing && two.1 == FileKind::Directory);
-        // A directory that takes one for a file gets a link.
-        if one_moves && !two_moves {
-            self.step(|state| state.add_link(two_dir)).await?;
-            self.write_inode_in_order_or_later(two_dir).await?;
-        }
-        if two_moves && !one_moves {
-            self.step(|state| state.add_link(one_dir)).await?;
-            self.write_inode_in_order_or_later(one_dir).await?;
-        }
-        let places = self.step(|state| {
-            // Both in one step, so that one block of the volume gets both at once.
-            for (dir, name) in [(one_dir, one_name), (two_dir, two_name)] {
-                let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
-                let block = u64::from(state.layout.block_bytes);
-                let Some(at) = state.block_at(dir, found.offset / block)? else { return fail(FsError::NotFound) };
-                let size = state.inode(dir)?.inode.size;
-                let frags = state.layout.block_frags(size, found.offset / block);
-                state.buffer(at, frags, Kind::Directory { ino: dir, lbn: found.offset / block })?;
-            }
-            let (one_kind, two_kind) = (dirent_type(one.1), dirent_type(two.1));
-            // With soft updates, the volume counts a link more for each while it may have two names.
-            let (mut one_links, mut two_links) = (vec![(one.0, 1)], vec![(two.0, 1)]);
-            one_links.extend((one_moves && !two_moves).then_some((one_dir, 1)));
-            two_links.extend((two_moves && !one_moves).then_some((two_dir, 1)));
-            state.keep_in_memory(&one_links)?;
-            state.keep_in_memory(&two_links)?;
-            let up = |moves: bool, dir: u32| moves.then_some(Need { ino: dir, complete: false });
-            let two_needs: Vec<Need> =
-                [Need::of(two.0, two_kind)].into_iter().chain(up(two_moves && !one_moves, one_dir)).collect();
-            let one_needs: Vec<Need> =
-                [Need::of(one.0, one_kind)].into_iter().chain(up(one_moves && !two_moves, two_dir)).collect();
-            let two_now = (two.0, two_kind);
-            let one_now = (one.0, one_kind);
-            let first = state.replace_entry((one_dir, one_name), two_now, one_now, &two_needs, &[], &one_links)?;
-            let second = state.replace_entry((two_dir, two_name), one_now, two_now, &one_needs, &[], &two_links)?;
-            Ok([first, second])
-        });
-        let places = places.await?;
-        let records = places.map(|(_, record)| record);
-        for (at, _) in places {
-            self.write_in_order_or_later(at).await?;
-        }
-        for dir in [one_dir, two_dir] {
-            self.step(|state| state.touch_directory(dir)).await?;
-        }
-        for (moves, ino, from, to) in [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)] {
-            if moves {
-                let changed = self.step(|state| {
-                    let kind = dirent_type(FileKind::Directory);
-                    let needs = [Need { ino: to, complete: false }];
-                    state.replace_entry((ino, b".."), (to, kind), (from, kind), &needs, &records, &[])
-                });
-                let (at, _) = changed.await?;
-                self.write_in_order_or_later(at).await?;
-            }
-        }
-        if one_moves && !two_moves {
-            self.step(|state| state.drop_links(one_dir, 1)).await?;
-        }
-        if two_moves && !one_moves {
-            self.step(|state| state.drop_links(two_dir, 1)).await?;
-        }
-        for ino in [one.0, two.0] {
-            self.step(|state| {
-                let now = state.now;
-                state.inode_mut(ino)?.set_ctime(now);
-                Ok(())
-            })
-            .await?;
         }
         Ok(())
     }
@@ -834,6 +826,7 @@ impl Ffs {
                 }
                 Some(_) => {
                     state.users.remove(&ino);
+                    state.linkable.remove(&ino);
                     let unlinked = state.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
                     unlinked && !state.read_only && state.stopped.is_none()
                 }
@@ -855,7 +848,11 @@ impl Ffs {
         };
         for ino in unlinked {
             let _inode = self.locks.alone(ino).await;
-            self.state.borrow_mut().users.remove(&ino);
+            {
+                let mut state = self.state.borrow_mut();
+                state.users.remove(&ino);
+                state.linkable.remove(&ino);
+            }
             match self.free_if_unused(ino).await {
                 Ok(()) | Err(FsError::Stale) => {}
                 Err(error) => return Err(error),

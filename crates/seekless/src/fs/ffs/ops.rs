@@ -121,6 +121,12 @@ impl FileSystem for Ffs {
         Ok((entry, Opened { handle: None, keep_cache: true }))
     }
 
+    async fn tmpfile(&self, parent: Ino, new: NewNode, _: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        let entry = self.make_unnamed(known(parent)?, new, linkable).await?;
+        self.relieve().await;
+        Ok((entry, Opened { handle: None, keep_cache: true }))
+    }
+
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
         let entry = self.make(known(parent)?, name, NewFile::Node(kind), new).await?;
         self.relieve().await;

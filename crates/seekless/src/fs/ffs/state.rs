@@ -110,6 +110,8 @@ pub(super) struct State {
     inode_clock: std::collections::VecDeque<u32>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<u32, u64>,
+    /// Inodes in use that have never had a name, and may get one.
+    pub linkable: std::collections::BTreeSet<u32>,
     /// Blocks and fragments that operations under way may still take.
     pub promised_blocks: i64,
     /// An error of unknown effect: nothing changes any more.
@@ -165,6 +167,7 @@ impl State {
             inodes: BTreeMap::new(),
             inode_clock: Default::default(),
             users: FixedMap::default(),
+            linkable: std::collections::BTreeSet::new(),
             promised_blocks: 0,
             stopped: None,
             full_below: 0,

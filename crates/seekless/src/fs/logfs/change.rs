@@ -539,6 +539,7 @@ fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
     state.inode_count -= 1;
     state.leaf_depth.remove(&ino);
     state.read_ahead.remove(&ino);
+    state.linkable.remove(&ino);
     L::forget(state, ino, known);
 }
 

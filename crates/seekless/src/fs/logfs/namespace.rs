@@ -8,7 +8,7 @@ use super::tree::*;
 use super::{Log, xattr};
 use crate::device::Data;
 use crate::fs::acl::{Inherited, inherit};
-use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode};
+use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
 use crate::units::Ino;
 
 /// Most links that a file can have.
@@ -51,13 +51,7 @@ pub(in crate::fs) fn make<L: Log>(
         NewFile::Directory => FileKind::Directory,
         NewFile::Symlink(_) => FileKind::Symlink,
     };
-    let default = xattr::default_list(&mut change, parent)?;
-    let Inherited { permissions, xattrs } = match inherit(default.as_deref(), kind, new) {
-        Ok(inherited) => inherited,
-        Err(detail) => return fail(xattr::bad_list(parent, detail)),
-    };
-    let ino = change.make_inode(kind, &directory, NewNode { permissions, umask: 0, ..new })?;
-    xattr::give(&mut change, ino, &xattrs)?;
+    let ino = change.make_heir(&directory, kind, new)?;
     let inode = change.inode_mut(ino, InodeDirt::Namespace)?;
     inode.links = 1;
     match file {
@@ -74,6 +68,25 @@ pub(in crate::fs) fn make<L: Log>(
     state.entry(ino)
 }
 
+/// Makes a regular file without a name. It is an orphan, so that a crash frees it.
+pub(in crate::fs) fn make_unnamed<L: Log>(
+    state: &mut State<L>,
+    parent: Ino,
+    new: NewNode,
+    linkable: bool,
+) -> Step<Entry> {
+    let mut change = Change::new(state);
+    let directory = change.directory_in_use(parent)?;
+    let ino = change.make_heir(&directory, FileKind::Regular, new)?;
+    change.add_orphan(ino)?;
+    change.commit(Privilege::Ordinary)?;
+    state.count_lookup(ino);
+    if linkable {
+        state.linkable.insert(ino);
+    }
+    state.entry(ino)
+}
+
 pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
@@ -81,7 +94,8 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
     if kind == FileKind::Directory {
         return fail(FsError::NotPermitted);
     }
-    if inode.links == 0 {
+    let is_first = inode.links == 0;
+    if is_first && !change.state.linkable.contains(&ino) {
         // Its last name is gone; it must not come back from the orphans.
         return fail(FsError::NotFound);
     }
@@ -89,9 +103,17 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
     if change.find(parent, name)?.is_some() {
         return fail(FsError::Exists);
     }
+    if is_first && change.state.inode(ino)?.reclaiming {
+        // What is being cut off stays on the list of orphans until that is done, which takes it off then.
+        return Err(Stop::Wait(Wait::Reclaim(ino)));
+    }
     change.add_link(ino)?;
+    if is_first {
+        change.remove_orphan(ino)?;
+    }
     change.insert(parent, name, ino, kind)?;
     change.commit(Privilege::Ordinary)?;
+    state.linkable.remove(&ino);
     state.count_lookup(ino);
     state.entry(ino)
 }
@@ -135,7 +157,7 @@ pub(in crate::fs) fn rename<L: Log>(
     change.directory_in_use(to.parent)?;
     let target = change.find(to.parent, to.name)?;
     match (mode, &target) {
-        (RenameMode::NoReplace, Some(_)) => return fail(FsError::Exists),
+        (mode, Some(_)) if mode.spares_target() => return fail(FsError::Exists),
         (RenameMode::Exchange, None) => return fail(FsError::NotFound),
         _ => {}
     }
@@ -152,10 +174,11 @@ pub(in crate::fs) fn rename<L: Log>(
             change.exchange(from, &source, to, &target)?;
             None
         }
-        (_, target) => change.move_name(from, &source, to, target.as_ref())?,
+        (_, target) => change.move_name(from, &source, to, target.as_ref(), mode.whiteout())?,
     };
-    // A rename over something frees space; one that adds a name may need some.
-    let privilege = if replaced.is_some() { Privilege::Release } else { Privilege::Ordinary };
+    // A rename over something frees space; one that adds a name or a whiteout may need some.
+    let frees = replaced.is_some() && mode.whiteout().is_none();
+    let privilege = if frees { Privilege::Release } else { Privilege::Ordinary };
     change.commit(privilege)?;
     Ok(replaced.filter(|&ino| !state.in_use(ino)))
 }
@@ -185,6 +208,19 @@ impl<L: Log> Change<'_, L> {
     fn directory_in_use(&mut self, dir: Ino) -> Step<Inode> {
         let inode = self.directory(dir)?;
         if inode.links == 0 { fail(FsError::NotFound) } else { Ok(inode) }
+    }
+
+    /// Makes an inode that inherits from `directory`, without a name and without links.
+    fn make_heir(&mut self, directory: &Inode, kind: FileKind, new: NewNode) -> Step<Ino> {
+        let parent = Ino(directory.ino);
+        let default = xattr::default_list(self, parent)?;
+        let Inherited { permissions, xattrs } = match inherit(default.as_deref(), kind, new) {
+            Ok(inherited) => inherited,
+            Err(detail) => return fail(xattr::bad_list(parent, detail)),
+        };
+        let ino = self.make_inode(kind, directory, NewNode { permissions, umask: 0, ..new })?;
+        xattr::give(self, ino, &xattrs)?;
+        Ok(ino)
     }
 
     fn set_target(&mut self, ino: Ino, target: &[u8]) -> Step<()> {
@@ -263,13 +299,15 @@ impl<L: Log> Change<'_, L> {
         fail(FsError::corrupt("directory", below, "its ancestors form a ring"))
     }
 
-    /// Moves `source` to `to`, over `target` if there is one. Returns what was replaced, if that was its last link.
+    /// Moves `source` to `to`, over `target` if there is one, and leaves a `whiteout` behind if one is wanted. Returns what
+    /// was replaced, if that was its last link.
     fn move_name(
         &mut self,
         from: Place<'_>,
         source: &Found,
         to: Place<'_>,
         target: Option<&Found>,
+        whiteout: Option<NewNode>,
     ) -> Step<Option<Ino>> {
         let is_directory = source.kind == FileKind::Directory;
         let mut replaced = None;
@@ -288,7 +326,16 @@ impl<L: Log> Change<'_, L> {
         } else {
             self.insert(to.parent, to.name, source.ino, source.kind)?;
         }
-        self.remove(from.parent, from.name)?;
+        match whiteout {
+            Some(new) => {
+                let directory = self.directory(from.parent)?;
+                let left = self.make_heir(&directory, WHITEOUT.kind(), new)?;
+                let inode = self.inode_mut(left, InodeDirt::Namespace)?;
+                (inode.links, inode.special) = (1, WHITEOUT.device());
+                self.replace(from.parent, from.name, left, WHITEOUT.kind())?;
+            }
+            None => self.remove(from.parent, from.name)?,
+        }
         self.note_moved(source.ino, from.parent, to.parent)?;
         Ok(replaced)
     }

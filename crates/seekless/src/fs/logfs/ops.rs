@@ -107,6 +107,7 @@ impl<L: Log> FileSystem for LogFs<L> {
                 }
                 Some(_) => {
                     state.users.remove(&ino);
+                    state.linkable.remove(&ino);
                     !state.read_only && L::is_orphan(&state, ino)
                 }
                 None => false,
@@ -137,6 +138,11 @@ impl<L: Log> FileSystem for LogFs<L> {
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, _flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         let entry = self.make(parent, name, NewFile::Node(NodeKind::Regular), new).await?;
+        Ok((entry, Opened { handle: None, keep_cache: true }))
+    }
+
+    async fn tmpfile(&self, parent: Ino, new: NewNode, _: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        let entry = self.operate(|state| namespace::make_unnamed(state, parent, new, linkable)).await?;
         Ok((entry, Opened { handle: None, keep_cache: true }))
     }
 

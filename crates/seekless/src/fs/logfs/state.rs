@@ -148,6 +148,8 @@ pub(in crate::fs) struct State<L: Log> {
     inode_clock: VecDeque<Ino>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<Ino, u64>,
+    /// Inodes in use that have never had a name, and may get one.
+    pub linkable: BTreeSet<Ino>,
     pub blocks: Blocks,
     pub ino_cursor: u64,
     pub inode_count: u64,
@@ -190,6 +192,7 @@ impl<L: Log> State<L> {
             dirty_inodes: BTreeSet::new(),
             inode_clock: Default::default(),
             users: FixedMap::default(),
+            linkable: BTreeSet::new(),
             blocks: Blocks::new(volume.cache_bytes),
             ino_cursor: FIRST_FREE_INO,
             inode_count: 0,

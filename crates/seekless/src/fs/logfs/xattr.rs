@@ -9,6 +9,7 @@ use super::state::*;
 use crate::codec;
 use crate::device::Data;
 use crate::fs::acl::{self, Acl, AclKind, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
+use crate::fs::xattr::{check_new, missing};
 use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
 use crate::units::{Ino, SECTOR_BYTES};
 
@@ -77,7 +78,7 @@ pub(in crate::fs) fn get<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) ->
     list_kind(&mut change, ino, name)?;
     match find(&mut change, ino, name)? {
         Some(value) => Ok(value),
-        None => fail(FsError::NoAttribute),
+        None => fail(missing(name)),
     }
 }
 
@@ -108,6 +109,7 @@ pub(in crate::fs) fn set<L: Log>(
     if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
         return fail(FsError::Invalid("not a name of an extended attribute"));
     }
+    check_new(name)?;
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let set = acl::set(kind_of(&inode)?, inode.mode & 0o7777, name, value)?;
@@ -131,7 +133,7 @@ pub(in crate::fs) fn remove<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8])
     match (all.binary_search_by(|(known, _)| known.as_slice().cmp(name)), kind) {
         (Ok(index), _) => all.remove(index),
         (Err(_), Some(_)) => return Ok(()),
-        (Err(_), None) => return fail(FsError::NoAttribute),
+        (Err(_), None) => return fail(missing(name)),
     };
     store(change, ino, &all)
 }

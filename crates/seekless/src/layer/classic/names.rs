@@ -16,6 +16,17 @@ impl Classic {
             return at.lower.link(at.ino, parent, name).await;
         }
         let _pass = at.node.gate.enter().await;
+        if at.node.file.as_ref().is_some_and(|file| file.borrow().place.is_none()) {
+            // It gets its first name, and its index beside that when it is next written.
+            let entry = at.lower.link(at.ino, parent, name).await?;
+            if let Some(file) = &at.node.file {
+                let mut file = file.borrow_mut();
+                file.place = Some((parent, name.to_vec()));
+                file.index_changed(0);
+            }
+            self.write_index(at.lower, at.node).await;
+            return Ok(entry);
+        }
         // Also of a file without bytes: all its names are to have the same index.
         if at.node.file.as_ref().is_some_and(|file| file.borrow().index_ino.is_none()) {
             // Without one it is as slow as with one that is lost.

@@ -2,6 +2,7 @@
 
 use super::{MemFs, NAME_BYTES_MAX, Node};
 use crate::fs::acl::{self, AclKind, XATTR_ACL_ACCESS};
+use crate::fs::xattr::{check_new, missing};
 use crate::fs::{FsError, FsResult, XATTR_BYTES_MAX, XattrMode};
 use crate::units::Ino;
 
@@ -33,7 +34,7 @@ impl MemFs {
         let state = self.state.borrow();
         let node = state.node(ino)?;
         self.list_kind(node, name)?;
-        node.xattrs.get(name).cloned().ok_or(FsError::NoAttribute)
+        node.xattrs.get(name).cloned().ok_or_else(|| missing(name))
     }
 
     pub(super) fn set_attribute(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
@@ -41,6 +42,7 @@ impl MemFs {
         let mut state = self.state.borrow_mut();
         let node = state.node(ino)?;
         self.list_kind(node, name)?;
+        check_new(name)?;
         let listed: usize = node.xattrs.keys().filter(|&other| other != name).map(|other| other.len() + 1).sum();
         if value.len().max(listed + name.len() + 1) > XATTR_BYTES_MAX as usize {
             return Err(FsError::AttributesTooLarge(XATTR_BYTES_MAX));
@@ -69,7 +71,7 @@ impl MemFs {
         match (node.xattrs.contains_key(name), kind) {
             (true, _) => {}
             (false, Some(_)) => return Ok(()),
-            (false, None) => return Err(FsError::NoAttribute),
+            (false, None) => return Err(missing(name)),
         }
         let node = state.node_mut(ino)?;
         node.xattrs.remove(name);

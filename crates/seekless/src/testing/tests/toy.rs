@@ -595,6 +595,13 @@ impl FileSystem for ToyFs {
         Ok(made)
     }
 
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.refuse_when_stopped()?;
+        let made = self.model.tmpfile(parent, new, flags, linkable).await?;
+        self.changed().await;
+        Ok(made)
+    }
+
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
         self.refuse_when_stopped()?;
         let made = self.model.mknod(parent, name, kind, new).await?;

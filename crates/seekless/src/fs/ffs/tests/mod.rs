@@ -17,8 +17,8 @@ use super::*;
 use crate::device::{Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
-use crate::testing::tests::volumes::basics;
 pub(super) use crate::testing::tests::volumes::simulate;
+use crate::testing::tests::volumes::{basics, unnamed};
 use crate::testing::{Op, Subject};
 use crate::units::{MIB, Nanos};
 
@@ -203,4 +203,22 @@ fn unlinked_files_in_use() {
 #[test]
 fn same_seed_same_bytes_and_time() {
     basics::same_seed_same_bytes_and_time(&Volume::default());
+}
+
+/// Every way of handling metadata.
+fn every_way() -> impl Iterator<Item = Volume> {
+    [Metadata::Sync, Metadata::Async, Metadata::Softdep].into_iter().map(|metadata| {
+        let options = Options { metadata, ..Options::default() };
+        Volume { options, ..Volume::default() }
+    })
+}
+
+#[test]
+fn renames_leave_whiteouts() {
+    every_way().for_each(|volume| unnamed::renames_leave_whiteouts(&volume));
+}
+
+#[test]
+fn files_without_names() {
+    every_way().for_each(|volume| unnamed::files_without_names(&volume));
 }

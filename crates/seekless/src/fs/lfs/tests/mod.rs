@@ -90,3 +90,23 @@ fn a_name_exchanged_with_itself() {
 fn sectors_of_4096_bytes() {
     volumes::basics::sectors_of_4096_bytes(&Small::default());
 }
+
+#[test]
+fn renames_leave_whiteouts() {
+    volumes::unnamed::renames_leave_whiteouts(&Small::default());
+}
+
+#[test]
+fn files_without_names() {
+    volumes::unnamed::files_without_names(&Small::default());
+}
+
+#[test]
+fn lists_are_inherited_without_names() {
+    volumes::unnamed::lists_are_inherited_without_names(&Small::default());
+}
+
+#[test]
+fn attribute_names_are_checked() {
+    volumes::unnamed::attribute_names_are_checked(&Small::default());
+}

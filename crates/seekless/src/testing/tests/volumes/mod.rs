@@ -6,6 +6,7 @@ pub(crate) mod cuts;
 mod declares;
 pub(crate) mod model;
 pub(crate) mod space;
+pub(crate) mod unnamed;
 
 use std::rc::Rc;
 
