@@ -40,10 +40,12 @@ pub enum Need {
     UfsTools,
     /// Programs that handle access-control lists: `setfacl`, `getfacl`, `rsync`.
     AclTools,
+    /// A kernel with overlay file systems.
+    Overlay,
 }
 
 impl Need {
-    pub const ALL: [Need; 12] = [
+    pub const ALL: [Need; 13] = [
         Need::Root,
         Need::Fuse,
         Need::UserFuse,
@@ -56,6 +58,7 @@ impl Need {
         Need::Tracefs,
         Need::UfsTools,
         Need::AclTools,
+        Need::Overlay,
     ];
 
     /// The word for it in `SEEKLESS_REQUIRE`.
@@ -73,6 +76,7 @@ impl Need {
             Need::Tracefs => "tracefs",
             Need::UfsTools => "ufs-tools",
             Need::AclTools => "acl-tools",
+            Need::Overlay => "overlay",
         }
     }
 }

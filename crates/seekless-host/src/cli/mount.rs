@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use clap::ValueEnum;
+use rustix::mount::MountFlags;
 use seekless::device::Device;
 use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
 
@@ -12,7 +13,7 @@ use super::mount_options::{self, MountWords};
 use super::world::{World, explain, identity};
 use super::{Done, Failure, daemon, logging, output, read_stack};
 use crate::disk_file::DiskFile;
-use crate::fuse::{Mount, MountOptions, TransportChoice};
+use crate::fuse::{self, Mount, MountOptions, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::reactor::Signals;
@@ -63,7 +64,7 @@ pub(super) struct Args {
     #[arg(short, long)]
     foreground: bool,
 
-    /// As for mount(8): ro, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, noatime ...
+    /// As for mount(8): ro, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, noatime, remount ...
     #[arg(short, value_name = "OPTION,...")]
     options: Vec<String>,
 
@@ -93,6 +94,9 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    if mount_options::ask_for_remount(&args.options) {
+        return remount(args);
+    }
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
     check_interface(args, &stack)?;
     let words = mount_options::parse(&args.options, args.sloppy)?;
@@ -116,6 +120,22 @@ pub(super) fn run(args: &Args) -> Done {
         }
         Side::Child(report) => serve_in_background(wish, report),
     }
+}
+
+/// Changes the flags of a mount, as mount(8) has its helpers do. What the stack and other options say is as it was when it
+/// was mounted.
+fn remount(args: &Args) -> Done {
+    let failed = |error: RemountError| Failure::new(error).code(FAILED);
+    mount_options::parse(&args.options, args.sloppy)?;
+    let present = fuse::mount_options_of(&args.directory).map_err(failed)?;
+    let lists: Vec<String> = std::iter::once(present).chain(args.options.iter().cloned()).collect();
+    let words = mount_options::parse(&lists, true)?;
+    let mut flags = words.flags;
+    flags.set(MountFlags::RDONLY, words.read_only);
+    if !args.fake {
+        fuse::remount(&args.directory, flags).map_err(failed)?;
+    }
+    Ok(0)
 }
 
 /// Disks are shown as files and file systems as directories.

@@ -15,6 +15,8 @@ pub(super) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         Some("mkfs.seekless") => with_command("mkfs", &arguments),
         Some("fsck.seekless") => with_command("fsck", &arguments),
         _ if arguments.len() > 2 && arguments.get(1).is_some_and(|first| is_stack(first)) => as_mount(&arguments[1..]),
+        // Of a mount with a name of its own (`fsname=`), mount.fuse(8) passes that.
+        _ if is_remount(&arguments) => as_mount(&arguments[1..]),
         _ => arguments,
     }
 }
@@ -22,6 +24,15 @@ pub(super) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
 /// No command looks like this.
 fn is_stack(argument: &OsStr) -> bool {
     argument.to_str().is_some_and(|text| text.starts_with('@') || text.contains(" / ") || text.contains(':'))
+}
+
+/// `seekless SRC DIR -o remount,...`
+fn is_remount(arguments: &[OsString]) -> bool {
+    let list = match arguments {
+        [_, source, _, option, list] if option == "-o" && source != "mount" => list,
+        _ => return false,
+    };
+    list.to_str().is_some_and(|list| list.split(',').any(|word| word == "remount"))
 }
 
 fn with_command(command: &str, arguments: &[OsString]) -> Vec<OsString> {
@@ -96,6 +107,9 @@ mod tests {
         );
         assert_eq!(translated(&["/usr/bin/fsck.seekless", "-n", "x"]), ["seekless", "fsck", "-n", "x"]);
         let ours = ["seekless", "mount", "lfs / file:x", "/mnt", "-f"];
+        assert_eq!(translated(&ours), ours);
+        let ours = ["seekless", "mount", "data", "/mnt", "-o", "remount,ro"];
+        assert_eq!(translated(&["seekless", "data", "/mnt", "-o", "remount,ro"]), ours);
         assert_eq!(translated(&ours), ours);
         assert_eq!(translated(&["seekless"]), ["seekless"]);
         assert_eq!(translated(&[]), [""; 0]);

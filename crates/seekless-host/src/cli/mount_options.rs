@@ -13,6 +13,8 @@ pub(super) struct MountWords {
     pub(super) read_only: bool,
     pub(super) allow_other: bool,
     pub(super) over_content: bool,
+    /// Change the flags of what is mounted already.
+    pub(super) remount: bool,
     pub(super) writeback_cache: bool,
     pub(super) flags: MountFlags,
     /// How often changes are made durable; `None` leaves it to the default.
@@ -28,6 +30,7 @@ impl Default for MountWords {
             read_only: false,
             allow_other: false,
             over_content: false,
+            remount: false,
             writeback_cache: false,
             flags: MountFlags::empty(),
             commit: None,
@@ -37,7 +40,7 @@ impl Default for MountWords {
     }
 }
 
-/// Words that are set and cleared in pairs.
+/// Words that are set and cleared in pairs; `dirsync` has no other half.
 const FLAGS: &[(&str, &str, MountFlags)] = &[
     ("nosuid", "suid", MountFlags::NOSUID),
     ("nodev", "dev", MountFlags::NODEV),
@@ -47,6 +50,10 @@ const FLAGS: &[(&str, &str, MountFlags)] = &[
     ("relatime", "norelatime", MountFlags::RELATIME),
     ("strictatime", "nostrictatime", MountFlags::STRICTATIME),
     ("sync", "async", MountFlags::SYNCHRONOUS),
+    ("dirsync", "", MountFlags::DIRSYNC),
+    ("lazytime", "nolazytime", MountFlags::LAZYTIME),
+    ("silent", "loud", MountFlags::SILENT),
+    ("nosymfollow", "symfollow", MountFlags::NOSYMFOLLOW),
 ];
 
 /// Words for mount(8) itself, for systemd and for libfuse, that mean nothing here or are always so.
@@ -62,12 +69,24 @@ const IGNORED: &[&str] = &[
     "owner",
     "group",
     "default_permissions",
-    "rw",
+    "nomand",
+    "iversion",
+    "noiversion",
+    "_rnetdev",
 ];
+
+/// Words with values for which the same holds; the kernel lists the second line of a FUSE mount, and mount(8) passes them
+/// on to a remount.
+const IGNORED_VALUES: &[&str] = &["comment", "user", "helper", "uhelper", "user_id", "group_id", "max_read", "blksize"];
 
 /// Words that take effect here, for the error message.
 const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, \
-                     transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync";
+                     transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
+
+/// Whether the lists ask for a change of what is mounted already; then what is mounted is for the daemon to know.
+pub(super) fn ask_for_remount(lists: &[String]) -> bool {
+    lists.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "remount")
+}
 
 /// Reads option lists as they follow `-o`. With `sloppy`, unknown words are passed over, as `mount -s` wants it.
 ///
@@ -92,6 +111,7 @@ fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure
         ("ro", None) => words.read_only = true,
         ("rw", None) => words.read_only = false,
         ("allow_other", None) => words.allow_other = true,
+        ("remount", None) => words.remount = true,
         ("nonempty", None) => words.over_content = true,
         ("writeback", None) => words.writeback_cache = true,
         ("commit", Some(value)) => {
@@ -106,7 +126,7 @@ fn apply(words: &mut MountWords, word: &str, sloppy: bool) -> Result<(), Failure
             words.transport =
                 Some(choice.ok_or_else(|| wrong(format!("mount option transport={value}: auto, devfuse or uring")))?);
         }
-        ("comment", Some(_)) => {}
+        (name, Some(_)) if IGNORED_VALUES.contains(&name) => {}
         _ if IGNORED.contains(&word) || name.starts_with("x-") || name.starts_with("X-") => {}
         _ if sloppy => {}
         _ => return Err(wrong(format!("there is no mount option `{word}`")).hint(format!("options: {KNOWN}"))),
@@ -141,6 +161,13 @@ mod tests {
         assert!(!parsed("ro,rw").read_only);
         assert_eq!(parsed("transport=uring").transport, Some(TransportChoice::Uring));
         assert_eq!(parsed(""), MountWords::default());
+        let flags = parsed("dirsync,lazytime,silent,nosymfollow,nomand,noiversion,user=me").flags;
+        let all = MountFlags::DIRSYNC | MountFlags::LAZYTIME | MountFlags::SILENT | MountFlags::NOSYMFOLLOW;
+        assert_eq!(flags, all);
+        assert_eq!(parsed("lazytime,silent,nosymfollow,nolazytime,loud,symfollow").flags, MountFlags::empty());
+        // What mount(8) of util-linux 2.38 makes of `mount -o remount,ro`.
+        let words = parsed("ro,relatime,remount,user_id=0,group_id=0,default_permissions");
+        assert!(words.remount && words.read_only && words.flags == MountFlags::RELATIME);
     }
 
     /// What is not known is an error that names it, unless one asks for tolerance.

@@ -11,10 +11,11 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::mount::{find_mount, unmount};
-use super::session::{DAEMON_ATTRIBUTE, DROP_CACHES_ATTRIBUTE, SYNC_ATTRIBUTE};
+use super::mount::{MountInfo, find_mount, unmount};
+use super::session::{ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DROP_CACHES_ATTRIBUTE, SYNC_ATTRIBUTE};
 
 /// Why unmounting failed, or may have lost something.
 #[derive(Debug, thiserror::Error)]
@@ -66,6 +67,70 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountE
         Some(daemon) => daemon.wait(patience),
         None => Ok(()),
     }
+}
+
+/// Why a mount was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum RemountError {
+    #[error("{}: {cause}", path.display())]
+    Path { path: PathBuf, cause: io::Error },
+    #[error("{} is not a mount point of ours", path.display())]
+    NotOurs { path: PathBuf },
+    #[error("{} was opened for reading only; unmount it and mount it again with -o rw", path.display())]
+    OpenedReadOnly { path: PathBuf },
+    #[error("`{word}` cannot be changed while it is mounted; unmount {} and mount it again", path.display())]
+    Fixed { path: PathBuf, word: &'static str },
+    #[error("cannot remount {}: {cause}", path.display())]
+    Refused { path: PathBuf, cause: Errno },
+    #[error(transparent)]
+    Sync(#[from] SyncError),
+}
+
+/// The options with which `path` is mounted, as mount(8) lists them.
+///
+/// # Errors
+/// `NotOurs` for what is no mount point of this program.
+pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
+    let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
+    let found = find_mount(&absolute).filter(MountInfo::is_ours);
+    found.map(|found| found.options).ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })
+}
+
+/// Gives what is mounted at `path` other flags. The kernel does that without a word to the daemon; so when it becomes
+/// read-only, everything is made durable first, and once more when the kernel takes no more changes.
+///
+/// # Errors
+/// `OpenedReadOnly` where the daemon could change nothing.
+pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
+    let before = mount_options_of(path)?;
+    let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
+    for (word, flag) in [("sync", MountFlags::SYNCHRONOUS), ("dirsync", MountFlags::DIRSYNC)] {
+        if before.split(',').any(|option| option == word) != flags.contains(flag) {
+            return Err(RemountError::Fixed { path: path.to_owned(), word });
+        }
+    }
+    let becomes_read_only = flags.contains(MountFlags::RDONLY);
+    if !becomes_read_only && access(&absolute).as_deref() == Some(b"ro") {
+        return Err(RemountError::OpenedReadOnly { path: path.to_owned() });
+    }
+    if becomes_read_only {
+        sync(&absolute)?;
+    }
+    let refused = |cause| RemountError::Refused { path: path.to_owned(), cause };
+    rustix::mount::mount_remount(&absolute, flags, c"").map_err(refused)?;
+    if becomes_read_only {
+        let failed = |cause| SyncError::Failed { path: path.to_owned(), cause };
+        let name = CString::new(SYNC_ATTRIBUTE).map_err(|_| failed(Errno::INVAL))?;
+        rustix::fs::getxattr(&absolute, &*name, &mut [0; 8]).map_err(failed)?;
+    }
+    Ok(())
+}
+
+/// What the daemon says of its file system; nothing where it does not say.
+fn access(path: &Path) -> Option<Vec<u8>> {
+    let mut value = [0; 8];
+    let length = rustix::fs::getxattr(path, std::str::from_utf8(ACCESS_ATTRIBUTE).ok()?, &mut value).ok()?;
+    value.get(..length).map(<[u8]>::to_vec)
 }
 
 /// Why a mount could not be synced.

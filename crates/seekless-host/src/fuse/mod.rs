@@ -27,7 +27,7 @@ mod serve;
 mod session;
 mod transport;
 
-pub use control::{SyncError, UmountError, drop_caches, sync, umount};
+pub use control::{RemountError, SyncError, UmountError, drop_caches, mount_options_of, remount, sync, umount};
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};
 pub use reply::CacheTimes;

@@ -285,6 +285,8 @@ fn mount_by_helper(path: &Path, options: &Call) -> Result<OwnedFd, MountError> {
         (MountFlags::NODEV, "nodev"),
         (MountFlags::NOEXEC, "noexec"),
         (MountFlags::NOATIME, "noatime"),
+        (MountFlags::SYNCHRONOUS, "sync"),
+        (MountFlags::DIRSYNC, "dirsync"),
     ] {
         if options.flags.contains(flag) {
             let _ = write!(words, ",{word}");
@@ -353,6 +355,8 @@ pub(super) struct MountInfo {
     pub mount_point: PathBuf,
     /// For example `fuse.seekless`.
     pub kind: String,
+    /// As mount(8) lists them: those of the mount and those of the file system.
+    pub options: String,
 }
 
 impl MountInfo {
@@ -373,12 +377,16 @@ fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
     let number = std::str::from_utf8(words.nth(2)?).ok()?;
     let (major, minor) = number.split_once(':')?;
     let mount_point = unescape(words.nth(1)?);
+    let of_mount = words.next()?;
     // Optional fields end with a dash.
     words.find(|word| word == b"-")?;
+    let kind = String::from_utf8_lossy(words.next()?).into_owned();
+    let of_file_system = words.nth(1).unwrap_or_default();
     Some(MountInfo {
         number: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
         mount_point: PathBuf::from(std::ffi::OsStr::from_bytes(&mount_point)),
-        kind: String::from_utf8_lossy(words.next()?).into_owned(),
+        kind,
+        options: String::from_utf8_lossy(&[of_mount, b",", of_file_system].concat()).into_owned(),
     })
 }
 
@@ -527,6 +535,7 @@ mod tests {
         assert_eq!(info.number, DeviceNumber { major: 0, minor: 50 });
         assert_eq!(info.mount_point, Path::new("/mnt/my disk"));
         assert_eq!(info.kind, "fuse.seekless");
+        assert_eq!(info.options, "rw,nosuid,rw,user_id=0");
         assert_eq!(parse_mount_info(b"59 25 0:50 / /mnt"), None);
         assert_eq!(parse_mount_info(b""), None);
     }

@@ -74,6 +74,12 @@ pub(super) enum Operation<'a> {
         flags: OpenFlags,
         exclusive: bool,
     },
+    /// Creates a file without a name in the directory that the request is about.
+    Tmpfile {
+        new: NewNode,
+        flags: OpenFlags,
+        linkable: bool,
+    },
     Release {
         handle: Option<Handle>,
     },
@@ -275,10 +281,14 @@ fn decode_operation<'a>(
         }
         abi::RENAME2 => {
             let rename: abi::Rename2In = body.take()?;
+            const NO_REPLACE_WHITEOUT: u32 = libc::RENAME_NOREPLACE | libc::RENAME_WHITEOUT;
+            let whiteout = |replace| RenameMode::Whiteout { replace, uid: header.uid, gid: header.gid };
             let mode = match rename.flags {
                 0 => RenameMode::Replace,
                 libc::RENAME_NOREPLACE => RenameMode::NoReplace,
                 libc::RENAME_EXCHANGE => RenameMode::Exchange,
+                libc::RENAME_WHITEOUT => whiteout(true),
+                NO_REPLACE_WHITEOUT => whiteout(false),
                 _ => return Err(libc::EINVAL),
             };
             decode_rename(rename.newdir, mode, body)?
@@ -297,6 +307,14 @@ fn decode_operation<'a>(
             let flags = open_flags(create.flags);
             let new = new_node(create.mode, create.umask);
             Operation::Create { name: body.name()?, new, flags, exclusive }
+        }
+        abi::TMPFILE => {
+            let create: abi::CreateIn = body.take()?;
+            let linkable = create.flags as i32 & libc::O_EXCL == 0;
+            let flags = open_flags(create.flags);
+            // What comes in place of a name is the kernel's own affair.
+            body.text()?;
+            Operation::Tmpfile { new: new_node(create.mode, create.umask), flags, linkable }
         }
         abi::RELEASE => Operation::Release { handle: decode_handle(body.take::<abi::ReleaseIn>()?.fh) },
         abi::READ => {
@@ -507,6 +525,30 @@ mod tests {
         let expected =
             Operation::Rename { name: b"old", to_parent: Ino(9), to_name: b"new", mode: RenameMode::NoReplace };
         assert_eq!(decode(abi::RENAME2, &body), Ok(expected));
+        let rename = |flags| {
+            let rename = abi::Rename2In { newdir: 9, flags, padding: 0 };
+            let body = [rename.as_bytes(), b"old\0", b"new\0"].concat();
+            let decoded = Request::decode(&header(abi::RENAME2), &body, None, abi::InitFlags::empty());
+            decoded.map(|request| match request.operation {
+                Operation::Rename { mode, .. } => mode,
+                other => panic!("{other:?}"),
+            })
+        };
+        let whiteout = |replace| RenameMode::Whiteout { replace, uid: 10, gid: 20 };
+        assert_eq!(rename(libc::RENAME_WHITEOUT), Ok(whiteout(true)));
+        assert_eq!(rename(libc::RENAME_WHITEOUT | libc::RENAME_NOREPLACE), Ok(whiteout(false)));
+        assert_eq!(rename(libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE), Err(libc::EINVAL));
+        assert_eq!(rename(1 << 20), Err(libc::EINVAL));
+
+        // The kernel sends a name that no file can have.
+        let create = |flags: i32| abi::CreateIn { flags: flags as u32, mode: 0o640, umask: 0o22, open_flags: 0 };
+        let new = NewNode { permissions: 0o640, umask: 0o22, uid: 10, gid: 20 };
+        for (flags, linkable) in
+            [(libc::O_TMPFILE | libc::O_RDWR, true), (libc::O_TMPFILE | libc::O_RDWR | libc::O_EXCL, false)]
+        {
+            let expected = Operation::Tmpfile { new, flags: OpenFlags::READ_WRITE, linkable };
+            assert_eq!(decode(abi::TMPFILE, &[create(flags).as_bytes(), b"/\0"].concat()), Ok(expected));
+        }
 
         let new = NewNode { permissions: 0o640, umask: 0o22, uid: 10, gid: 20 };
         let mknod = abi::MknodIn { mode: libc::S_IFCHR | 0o640, rdev: 0x103, umask: 0o22, padding: 0 };

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use futures_util::future::{Either, select};
 use rustix::io::Errno;
+use rustix::mount::MountFlags;
 use seekless::device::DeviceError;
 use seekless::fs::{Fs, FsError};
 use seekless::rt::{Event, Rt};
@@ -16,7 +17,7 @@ use seekless::units::Nanos;
 use super::abi::InitFlags;
 use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::request::{Operation, Request};
-use super::session::{Agreed, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
+use super::session::{Agreed, AtOnce, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
 use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
 use crate::reactor::{File, Reactor};
 
@@ -82,6 +83,10 @@ impl Mount {
         // Only a writeback cache would need it, and only where memory is scarce.
         let _ = crate::memory::avoid_reclaim_deadlock();
         let traits = fs.traits();
+        let at_once = AtOnce {
+            names: options.flags.contains(MountFlags::DIRSYNC),
+            everything: options.flags.contains(MountFlags::SYNCHRONOUS),
+        };
         let call = Call::new(&options, traits.read_only);
         if let Some(store) = &options.store {
             store.release_claim();
@@ -138,7 +143,7 @@ impl Mount {
         Ok(Mount {
             rt: rt.clone(),
             reactor: reactor.clone(),
-            session: Rc::new(Session::new(fs, agreed, daemon_identity())),
+            session: Rc::new(Session::new(fs, agreed, daemon_identity()).durable_at_once(at_once)),
             transport,
             commit_interval: options.commit_interval,
             agreed,

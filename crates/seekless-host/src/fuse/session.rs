@@ -20,9 +20,13 @@ use super::request::{Init, Operation, Request, encode_handle};
 /// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
-/// Setting this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does
-/// not reach.
+/// Setting or reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount
+/// does not reach. Reading it works also when the kernel has been told that nothing changes any more.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
+
+/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, whatever the
+/// kernel's mount table says.
+pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 
 /// Setting this extended attribute of the root drops what the file system has cached, for benchmarks that read cold.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
@@ -148,6 +152,50 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
     Ok((agreed, out))
 }
 
+/// What is durable before it is answered: mount(8) calls it `dirsync` and `sync`. The kernel follows buffered writes of a
+/// `sync` mount with an FSYNC, and leaves the rest to the server.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub(super) struct AtOnce {
+    /// Changes of directories.
+    pub(super) names: bool,
+    /// Those, and changes of files and their attributes.
+    pub(super) everything: bool,
+}
+
+impl AtOnce {
+    /// The inodes that `operation` on `ino` changes and that are to be durable.
+    fn changed(self, ino: Ino, operation: &Operation<'_>) -> Vec<Ino> {
+        let names = self.names || self.everything;
+        match operation {
+            Operation::Symlink { .. }
+            | Operation::Mknod { .. }
+            | Operation::Mkdir { .. }
+            | Operation::Unlink { .. }
+            | Operation::Rmdir { .. }
+            | Operation::Create { .. }
+                if names =>
+            {
+                vec![ino]
+            }
+            Operation::Rename { to_parent, .. } if names && *to_parent == ino => vec![ino],
+            // The new name first: of two there may be one too many, and never one too few.
+            Operation::Rename { to_parent, .. } if names => vec![*to_parent, ino],
+            Operation::Link { ino: target, .. } if self.everything => vec![*target, ino],
+            Operation::Link { .. } if names => vec![ino],
+            Operation::Setattr { .. }
+            | Operation::Write { .. }
+            | Operation::Fallocate { .. }
+            | Operation::Setxattr { .. }
+            | Operation::Removexattr { .. }
+                if self.everything =>
+            {
+                vec![ino]
+            }
+            _ => Vec::new(),
+        }
+    }
+}
+
 /// What goes on in a session, for those who wait for it to be quiet.
 #[derive(Default)]
 pub(super) struct Activity {
@@ -198,6 +246,7 @@ pub(super) struct Session {
     pub(super) activity: Activity,
     /// Result of closing the file system, once DESTROY has done it.
     closed: RefCell<Option<FsResult<()>>>,
+    durable_at_once: AtOnce,
     /// The last error that was reported, so that a broken disk does not fill the log.
     reported: RefCell<Option<FsError>>,
 }
@@ -209,10 +258,16 @@ impl Session {
             fs,
             agreed,
             daemon,
+            durable_at_once: AtOnce::default(),
             activity: Activity::default(),
             closed: RefCell::default(),
             reported: RefCell::default(),
         }
+    }
+
+    /// With changes durable before they are answered.
+    pub(super) fn durable_at_once(self, at_once: AtOnce) -> Session {
+        Session { durable_at_once: at_once, ..self }
     }
 
     pub(super) fn fs(&self) -> &Fs {
@@ -268,10 +323,36 @@ impl Session {
                 None
             }
             Operation::Interrupt => None,
-            operation => Some(self.answer(ino, operation).await.unwrap_or_else(|error| {
-                self.report(opcode, ino, &error);
-                Reply::from(error)
-            })),
+            operation => {
+                let changed = self.durable_at_once.changed(ino, &operation);
+                let answered = match self.answer(ino, operation).await {
+                    Ok(reply) if reply.body.is_ok() => self.make_durable(&changed, reply).await,
+                    other => other,
+                };
+                Some(answered.unwrap_or_else(|error| {
+                    self.report(opcode, ino, &error);
+                    Reply::from(error)
+                }))
+            }
+        }
+    }
+
+    /// Makes durable what an operation has changed, and passes on its reply.
+    async fn make_durable(&self, changed: &[Ino], reply: Reply) -> FsResult<Reply> {
+        for &ino in changed {
+            if let Err(error) = self.sync_inode(ino).await {
+                self.undo(reply.undo).await;
+                return Err(error);
+            }
+        }
+        Ok(reply)
+    }
+
+    async fn sync_inode(&self, ino: Ino) -> FsResult<()> {
+        match self.fs.getattr(ino, None).await?.kind {
+            FileKind::Directory => self.fs.fsyncdir(ino, None).await,
+            FileKind::Regular => self.fs.fsync(ino, None, false).await,
+            _ => self.fs.syncfs().await,
         }
     }
 
@@ -333,6 +414,7 @@ impl Session {
                 self.open(ino, OpenFlags::READ, self.agreed.zero_message_opendir, cache).await?
             }
             Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
+            Operation::Tmpfile { new, flags, linkable } => self.made(fs.tmpfile(ino, new, flags, linkable).await?),
             Operation::Release { handle } | Operation::Releasedir { handle } => match handle {
                 Some(handle) => done(fs.release(ino, handle).await?),
                 None => Reply::empty(),
@@ -373,11 +455,17 @@ impl Session {
             }
             Operation::Getxattr { name, bytes } => {
                 self.check_access_list(name)?;
-                if ino == Ino::ROOT && name == DAEMON_ATTRIBUTE {
-                    attribute(self.daemon.as_bytes().to_vec(), bytes)
-                } else {
-                    attribute(fs.getxattr(ino, name).await?, bytes)
-                }
+                let value = match (ino, name) {
+                    (Ino::ROOT, DAEMON_ATTRIBUTE) => self.daemon.as_bytes().to_vec(),
+                    (Ino::ROOT, ACCESS_ATTRIBUTE) if fs.traits().read_only => b"ro".to_vec(),
+                    (Ino::ROOT, ACCESS_ATTRIBUTE) => b"rw".to_vec(),
+                    (Ino::ROOT, SYNC_ATTRIBUTE) => {
+                        fs.syncfs().await?;
+                        b"1".to_vec()
+                    }
+                    _ => fs.getxattr(ino, name).await?,
+                };
+                attribute(value, bytes)
             }
             Operation::Listxattr { bytes } => {
                 let mut names = fs.listxattr(ino).await?;
@@ -481,11 +569,16 @@ impl Session {
             Err(FsError::Exists) if !exclusive => self.open_existing(parent, name, flags).await?,
             created => created?,
         };
+        Ok(self.made((entry, opened)))
+    }
+
+    /// The reply to what has made and opened a file.
+    fn made(&self, (entry, opened): (Entry, Opened)) -> Reply {
         let ino = entry.attr.ino;
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.agreed.times.entry(&entry)).to_vec();
         bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&open_out(opened, 0)));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
-        Ok(Reply { body: Ok(Body::Bytes(bytes)), undo })
+        Reply { body: Ok(Body::Bytes(bytes)), undo }
     }
 
     async fn open_existing(&self, parent: Ino, name: &[u8], flags: OpenFlags) -> FsResult<(Entry, Opened)> {
@@ -561,6 +654,7 @@ fn changes_something(operation: &Operation<'_>) -> bool {
         | Operation::Rename { .. }
         | Operation::Link { .. }
         | Operation::Create { .. }
+        | Operation::Tmpfile { .. }
         | Operation::Write { .. }
         | Operation::Fallocate { .. }
         | Operation::Setxattr { .. }

@@ -343,3 +343,84 @@ fn a_killed_ffs_is_repaired() {
         assert!(scratch.good(&["info", "--json", FFS]).contains("\"clean\": true"));
     }
 }
+
+fn kill(scratch: &Scratch) {
+    kill_process(daemon(scratch), Signal::KILL).unwrap();
+    wait_for("its end", || std::fs::metadata(scratch.path("mnt")).is_err());
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// `mount -o remount` changes what it can: as read-only, the mount has everything on the volume and takes no more; what it
+/// cannot change, it refuses. The options are those that mount(8) passes to its helper.
+#[test]
+fn mounts_change_in_place() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let remount = |options: &str| {
+        let rest = "relatime,remount,user_id=0,group_id=0,default_permissions";
+        scratch.run_as("mount.fuse.seekless", &[LINE, "mnt", "-o", &format!("{options},{rest}")])
+    };
+    let ended = remount("ro");
+    assert_eq!((ended.code, &*ended.err), (32, "seekless: mnt is not a mount point of ours\n"));
+    scratch.good(&["mount", LINE, "mnt", "-o", "dirsync,lazytime,silent,nosymfollow,noiversion", "--pid-file", "pid"]);
+    scratch.good(&["mount", LINE, "mnt", "-o", "remount,noatime"]);
+    scratch.write("mnt/f", "hello");
+    let busy = std::fs::File::options().append(true).open(scratch.path("mnt/f")).unwrap();
+    let ended = remount("ro,dirsync");
+    assert_eq!(
+        (ended.code, &*ended.err),
+        (32, "seekless: cannot remount mnt: Device or resource busy (os error 16)\n")
+    );
+    drop(busy);
+    let ended = remount("ro,dirsync");
+    assert_eq!((ended.code, &*ended.err), (0, ""));
+    assert_eq!(std::fs::write(scratch.path("mnt/g"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    kill(&scratch);
+    scratch.good(&["mount", LINE, "mnt"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/f")).unwrap(), b"hello", "it was durable");
+    for options in ["ro", "rw"] {
+        let ended = remount(options);
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{options}");
+    }
+    scratch.write("mnt/g", "again");
+    let ended = remount("rw,sync");
+    let text = "seekless: `sync` cannot be changed while it is mounted; unmount mnt and mount it again\n";
+    assert_eq!((ended.code, &*ended.err), (32, text));
+    scratch.good(&["umount", "mnt"]);
+    scratch.good(&["mount", LINE, "mnt", "-o", "ro"]);
+    let ended = remount("rw");
+    let text = "seekless: mnt was opened for reading only; unmount it and mount it again with -o rw\n";
+    assert_eq!((ended.code, &*ended.err), (32, text));
+    assert_eq!(std::fs::write(scratch.path("mnt/h"), "").unwrap_err().kind(), std::io::ErrorKind::ReadOnlyFilesystem);
+    scratch.good(&["umount", "mnt"]);
+}
+
+/// With `dirsync`, a name that was made is on the volume when the call returns; with `sync`, so is everything else.
+#[test]
+fn changes_are_durable_at_once() {
+    use std::os::unix::fs::PermissionsExt;
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let mode = |name: &str| std::fs::metadata(scratch.path(name)).unwrap().permissions().mode() & 0o777;
+    scratch.good(&["mount", LINE, "mnt", "-o", "dirsync", "--pid-file", "pid"]);
+    scratch.make_directory("mnt/d");
+    scratch.write("mnt/d/f", "");
+    std::fs::hard_link(scratch.path("mnt/d/f"), scratch.path("mnt/g")).unwrap();
+    std::fs::rename(scratch.path("mnt/d/f"), scratch.path("mnt/h")).unwrap();
+    kill(&scratch);
+    scratch.good(&["mount", LINE, "mnt", "-o", "sync", "--pid-file", "pid"]);
+    assert!(!scratch.path("mnt/d/f").exists());
+    assert_eq!(std::fs::metadata(scratch.path("mnt/g")).unwrap().len(), 0);
+    scratch.write("mnt/h", "written");
+    std::fs::set_permissions(scratch.path("mnt/d"), PermissionsExt::from_mode(0o711)).unwrap();
+    std::fs::set_permissions(scratch.path("mnt/g"), PermissionsExt::from_mode(0o600)).unwrap();
+    kill(&scratch);
+    scratch.good(&["mount", LINE, "mnt"]);
+    assert_eq!(std::fs::read(scratch.path("mnt/h")).unwrap(), b"written");
+    assert_eq!((mode("mnt/d"), mode("mnt/g")), (0o711, 0o600));
+    scratch.good(&["umount", "mnt"]);
+}

@@ -9,5 +9,6 @@ mod daemon;
 mod files;
 mod lifetime;
 mod names;
+mod overlay;
 mod storage;
 mod troubled;

@@ -82,6 +82,9 @@ impl FileSystem for Troubled {
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
         self.fs.create(parent, name, new, flags).await
     }
+    async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
+        self.fs.tmpfile(parent, new, flags, linkable).await
+    }
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
         self.fs.mknod(parent, name, kind, new).await
     }

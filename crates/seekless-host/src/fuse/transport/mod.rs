@@ -59,7 +59,12 @@ async fn answer(session: &Session, header: &abi::InHeader, body: &[u8], data: Op
     match Request::decode(header, body, data, session.agreed_flags()) {
         Ok(request) => session.handle(request).await,
         Err(errno) => {
-            log::warn!("{} with a body that makes no sense", abi::opcode_name(header.opcode));
+            // What no kernel sends is worth a message; that a program asks for something there is not here, as often as
+            // it likes, is its own affair.
+            match errno {
+                libc::EIO => log::warn!("{} with a body that makes no sense", abi::opcode_name(header.opcode)),
+                _ => log::debug!("{}: refused with errno {errno}", abi::opcode_name(header.opcode)),
+            }
             let wants_reply = !matches!(header.opcode, abi::FORGET | abi::BATCH_FORGET | abi::INTERRUPT);
             wants_reply.then(|| Reply::error(errno))
         }
