@@ -435,7 +435,13 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             read_records(&devices, &layout.uuid, layout.journal_start, layout.journal_sectors, tail, sectors_max).await
         }
     };
-    let changed = !records.is_empty() || now != recorded;
+    let mut changed = !records.is_empty() || now != recorded;
+    // The power failed while superblocks were being written. Until all say the same, one that lags must not be left alone:
+    // it names another copy of the bitmap than the one that is used from now on.
+    let lagging: Vec<(usize, Device)> = (0..shape.members)
+        .filter(|slot| slots.get(slot).is_some_and(|found| found.superblock.generation < truth.generation))
+        .filter_map(|slot| Some((slot, members[slot].clone()?)))
+        .collect();
     let state = State {
         now,
         recorded,
@@ -457,6 +463,17 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         options,
     );
     let core = array.core();
+    for (slot, device) in lagging {
+        // In the place of what is older still: if this is torn, the member lags as before.
+        let block = Data::from_slice(&Superblock { slot: slot as u32, ..truth }.to_block());
+        let at = Sector(SUPERBLOCKS[(truth.generation % 2) as usize]);
+        if let Err(error) = device.write(at, block, WriteFlags::FUA).await {
+            if !core.fail(slot) {
+                return Err(ArrayError::Device { member: slot, error });
+            }
+            changed = true;
+        }
+    }
     replay(&core, records).await?;
     if changed {
         core.record(true).await.map_err(of_member(0))?;
