@@ -12,6 +12,7 @@ use super::{Done, info, output, read_volume};
   seekless dump 'lfs / file:a.img' log            where the log is
   seekless dump 'lfs / file:a.img' segment:3      what is in one segment
   seekless dump 'lfs / file:a.img' inode:123456   one inode, at its address in the log
+  seekless dump 'raid5:n=3 / file:disk-{}.img'    what the members of an array say
 
 Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
 pub(super) struct Args {
@@ -27,7 +28,7 @@ pub(super) fn run(args: &Args) -> Done {
     let world = World::new()?;
     let leaves = world.leaves();
     let text = world.run(async {
-        let opened = stack.open(&world.rt, &leaves, Purpose::Inspect).await?;
+        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         if opened.probe().await?.is_none() {
             return Err(info::something_else(&stack, &leaves));
         }

@@ -130,6 +130,13 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
         if let Some(pid_file) = &wish.pid_file {
             pid_file.write()?;
         }
+        let arrays = opened.arrays();
+        for warning in arrays.iter().filter_map(|array| array.redundancy()).flat_map(|array| array.status().warnings())
+        {
+            output::note(&format!("warning: {warning}"));
+            log::warn!("{warning}");
+        }
+        super::arrays::watch(&world.rt, arrays);
         let addresses = server.addresses().join(" and ");
         log::info!("{} is offered at {addresses}", device.describe());
         match report {

@@ -11,7 +11,7 @@ use super::{Done, Failure, info, output, read_stack};
 /// Exit codes of fsck(8), which are bits.
 const CORRECTED: u8 = 1;
 const UNCORRECTED: u8 = 4;
-const OPERATIONAL: u8 = 8;
+pub(super) const OPERATIONAL: u8 = 8;
 pub(super) const WRONG_USAGE: u8 = 16;
 
 /// Check a file system that is not mounted
@@ -20,6 +20,9 @@ pub(super) const WRONG_USAGE: u8 = 16;
 /// nothing may be changed. lfs is never written to: what a crash leaves behind is mended by mounting, so what this finds
 /// is damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
 /// damaged, again unless -n says not to.
+///
+/// What one member of raid1 or raid5 holds wrong, as the checksums of lfs and vlfs show, is read from the others, and
+/// corrected unless -n says not to. An array alone is checked by comparing its members, as `seekless scrub` does.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'
@@ -74,11 +77,15 @@ fn check(args: &Args, stack: &Stack) -> Done {
         true => output::print_json(&to_json(stack, &checked, args.data))?,
         false => output::print(&to_text(stack, &checked, args))?,
     }
-    Ok(match checked.verdict() {
+    Ok(code_of(checked.verdict()))
+}
+
+pub(super) fn code_of(verdict: Verdict) -> u8 {
+    match verdict {
         Verdict::Clean => 0,
         Verdict::Repaired => CORRECTED,
         Verdict::Damaged => UNCORRECTED,
-    })
+    }
 }
 
 fn failure(error: StackError) -> Failure {
@@ -96,7 +103,7 @@ fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
     }
 }
 
-fn verdict_text(verdict: Verdict) -> &'static str {
+pub(super) fn verdict_text(verdict: Verdict) -> &'static str {
     match verdict {
         Verdict::Clean => "clean",
         Verdict::Repaired => "repaired",
@@ -140,6 +147,9 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
         let found = damage_text(checked);
         text += &match has_seen_files(checked) {
             true if stack.repairs() && args.no_changes => format!("\n{found}; leave out -n to repair them"),
+            true if stack.is_array() => format!(
+                "\n{found}; `seekless scrub` with the file system on the stack finds out by its checksums which is right"
+            ),
             true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
             false => format!("\n{found}; nothing can be shown of it"),
         };

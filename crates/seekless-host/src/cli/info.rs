@@ -14,6 +14,7 @@ use crate::leaves::HostLeaves;
 #[command(after_help = "Examples:
   seekless info 'lfs / file:a.img'
   seekless info 'lfs / file:a.img' --json | jq -r .uuid
+  seekless info 'raid5:n=3 / file:disk-{}.img'    an array alone: which members it has, and how they are
 
 Exit codes: 0 shown, 1 it cannot be read or is something else, 2 wrong usage")]
 pub(super) struct Args {
@@ -29,10 +30,14 @@ pub(super) fn run(args: &Args) -> Done {
     let stack = read_volume(&args.stack, "look at")?;
     let world = World::new()?;
     let leaves = world.leaves();
-    let probed = world.run(async {
+    let (probed, warnings) = world.run(async {
         let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
-        Ok(opened.probe().await?)
+        let arrays = opened.arrays();
+        let arrays = arrays.iter().filter_map(|array| array.redundancy());
+        let warnings: Vec<String> = arrays.flat_map(|array| array.status().warnings()).collect();
+        Ok((opened.probe().await?, warnings))
     })?;
+    warnings.iter().for_each(|warning| output::note(&format!("warning: {warning}")));
     let Some(probed) = probed else { return Err(something_else(&stack, &leaves)) };
     match args.json {
         true => output::print_json(&to_json(&stack, &probed))?,

@@ -3,6 +3,7 @@
 //! Every command is a file with its arguments and one `run`. What went wrong is one [`Failure`]: a text that says
 //! what, where and what next, and the exit code. Results go to standard output, everything else to standard error.
 
+mod arrays;
 mod bench;
 mod capture;
 mod daemon;
@@ -26,6 +27,7 @@ mod plot;
 mod replay;
 mod report;
 mod run;
+mod scrub;
 mod snapshot;
 mod sync;
 mod trace;
@@ -60,7 +62,7 @@ A stack says on one line what stands on what, top first: wrap / lfs:cleaner=gree
   seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
   seekless run experiments/st05-fig6
 
-Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount and fsck have their own, see their help.")]
+Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount, fsck and scrub have their own, see their help.")]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -75,6 +77,7 @@ enum Command {
     Umount(umount::Args),
     Sync(sync::Args),
     Fsck(fsck::Args),
+    Scrub(scrub::Args),
     Pack(pack::Args),
     Unpack(pack::UnpackArgs),
     Key(key::Args),
@@ -156,6 +159,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Umount(args) => umount::run(&args),
         Command::Sync(args) => sync::run(&args),
         Command::Fsck(args) => fsck::run(&args),
+        Command::Scrub(args) => scrub::run(&args),
         Command::Pack(args) => pack::pack(&args),
         Command::Unpack(args) => pack::unpack(&args),
         Command::Key(args) => key::run(&args),
@@ -204,7 +208,7 @@ fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
     }
     Ok(match command.and_then(|command| command.to_str()) {
         Some("mount" | "umount") => mount::WRONG_USAGE,
-        Some("fsck") => fsck::WRONG_USAGE,
+        Some("fsck" | "scrub") => fsck::WRONG_USAGE,
         _ => WRONG_USAGE,
     })
 }

@@ -319,6 +319,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             }
             None => output::note(&format!("mounted on {place}; control-C unmounts it")),
         }
+        super::arrays::watch(&world.rt, mounted.parts.iter().flat_map(Part::arrays).collect());
         let stop = async {
             while signals.next(&world.reactor).await == libc::SIGUSR1 {
                 log_counters(&mounted, |_, _| true);

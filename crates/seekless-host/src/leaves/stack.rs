@@ -26,8 +26,8 @@ pub struct HostLeaves {
     reactor: Reactor,
     overwrite: bool,
     files: RefCell<Vec<Rc<FileDevice>>>,
-    /// An image file that this has made.
-    created: RefCell<Option<PathBuf>>,
+    /// Image files that this has made.
+    created: RefCell<Vec<PathBuf>>,
 }
 
 impl HostLeaves {
@@ -50,9 +50,9 @@ impl HostLeaves {
         self.files.borrow().clone()
     }
 
-    /// Removes an image file that was made for a file system that could not be made.
+    /// Removes image files that were made for what could not be made.
     pub fn remove_created(&self) {
-        if let Some(path) = self.created.borrow_mut().take() {
+        for path in self.created.take() {
             // Half a file system helps nobody; the first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
@@ -99,7 +99,7 @@ impl HostLeaves {
         match (purpose, size) {
             (Purpose::Format, Some(size)) => {
                 let device = FileDevice::create(rt, &self.reactor, path, size, options).map_err(explain)?;
-                *self.created.borrow_mut() = Some(path.to_owned());
+                self.created.borrow_mut().push(path.to_owned());
                 Ok(device)
             }
             (Purpose::Format, None) => {

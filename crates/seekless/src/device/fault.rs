@@ -236,6 +236,20 @@ impl BlockDevice for FaultDevice {
         self.inner.read(at, buf).await
     }
 
+    fn readings(&self) -> u32 {
+        self.inner.readings()
+    }
+
+    async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.gate(Kinds::READ, at, buf.len() as u64).await?;
+        self.inner.read_as(at, buf, reading).await
+    }
+
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        self.gate(Kinds::WRITE, at, data.len() as u64).await?;
+        self.inner.correct(at, data).await
+    }
+
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         let gate = self.gate(Kinds::WRITE, at, data.len() as u64).await;
         if let Err(DeviceError::Io { .. } | DeviceError::NoSpace { .. }) = gate {

@@ -77,6 +77,40 @@ impl ForkDevice {
             done += length;
         });
     }
+
+    /// What is own, over what the base says.
+    async fn read_over(&self, at: Sector, buf: Buf, reading: Option<u32>) -> Result<Buf, DeviceError> {
+        let geometry = self.geometry();
+        geometry.check(at, buf.len() as u64)?;
+        let sectors = buf.len() as u64 / SECTOR_BYTES;
+        let mut all_own = true;
+        {
+            let chunks = self.chunks.borrow();
+            Self::for_chunks(at, sectors, |index, within, take| {
+                let wanted = mask(within, take);
+                all_own &= chunks.get(&index).is_some_and(|chunk| chunk.own & wanted == wanted);
+            });
+        }
+        let mut buf = match reading {
+            _ if all_own => buf,
+            None => self.base.read(at, buf).await?,
+            Some(reading) => self.base.read_as(at, buf, reading).await?,
+        };
+        let chunks = self.chunks.borrow();
+        let mut done = 0;
+        Self::for_chunks(at, sectors, |index, within, take| {
+            if let Some(chunk) = chunks.get(&index) {
+                for sector in (within..within + take).filter(|sector| chunk.own & (1 << sector) != 0) {
+                    let source = (sector * SECTOR_BYTES) as usize;
+                    let target = done + ((sector - within) * SECTOR_BYTES) as usize;
+                    let length = SECTOR_BYTES as usize;
+                    buf[target..target + length].copy_from_slice(&chunk.data[source..source + length]);
+                }
+            }
+            done += (take * SECTOR_BYTES) as usize;
+        });
+        Ok(buf)
+    }
 }
 
 /// `count` bits from bit `first`.
@@ -96,32 +130,30 @@ impl BlockDevice for ForkDevice {
     }
 
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
-        let geometry = self.geometry();
-        geometry.check(at, buf.len() as u64)?;
-        let sectors = buf.len() as u64 / SECTOR_BYTES;
-        let mut all_own = true;
-        {
-            let chunks = self.chunks.borrow();
-            Self::for_chunks(at, sectors, |index, within, take| {
-                let wanted = mask(within, take);
-                all_own &= chunks.get(&index).is_some_and(|chunk| chunk.own & wanted == wanted);
-            });
+        self.read_over(at, buf, None).await
+    }
+
+    fn readings(&self) -> u32 {
+        self.base.readings()
+    }
+
+    async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.read_over(at, buf, Some(reading)).await
+    }
+
+    /// What is right is kept here; the base stays as it is.
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        if self.read_over(at, Buf::dirty(data.len()), None).await.is_ok_and(|usual| usual[..] == data[..]) {
+            return Ok(false);
         }
-        let mut buf = if all_own { buf } else { self.base.read(at, buf).await? };
-        let chunks = self.chunks.borrow();
-        let mut done = 0;
-        Self::for_chunks(at, sectors, |index, within, take| {
-            if let Some(chunk) = chunks.get(&index) {
-                for sector in (within..within + take).filter(|sector| chunk.own & (1 << sector) != 0) {
-                    let source = (sector * SECTOR_BYTES) as usize;
-                    let target = done + ((sector - within) * SECTOR_BYTES) as usize;
-                    let length = SECTOR_BYTES as usize;
-                    buf[target..target + length].copy_from_slice(&chunk.data[source..source + length]);
-                }
+        for reading in 0..self.readings() {
+            let read = self.read_over(at, Buf::dirty(data.len()), Some(reading)).await;
+            if read.is_ok_and(|read| read[..] == data[..]) {
+                self.store(at, data.len() as u64 / SECTOR_BYTES, Some(&data));
+                return Ok(true);
             }
-            done += (take * SECTOR_BYTES) as usize;
-        });
-        Ok(buf)
+        }
+        Ok(false)
     }
 
     async fn write(&self, at: Sector, data: Data, _flags: WriteFlags) -> Result<(), DeviceError> {

@@ -10,6 +10,8 @@ pub mod cut;
 pub mod fault;
 pub mod fork;
 mod memory;
+mod readings;
+mod redundancy;
 mod snapshots;
 pub mod trace;
 
@@ -20,6 +22,8 @@ use async_trait::async_trait;
 
 pub use buf::{ALIGN_BYTES, Buf, BufPool, Data};
 pub use memory::{Image, Memory};
+pub use readings::{read_checked, read_right, read_span};
+pub use redundancy::{MemberStatus, Redundancy, RedundancyStatus, Scrubbed, Standing, news};
 pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
 
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -191,6 +195,33 @@ pub trait BlockDevice {
     /// `OutOfRange`, `Unaligned`, `Io`, `Gone`.
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError>;
 
+    /// In how many ways the same bytes can be read: more than one where storage below is redundant. A caller that knows by a
+    /// checksum that [`BlockDevice::read`] gave something else than was stored tries them, see [`read_right`].
+    fn readings(&self) -> u32 {
+        1
+    }
+
+    /// As [`BlockDevice::read`], in the way `reading`, which counts from 0 to [`BlockDevice::readings`]. On a mirror that
+    /// is the copy of one member; with parity, what the others say when one member is believed to be wrong. Where a way
+    /// makes no difference to some of the bytes, they are read as usual.
+    ///
+    /// # Errors
+    /// As [`BlockDevice::read`], and when a member that this way needs is missing.
+    async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        let _ = reading;
+        self.read(at, buf).await
+    }
+
+    /// Says that `data`, which one of the readings gave, is what `at` should hold. Where one of them still gives it, members
+    /// that hold something else are written; what has been stored since stays. Returns whether any was.
+    ///
+    /// # Errors
+    /// When a member could not be read or written. The caller has its data, and may go on.
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        let _ = (at, data);
+        Ok(false)
+    }
+
     /// Stores `data` at `at`.
     ///
     /// # Errors
@@ -229,6 +260,11 @@ pub trait BlockDevice {
 
     /// Its snapshots, where it can have any.
     fn snapshots(&self) -> Option<&dyn Snapshots> {
+        None
+    }
+
+    /// How its members are, where it has some of which not all are needed.
+    fn redundancy(&self) -> Option<&dyn Redundancy> {
         None
     }
 

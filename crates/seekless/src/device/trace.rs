@@ -134,6 +134,20 @@ impl BlockDevice for TraceDevice {
         request.end(self.inner.read(at, buf).await)
     }
 
+    fn readings(&self) -> u32 {
+        self.inner.readings()
+    }
+
+    async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        let request = self.begin(TraceKind::Read, at, buf.len() as u64);
+        request.end(self.inner.read_as(at, buf, reading).await)
+    }
+
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        let request = self.begin(TraceKind::Write, at, data.len() as u64);
+        request.end(self.inner.correct(at, data).await)
+    }
+
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         let kind = if flags.fua { TraceKind::WriteThrough } else { TraceKind::Write };
         let request = self.begin(kind, at, data.len() as u64);

@@ -7,16 +7,21 @@
 use std::hash::Hasher;
 use std::rc::Rc;
 
+use async_trait::async_trait;
 use siphasher::sip::SipHasher13;
+use uuid::Uuid;
 
 use super::Word;
-use super::build::{Maker, Spread, Surroundings, Trouble};
+use super::build::{Maker, Spread, StoredArray, Surroundings, Trouble};
+use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
 use super::value::{Kind, Value};
 use super::words::{Param, WordSpec};
-use crate::device::Device;
+use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
-use crate::units::{GIB, KIB, SECTOR_BYTES};
-use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing};
+use crate::units::{GIB, KIB, SECTOR_BYTES, counted, human_bytes};
+use crate::volume::raid::{
+    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing,
+};
 use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
 /// Members of one word, at most: as many as [st05] used, and some more.
@@ -91,6 +96,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS],
     maker: Maker::Spread(&Spread {
+        stored: None,
         members: |word| word.integer("n"),
         bears_missing: |_| false,
         make: |_, members, _, _| Box::pin(async { Ok(concat(complete(members))? as Device) }),
@@ -103,6 +109,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, STRIPE],
     maker: Maker::Spread(&Spread {
+        stored: None,
         members: |word| word.integer("n"),
         bears_missing: |_| false,
         make: |_, members, word, _| {
@@ -117,6 +124,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, CHUNK, STRIPE, SEED],
     maker: Maker::Spread(&Spread {
+        stored: None,
         members: |word| word.integer("n"),
         bears_missing: |_| false,
         make: |_, members, word, _| {
@@ -164,6 +172,7 @@ pub(super) const RAID1: WordSpec = WordSpec {
     argument: None,
     options: &[MEMBERS, DEGRADED, REPLACE, METADATA],
     maker: Maker::Spread(&Spread {
+        stored: Some(&Kept(Level::Mirror)),
         members: |word| word.integer("n"),
         bears_missing: |word| word.switch("degraded"),
         make: |rt, members, word, surroundings| {
@@ -198,6 +207,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         METADATA,
     ],
     maker: Maker::Spread(&Spread {
+        stored: Some(&Kept(Level::Parity)),
         members: |word| word.integer("n"),
         bears_missing: |word| word.switch("degraded"),
         make: |rt, members, word, surroundings| {
@@ -213,6 +223,163 @@ pub(super) const RAID5: WordSpec = WordSpec {
         },
     }),
 };
+
+/// An array alone, as mkfs, info, fsck and dump see it.
+struct Kept(Level);
+
+#[async_trait(?Send)]
+impl StoredArray for Kept {
+    fn is_stored(&self, word: &Word) -> bool {
+        word.switch("metadata")
+    }
+
+    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble> {
+        let Some(info) = raid::info(members).await? else { return Ok(None) };
+        if info.level != self.0 {
+            return Err(Trouble::other(format!("there is a {} on these members", info.level.name())));
+        }
+        let needed = if self.0 == Level::Mirror { 1 } else { info.members.len() - 1 };
+        let state = match info.present() {
+            all if all == info.members.len() => "complete",
+            some if some >= needed => "degraded",
+            _ => "too many members are missing",
+        };
+        let mut facts = vec![
+            ("size", Fact::Bytes(info.bytes)),
+            ("members", Fact::Count(info.members.len() as u64)),
+            ("state", Fact::Text(state.to_string())),
+            ("unit", Fact::Bytes(info.unit_bytes)),
+            ("region", Fact::Bytes(info.region_bytes)),
+            ("dirty_regions", Fact::Count(info.dirty_regions)),
+            ("generation", Fact::Count(info.generation)),
+        ];
+        if self.0 == Level::Parity {
+            let journal = if info.journal == JournalUse::Always { "always" } else { "degraded" };
+            facts.push(("journal", Fact::Text(journal.to_string())));
+        }
+        facts.push(("standing", Fact::Text(standings(&info).join("; "))));
+        Ok(Some(Probed { uuid: Uuid::from_bytes(info.uuid), label: None, facts }))
+    }
+
+    async fn check(
+        &self,
+        rt: &Rt,
+        members: Vec<Option<Device>>,
+        word: &Word,
+        options: CheckOptions,
+    ) -> Result<Checked, Trouble> {
+        let array_options = ArrayOptions { degraded: true, read_only: !options.repair, ..ArrayOptions::new(self.0) };
+        let unit_given = word.given("stripe").is_some();
+        let array_options = match unit_given {
+            true => array_options.unit(sectors(word, "stripe")?),
+            false => array_options,
+        };
+        let array = Array::open(rt, members, &array_options).await?;
+        let device: Device = array.clone();
+        if let (true, Some(redundancy)) = (options.repair, device.redundancy()) {
+            redundancy.settled().await;
+        }
+        let scrubbed = match device.redundancy() {
+            Some(redundancy) => redundancy.scrub(false, &|_| ()).await?,
+            None => Scrubbed::default(),
+        };
+        let mut checked = scrubbed_as_checked(self.0, &scrubbed, options.repair);
+        for (slot, standing) in array.status().members.iter().enumerate() {
+            match standing {
+                Standing::Active => {}
+                Standing::Failed => checked.notes.push(format!("member {slot} is missing or has failed")),
+                Standing::Rebuilding => checked.notes.push(format!("member {slot} is not rebuilt yet")),
+            }
+        }
+        if options.repair {
+            array.release().await?;
+        }
+        Ok(checked)
+    }
+
+    async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble> {
+        let Some(info) = raid::info(members).await? else {
+            return Err(Trouble::other("there is no array on these members"));
+        };
+        let mut text = format!(
+            "{} {}\n{} rows of {} on each of {} members\ngeneration {}; {} regions of {} may be inconsistent\n",
+            info.level.name(),
+            Uuid::from_bytes(info.uuid),
+            info.rows,
+            human_bytes(info.unit_bytes),
+            info.members.len(),
+            info.generation,
+            info.dirty_regions,
+            human_bytes(info.region_bytes),
+        );
+        if info.journal_bytes > 0 {
+            let use_of = if info.journal == JournalUse::Always { "always" } else { "where a member is missing" };
+            text += &format!("journal of {}, used {use_of}\n", human_bytes(info.journal_bytes));
+        }
+        standings(&info).iter().for_each(|line| text += &format!("member {line}\n"));
+        for (index, given) in info.given.iter().enumerate() {
+            text += &match (&given.slot, &given.why) {
+                (Some(slot), _) => format!("device {index}: member {slot}, generation {}\n", given.generation),
+                (None, why) => format!("device {index}: no member: {}\n", why.as_deref().unwrap_or("unknown")),
+            };
+        }
+        Ok(text)
+    }
+}
+
+/// Each member in a few words.
+fn standings(info: &ArrayInfo) -> Vec<String> {
+    let text = |(slot, standing): (usize, &Standing)| {
+        let given = info.given.iter().find(|given| given.slot == Some(slot));
+        let is_current = given.is_some_and(|given| given.generation + 1 >= info.generation);
+        let what = match (standing, given) {
+            (Standing::Failed, _) => "has failed; put a new one in its place with replace".to_string(),
+            (_, None) => "is missing".to_string(),
+            _ if !is_current => "is out of date".to_string(),
+            (Standing::Rebuilding, _) => {
+                format!("is being rebuilt: {} of {} rows are recorded", info.rebuilt_rows, info.rows)
+            }
+            (Standing::Active, _) => "holds everything".to_string(),
+        };
+        format!("{slot} {what}")
+    };
+    info.members.iter().enumerate().map(text).collect()
+}
+
+/// What looking through an array found, as a check says it.
+pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) -> Checked {
+    let Scrubbed { rows, inconsistent, corrected, left, degraded, unreadable } = scrubbed;
+    let mut findings = Vec::new();
+    let mut found = |count: u64, text: String, repaired: bool| {
+        if count > 0 {
+            findings.push(Finding { text, repaired });
+        }
+    };
+    let units = counted(*unreadable, "unit");
+    found(*unreadable, format!("{units} could not be read, and can be had from the other members"), is_written);
+    let rows_of = |count: u64| counted(count, "row");
+    found(
+        *corrected,
+        format!("{}: the members did not agree, and which is right is known", rows_of(*corrected)),
+        is_written,
+    );
+    let open = inconsistent - corrected;
+    let why = match level {
+        Level::Mirror => "the copies differ, and nothing here says which is right",
+        Level::Parity => "data and parity do not fit, and nothing here says which is wrong",
+    };
+    let list: Vec<String> = left.iter().map(u64::to_string).collect();
+    let more = if open > left.len() as u64 { " ..." } else { "" };
+    found(open, format!("{}: {why}: {}{more}", rows_of(open), list.join(", ")), false);
+    let mut notes = Vec::new();
+    if *degraded > 0 {
+        notes.push(format!(
+            "{} could not be compared: a member is missing, or they are not settled",
+            rows_of(*degraded)
+        ));
+    }
+    Checked { findings, notes, counts: vec![("rows", *rows)], ..Checked::default() }
+}
 
 /// Makes or opens a RAID-1 or RAID-5.
 async fn redundant(

@@ -10,7 +10,7 @@ use futures_util::future::LocalBoxFuture;
 
 use super::devices;
 use super::error::{Cause, StackError};
-use super::file_systems::{CheckOptions, Checked, FileSystemKind, Identity, Probed, Usage, Verdict};
+use super::file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 use super::layers::{Convert, LayerSpec, Tell};
 use super::order::{Interface, Role};
 use super::value::Value;
@@ -20,6 +20,7 @@ use crate::disk::Drive;
 use crate::fs::{Fs, FsError};
 use crate::layer::log::pack::{Direction, Progress};
 use crate::rt::Rt;
+use crate::units::counted;
 
 /// How a word becomes a part of a running stack.
 pub enum Maker {
@@ -40,6 +41,8 @@ pub enum Maker {
 
 /// A device over several devices, see [`Maker::Spread`].
 pub struct Spread {
+    /// What it keeps on its members, where it keeps anything.
+    pub stored: Option<&'static dyn StoredArray>,
     /// How many.
     pub members: fn(&Word) -> u64,
     /// True when one that cannot be opened is left out.
@@ -67,6 +70,42 @@ pub trait StoredDevice: Sync {
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
     async fn check(&self, below: Device) -> Result<Checked, Trouble>;
+}
+
+/// A device over several that keeps a format of its own on them: as [`StoredDevice`]. A member that cannot be opened is
+/// `None`.
+#[async_trait(?Send)]
+pub trait StoredArray: Sync {
+    /// False when the options of `word` say that it keeps nothing.
+    fn is_stored(&self, word: &Word) -> bool;
+
+    /// Recognises it on `members`; `None` when there is none.
+    ///
+    /// # Errors
+    /// When what is on them cannot be.
+    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble>;
+
+    /// Compares the members with each other. What can be put right is, if `options` say so; otherwise nothing is written.
+    ///
+    /// # Errors
+    /// When the check itself cannot be done. Damage is reported in the result.
+    async fn check(
+        &self,
+        rt: &Rt,
+        members: Vec<Option<Device>>,
+        word: &Word,
+        options: CheckOptions,
+    ) -> Result<Checked, Trouble>;
+
+    /// What the members say, for people.
+    async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble>;
+}
+
+/// A word at the top that keeps a format of its own on what is below.
+#[derive(Clone, Copy)]
+enum Stored {
+    Device(&'static dyn StoredDevice),
+    Array(&'static dyn StoredArray),
 }
 
 /// What a device that keeps something on its members has to know about the stack.
@@ -228,8 +267,23 @@ impl Part {
     pub fn warnings(&self) -> Vec<String> {
         match self {
             Part::FileSystem(fs) => fs.warnings(),
-            Part::Device(_) | Part::Devices(_) => Vec::new(),
+            Part::Device(_) | Part::Devices(_) => self
+                .arrays()
+                .iter()
+                .flat_map(|array| array.redundancy().into_iter())
+                .flat_map(|it| it.status().warnings())
+                .collect(),
         }
+    }
+
+    /// The devices of this part of whose members some may fail.
+    pub fn arrays(&self) -> Vec<Device> {
+        let devices = match self {
+            Part::FileSystem(_) => &[],
+            Part::Device(device) => std::slice::from_ref(device),
+            Part::Devices(devices) => &devices[..],
+        };
+        devices.iter().filter(|device| device.redundancy().is_some()).cloned().collect()
     }
 
     /// Of several instances: sums, and the largest of maxima.
@@ -250,6 +304,8 @@ pub struct Opened<'a> {
     purpose: Purpose,
     /// The instances of each word that is a device, in the order of the words. Empty on a stack without a device.
     devices: Vec<Vec<Device>>,
+    /// What a volume at the top stands on, where that alone was opened. A member that cannot be opened is `None`.
+    below: Vec<Option<Device>>,
 }
 
 /// A running stack.
@@ -299,12 +355,25 @@ impl Stack {
         let is_device = |word: &Word| word.spec.role().is() == Interface::Device;
         let first = (start..self.words.len()).find(|&index| is_device(&self.words[index]));
         let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
+        let mut below = Vec::new();
         if let Some(first) = first {
             let surroundings = Surroundings { purpose, is_volatile: self.is_volatile(), random: leaves.random() };
             let mut opening = Opening { stack: self, rt, leaves, surroundings, first, devices: &mut devices };
-            opening.open(first, None).await?;
+            match self.words[0].spec.maker {
+                Maker::Spread(spread) if start > 0 => {
+                    let mut error = None;
+                    for member in 0..(spread.members)(&self.words[0]) as usize {
+                        let opened = opening.open(first, Some(member)).await;
+                        below.push(opened.map_err(|trouble| error.get_or_insert(trouble).clone()).ok());
+                    }
+                    if let (Some(error), true) = (error, below.iter().all(Option::is_none)) {
+                        return Err(error);
+                    }
+                }
+                _ => below.push(Some(opening.open(first, None).await?)),
+            }
         }
-        Ok(Opened { rt, stack: self, leaves, purpose, devices })
+        Ok(Opened { rt, stack: self, leaves, purpose, devices, below })
     }
 
     /// Opens everything and mounts it. A stack on a volatile device gets a fresh file system first, which is called
@@ -347,15 +416,25 @@ impl Stack {
     /// Then the stack has to be opened to be used; to look is enough for all others.
     pub fn repairs(&self) -> bool {
         match self.file_system() {
-            Some(_) => self.kind("check").is_ok_and(|(_, kind)| kind.repairs()),
-            None => self.has_checkable_layer(),
+            // What a member of an array below has lost is written again.
+            Some(_) => self.kind("check").is_ok_and(|(_, kind)| kind.repairs()) || self.words.iter().any(keeps_copies),
+            None => self.has_checkable_layer() || self.is_array(),
         }
     }
 
+    /// True when the top is an array that keeps a format of its own on its members.
+    pub fn is_array(&self) -> bool {
+        matches!(self.stored_device(), Some((_, Stored::Array(_))))
+    }
+
     /// The word at the top and its kind, where it is a device with a format of its own.
-    fn stored_device(&self) -> Option<(&Word, &'static dyn StoredDevice)> {
-        match self.words[0].spec.maker {
-            Maker::StoredDevice(kind) => Some((&self.words[0], kind)), // S1
+    fn stored_device(&self) -> Option<(&Word, Stored)> {
+        let top = &self.words[0]; // S1
+        match top.spec.maker {
+            Maker::StoredDevice(kind) => Some((top, Stored::Device(kind))),
+            Maker::Spread(Spread { stored: Some(kind), .. }) if kind.is_stored(top) => {
+                Some((top, Stored::Array(*kind)))
+            }
             _ => None,
         }
     }
@@ -459,6 +538,11 @@ impl Stack {
     }
 }
 
+/// An array that can tell what a member should hold.
+fn keeps_copies(word: &Word) -> bool {
+    matches!(word.spec.maker, Maker::Spread(Spread { stored: Some(_), .. }))
+}
+
 /// Opening the devices of a stack.
 struct Opening<'a, 'b> {
     stack: &'a Stack,
@@ -556,7 +640,7 @@ impl<'a> Opened<'a> {
         if let Some(top) = devices.first_mut().and_then(|instances| instances.first_mut()) {
             *top = front(top.clone());
         }
-        Opened { devices, ..*self }
+        Opened { devices, below: self.below.clone(), ..*self }
     }
 
     /// Mounts the file system and puts the layers on it. What was opened to look at is mounted read-only.
@@ -594,7 +678,10 @@ impl<'a> Opened<'a> {
     /// the result.
     pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
         if let Some((word, kind)) = self.stack.stored_device() {
-            let checked = kind.check(self.below_top()).await;
+            let checked = match kind {
+                Stored::Device(kind) => kind.check(self.below_top()).await,
+                Stored::Array(kind) => kind.check(self.rt, self.members(), word, options).await,
+            };
             return checked.map_err(|trouble| self.stack.blame(word, "check", trouble));
         }
         self.stack.needs_checkable()?;
@@ -603,6 +690,11 @@ impl<'a> Opened<'a> {
             let (word, kind) = self.stack.kind("check")?;
             let found = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
             checked = found.map_err(|trouble| self.stack.blame(word, "check", trouble))?;
+            checked.add(self.corrected());
+            if self.purpose == Purpose::Use && self.stack.words.iter().any(keeps_copies) {
+                let released = self.device_below(word)?.release().await;
+                released.map_err(|error| self.stack.blame(word, "check", error.into()))?;
+            }
         }
         if !self.stack.has_checkable_layer() || checked.verdict() == Verdict::Damaged {
             return Ok(checked);
@@ -634,6 +726,45 @@ impl<'a> Opened<'a> {
             closed.map_err(|error| self.stack.blame(&self.stack.words[0], "close", error.into()))?;
         }
         Ok(checked)
+    }
+
+    /// What checksums above have shown to be wrong on members of arrays, since they were opened.
+    pub fn corrected(&self) -> Checked {
+        let mut checked = Checked::default();
+        let repaired = self.purpose == Purpose::Use;
+        for array in self.arrays() {
+            let Some(status) = array.redundancy().map(|redundancy| redundancy.status()) else { continue };
+            for (slot, member) in status.members.iter().enumerate().filter(|(_, member)| member.wrong > 0) {
+                let (name, places) = (status.name, counted(member.wrong, "place"));
+                let text = format!(
+                    "{name}: member {slot} held something else than was stored in {places}; the others have what is right"
+                );
+                checked.findings.push(Finding { text, repaired });
+            }
+        }
+        checked
+    }
+
+    /// The arrays of the stack that are open, top first.
+    pub fn arrays(&self) -> Vec<Device> {
+        self.devices.iter().flatten().filter(|device| device.redundancy().is_some()).cloned().collect()
+    }
+
+    /// Reads everything that the file system of the stack can reach and compares it with checksums; `None` where the stack
+    /// has none that keeps checksums of all that it stores, or something between it and the arrays keeps what has none.
+    ///
+    /// # Errors
+    /// When the check could not be done.
+    pub async fn verify(&self) -> Result<Option<Checked>, StackError> {
+        let Some(word) = self.stack.file_system() else { return Ok(None) };
+        let Maker::FileSystem(kind) = word.spec.maker else { return Ok(None) };
+        let is_stored = |word: &Word| matches!(word.spec.maker, Maker::StoredDevice(_));
+        if !kind.has_checksums() || self.stack.words.iter().any(is_stored) {
+            return Ok(None);
+        }
+        let options = CheckOptions { repair: false, data: true };
+        let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
+        checked.map(Some).map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
     /// Turns the files below the top of the stack, a layer, into that layer's own, or back, see
@@ -675,6 +806,10 @@ impl<'a> Opened<'a> {
     /// # Errors
     /// As [`Opened::fsck`], and when there is no such part.
     pub async fn dump(&self, what: Option<&str>) -> Result<String, StackError> {
+        if let Some((word, Stored::Array(kind))) = self.stack.stored_device() {
+            let dumped = kind.dump(&self.members()).await;
+            return dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble));
+        }
         let (word, kind) = self.stack.kind("dump")?;
         let dumped = kind.dump(self.rt, self.device_below(word)?, word, what).await;
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
@@ -686,7 +821,10 @@ impl<'a> Opened<'a> {
     /// When the stack has no file system on a device, and when the device cannot be read.
     pub async fn probe(&self) -> Result<Option<Probed>, StackError> {
         if let Some((word, kind)) = self.stack.stored_device() {
-            let probed = kind.probe(self.below_top()).await;
+            let probed = match kind {
+                Stored::Device(kind) => kind.probe(self.below_top()).await,
+                Stored::Array(kind) => kind.probe(&self.members()).await,
+            };
             return probed.map_err(|trouble| self.stack.blame(word, "look at", trouble));
         }
         let (word, kind) = self.stack.kind("look at")?;
@@ -700,6 +838,14 @@ impl<'a> Opened<'a> {
         match self.devices.get(usize::from(opened)).and_then(|instances| instances.first()) {
             Some(device) => device.clone(),
             None => unreachable!("S2: it stands on a device"),
+        }
+    }
+
+    /// The members of an array at the top, whether it was opened itself or not.
+    fn members(&self) -> Vec<Option<Device>> {
+        match self.devices.len() == self.stack.words.len() {
+            true => self.devices[1].iter().cloned().map(Some).collect(),
+            false => self.below.clone(),
         }
     }
 

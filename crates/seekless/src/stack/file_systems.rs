@@ -36,6 +36,11 @@ pub trait FileSystemKind: Sync {
         false
     }
 
+    /// Whether everything that it stores has a checksum, data included, that a check compares.
+    fn has_checksums(&self) -> bool {
+        false
+    }
+
     /// What is on the device, as text: the whole in outline, or the part that `what` names, in a form of
     /// [`FileSystemKind::dumps`].
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;

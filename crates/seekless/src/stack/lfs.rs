@@ -139,6 +139,10 @@ impl FileSystemKind for Lfs {
         Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
     }
 
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
     async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
         let number = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),

@@ -56,7 +56,10 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
-pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredDevice, Surroundings, Trouble};
+pub use arrays::scrubbed_as_checked;
+pub use build::{
+    Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredArray, StoredDevice, Surroundings, Trouble,
+};
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError};

@@ -123,6 +123,10 @@ impl FileSystemKind for Vlfs {
         Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
     }
 
+    fn has_checksums(&self) -> bool {
+        true
+    }
+
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
         let what = part_to_dump(what, word, DUMPS, |part, argument| match (part, argument) {
             ("volume", None) => Some(Dump::Volume),

@@ -625,6 +625,15 @@ impl Core {
         read.map(|_| ())
     }
 
+    /// What is mapped at present from `logical` on, kept from being used again.
+    pub(super) fn pinned(self: &Rc<Self>, logical: u32, bytes: usize) -> Pinned {
+        let mut state = self.state.borrow_mut();
+        let count = bytes / self.block_bytes();
+        let blocks = state.map[logical as usize..logical as usize + count].to_vec();
+        blocks.iter().for_each(|&block| state.pin(block));
+        Pinned { core: self.clone(), blocks }
+    }
+
     /// Reads pinned blocks, neighbours together, all at once; how many requests that took.
     async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<usize, DeviceError> {
         let bytes = self.block_bytes();
@@ -825,5 +834,20 @@ impl Core {
         let first = u64::from(self.layout.map_start(self.shown)) + at.0 / self.layout.block_sectors;
         let count = bytes / SECTOR_BYTES / self.layout.block_sectors;
         (count > 0).then_some((first as u32, count as u32))
+    }
+}
+
+/// Blocks that are not used again before this is dropped.
+pub(super) struct Pinned {
+    core: Rc<Core>,
+    pub(super) blocks: Vec<u32>,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        let mut state = self.core.state.borrow_mut();
+        self.blocks.iter().for_each(|&block| state.unpin(block));
+        drop(state);
+        self.core.changed.notify();
     }
 }

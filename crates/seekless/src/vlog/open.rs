@@ -15,7 +15,7 @@ use super::format::{
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
 use super::tree::Tree;
 use super::vld::{Recovery, VldError};
-use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked, read_span};
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
 /// Bytes that are read at once while a window is searched.
@@ -133,7 +133,8 @@ pub(super) async fn superblocks(device: &Device) -> Result<(Superblock, Vec<Sect
     let mut bad = Vec::new();
     let mut why = None;
     for at in [Some(SUPERBLOCK), back_sector(sectors)].into_iter().flatten() {
-        let block = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await?;
+        let is_right = |block: &[u8]| Superblock::from_block(block).is_ok();
+        let block = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await?;
         match Superblock::from_block(&block) {
             Ok(superblock) if superblock.device_sectors > sectors => {
                 bad.push(Sector(at));
@@ -168,7 +169,8 @@ pub(super) async fn newest_anchor(device: &Device, superblock: &Superblock) -> (
     let mut is_whole = true;
     for at in ANCHORS {
         // A slot that cannot be read is as good as a damaged one: the search goes on without it.
-        let read = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await;
+        let is_right = |block: &[u8]| Anchor::from_block(block, &superblock.uuid).is_some();
+        let read = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await;
         match read.ok().and_then(|block| Anchor::from_block(&block, &superblock.uuid)) {
             Some(found) => newest = newest.into_iter().chain([found]).max_by_key(|anchor| anchor.generation),
             None => is_whole = false,
@@ -299,8 +301,9 @@ impl Finder<'_> {
         if cell >= self.layout.cells() {
             return Ok(None);
         }
-        let bytes = self.layout.cell_bytes() as usize;
-        let read = self.device.read(self.layout.cell_sector(cell), Buf::dirty(bytes)).await?;
+        let is_right = |bytes: &[u8]| Piece::from_cell(bytes, &self.key, cell).is_some();
+        let (at, sectors) = (self.layout.cell_sector(cell), self.layout.cell_sectors);
+        let read = read_checked(self.device, at, sectors, is_right).await?;
         Ok(Piece::from_cell(&read, &self.key, cell))
     }
 
@@ -316,18 +319,22 @@ impl Finder<'_> {
             let length = (count * u64::from(self.layout.block_bytes())) as usize;
             let first = self.layout.first_cell(at as u32);
             let start = self.layout.sector_of(at as u32);
-            match self.device.read(start, Buf::dirty(length)).await {
-                Ok(read) => {
-                    for (offset, cell) in read.chunks_exact(bytes).enumerate() {
-                        // Most cells are none; the magic number says so without a seal being computed.
-                        let number = first + offset as u64;
-                        if let Some(piece) = Piece::from_cell(cell, &self.key, number).filter(|piece| piece.commits) {
-                            youngest = youngest.max(Some(visit(&piece, number)));
-                        }
+            // Where storage below is redundant, what one member has lost is there all the same.
+            let others = (0..self.device.readings()).filter(|_| self.device.readings() > 1).map(Some);
+            for reading in std::iter::once(None).chain(others) {
+                let read = match read_span(self.device, start, length as u64 / SECTOR_BYTES, reading).await {
+                    Ok(read) => read,
+                    // What cannot be read now may hold the tail: going on would lose what was acknowledged.
+                    Err(error) if reading.is_none() => return Err(VldError::Device(error)),
+                    Err(_) => continue,
+                };
+                for (offset, cell) in read.chunks_exact(bytes).enumerate() {
+                    // Most cells are none; the magic number says so without a seal being computed.
+                    let number = first + offset as u64;
+                    if let Some(piece) = Piece::from_cell(cell, &self.key, number).filter(|piece| piece.commits) {
+                        youngest = youngest.max(Some(visit(&piece, number)));
                     }
                 }
-                // What cannot be read now may hold the tail: going on would lose what was acknowledged.
-                Err(error) => return Err(VldError::Device(error)),
             }
             recovery.blocks_scanned += count;
             at += count;

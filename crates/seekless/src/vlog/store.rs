@@ -15,13 +15,13 @@ use super::commit::Extent;
 use super::compact::{Emptying, Step, Tenant};
 use super::core::{Core, Counts, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
-use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
+use super::format::{ABOVE_AT, FIXED_BYTES, FIXED_SECTORS, PARKED, Superblock};
 use super::layout::{Layout, Plan};
 use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
 use super::space::Space;
 use super::tracks::Tracks;
 use super::vld::{CommitUse, Options, Recovery, VldError};
-use crate::device::{Buf, Counter, Device, DeviceError, HeadView, WriteFlags};
+use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags, read_checked};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
 
@@ -94,8 +94,9 @@ impl Store {
         let layout = layout_of(superblock)?;
         let mut above = Vec::new();
         for at in layout.superblocks() {
-            let block = device.read(Sector(at), Buf::dirty(FIXED_BYTES)).await?;
-            if Superblock::from_block(&block).is_ok_and(|found| found == superblock) {
+            let is_right = |block: &[u8]| Superblock::from_block(block).is_ok_and(|found| found == superblock);
+            let block = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await?;
+            if is_right(&block) {
                 above = block[ABOVE_AT..].to_vec();
                 break;
             }

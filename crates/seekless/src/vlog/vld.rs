@@ -296,6 +296,41 @@ impl BlockDevice for Vld {
         Ok(buf)
     }
 
+    fn readings(&self) -> u32 {
+        self.core.below.readings()
+    }
+
+    async fn read_as(&self, at: Sector, mut buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.geometry.check(at, buf.len() as u64)?;
+        let Some((first, _)) = self.core.blocks(at, buf.len() as u64) else { return Ok(buf) };
+        let places = self.core.pinned(first, buf.len());
+        for (&block, target) in places.blocks.iter().zip(buf.chunks_mut(self.core.block_bytes())) {
+            match block {
+                0 => target.fill(0),
+                block => {
+                    let at = self.core.layout.sector_of(block);
+                    target.copy_from_slice(&self.core.below.read_as(at, Buf::dirty(target.len()), reading).await?);
+                }
+            }
+        }
+        Ok(buf)
+    }
+
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        self.geometry.check(at, data.len() as u64)?;
+        if self.core.options.read_only {
+            return Ok(false);
+        }
+        let Some((first, _)) = self.core.blocks(at, data.len() as u64) else { return Ok(false) };
+        let places = self.core.pinned(first, data.len());
+        let (bytes, mut any) = (self.core.block_bytes(), false);
+        for (index, &block) in places.blocks.iter().enumerate().filter(|(_, block)| **block != 0) {
+            let right = data.slice(index * bytes..(index + 1) * bytes);
+            any |= self.core.below.correct(self.core.layout.sector_of(block), right).await?;
+        }
+        Ok(any)
+    }
+
     /// Goes on to its end when the caller goes away.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;

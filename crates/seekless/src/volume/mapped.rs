@@ -428,6 +428,41 @@ impl BlockDevice for Mapped {
         Ok(buf)
     }
 
+    fn readings(&self) -> u32 {
+        self.members.iter().map(|member| member.readings()).max().unwrap_or(1)
+    }
+
+    /// A member that has fewer readings than others begins again with its first.
+    async fn read_as(&self, at: Sector, mut buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.geometry.check(at, buf.len() as u64)?;
+        let runs = self.runs(at, buf.len() as u64 / SECTOR_BYTES);
+        let read = |run: &Run| {
+            let (member, at) = (self.members[run.member].clone(), Sector(run.at));
+            let buf = Buf::dirty((run.sectors * SECTOR_BYTES) as usize);
+            async move { member.read_as(at, buf, reading % member.readings().max(1)).await }
+        };
+        let results = join_all(runs.iter().map(read)).await;
+        for (run, result) in runs.iter().zip(results) {
+            run.scatter(&result.map_err(|error| run.blame(error, at))?, &mut buf);
+        }
+        Ok(buf)
+    }
+
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        self.geometry.check(at, data.len() as u64)?;
+        let runs = self.runs(at, data.len() as u64 / SECTOR_BYTES);
+        let results = join_all(runs.iter().map(|run| {
+            let (member, at, data) = (self.members[run.member].clone(), Sector(run.at), run.data(&data));
+            async move { member.correct(at, data).await }
+        }))
+        .await;
+        let mut any = false;
+        for (run, result) in runs.iter().zip(results) {
+            any |= result.map_err(|error| run.blame(error, at))?;
+        }
+        Ok(any)
+    }
+
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;
         let sectors = data.len() as u64 / SECTOR_BYTES;

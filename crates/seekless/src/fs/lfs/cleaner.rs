@@ -17,7 +17,7 @@ use super::format::*;
 use super::layout::*;
 use super::state::*;
 use super::{CleanerPolicy, Lfs};
-use crate::device::Buf;
+use crate::device::{Buf, Device, read_right, read_span};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::run::read_sectors;
@@ -189,7 +189,7 @@ impl Lfs {
 
     async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
         let layout = self.state.borrow().log.layout;
-        let bytes = read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        let bytes = self.read_segment(&layout, segment).await?;
         {
             let mut state = self.state.borrow_mut();
             state.log.counters.cleaner_segments_read += 1;
@@ -211,6 +211,25 @@ impl Lfs {
             }
         }
         Ok(())
+    }
+
+    /// A whole segment. Where less is intact in it than is alive, what is missing is sought in other readings.
+    async fn read_segment(&self, layout: &Layout, segment: SegmentNo) -> FsResult<Buf> {
+        let mut bytes = read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        while self.device.readings() > 1 {
+            let partials = partials_in(layout, segment, &bytes);
+            let found: u64 = partials.iter().flat_map(|partial| &partial.items).map(|item| item.live_bytes()).sum();
+            if found >= self.state.borrow().log.segments.get(segment).live_bytes {
+                break;
+            }
+            let sectors: u64 = partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum();
+            let next = partials.last().map(|partial| partial.summary.sequence + 1);
+            let follows = |summary: &Summary| next.is_none_or(|next| summary.sequence == next);
+            let Some(right) = partial_otherwise(&self.device, layout, segment, sectors, follows).await else { break };
+            let from = (sectors * SECTOR_BYTES) as usize;
+            bytes[from..from + right.len()].copy_from_slice(&right);
+        }
+        Ok(bytes)
     }
 
     async fn move_block(&self, ino: Ino, key: BlockKey, at: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
@@ -370,4 +389,26 @@ pub(super) fn partial_at(layout: &Layout, segment: SegmentNo, offset: u64, bytes
     }
     let items = summary_items(partial, &summary)?;
     Some(FoundPartial { start: layout.segment_start(segment) + offset, summary, items })
+}
+
+/// The bytes of the partial segment `offset` sectors into `segment` that `is_wanted`, in another reading of the device than
+/// the usual one.
+pub(super) async fn partial_otherwise(
+    device: &Device,
+    layout: &Layout,
+    segment: SegmentNo,
+    offset: u64,
+    is_wanted: impl Fn(&Summary) -> bool,
+) -> Option<Buf> {
+    let (start, sectors) = (layout.segment_start(segment), layout.segment_sectors());
+    // On a device with one reading that is the usual one.
+    for reading in (0..device.readings()).filter(|_| device.readings() > 1) {
+        let Ok(bytes) = read_span(device, start, sectors, Some(reading)).await else { continue };
+        let found = partial_at(layout, segment, offset, &bytes).filter(|partial| is_wanted(&partial.summary));
+        let Some(summary) = found.map(|partial| partial.summary) else { continue };
+        // Only its own sectors are known to be right.
+        let is_right = |bytes: &[u8]| Summary::decode(bytes) == Some(summary) && partial_is_sealed(bytes, &summary);
+        return read_right(device, start + offset, summary.sectors.into(), is_right).await;
+    }
+    None
 }

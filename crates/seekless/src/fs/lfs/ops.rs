@@ -192,7 +192,7 @@ impl Log for Segmented {
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {
             return Err(FsError::corrupt("extended attributes", at, "they are said to be outside the log"));
         }
-        let stored = fs.read_log(at, sectors.into()).await?;
+        let stored = fs.read_log_right(at, sectors.into(), crc).await?;
         Ok((codec::crc32c(&stored) == crc).then_some(stored))
     }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeSet;
 
-use super::cleaner::{FoundPartial, partial_at};
+use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
@@ -20,7 +20,7 @@ use super::{Lfs, Options, witness};
 use crate::device::{Buf, Device};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
-use crate::fs::logfs::run::read_sectors;
+use crate::fs::logfs::run::{read_sectors, read_sectors_right};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
@@ -103,7 +103,8 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     let mut superblock = None;
     let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
     for &place in &places {
-        let block = read_sectors(device, place, BLOCK_SECTORS).await?;
+        let is_right = |block: &[u8]| Superblock::from_block(block).is_some();
+        let block = read_sectors_right(device, place, BLOCK_SECTORS, is_right).await?;
         match Superblock::from_block(&block) {
             Some(copy) => match superblock {
                 None => superblock = Some(copy),
@@ -125,7 +126,9 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     let (mut torn, mut lost_slot) = (Vec::new(), None);
     let mut slots: Vec<Checkpoint> = Vec::new();
     for slot in CHECKPOINT_SECTORS {
-        let copies = read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+        let is_ours = |copy: &[u8]| Checkpoint::from_block(copy).is_some_and(|found| found.uuid == superblock.uuid);
+        let is_right = |copies: &[u8]| copies.chunks_exact(BLOCK_BYTES).all(is_ours);
+        let copies = read_sectors_right(device, slot, 2 * BLOCK_SECTORS, is_right).await?;
         let mut intact: Option<Checkpoint> = None;
         for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
             match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
@@ -540,6 +543,17 @@ impl SegmentReader {
                 let bytes = Buf::from_slice(&bytes[from..to]);
                 return Ok(Some((partial, bytes)));
             }
+        }
+        // It may be there in another reading.
+        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
+            let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
+            let Some(right) = partial_otherwise(&lfs.device, layout, segment, offset, follows).await else { continue };
+            let from = (offset * SECTOR_BYTES) as usize;
+            let mut bytes = Buf::from_slice(self.bytes(lfs, layout, segment).await?);
+            bytes[from..from + right.len()].copy_from_slice(&right);
+            let found = partial_at(layout, segment, offset, &bytes).map(|partial| (partial, right));
+            self.segment = Some((segment, bytes));
+            return Ok(found);
         }
         Ok(None)
     }

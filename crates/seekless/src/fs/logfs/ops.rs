@@ -35,14 +35,33 @@ impl<L: Log> LogFs<L> {
         self.operate(|state| namespace::make(state, parent, name, &file, new)).await
     }
 
+    /// Reads an extent, and those of its blocks that are not right in another way, where there is any.
+    async fn read_extent(&self, extent: &Extent) -> FsResult<Data> {
+        let mut read = self.read_log(extent.at, extent.sectors).await?;
+        if self.device.readings() < 2 {
+            return Ok(read.freeze());
+        }
+        let (mut offset, mut at) = (0, extent.at);
+        for &(_, sectors, crc) in &extent.blocks {
+            let bytes = usize::from(sectors) * SECTOR_BYTES as usize;
+            if crate::codec::crc32c(&read[offset..offset + bytes]) != crc {
+                let right = self.read_log_right(at, sectors.into(), crc).await?;
+                read[offset..offset + bytes].copy_from_slice(&right);
+            }
+            offset += bytes;
+            at = at + u64::from(sectors);
+        }
+        Ok(read.freeze())
+    }
+
     /// Reads the extents of a plan, checks them, and keeps them if asked to. Returns their blocks, or `None` when
     /// something has moved meanwhile and the read must be planned again.
     async fn read_extents(&self, ino: Ino, extents: &[Extent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
-        let reads = join_all(extents.iter().map(|extent| self.read_log(extent.at, extent.sectors))).await;
+        let reads = join_all(extents.iter().map(|extent| self.read_extent(extent))).await;
         let mut state = self.state.borrow_mut();
         let mut all = Vec::with_capacity(extents.len());
         for (extent, read) in extents.iter().zip(reads) {
-            let bytes = read?.freeze();
+            let bytes = read?;
             let mut blocks = Vec::with_capacity(extent.blocks.len());
             let (mut offset, mut at) = (0, extent.at);
             for &(index, sectors, crc) in &extent.blocks {

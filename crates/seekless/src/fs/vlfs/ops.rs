@@ -156,7 +156,7 @@ impl Log for Virtual {
         if !holds(at, in_block) {
             return Err(outside(at));
         }
-        let stored = fs.read_log(at, in_block).await?;
+        let stored = fs.read_log_right(at, in_block, crc).await?;
         if codec::crc32c(&stored) != crc {
             return Ok(None);
         }
@@ -173,7 +173,7 @@ impl Log for Virtual {
             if !holds(part_at, sectors.into()) {
                 return Err(outside(part_at));
             }
-            let bytes = fs.read_log(part_at, sectors.into()).await?;
+            let bytes = fs.read_log_right(part_at, sectors.into(), crc).await?;
             if codec::crc32c(&bytes) != crc {
                 return Ok(None);
             }

@@ -20,7 +20,7 @@ use super::format::*;
 use super::state::*;
 use super::{CompactUse, Counters, Options, Vlfs, Work};
 use crate::codec;
-use crate::device::Device;
+use crate::device::{Device, read_right};
 use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::run::read_sectors;
 use crate::fs::logfs::tree::*;
@@ -208,6 +208,18 @@ enum What {
     Parts(Ino, u32),
 }
 
+impl Wanted {
+    /// Whether `stored` is what was written there, as far as it can tell.
+    fn is_right(&self, stored: &[u8]) -> bool {
+        match self.what {
+            What::Inode(ino, slot) => {
+                stored.get(slot.offset()..).and_then(Inode::unseal).is_some_and(|inode| inode.ino == ino.0)
+            }
+            What::Node(_, crc) | What::Parts(_, crc) => codec::crc32c(stored) == crc,
+        }
+    }
+}
+
 /// Sectors that are read with one request: as many as pass under the head while it would else be sent elsewhere.
 const SPAN_SECTORS: u64 = 128;
 
@@ -274,7 +286,13 @@ impl Walk<'_> {
                 let bytes = read?;
                 for wanted in *span {
                     let from = ((wanted.at.0 - start.0) * SECTOR_BYTES) as usize;
-                    let stored = bytes.get(from..from + (wanted.sectors * SECTOR_BYTES) as usize);
+                    let mut stored = bytes.get(from..from + (wanted.sectors * SECTOR_BYTES) as usize);
+                    let right;
+                    if stored.is_some_and(|stored| !wanted.is_right(stored)) {
+                        let is_right = |bytes: &[u8]| wanted.is_right(bytes);
+                        right = read_right(&self.fs.device, wanted.at, wanted.sectors, is_right).await;
+                        stored = right.as_deref().or(stored);
+                    }
                     let taken = match stored {
                         Some(stored) => self.take(wanted, stored, &mut next),
                         None => Err(FsError::corrupt("inode map", wanted.at, "it leads past the end of the device")),

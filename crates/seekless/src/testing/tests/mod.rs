@@ -7,6 +7,7 @@ mod compare;
 mod crash;
 mod damage;
 mod faults;
+mod silent;
 mod toy;
 mod vld;
 pub(crate) mod volumes;

@@ -76,6 +76,16 @@ impl Bitmap {
         self.state.borrow().epoch
     }
 
+    /// Held while bits change.
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    /// Regions whose bit is set (B3).
+    pub(super) fn regions(&self) -> BTreeSet<u64> {
+        self.state.borrow().set.clone()
+    }
+
     pub(super) fn is_clean(&self) -> bool {
         self.state.borrow().set.is_empty()
     }

@@ -19,21 +19,11 @@ use super::rows::{RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::write::{Redo, Ticket};
 use super::{ArrayOptions, Doubt};
+pub use crate::device::Standing;
 use crate::device::{Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, MAGIC, SUPERBLOCKS, Superblock, VERSION};
-
-/// What a member is to its array.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
-    /// It holds everything.
-    Active,
-    /// It holds nothing that counts.
-    Failed,
-    /// It is being filled, and holds everything up to some row.
-    Rebuilding,
-}
 
 impl Standing {
     pub(super) fn to_byte(self) -> u8 {
@@ -100,6 +90,7 @@ pub(super) struct Counts {
     pub(super) bitmap_writes: Cell<u64>,
     pub(super) journal_records: Cell<u64>,
     pub(super) superblock_writes: Cell<u64>,
+    pub(super) corrected: Cell<u64>,
 }
 
 pub(super) fn count(counter: &Cell<u64>) {
@@ -118,6 +109,10 @@ pub(super) struct Core {
     pub(super) counts: Counts,
     /// Reads under way on each member, and where the last one ended.
     pub(super) balance: Vec<Cell<(u64, u64)>>,
+    /// Times that each member held something else than was stored.
+    pub(super) wrong: Vec<Cell<u64>>,
+    /// Read from the first member of a mirror that can be, not from any.
+    pub(super) from_first: Cell<bool>,
     /// Serve what cannot be known for certain, see [`super::Doubt`].
     pub(super) accept_doubt: bool,
     /// See [`super::ArrayOptions`].
@@ -130,6 +125,9 @@ pub(super) struct Core {
     calm: Event,
     transitions: Gate,
     superblocks: Gate,
+    /// The task that settles and rebuilds is under way, and its end.
+    pub(super) working: Cell<u64>,
+    pub(super) worked: Event,
     /// A task that tidies up later is under way.
     pub(super) tidying: Cell<bool>,
     pub(super) last_tidy: Cell<Nanos>,
@@ -172,6 +170,8 @@ impl Core {
             shape,
             layout,
             balance: members.iter().map(|_| Cell::new((0, 0))).collect(),
+            wrong: members.iter().map(|_| Cell::new(0)).collect(),
+            from_first: Cell::new(false),
             members: RefCell::new(members),
             state: RefCell::new(state),
             locks: RowLocks::default(),
@@ -188,6 +188,8 @@ impl Core {
             calm: Event::new(),
             transitions: Gate::new(),
             superblocks: Gate::new(),
+            working: Cell::new(0),
+            worked: Event::new(),
             tidying: Cell::new(false),
             last_tidy: Cell::new(Nanos::ZERO),
         })
@@ -239,6 +241,15 @@ impl Core {
         }
         self.under_way.set(self.under_way.get() + 1);
         Token(self.clone())
+    }
+
+    /// Held while what is recorded changes.
+    pub(super) fn transitions(&self) -> &Gate {
+        &self.transitions
+    }
+
+    pub(super) fn writes_under_way(&self) -> u64 {
+        self.under_way.get()
     }
 
     /// `member` has failed: from now on it is not used. Returns false when the array cannot do without it, and then a

@@ -14,7 +14,8 @@
 //! * *A second member is lost.* An array with parity stops; a mirror goes on with its last member.
 //!
 //! The work is divided: `core` knows the members and what is recorded about them, `shape` where what lies, `plan` what
-//! a row takes, `rows` who may touch it, `read` and `write` do it, `bitmap` and `journal` remember what is under way,
+//! a row takes, `rows` who may touch it, `read` and `write` do it, `readings` reads
+//! in other ways, `bitmap` and `journal` remember what is under way,
 //! `settle` makes rows consistent and fills new members, `open` finds everything again.
 
 mod bitmap;
@@ -23,7 +24,9 @@ mod journal;
 mod open;
 mod plan;
 mod read;
+mod readings;
 mod rows;
+mod scrub;
 mod settle;
 mod shape;
 #[cfg(test)]
@@ -36,8 +39,12 @@ use async_trait::async_trait;
 
 use self::core::Core;
 pub use self::core::Standing;
+pub use self::open::{ArrayInfo, MemberInfo, info};
 pub use self::shape::Level;
-use crate::device::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, WriteFlags};
+use crate::device::{
+    BlockDevice, Buf, Counter, Data, Device, DeviceError, Discard, Geometry, Guarantees, MemberStatus, Redundancy,
+    RedundancyStatus, Scrubbed, WriteFlags,
+};
 use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector, human_bytes};
 use crate::volume::members::{ShapeError, block_bytes, joined, request_sectors_max};
@@ -236,8 +243,13 @@ impl Array {
             !state.unsettled.is_empty() || state.now.contains(&Standing::Rebuilding)
         };
         if is_needed {
-            let core = Rc::downgrade(&self.core);
-            self.core.rt.spawn(settle::work(core));
+            let (core, weak) = (self.core(), Rc::downgrade(&self.core));
+            let end = WorkUnderWay::new(&core);
+            drop(core);
+            self.core.rt.spawn(async move {
+                settle::work(weak).await;
+                drop(end);
+            });
         }
     }
 
@@ -321,12 +333,86 @@ impl Array {
         }
     }
 
-    /// Reads all members and counts the rows that are not consistent, among those that should be.
+    /// Reads all members and counts the rows that were not consistent, among those that should be; see
+    /// [`Redundancy::scrub`].
     ///
     /// # Errors
-    /// When a member cannot be read.
+    /// When a member fails that the array needs.
     pub async fn scrub(&self) -> Result<u64, DeviceError> {
-        self.core.clone().scrub().await
+        Ok(self.core().scrub(false, &|_| ()).await?.inconsistent)
+    }
+
+    /// The first sector of each member that holds data.
+    #[cfg(test)]
+    pub(crate) fn data_start(&self) -> u64 {
+        self.core.shape.data_start
+    }
+
+    /// Times that `member` held something else than was stored.
+    #[cfg(test)]
+    pub(crate) fn times_wrong(&self, member: usize) -> u64 {
+        self.core.wrong[member].get()
+    }
+
+    /// Recounts everything that is believed about the members from what is on them, while nothing is under way.
+    ///
+    /// # Errors
+    /// What does not fit.
+    pub async fn check(&self) -> Result<(), String> {
+        self.core.check().await
+    }
+}
+
+/// The task that settles and rebuilds, which does not keep the array in use.
+struct WorkUnderWay(std::rc::Weak<Core>);
+
+impl WorkUnderWay {
+    fn new(core: &Rc<Core>) -> WorkUnderWay {
+        core.working.set(core.working.get() + 1);
+        WorkUnderWay(Rc::downgrade(core))
+    }
+}
+
+impl Drop for WorkUnderWay {
+    fn drop(&mut self) {
+        if let Some(core) = self.0.upgrade() {
+            core.working.set(core.working.get() - 1);
+            core.worked.notify();
+        }
+    }
+}
+
+#[async_trait(?Send)]
+impl Redundancy for Array {
+    fn status(&self) -> RedundancyStatus {
+        let Status { members, rows, rebuilt, unsettled, doubtful, stopped, error } = Array::status(self);
+        let member =
+            |(standing, wrong): (Standing, &std::cell::Cell<u64>)| MemberStatus { standing, wrong: wrong.get() };
+        RedundancyStatus {
+            name: self.core.shape.level.name(),
+            members: members.into_iter().zip(&self.core.wrong).map(member).collect(),
+            rows,
+            row_bytes: self.core.shape.row_sectors() * SECTOR_BYTES,
+            rebuilt,
+            unsettled,
+            doubtful,
+            stopped,
+            error,
+        }
+    }
+
+    async fn scrub(&self, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError> {
+        self.core().scrub(believe_data, tell).await
+    }
+
+    fn read_from_first(&self, on: bool) {
+        self.core.from_first.set(on);
+    }
+
+    async fn settled(&self) {
+        while self.core.working.get() > 0 {
+            self.core.worked.wait().await;
+        }
     }
 }
 
@@ -374,6 +460,26 @@ impl BlockDevice for Array {
         self.core().read(at, buf).await
     }
 
+    fn readings(&self) -> u32 {
+        self.core.readings()
+    }
+
+    async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
+        self.geometry.check(at, buf.len() as u64)?;
+        match buf.is_empty() {
+            true => Ok(buf),
+            false => self.core().read_as(at, buf, reading).await,
+        }
+    }
+
+    async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
+        self.geometry.check(at, data.len() as u64)?;
+        match data.is_empty() {
+            true => Ok(false),
+            false => self.core.rt.spawn(self.core().correct(at, data)).await,
+        }
+    }
+
     /// Goes on to its end when the caller goes away: half of a row is not written.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;
@@ -409,6 +515,10 @@ impl BlockDevice for Array {
         self.core.rt.spawn(async move { core.release().await }).await
     }
 
+    fn redundancy(&self) -> Option<&dyn Redundancy> {
+        Some(self)
+    }
+
     fn counters(&self) -> Vec<Counter> {
         let counts = &self.core.counts;
         vec![
@@ -420,6 +530,7 @@ impl BlockDevice for Array {
             ("degraded_writes", counts.degraded_writes.get()),
             ("degraded_reads", counts.degraded_reads.get()),
             ("repaired", counts.repaired.get()),
+            ("corrected", counts.corrected.get()),
             ("rows_settled", counts.settled.get()),
             ("rows_rebuilt", counts.rebuilt.get()),
             ("bitmap_writes", counts.bitmap_writes.get()),

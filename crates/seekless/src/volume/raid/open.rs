@@ -233,6 +233,126 @@ async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, Dev
     Ok(newest.ok_or(why))
 }
 
+/// What is on one device that may be a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberInfo {
+    /// Which member it is; `None` where it is none, or is not there.
+    pub slot: Option<usize>,
+    /// Which state of the array it knows; the highest counts.
+    pub generation: u64,
+    /// Why it is none, if it is not.
+    pub why: Option<String>,
+}
+
+/// What superblocks say about an array, without opening it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArrayInfo {
+    pub uuid: [u8; 16],
+    pub level: Level,
+    /// Bytes that it offers.
+    pub bytes: u64,
+    pub unit_bytes: u64,
+    pub journal: JournalUse,
+    pub journal_bytes: u64,
+    /// Bytes of a member for which the bitmap has one bit.
+    pub region_bytes: u64,
+    pub generation: u64,
+    /// What the newest superblock says of each member.
+    pub members: Vec<Standing>,
+    /// Rows, and how many of them a rebuild has certainly done.
+    pub rows: u64,
+    pub rebuilt_rows: u64,
+    /// Regions that a power cut may have left inconsistent.
+    pub dirty_regions: u64,
+    /// In the order in which they were given.
+    pub given: Vec<MemberInfo>,
+}
+
+impl ArrayInfo {
+    /// Members that hold everything, and are there.
+    pub fn present(&self) -> usize {
+        let is_there = |slot: usize| {
+            let knows = |given: &&MemberInfo| given.slot == Some(slot) && given.generation + 1 >= self.generation;
+            self.given.iter().any(|given| knows(&given))
+        };
+        let members = self.members.iter().enumerate();
+        members.filter(|(slot, standing)| **standing == Standing::Active && is_there(*slot)).count()
+    }
+}
+
+/// Looks at the array of which `given` are members; `None` where there is none. Nothing is written.
+///
+/// # Errors
+/// When what the members say cannot be: they are of two arrays.
+pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
+    let mut found: Vec<(usize, Found)> = Vec::new();
+    let mut members: Vec<MemberInfo> = Vec::new();
+    for (index, device) in given.iter().enumerate() {
+        let nothing = |why: String| MemberInfo { slot: None, generation: 0, why: Some(why) };
+        members.push(match device {
+            None => nothing("it could not be opened".to_string()),
+            Some(device) => match look(device).await {
+                Ok(Ok(superblock)) => {
+                    found.push((index, Found { device: device.clone(), superblock }));
+                    MemberInfo { slot: Some(superblock.slot as usize), generation: superblock.generation, why: None }
+                }
+                Ok(Err(why)) => nothing(why.unwrap_or_else(|| "it holds no array".to_string())),
+                Err(error) => nothing(error.to_string()),
+            },
+        });
+    }
+    let slots = by_slot(found)?;
+    let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
+        return Ok(None);
+    };
+    let (shape, layout) = numbers(&truth);
+    let states = &truth.states[..shape.members];
+    let active: Vec<(usize, Device)> = slots
+        .iter()
+        .filter(|(slot, found)| {
+            let standing = states.get(**slot).map(|&state| Standing::from_byte(state));
+            standing == Some(Standing::Active) && found.superblock.generation + 1 >= truth.generation
+        })
+        .map(|(&slot, found)| (slot, found.device.clone()))
+        .collect();
+    let dirty = read_bitmap(&active, &layout, &shape, truth.bitmap_epoch).await;
+    Ok(Some(ArrayInfo {
+        uuid: truth.uuid,
+        level: shape.level,
+        bytes: shape.sectors() * SECTOR_BYTES,
+        unit_bytes: shape.unit * SECTOR_BYTES,
+        journal: if layout.journal_always { JournalUse::Always } else { JournalUse::Degraded },
+        journal_bytes: layout.journal_sectors * SECTOR_BYTES,
+        region_bytes: layout.region_rows * shape.unit * SECTOR_BYTES,
+        generation: truth.generation,
+        members: states.iter().map(|&state| Standing::from_byte(state)).collect(),
+        rows: shape.rows,
+        rebuilt_rows: truth.rebuilt_rows,
+        dirty_regions: dirty.len() as u64,
+        given: members,
+    }))
+}
+
+/// The numbers of an array that a superblock says, which has been checked (F2).
+fn numbers(truth: &Superblock) -> (Shape, Layout) {
+    let shape = Shape {
+        level: if truth.level == 1 { Level::Mirror } else { Level::Parity },
+        members: truth.member_count as usize,
+        unit: truth.unit_sectors,
+        rows: truth.row_count,
+        data_start: truth.data_start,
+    };
+    let layout = Layout {
+        uuid: truth.uuid,
+        region_rows: truth.region_rows,
+        bitmap_sectors: truth.bitmap_sectors,
+        journal_start: truth.journal_start,
+        journal_sectors: truth.journal_sectors,
+        journal_always: truth.flags & FLAG_JOURNAL_ALWAYS != 0,
+    };
+    (shape, layout)
+}
+
 /// Puts an array together again.
 pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
     let given: Vec<Option<Device>> = match options.read_only {
@@ -262,21 +382,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         return Err(ArrayError::Nothing { why: why.join("; ") });
     };
     check_truth(&truth, &slots, given.len(), options)?;
-    let shape = Shape {
-        level: if truth.level == 1 { Level::Mirror } else { Level::Parity },
-        members: truth.member_count as usize,
-        unit: truth.unit_sectors,
-        rows: truth.row_count,
-        data_start: truth.data_start,
-    };
-    let layout = Layout {
-        uuid: truth.uuid,
-        region_rows: truth.region_rows,
-        bitmap_sectors: truth.bitmap_sectors,
-        journal_start: truth.journal_start,
-        journal_sectors: truth.journal_sectors,
-        journal_always: truth.flags & FLAG_JOURNAL_ALWAYS != 0,
-    };
+    let (shape, layout) = numbers(&truth);
     let mut now: Vec<Standing> = Vec::new();
     let recorded: Vec<Standing> =
         truth.states[..shape.members].iter().map(|&state| Standing::from_byte(state)).collect();
@@ -329,7 +435,13 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             read_records(&devices, &layout.uuid, layout.journal_start, layout.journal_sectors, tail, sectors_max).await
         }
     };
-    let changed = !records.is_empty() || now != recorded;
+    let mut changed = !records.is_empty() || now != recorded;
+    // The power failed while superblocks were being written. Until all say the same, one that lags must not be left alone:
+    // it names another copy of the bitmap than the one that is used from now on.
+    let lagging: Vec<(usize, Device)> = (0..shape.members)
+        .filter(|slot| slots.get(slot).is_some_and(|found| found.superblock.generation < truth.generation))
+        .filter_map(|slot| Some((slot, members[slot].clone()?)))
+        .collect();
     let state = State {
         now,
         recorded,
@@ -351,6 +463,17 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         options,
     );
     let core = array.core();
+    for (slot, device) in lagging {
+        // In the place of what is older still: if this is torn, the member lags as before.
+        let block = Data::from_slice(&Superblock { slot: slot as u32, ..truth }.to_block());
+        let at = Sector(SUPERBLOCKS[(truth.generation % 2) as usize]);
+        if let Err(error) = device.write(at, block, WriteFlags::FUA).await {
+            if !core.fail(slot) {
+                return Err(ArrayError::Device { member: slot, error });
+            }
+            changed = true;
+        }
+    }
     replay(&core, records).await?;
     if changed {
         core.record(true).await.map_err(of_member(0))?;

@@ -86,7 +86,7 @@ impl Core {
         let differ = self.state.borrow().redo.range(rows).next().is_some();
         candidates.min_by_key(|&member| {
             let (under_way, end) = self.balance[member].get();
-            if differ { (0, 0, member) } else { (under_way, end.abs_diff(at.0), member) }
+            if differ || self.from_first.get() { (0, 0, member) } else { (under_way, end.abs_diff(at.0), member) }
         })
     }
 

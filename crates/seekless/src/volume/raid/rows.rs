@@ -43,6 +43,11 @@ enum Held {
 }
 
 impl RowLocks {
+    /// Rows that are locked, or waited for.
+    pub(super) fn in_use(&self) -> usize {
+        self.locks.borrow().len()
+    }
+
     pub(super) async fn share(&self, row: u64) -> RowGuard<'_> {
         let mut guard = self.enter(row, false);
         while guard.lock.alone.get() || guard.lock.wanted.get() > 0 {

@@ -13,7 +13,7 @@ use futures_util::future::join_all;
 use super::core::{Core, Standing};
 use super::plan::xor;
 use super::shape::Level;
-use super::write::{Lost, MemberWrite};
+use super::write::MemberWrite;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
@@ -130,7 +130,7 @@ impl Core {
     }
 
     /// Reads any number of sectors of one member.
-    async fn read_long(&self, member: usize, at: u64, sectors: u64) -> Result<Buf, DeviceError> {
+    pub(super) async fn read_long(&self, member: usize, at: u64, sectors: u64) -> Result<Buf, DeviceError> {
         let device = self.device(member);
         let longest = self.request_sectors_max;
         if sectors <= longest {
@@ -148,7 +148,7 @@ impl Core {
     }
 
     /// Rows that are settled or rebuilt at once.
-    fn batch_rows(&self) -> u64 {
+    pub(super) fn batch_rows(&self) -> u64 {
         (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
     }
 
@@ -288,60 +288,6 @@ impl Core {
 }
 
 impl Core {
-    /// Counts the rows that are not consistent although they should be.
-    pub(super) async fn scrub(self: Rc<Self>) -> Result<u64, DeviceError> {
-        let mut bad = 0;
-        for row in 0..self.shape.rows {
-            let _token = self.begin().await;
-            let _row = self.locks.hold(row).await;
-            bad += u64::from(!self.is_consistent(row).await?);
-        }
-        Ok(bad)
-    }
-
-    /// True when the row, which is held, is consistent, or cannot be. A unit that cannot be read is put right.
-    async fn is_consistent(&self, row: u64) -> Result<bool, DeviceError> {
-        let (at, start) = (self.shape.at(row, 0), Sector(row * self.shape.row_sectors()));
-        let mut repaired: BTreeSet<usize> = BTreeSet::new();
-        loop {
-            let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
-            let is_whole = self.shape.level == Level::Mirror || holders.len() == self.shape.members;
-            if !is_whole || self.state.borrow().unsettled.contains(row) {
-                return Ok(true);
-            }
-            let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
-            let bad = holders
-                .iter()
-                .zip(&results)
-                .find_map(|(&member, result)| Some((member, result.as_ref().err()?.clone())));
-            if let Some((member, error)) = bad {
-                let good = holders.iter().zip(&results).find(|(_, result)| result.is_ok()).map(|(good, _)| *good);
-                let is_hopeless = matches!(error, DeviceError::Gone(_)) || !repaired.insert(member);
-                match (self.shape.level, good) {
-                    _ if is_hopeless && self.fail(member) => continue,
-                    _ if is_hopeless => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
-                    (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
-                    // Reading it puts it right.
-                    (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
-                        Ok(_) | Err(Lost::Member) => {}
-                        Err(Lost::Data(member, error)) => return Err(relocate(error, member, start, 0)),
-                    },
-                    _ => return Err(relocate(error, member, start, self.shape.unit * SECTOR_BYTES)),
-                }
-                continue;
-            }
-            let read: Vec<Buf> = results.into_iter().flatten().collect();
-            return Ok(match self.shape.level {
-                Level::Mirror => read.iter().all(|copy| copy[..] == read[0][..]),
-                Level::Parity => {
-                    let mut sum = Buf::zeroed(bytes(0, self.shape.unit).len());
-                    read.iter().for_each(|unit| xor(&mut sum, unit));
-                    sum.iter().all(|byte| *byte == 0)
-                }
-            });
-        }
-    }
-
     /// Makes room for `sectors` from `at`, with their parity, on every member in use.
     pub(super) async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         let (start, length) = match self.shape.level {

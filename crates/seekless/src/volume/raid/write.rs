@@ -215,8 +215,11 @@ impl Core {
             false => None,
         };
         let writes = loop {
-            let plans: Vec<RowPlan> =
-                fragments.iter().map(|(&row, fragments)| plan(&self.shape, row, fragments, self.absent(row))).collect();
+            let is_careful = self.layout.is_some();
+            let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
+                plan(&self.shape, row, fragments, self.absent(row), is_careful)
+            };
+            let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
             // A member may fail while it is read from; then there is another plan.
             if let Some(read) = self.read_plans(&plans, at, length).await? {
                 break self.writes_of(&plans, &fragments, read);

@@ -2,8 +2,11 @@
 
 mod cuts;
 mod faults;
+mod life;
 mod open;
+mod readings;
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use super::*;

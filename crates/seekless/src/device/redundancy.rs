@@ -1,0 +1,220 @@
+//! Arrays as those who use them see them: which members hold what, and looking through all of it.
+
+use async_trait::async_trait;
+
+use super::DeviceError;
+
+/// What a member is to its array.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// It holds everything.
+    Active,
+    /// It holds nothing that counts.
+    Failed,
+    /// It is being filled, and holds everything up to some row.
+    Rebuilding,
+}
+
+/// A member of an array.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberStatus {
+    pub standing: Standing,
+    /// Times that it held something else than it should have, as a checksum or the majority of members says.
+    pub wrong: u64,
+}
+
+/// How an array is doing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct RedundancyStatus {
+    /// For example `raid5`.
+    pub name: &'static str,
+    pub members: Vec<MemberStatus>,
+    pub rows: u64,
+    /// Data bytes of a row.
+    pub row_bytes: u64,
+    /// Rows that the member being rebuilt holds.
+    pub rebuilt: u64,
+    /// Rows that a power cut may have left inconsistent, and that have not been settled yet.
+    pub unsettled: u64,
+    /// Of these, the ones with a unit that cannot be known.
+    pub doubtful: u64,
+    /// More members are lost than the array can bear.
+    pub stopped: bool,
+    /// Why settling or rebuilding has ended early.
+    pub error: Option<DeviceError>,
+}
+
+impl RedundancyStatus {
+    /// Every member holds everything, and all rows are consistent.
+    pub fn is_healthy(&self) -> bool {
+        self.is_complete() && self.unsettled == 0 && !self.stopped
+    }
+
+    /// Every member holds everything.
+    pub fn is_complete(&self) -> bool {
+        self.members.iter().all(|member| member.standing == Standing::Active)
+    }
+
+    /// What the user should know, a line for each; none when all is well.
+    pub fn warnings(&self) -> Vec<String> {
+        let name = self.name;
+        let mut lines = Vec::new();
+        for (slot, member) in self.members.iter().enumerate() {
+            match member.standing {
+                Standing::Active => {}
+                Standing::Failed if self.members.iter().any(|member| member.standing == Standing::Rebuilding) => {
+                    lines.push(format!("{name}: member {slot} has failed"));
+                }
+                Standing::Failed => lines.push(format!(
+                    "{name} is degraded: member {slot} is missing or has failed, and its data is not kept twice any more"
+                )),
+                Standing::Rebuilding => lines.push(format!(
+                    "{name} is degraded: member {slot} is being rebuilt, {} done",
+                    percent(self.rebuilt, self.rows)
+                )),
+            }
+            if member.wrong > 0 {
+                let times = crate::units::counted(member.wrong, "time");
+                lines
+                    .push(format!("{name}: member {slot} held something else than was stored, {times}; was corrected"));
+            }
+        }
+        if self.doubtful > 0 {
+            let rows = crate::units::counted(self.doubtful, "row");
+            lines.push(format!("{name}: {rows} have a unit that cannot be known, see FORMAT.md on the write hole"));
+        }
+        if self.stopped {
+            lines.push(format!("{name} has lost more members than it can bear, and has stopped"));
+        }
+        if let Some(error) = &self.error {
+            lines.push(format!("{name}: rebuilding or settling has ended: {error}"));
+        }
+        lines
+    }
+}
+
+/// What has changed between two looks at an array, for a log: whether it is a warning, and the line.
+pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, String)> {
+    let name = after.name;
+    let mut lines = Vec::new();
+    for (slot, (old, new)) in before.members.iter().zip(&after.members).enumerate() {
+        match (old.standing, new.standing) {
+            (Standing::Active | Standing::Rebuilding, Standing::Failed) => {
+                lines.push((true, format!("{name}: member {slot} has failed, and is not used any more")));
+            }
+            (_, Standing::Active) if old.standing != Standing::Active => {
+                lines.push((false, format!("{name}: member {slot} is rebuilt and holds everything")));
+            }
+            (Standing::Failed | Standing::Active, Standing::Rebuilding) => {
+                lines.push((false, format!("{name}: member {slot} is being rebuilt")));
+            }
+            (Standing::Rebuilding, Standing::Rebuilding) => {
+                let tenth = |status: &RedundancyStatus| tenths(status.rebuilt, status.rows);
+                if tenth(after) > tenth(before) {
+                    let done = percent(after.rebuilt, after.rows);
+                    lines.push((false, format!("{name}: member {slot} is being rebuilt, {done} done")));
+                }
+            }
+            _ => {}
+        }
+        if new.wrong > old.wrong {
+            lines.push((true, format!("{name}: member {slot} held something else than was stored; it was corrected")));
+        }
+    }
+    if before.unsettled > 0 && after.unsettled == 0 {
+        lines.push((false, format!("{name}: all rows are consistent again")));
+    }
+    if after.stopped && !before.stopped {
+        lines.push((true, format!("{name} has lost more members than it can bear, and has stopped")));
+    }
+    if let (Some(error), true) = (&after.error, after.error != before.error) {
+        lines.push((true, format!("{name}: rebuilding or settling has ended: {error}")));
+    }
+    lines
+}
+
+fn tenths(done: u64, of: u64) -> u64 {
+    if of == 0 { 10 } else { (u128::from(done) * 10 / u128::from(of)) as u64 }
+}
+
+/// A share for people. It is 100% only when all is done.
+fn percent(done: u64, of: u64) -> String {
+    format!("{}%", if of == 0 { 100 } else { u128::from(done) * 100 / u128::from(of) })
+}
+
+/// What looking through an array came to.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Scrubbed {
+    /// Rows that were looked at.
+    pub rows: u64,
+    /// Of these, the ones whose members did not agree.
+    pub inconsistent: u64,
+    /// Of these, the ones that were put right.
+    pub corrected: u64,
+    /// The first rows that still do not agree.
+    pub left: Vec<u64>,
+    /// Rows that could not be looked at: a unit is missing.
+    pub degraded: u64,
+    /// Units that could not be read, and were written again.
+    pub unreadable: u64,
+}
+
+/// What can be done with an array, while it is in use.
+#[async_trait(?Send)]
+pub trait Redundancy {
+    fn status(&self) -> RedundancyStatus;
+
+    /// Reads all members and compares them, row by row. What can be put right is: a unit that cannot be read, and where
+    /// members differ, what most of them hold. With `believe_data` rows that do not agree get copies and parity made from
+    /// the data as a read returns it: for whoever knows that all data is right. `tell` hears how many rows are done.
+    ///
+    /// # Errors
+    /// When a member fails that the array needs.
+    async fn scrub(&self, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError>;
+
+    /// From now on reads are made from the first member that holds what is wanted, not from any, so that what they return
+    /// is what [`Redundancy::scrub`] with `believe_data` keeps.
+    fn read_from_first(&self, on: bool);
+
+    /// Waits until nothing is left to be settled or rebuilt, or that has ended with an error.
+    async fn settled(&self);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: a log says once what has happened to a member. Method: a life of an array, look by look.
+    #[test]
+    fn news_are_told_once() {
+        let member = |standing| MemberStatus { standing, wrong: 0 };
+        let well = RedundancyStatus {
+            name: "raid5",
+            members: vec![member(Standing::Active); 3],
+            rows: 1000,
+            row_bytes: 4096,
+            rebuilt: 0,
+            unsettled: 0,
+            doubtful: 0,
+            stopped: false,
+            error: None,
+        };
+        let mut failed = well.clone();
+        failed.members[1] = member(Standing::Failed);
+        let mut rebuilding = well.clone();
+        rebuilding.members[1] = member(Standing::Rebuilding);
+        let at = |rebuilt| RedundancyStatus { rebuilt, ..rebuilding.clone() };
+        let told = |one: &RedundancyStatus, two: &RedundancyStatus| -> Vec<String> {
+            news(one, two).into_iter().map(|(_, line)| line).collect()
+        };
+        assert_eq!(told(&well, &well), Vec::<String>::new());
+        assert_eq!(told(&well, &failed), ["raid5: member 1 has failed, and is not used any more"]);
+        assert_eq!(told(&failed, &at(0)), ["raid5: member 1 is being rebuilt"]);
+        assert_eq!(told(&at(0), &at(99)), Vec::<String>::new());
+        assert_eq!(told(&at(99), &at(420)), ["raid5: member 1 is being rebuilt, 42% done"]);
+        assert_eq!(told(&at(420), &well), ["raid5: member 1 is rebuilt and holds everything"]);
+        assert!(well.warnings().is_empty() && well.is_healthy());
+        assert!(failed.warnings()[0].contains("degraded: member 1") && !failed.is_complete());
+        assert!(at(999).warnings()[0].contains("99% done"));
+    }
+}
