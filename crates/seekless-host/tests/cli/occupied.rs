@@ -18,7 +18,6 @@ const STACKS: &[&str] = &[
     "vlfs / permute:seed=3 / file:a.img",
     "ffs / permute:block=64KiB / file:a.img",
     "lfs / volume:n=1,chunk=256KiB / file:a.img",
-    "lfs / raid1:n=1 / file:a.img",
     "lfs / raid0:n=1 / file:a.img",
     "lfs / concat:n=1 / remap / file:a.img",
 ];
@@ -131,7 +130,6 @@ fn a_preallocated_image_stays_so() {
         "lfs:discard=off / file:p.img",
         "vlfs:discard=off / file:p.img",
         "vld:discard=off / file:p.img",
-        "lfs:discard=off / raid1:n=1 / file:p.img",
     ] {
         scratch.good(&["mkfs", "-q", "-f", line]);
         assert!(blocks() >= before, "{line}: {} of {before} blocks", blocks());

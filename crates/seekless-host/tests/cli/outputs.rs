@@ -221,7 +221,7 @@ fn a_full_disk_leaves_no_half() {
     assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
     scratch.make_directory("full");
     // A page has half a MiB and more.
-    let Some(_tmpfs) = SmallTmpfs::mount(&scratch.path("full"), 1 << 20) else { return };
+    let Some(_tmpfs) = SmallTmpfs::mount(&scratch.path("full"), 800 << 10) else { return };
     scratch.good(&["report", "r", "-o", "full/p.html"]);
     let page = std::fs::read(scratch.path("full/p.html")).unwrap();
     let ended = scratch.run(&["report", "r", "-o", "full/p.html", "--title", "another"]);

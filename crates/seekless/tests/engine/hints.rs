@@ -298,7 +298,7 @@ fn what_is_missing_is_made_with_the_same_line() {
     }
 }
 
-/// With `discard=off` mkfs gives no space back, also not through an array below. Method: a leaf that counts.
+/// With `discard=off` mkfs gives no space back. Method: a leaf that counts.
 #[test]
 fn mkfs_keeps_a_preallocated_image() {
     struct One(Device);
@@ -320,8 +320,6 @@ fn mkfs_keeps_a_preallocated_image() {
         ("vlfs / file:a", true),
         ("vlfs:discard=off / file:a", false),
         ("vld:discard=off / file:a", false),
-        ("lfs / raid1:n=1 / file:a", true),
-        ("lfs:discard=off / raid1:n=1 / file:a", false),
     ] {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let rt = executor.rt().clone();
