@@ -206,6 +206,31 @@ impl Drop for LoopDevice {
     }
 }
 
+/// A tmpfs of `bytes` at `directory`, until it is dropped. `None` when we may not mount.
+pub struct SmallTmpfs(PathBuf);
+
+impl SmallTmpfs {
+    /// Mounts it.
+    pub fn mount(directory: &Path, bytes: u64) -> Option<SmallTmpfs> {
+        let size = std::ffi::CString::new(format!("size={bytes}")).unwrap_or_default();
+        let mounted = rustix::mount::mount("tmpfs", directory, "tmpfs", rustix::mount::MountFlags::empty(), &*size);
+        match mounted {
+            Ok(()) => Some(SmallTmpfs(directory.to_owned())),
+            Err(error) => {
+                skip(Need::Tmpfs, format_args!("cannot mount a tmpfs: {error}"));
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallTmpfs {
+    fn drop(&mut self) {
+        // A test that has failed has said so already.
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

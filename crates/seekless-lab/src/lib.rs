@@ -13,6 +13,7 @@
 pub mod arithmetic;
 mod error;
 pub mod experiment;
+pub mod output;
 pub mod published;
 pub mod replay;
 pub mod report;

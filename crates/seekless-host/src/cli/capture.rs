@@ -12,6 +12,7 @@ use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 use seekless::units::{counted, human_bytes};
+use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{Options, Output, Trace};
 
 use super::trace::{describe, duration, survey};
@@ -26,7 +27,8 @@ const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
 /// Record what a block device is asked
 ///
 /// Requests are recorded while a command runs, for a while, or until Ctrl-C. The device can be a file that a loop device
-/// shows. Needs root and the kernel's tracing file system.
+/// shows. Needs root and the kernel's tracing file system. The file has its name only once the recording has ended; what a
+/// killed recording had is lost.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless trace capture /dev/sda -o sda.trace.zst --for 10min
@@ -41,6 +43,10 @@ pub(super) struct CaptureArgs {
     /// The file to write, compressed if it ends in .gz or .zst
     #[arg(short = 'o', long, value_name = "FILE")]
     output: PathBuf,
+
+    /// Replace the file if it is there already; never the one behind the device
+    #[arg(short, long)]
+    force: bool,
 
     /// How long to record
     #[arg(long = "for", value_parser = duration, value_name = "TIME", conflicts_with = "command")]
@@ -57,12 +63,14 @@ pub(super) struct CaptureArgs {
 
 pub(super) fn run(args: &CaptureArgs) -> Done {
     let device = device_number(&args.device)?;
+    let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&[&args.device]));
+    seekless_lab::output::check(&args.output, &wish)?;
     // Before anything is changed in the kernel, so that Ctrl-C always finds somebody who tidies up.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
     let name = args.output.display();
     let cannot_write = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
     let instance = Instance::new(device, args.buffer)?;
-    let mut out = Output::file(&args.output).map_err(cannot_write)?;
+    let mut out = Output::file(&args.output, &wish)?;
     let (major, minor) = (device >> 20, device & 0xf_ffff);
     writeln!(out, "# requests of {major},{minor}, recorded by seekless {}", env!("CARGO_PKG_VERSION"))
         .map_err(cannot_write)?;
@@ -95,7 +103,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     instance.stop()?;
     while copy(&mut pipe, &mut out).map_err(cannot_write)? > 0 {}
     bar.finish_and_clear();
-    out.finish().map_err(cannot_write)?;
+    out.finish()?;
     let lost = instance.lost();
     drop(pipe); // Buffers that somebody reads cannot be removed.
     drop(instance);

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use seekless::stack::{Interface, Purpose, Stack};
 
 use super::daemon::{Report, Side};
-use super::mount::PidFile;
+use super::pid_file::PidFile;
 use super::world::World;
 use super::{Done, FAILED, Failure, WRONG_USAGE, daemon, logging, output, read_stack};
 use crate::nbd::{Place, Server};
@@ -54,7 +54,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
 
-    /// Write the number of the daemon's process into this file while it serves
+    /// Write the number of the daemon's process into this file while it serves; a file of a process that is gone is
+    /// replaced
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 

@@ -1,7 +1,7 @@
 //! `seekless info`
 
 use jiff::Timestamp;
-use seekless::stack::{Fact, Probed, Purpose, Stack};
+use seekless::stack::{Fact, Probed, Purpose, Stack, quoted};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::{Map, Value, json};
 
@@ -66,21 +66,9 @@ pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
         _ => Failure::new(format!("there is no {name} here")),
     };
     match is_blank {
-        true => failure.hint(format!("make one with: seekless mkfs '{stack}'")),
+        true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.to_string()))),
         false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
     }
-}
-
-/// The stack as it is written to mount it: without what only mkfs needs.
-pub(super) fn mount_line(stack: &Stack) -> String {
-    let word = |word: &seekless::stack::Word| match (word.name(), word.text("path")) {
-        ("file", Some(path)) => match Stack::parse(&format!("file:{path}")) {
-            Ok(_) => format!("file:{path}"),
-            Err(_) => word.to_string(),
-        },
-        _ => word.name().to_owned(),
-    };
-    stack.words().iter().map(word).collect::<Vec<_>>().join(" / ")
 }
 
 pub(super) fn to_text(stack: &Stack, probed: &Probed) -> String {

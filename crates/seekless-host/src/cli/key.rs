@@ -1,12 +1,10 @@
 //! `seekless key`
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 use seekless::layer::codecs::{Hardness, Key};
+use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Done, Failure, output};
 
@@ -41,6 +39,8 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    let wish = Wish::new(Replace::Never(", and a key is never written over; name another file")).permissions(0o600);
+    files::check(&args.file, &wish)?;
     let key = match &args.from {
         None => Key::new(random()?),
         Some(path) => {
@@ -59,13 +59,8 @@ pub(super) fn run(args: &Args) -> Done {
             made.map_err(|problem| Failure::new(format!("{}: {problem}", path.display())))?
         }
     };
-    let failed = |error| Failure::new(format!("cannot make {}: {error}", args.file.display()));
-    // A key that is there already is never written over.
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&args.file).map_err(failed)?;
-    file.write_all(text.as_bytes()).and_then(|()| file.sync_all()).map_err(failed)?;
-    // Its name must not be lost either, once something is encrypted with it.
-    let parent = args.file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(parent).and_then(|directory| directory.sync_all()).map_err(failed)?;
+    // Bytes and name are durable when this returns: something may be encrypted with it at once.
+    files::write(&args.file, text.as_bytes(), &wish)?;
     output::print(&format!(
         "{} is made. What is encrypted with it is lost without it: keep a copy.",
         args.file.display()

@@ -2,12 +2,14 @@
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
-use std::io::Write;
+use std::io::{ErrorKind, Write};
+use std::os::unix::fs::{FileExt, FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 
 use jiff::Timestamp;
 use log::{Level, LevelFilter, Log, Metadata, Record};
+use rustix::fs::OFlags;
 
 use super::Failure;
 
@@ -27,9 +29,20 @@ static LOGGER: Logger = Logger(Mutex::new(Sink::StandardError));
 /// When `file` cannot be written.
 pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = file {
-        let opened = OpenOptions::new().create(true).append(true).open(path);
-        let opened =
-            opened.map_err(|error| Failure::new(format!("cannot open the log {}: {error}", path.display())))?;
+        let failed = |error| Failure::new(format!("cannot open the log {}: {error}", path.display()));
+        // Without NONBLOCK, opening a pipe that nobody reads would wait for ever.
+        let mut options = OpenOptions::new();
+        options.create(true).append(true).read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
+        let opened = match options.open(path) {
+            // A log may be one to which this user can only append.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => options.read(false).open(path),
+            opened => opened,
+        };
+        let opened = opened.map_err(failed)?;
+        check(&opened, path)?;
+        // A terminal is written to as by everybody else.
+        let flags = rustix::fs::fcntl_getfl(&opened).map_err(|error| failed(error.into()))?;
+        rustix::fs::fcntl_setfl(&opened, flags - OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
         *LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner) = Sink::File(opened);
     }
     log::set_max_level(match verbosity + u8::from(file.is_some()) {
@@ -41,6 +54,29 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
     // It fails when there is a logger already, which in this program is the same one.
     let _ = log::set_logger(&LOGGER);
     Ok(())
+}
+
+/// Refuses what is no log, before a line is appended to it: a disk image, say, whose name was given by mistake.
+fn check(file: &File, path: &Path) -> Result<(), Failure> {
+    const LOOKED_AT: usize = 4096;
+    let refused = |what: &str| {
+        let problem = format!("{} is {what}, and a log would be appended to it", path.display());
+        Err(Failure::new(problem).hint("name another file, or one that is not there"))
+    };
+    let kind = file.metadata().map_err(|error| Failure::new(format!("{}: {error}", path.display())))?.file_type();
+    if kind.is_char_device() {
+        return Ok(());
+    }
+    if !kind.is_file() {
+        return refused("no regular file");
+    }
+    let mut beginning = vec![0; LOOKED_AT];
+    // What cannot be read cannot be looked into.
+    let count = file.read_at(&mut beginning, 0).unwrap_or(0);
+    match beginning[..count].contains(&0) {
+        true => refused("no text"),
+        false => Ok(()),
+    }
 }
 
 /// Nobody reads standard error any more.

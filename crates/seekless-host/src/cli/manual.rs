@@ -1,11 +1,13 @@
 //! `seekless completions` and `seekless man`
 
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Done, Failure, output};
 
@@ -31,6 +33,10 @@ Exit codes: 0 written, 1 failed, 2 wrong usage")]
 pub(super) struct ManArgs {
     /// A directory that is there
     directory: PathBuf,
+
+    /// Replace files that are there already and are no manual pages of this program
+    #[arg(short, long)]
+    force: bool,
 }
 
 pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Done {
@@ -41,20 +47,30 @@ pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Done 
 }
 
 pub(super) fn pages(args: &ManArgs, command: Command) -> Done {
-    let failed = |error| Failure::new(format!("cannot write the manual into {}: {error}", args.directory.display()));
     let mut command = command.disable_help_subcommand(true);
     command.build();
-    write_pages(&command, &args.directory).map_err(failed)?;
+    let replace = if args.force { Replace::Always } else { Replace::Own(is_page) };
+    write_pages(&command, &args.directory, &Wish::new(replace))?;
     Ok(0)
 }
 
 /// A page for `command`, and one for each command below it.
-fn write_pages(command: &Command, directory: &Path) -> io::Result<()> {
+fn write_pages(command: &Command, directory: &Path, wish: &Wish) -> Result<(), Failure> {
     for below in command.get_subcommands().filter(|below| !below.is_hide_set()) {
-        write_pages(below, directory)?;
+        write_pages(below, directory, wish)?;
     }
     let man = Man::new(command.clone()).source(concat!("seekless ", env!("CARGO_PKG_VERSION"))).manual("Seekless");
-    std::fs::write(directory.join(man.get_filename()), page(&man, command)?)
+    Ok(files::write(&directory.join(man.get_filename()), &page(&man, command)?, wish)?)
+}
+
+/// Accepts a manual page of this program, of whichever version.
+fn is_page(file: &File) -> Result<(), String> {
+    let beginning = files::beginning(file, 1024)?;
+    let beginning = String::from_utf8_lossy(&beginning);
+    match beginning.lines().any(|line| line.starts_with(".TH seekless")) {
+        true => Ok(()),
+        false => Err(format!(", and is no manual page of this program{}", files::FORCE)),
+    }
 }
 
 /// The sections that clap's pages have, but what stands below the help in the form of sections, with commands and tables

@@ -1,6 +1,6 @@
 //! `seekless mkfs`
 
-use seekless::stack::{Interface, Purpose};
+use seekless::stack::{Interface, Purpose, quoted};
 use uuid::Uuid;
 
 use super::world::{World, identity};
@@ -8,12 +8,13 @@ use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 
 /// Make an empty file system on an image file or a block device
 ///
-/// What is there already is protected: a target that holds a known file system, partition table, archive and so on, or
-/// anything but zeroes in its first and last MiB, is refused unless --force is given. A target that is mounted or in
-/// use is always refused.
+/// What is there already is protected: a target that holds anything but zeroes, wherever it is, is refused unless --force is
+/// given. All of a block device is read for that, and of a file what is no hole. A target for which 20 seconds are not
+/// enough is refused, too. A target that is mounted or in use is always refused.
 ///
-/// Options that the stack line gives here (segment, reserve, label, uuid) are kept in the file system; they need not
-/// be repeated later.
+/// Options that the stack line gives here and that `seekless list` calls fixed (segment, label, uuid) are kept in the file
+/// system, and those for mkfs alone (size) are not needed later. All others belong to the line: the last line of the output
+/// is the command that opens what was made.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless mkfs 'lfs / file:a.img,size=1GiB'          makes the image file, too; it is sparse
@@ -51,6 +52,10 @@ pub(super) fn run(args: &Args) -> Done {
         let problem = "this would be gone at once: a file system in memory is made when it is mounted";
         return Err(Failure::new(problem).code(WRONG_USAGE));
     }
+    if let Some(word) = stack.forgets() {
+        let problem = format!("this would be gone at once: `{}` keeps changes in memory, and only there", word.name());
+        return Err(Failure::new(problem).hint("leave it out to make the file system").code(WRONG_USAGE));
+    }
     let identity = identity()?;
     let uuid = args.uuid.or(identity.uuid);
     let label = args.label.clone();
@@ -58,6 +63,7 @@ pub(super) fn run(args: &Args) -> Done {
     let world = World::new()?;
     let leaves = world.leaves().overwriting(args.force);
     let made = world.run(async {
+        stack.check_leaves(Purpose::Format, |word| leaves.look(&world.rt, word))?;
         let opened = stack.open(&world.rt, &leaves, Purpose::Format).await?;
         opened.mkfs(&identity).await?;
         Ok(opened.probe().await?)
@@ -73,9 +79,10 @@ pub(super) fn run(args: &Args) -> Done {
         output::print_json(&info::to_json(&stack, &probed))?;
     } else if !args.quiet {
         output::print(&info::to_text(&stack, &probed))?;
+        let line = quoted(&stack.after_mkfs().to_string());
         let next = match stack.is() {
-            Interface::FileSystem => format!("mount it with: seekless mount '{}' DIR", info::mount_line(&stack)),
-            Interface::Device => format!("offer it with: seekless export '{}'", info::mount_line(&stack)),
+            Interface::FileSystem => format!("mount it with: seekless mount {line} DIR"),
+            Interface::Device => format!("offer it with: seekless export {line}"),
         };
         output::print(&format!("\n{next}"))?;
     }

@@ -23,6 +23,7 @@ mod mount_helper;
 mod mount_options;
 mod output;
 mod pack;
+mod pid_file;
 mod plot;
 mod replay;
 mod report;

@@ -10,6 +10,7 @@ use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
 
 use super::daemon::{Report, Side};
 use super::mount_options::{self, MountWords};
+use super::pid_file::PidFile;
 use super::world::{World, explain, identity};
 use super::{Done, Failure, daemon, logging, output, read_stack};
 use crate::disk_file::DiskFile;
@@ -76,7 +77,8 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     log_file: Option<PathBuf>,
 
-    /// Write the number of the daemon's process into this file while it is mounted
+    /// Write the number of the daemon's process into this file while it is mounted; a file of a process that is gone is
+    /// replaced
     #[arg(long, value_name = "FILE")]
     pid_file: Option<PathBuf>,
 
@@ -107,7 +109,7 @@ pub(super) fn run(args: &Args) -> Done {
         return Ok(0);
     }
     logging::start(args.verbose, args.log_file.as_deref()).map_err(|failure| failure.code(FAILED))?;
-    let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose()?;
+    let pid_file = args.pid_file.as_deref().map(PidFile::new).transpose().map_err(|failure| failure.code(FAILED))?;
     let wish = Wish { stack, options, commit_is_given: words.commit.is_some(), pid_file, place };
     if args.foreground {
         return serve(wish, None);
@@ -230,31 +232,6 @@ fn serve_in_background(wish: Wish, report: Report) -> Done {
     }
 }
 
-/// Where the number of the daemon's process is kept while it serves.
-pub(super) struct PidFile(PathBuf);
-
-impl PidFile {
-    /// The path is made absolute, because the daemon leaves its directory.
-    pub(super) fn new(path: &Path) -> Result<PidFile, Failure> {
-        let absolute = std::path::absolute(path);
-        Ok(PidFile(absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())).code(FAILED))?))
-    }
-
-    /// Whoever waits for the file finds it whole.
-    pub(super) fn write(&self) -> Result<(), Failure> {
-        let mut new = self.0.clone().into_os_string();
-        new.push(".new");
-        let text = format!("{}\n", std::process::id());
-        let written = std::fs::write(&new, text).and_then(|()| std::fs::rename(&new, &self.0));
-        written.map_err(|error| Failure::new(format!("cannot write {}: {error}", self.0.display())))
-    }
-
-    pub(super) fn remove(&self) {
-        // Whoever reads it later finds that there is no such process.
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
-
 /// Mounts, says so, and serves until the end.
 fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     let Wish { stack, mut options, commit_is_given, pid_file, place: made } = wish;
@@ -300,8 +277,10 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 return Err(error.into());
             }
         };
-        if let Some(pid_file) = &pid_file {
-            pid_file.write()?;
+        if let Some(failure) = pid_file.as_ref().and_then(|pid_file| pid_file.write().err()) {
+            // The first error is the one to report.
+            let _ = mount.serve(std::future::ready(())).await;
+            return Err(failure);
         }
         log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);

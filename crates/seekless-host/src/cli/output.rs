@@ -1,8 +1,10 @@
 //! Standard output and standard error.
 
+use std::fs::File;
 use std::io::{self, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use seekless_lab::output as files;
 
 use super::Failure;
 
@@ -33,6 +35,24 @@ pub(super) fn complain(text: &str) {
 /// Writes a note to standard error.
 pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
+}
+
+/// What a picture of ours ends with: by this the next one knows that it may take its place.
+const SIGNATURE: &str = "<!-- made by seekless -->\n";
+
+/// A picture as SVG with its signature.
+pub(super) fn signed(svg: &str) -> String {
+    format!("{}\n{SIGNATURE}", svg.trim_end())
+}
+
+/// Accepts a picture that this program has made.
+pub(super) fn is_picture(file: &File) -> Result<(), String> {
+    // As large as no picture of ours is; what is cut off has no signature.
+    const BYTES_MAX: u64 = 64 << 20;
+    match files::beginning(file, BYTES_MAX)?.ends_with(SIGNATURE.as_bytes()) {
+        true => Ok(()),
+        false => Err(format!(", and is no picture of this program{}", files::FORCE)),
+    }
 }
 
 /// A progress bar of `total` steps, which shows on a terminal only.

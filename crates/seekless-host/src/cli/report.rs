@@ -1,9 +1,11 @@
 //! `seekless report`: results as a page and as pictures.
 
+use std::fs::File;
 use std::path::PathBuf;
 
 use seekless::units::counted;
-use seekless_lab::experiment::{Stored, draw};
+use seekless_lab::experiment::{Stored, draw, files_of};
+use seekless_lab::output::{self as files, Replace, Sources, Wish};
 
 use super::{Done, Failure, output};
 use crate::report;
@@ -11,7 +13,8 @@ use crate::report;
 /// Make a page of results: one file with interactive figures, which needs no network
 ///
 /// Published figures stand beside measured ones, claims with their verdicts, and everything can be taken along as CSV and
-/// SVG. The page is made of the results' files alone; nothing is measured.
+/// SVG. The page is made of the results' files alone; nothing is measured. A page or picture that a report has made is
+/// replaced once the new one is whole; any other file needs --force.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless report results/st05-fig6 -o fig6.html
@@ -31,15 +34,26 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
+    /// Replace files that are there already and that no `seekless report` has made
+    #[arg(short, long)]
+    force: bool,
+
     /// Title of the page
     #[arg(long, default_value = "Seekless: results")]
     title: String,
 }
 
 pub(super) fn run(args: &Args) -> Done {
+    let sources: Vec<PathBuf> = args.results.iter().flat_map(|folder| files_of(folder)).collect();
+    let sources = Sources::of(&sources);
+    let wish = |own: fn(&File) -> Result<(), String>| {
+        let replace = if args.force { Replace::Always } else { Replace::Own(own) };
+        Wish::new(replace).sources(sources.clone())
+    };
+    files::check(&args.output, &wish(is_page))?;
     let results: Vec<Stored> = args.results.iter().map(|folder| Stored::read(folder)).collect::<Result<_, _>>()?;
     let page = report::page(&args.title, &results).map_err(Failure::new)?;
-    write(&args.output, &page)?;
+    files::write(&args.output, page.as_bytes(), &wish(is_page))?;
     let mut pictures: u64 = 0;
     if let Some(folder) = &args.svg {
         std::fs::create_dir_all(folder)
@@ -48,7 +62,8 @@ pub(super) fn run(args: &Args) -> Done {
             for figure in &stored.description.figures {
                 let drawing = draw(figure, &stored.description, &stored.rows, &stored.published);
                 let name = format!("{}-{}.svg", stored.name, figure.id);
-                write(&folder.join(name), &report::to_svg(&drawing).map_err(Failure::new)?)?;
+                let picture = output::signed(&report::to_svg(&drawing).map_err(Failure::new)?);
+                files::write(&folder.join(name), picture.as_bytes(), &wish(output::is_picture))?;
                 pictures += 1;
             }
         }
@@ -58,6 +73,12 @@ pub(super) fn run(args: &Args) -> Done {
     Ok(0)
 }
 
-fn write(path: &std::path::Path, text: &str) -> Result<(), Failure> {
-    std::fs::write(path, text).map_err(|error| Failure::new(format!("cannot write {}: {error}", path.display())))
+/// Accepts a page that a report has made; of whichever version, it names its maker at its beginning.
+fn is_page(file: &File) -> Result<(), String> {
+    let beginning = files::beginning(file, 4096)?;
+    let beginning = String::from_utf8_lossy(&beginning);
+    match beginning.contains("<meta name=\"generator\" content=\"seekless ") {
+        true => Ok(()),
+        false => Err(format!(", and is no page of `seekless report`{}", files::FORCE)),
+    }
 }

@@ -103,7 +103,7 @@ pub(super) fn run(args: &Args) -> Done {
     let forgotten = results.keep_only(&plan)?;
     if forgotten > 0 {
         output::note(&format!(
-            "{forgotten} points in {} belong to another program or another experiment, and are dropped",
+            "{forgotten} points in {} belong to another program or another experiment, and are put aside",
             folder.display()
         ));
     }

@@ -4,8 +4,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use seekless::units::Nanos;
+use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{
-    Event, FORMATS, Format, Import, Options, Output, Request, SORT_WINDOW, Summary, Trace, TraceWriter,
+    self, Event, FORMATS, Format, Import, Options, Output, Request, SORT_WINDOW, Summary, Trace, TraceWriter,
 };
 use serde_json::json;
 
@@ -198,17 +199,24 @@ struct TargetArgs {
     /// The file to write, compressed if it ends in .gz or .zst; standard output without
     #[arg(short = 'o', long, value_name = "FILE")]
     output: Option<PathBuf>,
+
+    /// Replace the file if it is there already; never one that is read by the same command
+    #[arg(short, long, requires = "output")]
+    force: bool,
 }
 
 /// Write a trace in another format
 #[derive(clap::Args)]
-#[command(after_help = "What a format cannot hold, such as flushes, is left out and counted.
+#[command(
+    after_help = "What a format cannot hold, such as flushes, is left out and counted. The file that is written has its name only once it \
+                        is whole and durable.
 
 Examples:
   seekless trace convert --to seekless -o mine.csv.zst sda.blktrace.0
   seekless trace convert --to iolog3 hm_0.csv.gz > hm_0.iolog
 
-Exit codes: 0 written, 1 failed, 2 wrong usage")]
+Exit codes: 0 written, 1 failed, 2 wrong usage"
+)]
 pub(super) struct ConvertArgs {
     #[command(flatten)]
     trace: TraceArgs,
@@ -223,13 +231,15 @@ pub(super) struct ConvertArgs {
 
 /// Write a part of a trace
 #[derive(clap::Args)]
-#[command(after_help = "Times count from the first request.
+#[command(
+    after_help = "Times count from the first request. The file that is written has its name only once it is whole and durable.
 
 Examples:
   seekless trace slice --from 10s --until 20s -o part.csv hm_0.csv.gz
   seekless trace slice --requests 1000 --device 259,0 sda.blktrace.0 > part
 
-Exit codes: 0 written, 1 failed, 2 wrong usage")]
+Exit codes: 0 written, 1 failed, 2 wrong usage"
+)]
 pub(super) struct SliceArgs {
     #[command(flatten)]
     trace: TraceArgs,
@@ -293,6 +303,12 @@ fn write(
     until: Option<Nanos>,
     count: Option<u64>,
 ) -> Done {
+    let sources = Sources::of(&trace::files(&args.files)?);
+    let wish = Wish::new(Replace::forced(target.force)).sources(sources);
+    match &target.output {
+        Some(path) => seekless_lab::output::check(path, &wish)?,
+        None => wish.sources.check_standard_output()?,
+    }
     let mut trace = args.open(true)?;
     let format = format.unwrap_or_else(|| trace.format().clone());
     let readable_only = || {
@@ -304,7 +320,7 @@ fn write(
     let name = target.output.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
     let failed = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
     let out = match &target.output {
-        Some(path) => Output::file(path).map_err(failed)?,
+        Some(path) => Output::file(path, &wish)?,
         None => Output::standard(),
     };
     let mut writer = TraceWriter::new(&format, out).ok_or_else(readable_only)?;
@@ -333,7 +349,10 @@ fn write(
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
         result => result.map_err(failed)?,
     };
-    out.finish().map_err(failed)?;
+    // What has come to nothing takes nobody's place.
+    if written.requests > 0 {
+        out.finish()?;
+    }
     describe(&trace.import(), false);
     output::note(&format!("{name}: {} requests as {format}, {} bytes", written.requests, written.bytes));
     for (reason, count) in &written.dropped {

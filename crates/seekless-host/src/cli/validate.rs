@@ -2,7 +2,6 @@
 
 use std::borrow::Cow;
 use std::ffi::OsString;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
@@ -10,7 +9,8 @@ use seekless::device::DeviceError;
 use seekless::disk::Drive;
 use seekless::disk::validation::{Answer, Fit, Measured, Published, ReplayError, fit, published, replay};
 use seekless::units::counted;
-use seekless_lab::trace::{Output, contents};
+use seekless_lab::output::{self as files, Replace, Sources, Wish};
+use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
 use super::plot::{self, Panel};
@@ -44,6 +44,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
+    /// Replace that file if it is there already and no picture of this command
+    #[arg(short, long, requires = "svg")]
+    force: bool,
+
     /// Print JSON
     #[arg(long)]
     json: bool,
@@ -73,13 +77,19 @@ pub(super) fn run(args: &Args) -> Done {
         let drive = disk::read_drive(&name)?;
         pairs.push((name, drive, Path::new(trace)));
     }
+    let traces: Vec<&Path> = pairs.iter().map(|(_, _, trace)| *trace).collect();
+    let replace = if args.force { Replace::Always } else { Replace::Own(output::is_picture) };
+    let wish = Wish::new(replace).sources(Sources::of(&traces));
+    if let Some(path) = &args.svg {
+        files::check(path, &wish)?;
+    }
     let mut comparisons = Vec::new();
     for (name, drive, trace) in pairs {
         comparisons.push(compare(name, drive, trace)?);
     }
     if let Some(path) = &args.svg {
         let panels: Vec<Panel> = comparisons.iter().map(Comparison::panel).collect();
-        write_file(path, &plot::distributions(&panels)?)?;
+        files::write(path, output::signed(&plot::distributions(&panels)?).as_bytes(), &wish)?;
     }
     match args.json {
         true => output::print_json(&to_json(&comparisons))?,
@@ -167,13 +177,6 @@ fn shortened(problem: &str) -> String {
         Some((end, _)) => format!("{} ...", &problem[..end]),
         None => problem.to_owned(),
     }
-}
-
-fn write_file(path: &Path, text: &str) -> Result<(), Failure> {
-    let failed = |error: std::io::Error| Failure::new(format!("cannot write {}: {error}", path.display()));
-    let mut out = Output::file(path).map_err(failed)?;
-    out.write_all(text.as_bytes()).map_err(failed)?;
-    out.finish().map_err(failed)
 }
 
 impl Comparison {

@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::path::Path;
+use std::time::Duration;
 
 use seekless::fs::FsError;
 use seekless::rt::{Executor, Rt};
@@ -67,12 +68,16 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
     }
 }
 
+/// How long to look for content where that only makes a message better.
+const PATIENCE: Duration = Duration::from_secs(2);
+
 /// What the files and block devices that were opened hold; `None` for a blank one. Empty where that cannot be found out.
 pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
     let content = |path: &Path| -> Option<Option<String>> {
         let file = std::fs::File::open(path).ok()?;
         let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).ok()?;
-        signature::content(&file, size).ok()
+        let content = signature::content(&file, size, PATIENCE).ok()?;
+        Some(content.text().map(str::to_owned))
     };
     leaves.files().iter().map(|file| content(file.path())).collect::<Option<_>>().unwrap_or_default()
 }

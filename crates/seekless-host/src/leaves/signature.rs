@@ -1,11 +1,16 @@
-//! What a file or block device holds, told by its first and last bytes, so that nobody formats what others need.
+//! What a file or block device holds, so that nobody formats what others need: by known signatures, else by any byte that
+//! is not zero.
 //!
 //! The programs that know this, `blkid` and `file`, are not everywhere, and neither knows our own formats.
 
 use std::fs::File;
 use std::io;
+use std::num::NonZero;
 use std::os::unix::fs::FileExt;
+use std::time::{Duration, Instant};
 
+use rustix::fs::{Advice, SeekFrom};
+use rustix::io::Errno;
 use seekless::fs::lfs::format::{SUPERBLOCK_MAGIC, SUPERBLOCK_SECTORS};
 use seekless::fs::vlfs::format::MAGIC as VLFS_MAGIC;
 use seekless::units::{MIB, human_bytes};
@@ -150,27 +155,100 @@ pub fn signatures(file: &File, size: u64) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// Bytes at the beginning and at the end in which data is looked for.
-const SCANNED_BYTES: u64 = MIB;
+/// What a store holds.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Content {
+    /// Every byte of it is zero.
+    Blank,
+    /// Something, in a few words.
+    Holds(String),
+    /// Nothing that was found in the time there was; the text says how far the search has come.
+    Unknown(String),
+}
 
-/// What `file` holds, in a few words, or `None` when it seems to hold nothing: no signature, and only zeroes in its
-/// first and last MiB.
+impl Content {
+    /// The content as the end of "it holds ..."; `None` for a blank store. What is not known counts as content.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Content::Blank => None,
+            Content::Holds(text) | Content::Unknown(text) => Some(text),
+        }
+    }
+}
+
+/// Bytes at the beginning and at the end that are looked at first, and bytes read at a time.
+const PIECE_BYTES: u64 = MIB;
+
+/// Places between them that are looked at next, so that a store that is in use is known at once. They are spread evenly, but
+/// not at multiples of a power of two, where holes like to be.
+const SAMPLES: u64 = 257;
+const SAMPLE_BYTES: u64 = 4096;
+
+/// What `file`, which has `size` bytes, holds. It is blank only when nothing in it is other than zero: its content may lie
+/// anywhere, as a stack above it may move data. Holes of files are passed over; where nothing is known of holes, as on a
+/// block device, everything is read. A search that takes longer than `patience` ends without an answer.
 ///
 /// # Errors
 /// When it cannot be read.
-pub fn content(file: &File, size: u64) -> io::Result<Option<String>> {
+pub fn content(file: &File, size: u64, patience: Duration) -> io::Result<Content> {
     if let Some(first) = signatures(file, size)?.first() {
-        return Ok(Some(first.name.to_owned()));
+        return Ok(Content::Holds(first.name.to_owned()));
     }
-    for start in [0, size.saturating_sub(SCANNED_BYTES)] {
-        let mut buffer = vec![0; SCANNED_BYTES.min(size - start) as usize];
-        file.read_exact_at(&mut buffer, start)?;
-        if let Some(at) = buffer.iter().position(|&byte| byte != 0) {
-            let offset = start + at as u64;
-            return Ok(Some(format!("data (at byte {offset} of {})", human_bytes(size))));
+    let begun = Instant::now();
+    let mut buffer = vec![0; PIECE_BYTES as usize];
+    let mut look = |start: u64, end: u64| -> io::Result<Option<Content>> {
+        let piece = &mut buffer[..(end - start) as usize];
+        file.read_exact_at(piece, start)?;
+        let found = piece.iter().position(|&byte| byte != 0);
+        Ok(found.map(|at| Content::Holds(format!("data (at byte {} of {})", start + at as u64, human_bytes(size)))))
+    };
+    for start in [0, size.saturating_sub(PIECE_BYTES)] {
+        if let Some(found) = look(start, size.min(start + PIECE_BYTES))? {
+            return Ok(found);
         }
     }
-    Ok(None)
+    for sample in 1..SAMPLES {
+        let start = (u128::from(size) * u128::from(sample) / u128::from(SAMPLES)) as u64 / SAMPLE_BYTES * SAMPLE_BYTES;
+        if let Some(found) = look(start, size.min(start + SAMPLE_BYTES))? {
+            return Ok(found);
+        }
+    }
+    let mut at = 0;
+    while let Some((start, end)) = allocated(file, at, size)? {
+        at = start;
+        while at < end {
+            let stop = end.min(at + PIECE_BYTES);
+            if let Some(found) = look(at, stop)? {
+                return Ok(found);
+            }
+            // What was read once is not read again soon; others need the memory more.
+            let _ = rustix::fs::fadvise(file, at, NonZero::new(stop - at), Advice::DontNeed);
+            at = stop;
+            if at < end && begun.elapsed() > patience {
+                let (seen, size) = (human_bytes(at), human_bytes(size));
+                let text =
+                    format!("what cannot be known in {} s: its first {seen} of {size} are zeroes", patience.as_secs());
+                return Ok(Content::Unknown(text));
+            }
+        }
+    }
+    Ok(Content::Blank)
+}
+
+/// The next stretch from `at` on in which there may be something; all that is left where holes are not known.
+fn allocated(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
+    if at >= size {
+        return Ok(None);
+    }
+    let start = match rustix::fs::seek(file, SeekFrom::Data(at)) {
+        Ok(start) => start,
+        Err(Errno::NXIO) => return Ok(None),
+        Err(Errno::INVAL | Errno::OPNOTSUPP | Errno::NOTTY | Errno::NOSYS) => return Ok(Some((at, size))),
+        Err(error) => return Err(error.into()),
+    };
+    let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
+    // A block device may know of no holes and say so in this way.
+    Ok((start < size).then_some((start, end.min(size))))
 }
 
 /// Overwrites the signatures with zeroes, so that nobody takes the store for what it was.
@@ -188,6 +266,13 @@ pub fn wipe(file: &File, signatures: &[Found]) -> io::Result<()> {
 mod tests {
     use super::*;
 
+    /// What a store holds, with time for all of it.
+    fn text_of(file: &File, size: u64) -> Option<String> {
+        let content = content(file, size, Duration::from_secs(60)).unwrap();
+        assert!(!matches!(content, Content::Unknown(_)), "{content:?}");
+        content.text().map(str::to_owned)
+    }
+
     /// Each row of the table recognises what it describes, and wiping makes it unrecognisable. Method: a file of
     /// zeroes with the one magic in it.
     #[test]
@@ -196,35 +281,59 @@ mod tests {
         for signature in SIGNATURES {
             let file = tempfile::tempfile().unwrap();
             file.set_len(SIZE).unwrap();
-            assert_eq!(content(&file, SIZE).unwrap(), None);
+            assert_eq!(text_of(&file, SIZE), None);
             let offset = match signature.at {
                 Start(offset) => offset,
                 End(before) => SIZE - before,
             };
             file.write_all_at(signature.magic, offset).unwrap();
-            assert_eq!(content(&file, SIZE).unwrap().as_deref(), Some(signature.name));
+            assert_eq!(text_of(&file, SIZE).as_deref(), Some(signature.name));
             let found = signatures(&file, SIZE).unwrap();
             assert_eq!((found.len(), found[0].offset), (1, offset), "{}", signature.name);
             wipe(&file, &found).unwrap();
-            assert_eq!(content(&file, SIZE).unwrap(), None, "{}", signature.name);
+            assert_eq!(text_of(&file, SIZE), None, "{}", signature.name);
         }
     }
 
-    /// Unknown data is seen at both ends; files smaller than any signature are looked at, too.
+    /// A byte is seen wherever it is, and the first one is told. Small files are looked at, too, and holes are passed over.
+    /// Method: one byte, at the ends, on and beside the places that are looked at first, and at drawn ones.
     #[test]
-    fn unknown_data_is_noticed() {
+    fn any_byte_is_noticed() {
+        const SIZE: u64 = 24 << 20;
+        let mut rng = seekless::rng::Rng::new(1);
+        let mut places = vec![0, 77, PIECE_BYTES, SIZE / 2 + 4097, SIZE - PIECE_BYTES - 1, SIZE - 1];
+        places.extend((0..20).map(|_| rng.below(SIZE)));
+        for at in places {
+            let file = tempfile::tempfile().unwrap();
+            file.set_len(SIZE).unwrap();
+            assert_eq!(text_of(&file, SIZE), None);
+            file.write_all_at(b"x", at).unwrap();
+            assert_eq!(text_of(&file, SIZE), Some(format!("data (at byte {at} of 24 MiB)")));
+        }
+        let file = tempfile::tempfile().unwrap();
+        file.set_len(1).unwrap();
+        assert_eq!(text_of(&file, 1), None);
+        file.set_len(0).unwrap();
+        assert_eq!(text_of(&file, 0), None);
+        // A hole of a hundred terabytes costs nothing.
+        const HUGE: u64 = 12 << 40;
+        if file.set_len(HUGE).is_ok() {
+            assert_eq!(text_of(&file, HUGE), None);
+            file.write_all_at(b"x", HUGE / 3 * 2 + 9).unwrap();
+            assert_eq!(text_of(&file, HUGE), Some(format!("data (at byte {} of 12 TiB)", HUGE / 3 * 2 + 9)));
+        }
+    }
+
+    /// Zeroes that are allocated are read; where there is no time for that, the store is not called blank.
+    #[test]
+    fn what_is_not_known_is_not_blank() {
         const SIZE: u64 = 8 << 20;
         let file = tempfile::tempfile().unwrap();
-        file.set_len(SIZE).unwrap();
-        file.write_all_at(b"x", 4 << 20).unwrap();
-        assert_eq!(content(&file, SIZE).unwrap(), None, "the middle is not looked at");
-        file.write_all_at(b"x", SIZE - 1).unwrap();
-        assert_eq!(content(&file, SIZE).unwrap(), Some("data (at byte 8388607 of 8 MiB)".into()));
-        file.write_all_at(b"x", 77).unwrap();
-        assert_eq!(content(&file, SIZE).unwrap(), Some("data (at byte 77 of 8 MiB)".into()));
-        file.set_len(1).unwrap();
-        assert_eq!(content(&file, 1).unwrap(), None);
-        file.set_len(0).unwrap();
-        assert_eq!(content(&file, 0).unwrap(), None);
+        file.write_all_at(&vec![0; SIZE as usize], 0).unwrap();
+        assert_eq!(text_of(&file, SIZE), None);
+        let content = content(&file, SIZE, Duration::ZERO).unwrap();
+        let Content::Unknown(text) = &content else { panic!("{content:?}") };
+        assert_eq!(text, "what cannot be known in 0 s: its first 1 MiB of 8 MiB are zeroes");
+        assert!(content.text().is_some());
     }
 }

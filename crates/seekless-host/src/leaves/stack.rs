@@ -5,13 +5,14 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
+use std::time::Duration;
 
 use async_trait::async_trait;
 use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
 use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
-use seekless::stack::{Leaves, Purpose, Trouble, Word};
+use seekless::stack::{Leaves, Purpose, Trouble, Word, quoted_if_need_be};
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{SECTOR_BYTES, human_bytes};
 
@@ -28,7 +29,12 @@ pub struct HostLeaves {
     files: RefCell<Vec<Rc<FileDevice>>>,
     /// Image files that this has made.
     created: RefCell<Vec<PathBuf>>,
+    /// Stores that [`HostLeaves::look`] has opened, by their paths.
+    held: RefCell<Vec<(PathBuf, Rc<FileDevice>)>>,
 }
+
+/// How long to look for content before it is said that there may be some.
+const PATIENCE: Duration = Duration::from_secs(20);
 
 impl HostLeaves {
     pub fn new(reactor: &Reactor) -> HostLeaves {
@@ -37,12 +43,39 @@ impl HostLeaves {
             overwrite: false,
             files: RefCell::default(),
             created: RefCell::default(),
+            held: RefCell::default(),
         }
     }
 
     /// Lets [`Purpose::Format`] destroy what is on a store.
     pub fn overwriting(self, overwrite: bool) -> HostLeaves {
         HostLeaves { overwrite, ..self }
+    }
+
+    /// Opens the store that a leaf names and looks whether it may be formatted, for [`Stack::check_leaves`]: of several, none
+    /// is changed when one of them must not be. It stays open, and locked, until it is formatted.
+    ///
+    /// # Errors
+    /// As for opening it to be formatted.
+    ///
+    /// [`Stack::check_leaves`]: seekless::stack::Stack::check_leaves
+    pub fn look(&self, rt: &Rt, word: &Word) -> Result<(), Trouble> {
+        let Some(path) = word.text("path").map(PathBuf::from) else { return Ok(()) };
+        match (path.try_exists(), word.given("size")) {
+            (Ok(false), Some(_)) => Ok(()), // It will be made.
+            _ => {
+                let device = Rc::new(self.open_file(rt, word, Purpose::Format)?);
+                self.held.borrow_mut().push((path, device));
+                Ok(())
+            }
+        }
+    }
+
+    /// The store at `path`, if [`HostLeaves::look`] has opened it.
+    fn take_held(&self, path: Option<&str>) -> Option<Rc<FileDevice>> {
+        let mut held = self.held.borrow_mut();
+        let at = held.iter().position(|(other, _)| path.is_some_and(|path| other == Path::new(path)))?;
+        Some(held.swap_remove(at).1)
     }
 
     /// The files and block devices that were opened.
@@ -94,7 +127,7 @@ impl HostLeaves {
         options: FileOptions,
         purpose: Purpose,
     ) -> Result<FileDevice, Trouble> {
-        let missing = Trouble::other(format!("there is no file {}", path.display()));
+        let problem = format!("there is no file {}", path.display());
         let size = word.given("size").map(|_| word.bytes("size"));
         match (purpose, size) {
             (Purpose::Format, Some(size)) => {
@@ -102,34 +135,39 @@ impl HostLeaves {
                 self.created.borrow_mut().push(path.to_owned());
                 Ok(device)
             }
-            (Purpose::Format, None) => {
-                Err(missing.hint(format!("to make it, say how large: file:{},size=1GiB", path.display())))
-            }
-            _ if word.is_member() => Err(missing.hint(format!(
+            (Purpose::Format, None) => Err(Trouble::Missing { problem }),
+            _ if word.is_member() => Err(Trouble::other(problem).hint(format!(
                 "a mirror or RAID-5 goes on without member {number} with degraded=on; with replace={number} it takes a new \
                  one, of the size of the others: truncate -s SIZE {}",
-                path.display(),
+                quoted_if_need_be(&path.display().to_string()),
                 number = word.instance()
             ))),
-            _ => Err(missing.hint(format!("make it with: seekless mkfs 'lfs / file:{},size=1GiB'", path.display()))),
+            _ => Err(Trouble::Missing { problem }),
         }
     }
 
-    /// Refuses a store that holds something, or wipes what tells what it held.
+    /// Refuses a store that holds something, unless the caller has said otherwise.
     fn protect(&self, path: &Path) -> Result<(), Trouble> {
         let failed = |error: io::Error| Trouble::other(format!("cannot look into {}: {error}", path.display()));
         let mut file = File::open(path).map_err(failed)?;
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         if self.overwrite {
-            let found = signature::signatures(&file, size).map_err(failed)?;
-            let file = OpenOptions::new().write(true).open(path).map_err(failed)?;
-            return signature::wipe(&file, &found).map_err(failed);
+            return Ok(());
         }
-        match signature::content(&file, size).map_err(failed)? {
+        match signature::content(&file, size, PATIENCE).map_err(failed)?.text() {
             None => Ok(()),
             Some(content) => Err(Trouble::other(format!("{} holds {content}, which would be lost", path.display()))
                 .hint("if that is what you want, say --force")),
         }
+    }
+
+    /// Wipes what tells what a store held.
+    fn wipe(&self, path: &Path) -> Result<(), Trouble> {
+        let failed = |error: io::Error| Trouble::other(format!("cannot wipe {}: {error}", path.display()));
+        let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
+        let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
+        let found = signature::signatures(&file, size).map_err(failed)?;
+        signature::wipe(&file, &found).map_err(failed)
     }
 }
 
@@ -169,7 +207,13 @@ impl Leaves for HostLeaves {
     async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble> {
         match word.name() {
             "file" => {
-                let device = Rc::new(self.open_file(rt, word, purpose)?);
+                let device = match self.take_held(word.text("path")) {
+                    Some(device) => device,
+                    None => Rc::new(self.open_file(rt, word, purpose)?),
+                };
+                if purpose == Purpose::Format && self.overwrite {
+                    self.wipe(device.path())?;
+                }
                 self.files.borrow_mut().push(device.clone());
                 Ok(device)
             }

@@ -56,7 +56,7 @@ pub enum Place {
 pub enum ServeError {
     #[error("cannot listen on {place}: {cause}")]
     Listen { place: String, cause: io::Error },
-    #[error("{0} is there already, and somebody answers")]
+    #[error("{0} is there already, and in use")]
     InUse(String),
     #[error("cannot accept connections: {0}")]
     Accept(#[source] Errno),
@@ -229,8 +229,12 @@ impl Listener {
                 let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
                 if is_socket {
                     match UnixStream::connect(path) {
-                        Ok(_) => return Err(ServeError::InUse(name)),
-                        Err(_) => std::fs::remove_file(path).map_err(failed)?,
+                        // Only this says that nobody answers; a socket of another kind, or one that may not be used
+                        // by this user, is somebody's.
+                        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                            std::fs::remove_file(path).map_err(failed)?;
+                        }
+                        _ => return Err(ServeError::InUse(name)),
                     }
                 }
                 let listener = UnixListener::bind(path).map_err(failed)?;

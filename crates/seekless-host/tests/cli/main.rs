@@ -11,7 +11,9 @@ mod experiments;
 mod exports;
 mod layers;
 mod mounts;
+mod occupied;
 mod output;
+mod outputs;
 mod traces;
 
 use std::ffi::OsStr;

@@ -13,6 +13,7 @@
 //! | file of the results | holds |
 //! |---|---|
 //! | `points.jsonl` | a line for each point that is done, and for each round of it; what makes a killed sweep go on where it was |
+//! | `points.old.jsonl` | such lines of another program, or of points that are no longer wanted |
 //! | `rows.jsonl`, `rows.csv` | what was measured, in the order of the plan |
 //! | `resolved.toml` | the description with everything filled in, the published points too |
 //! | `provenance.json` | which program measured when, where and by which command |
@@ -45,7 +46,7 @@ pub use figure::{Curve, Drawing, Mark, Panel, draw};
 pub use kinds::{Context, FileWorkload, KINDS, Kind, Measure, On, Outside, UseWorkload, Workload};
 pub use plan::{Place, Plan, Point};
 pub use published::{Deviation, Published, deviations};
-pub use results::{Results, ResultsError, Stored, to_csv};
+pub use results::{Results, ResultsError, Stored, files_of, to_csv};
 pub use rounds::Round;
 pub use rows::{Condition, Row, Selection};
 pub use value::{Unit, Value};

@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
+
+use crate::output::{self, NewFile, OutputError, Replace, Wish};
 
 use super::description::{Description, Experiment};
 use super::plan::{Plan, Point};
@@ -14,6 +17,8 @@ use super::rounds::Round;
 use super::rows::Row;
 
 const POINTS: &str = "points.jsonl";
+/// Points of other programs and other experiments, which are measured again and not thrown away.
+const OLD_POINTS: &str = "points.old.jsonl";
 const ROWS: &str = "rows.jsonl";
 const TABLE: &str = "rows.csv";
 const RESOLVED: &str = "resolved.toml";
@@ -24,6 +29,8 @@ const PROVENANCE: &str = "provenance.json";
 pub enum ResultsError {
     #[error("cannot {action} {path}: {cause}")]
     Io { action: &'static str, path: String, cause: io::Error },
+    #[error(transparent)]
+    Output(#[from] OutputError),
     #[error("{path}: {problem}")]
     Content { path: String, problem: String },
     /// Somebody else writes there.
@@ -63,19 +70,12 @@ impl Results {
     /// incomplete is taken away.
     ///
     /// # Errors
-    /// When it cannot be written, holds something else, or somebody else writes there.
+    /// When it cannot be written, holds something else, or another run writes there.
     pub fn open(folder: &Path) -> Result<Results, ResultsError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         let path = folder.join(POINTS);
-        let opened = OpenOptions::new().read(true).append(true).create(true).open(&path);
-        let points = opened.map_err(failed("open", &path))?;
-        match points.try_lock() {
-            Ok(()) => {}
-            Err(fs::TryLockError::WouldBlock) => {
-                return Err(ResultsError::Busy { path: folder.display().to_string() });
-            }
-            Err(fs::TryLockError::Error(cause)) => return Err(failed("lock", &path)(cause)),
-        }
+        check_folder(folder)?;
+        let points = locked(folder, &path)?;
         let text = fs::read(&path).map_err(failed("read", &path))?;
         let whole = text.iter().rposition(|&byte| byte == b'\n').map_or(0, |at| at + 1);
         let mut done: BTreeMap<String, Vec<Round>> = BTreeMap::new();
@@ -87,6 +87,12 @@ impl Results {
             done.entry(read.key).or_default().push(read.measures);
         }
         if whole < text.len() {
+            let torn = &text[whole..];
+            if !torn.starts_with(LINE_START) && !LINE_START.starts_with(torn) {
+                let path = path.display().to_string();
+                let problem = "its end is no measured point; name another folder for the results".to_owned();
+                return Err(ResultsError::Content { path, problem });
+            }
             points.set_len(whole as u64).map_err(failed("shorten", &path))?;
         }
         Ok(Results { folder: folder.to_owned(), points, done })
@@ -97,26 +103,34 @@ impl Results {
         self.done.get(&point.key).map_or(0, Vec::len)
     }
 
-    /// Forgets what belongs to none of these points, such as what another program has measured; how many that were.
+    /// Puts aside what belongs to none of these points, such as what another program has measured; how many that were. A
+    /// kill at any moment loses none.
     ///
     /// # Errors
     /// When the folder cannot be written.
     pub fn keep_only(&mut self, plan: &Plan) -> Result<usize, ResultsError> {
-        let before = self.done.len();
-        self.done.retain(|key, _| plan.points.iter().any(|point| point.key == *key));
-        let forgotten = before - self.done.len();
-        if forgotten > 0 {
+        let is_wanted = |key: &String| plan.points.iter().any(|point| point.key == *key);
+        let (kept, old): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            self.done.clone().into_iter().partition(|(key, _)| is_wanted(key));
+        if !old.is_empty() {
+            self.put_aside(&old)?;
+            // The lock goes with the file that has the name: it is on the new one before that has it.
             let path = self.folder.join(POINTS);
-            // The lock is on this file, so it is not replaced by another one. A kill in between costs what is measured
-            // again.
-            self.points.set_len(0).map_err(failed("shorten", &path))?;
-            for (key, rounds) in self.done.clone() {
-                for measures in rounds {
-                    self.append(&Done { key: key.clone(), measures })?;
-                }
-            }
+            let mut new = NewFile::begin(&path, &Wish::new(Replace::Always))?;
+            new.write_all(lines_of(&kept).as_bytes()).map_err(failed("write", &path))?;
+            new.file().lock().map_err(failed("lock", &path))?;
+            self.points = new.commit()?;
+            self.done = kept;
         }
-        Ok(forgotten)
+        Ok(old.len())
+    }
+
+    /// Appends points to those of earlier programs.
+    fn put_aside(&self, points: &BTreeMap<String, Vec<Round>>) -> Result<(), ResultsError> {
+        let path = self.folder.join(OLD_POINTS);
+        let mut file = OpenOptions::new().append(true).create(true).open(&path).map_err(failed("open", &path))?;
+        file.write_all(lines_of(points).as_bytes()).map_err(failed("write", &path))?;
+        file.sync_all().map_err(failed("sync", &path))
     }
 
     /// Keeps what a point came to, once. When this returns, a kill of the program does not lose it.
@@ -131,7 +145,7 @@ impl Results {
 
     fn append(&mut self, done: &Done) -> Result<(), ResultsError> {
         let path = self.folder.join(POINTS);
-        let line = format!("{}\n", serde_json::json!(done));
+        let line = line_of(done);
         // One write, so that a kill leaves a line or nothing in nearly all cases; a part of one is noticed.
         self.points.write_all(line.as_bytes()).map_err(failed("write", &path))
     }
@@ -166,15 +180,74 @@ impl Results {
     }
 
     fn replace(&self, name: &str, text: &str) -> Result<(), ResultsError> {
-        let (path, new) = (self.folder.join(name), self.folder.join(format!("{name}.new")));
-        fs::write(&new, text).map_err(failed("write", &new))?;
-        fs::rename(&new, &path).map_err(failed("replace", &path))
+        // The folder is one of results, so the files of these names in it are results.
+        Ok(output::write(&self.folder.join(name), text.as_bytes(), &Wish::new(Replace::Always))?)
+    }
+}
+
+/// What each line of the journal begins with.
+const LINE_START: &[u8] = b"{\"key\":";
+
+fn line_of(done: &Done) -> String {
+    format!("{}\n", serde_json::json!(done))
+}
+
+fn lines_of(points: &BTreeMap<String, Vec<Round>>) -> String {
+    let rounds = points.iter().flat_map(|(key, rounds)| rounds.iter().map(move |measures| (key, measures)));
+    rounds.map(|(key, measures)| line_of(&Done { key: key.clone(), measures: measures.clone() })).collect()
+}
+
+/// Refuses a folder in which files have the names of results and are none: a run makes the journal first.
+fn check_folder(folder: &Path) -> Result<(), ResultsError> {
+    let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
+    if is_there(&POINTS) {
+        return Ok(());
+    }
+    match [ROWS, TABLE, RESOLVED, PROVENANCE].iter().find(|name| is_there(name)) {
+        Some(name) => Err(ResultsError::Content {
+            path: folder.join(name).display().to_string(),
+            problem: format!(
+                "a run would replace it, and without {POINTS} beside it this is no folder of results; name \
+                              another one"
+            ),
+        }),
+        None => Ok(()),
+    }
+}
+
+/// The journal, which no other run writes to as long as it is open.
+fn locked(folder: &Path, path: &Path) -> Result<File, ResultsError> {
+    let busy = || ResultsError::Busy { path: folder.display().to_string() };
+    match path.symlink_metadata() {
+        Ok(metadata) if !metadata.is_file() => {
+            let problem = "this is no regular file; name another folder for the results".to_owned();
+            return Err(ResultsError::Content { path: path.display().to_string(), problem });
+        }
+        _ => {}
+    }
+    let opened = OpenOptions::new().read(true).append(true).create(true).open(path);
+    let points = opened.map_err(failed("open", path))?;
+    match points.try_lock() {
+        Ok(()) => {}
+        Err(fs::TryLockError::WouldBlock) => return Err(busy()),
+        Err(fs::TryLockError::Error(cause)) => return Err(failed("lock", path)(cause)),
+    }
+    // Another run may have replaced the file between opening and locking it.
+    let (locked, named) = (points.metadata(), fs::metadata(path));
+    match (locked, named) {
+        (Ok(locked), Ok(named)) if (locked.dev(), locked.ino()) == (named.dev(), named.ino()) => Ok(points),
+        _ => Err(busy()),
     }
 }
 
 fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ResultsError + use<> {
     let path = path.display().to_string();
     move |cause| ResultsError::Io { action, path, cause }
+}
+
+/// The files of a folder of results, whether they are there or not.
+pub fn files_of(folder: &Path) -> Vec<PathBuf> {
+    [POINTS, OLD_POINTS, ROWS, TABLE, RESOLVED, PROVENANCE].map(|name| folder.join(name)).into()
 }
 
 /// Results that are read to be shown.

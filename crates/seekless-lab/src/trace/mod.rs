@@ -235,6 +235,14 @@ impl Filter {
     }
 }
 
+/// The files that [`Trace::open`] would read; `-` is standard input.
+///
+/// # Errors
+/// When there is no such file.
+pub fn files(paths: &[PathBuf]) -> Result<Vec<PathBuf>, TraceError> {
+    Ok(locate::files(paths)?.0)
+}
+
 impl Trace {
     /// Opens a trace: a file, `-` for standard input, or blktrace's files by their directory, their common beginning or
     /// one by one. Several files are one trace, merged by time.

@@ -1,62 +1,65 @@
 //! Where a trace is written to: standard output, or a file that is compressed as its name says and that has its name
 //! only once it is whole.
 
-use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
-/// A destination for [`TraceWriter`](super::TraceWriter).
+use crate::output::{NewFile, OutputError, Wish};
+
+/// A destination for [`TraceWriter`](super::TraceWriter). Dropped before [`Output::finish`], a file is gone.
 pub struct Output {
     sink: Sink,
-    /// Its name until it is whole, and then.
-    names: Option<(PathBuf, PathBuf)>,
+    path: PathBuf,
 }
 
 enum Sink {
     Standard(io::Stdout),
-    Plain(BufWriter<File>),
-    Gzip(flate2::write::GzEncoder<BufWriter<File>>),
-    Zstd(zstd::Encoder<'static, BufWriter<File>>),
+    Plain(BufWriter<NewFile>),
+    Gzip(flate2::write::GzEncoder<BufWriter<NewFile>>),
+    Zstd(zstd::Encoder<'static, BufWriter<NewFile>>),
 }
 
 impl Output {
     pub fn standard() -> Output {
-        Output { sink: Sink::Standard(io::stdout()), names: None }
+        Output { sink: Sink::Standard(io::stdout()), path: "standard output".into() }
     }
 
     /// A file: `.gz` and `.zst` are compressed.
     ///
     /// # Errors
-    /// When it cannot be made.
-    pub fn file(path: &Path) -> io::Result<Output> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let file = BufWriter::new(File::create(&partial)?);
+    /// When it cannot be made, and when something is there that `wish` does not let it replace.
+    pub fn file(path: &Path, wish: &Wish) -> Result<Output, OutputError> {
+        let file = BufWriter::new(NewFile::begin(path, wish)?);
         let sink = match path.extension().and_then(|extension| extension.to_str()) {
             Some("gz") => Sink::Gzip(flate2::write::GzEncoder::new(file, flate2::Compression::default())),
-            Some("zst") => Sink::Zstd(zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL)?),
+            Some("zst") => {
+                let encoder = zstd::Encoder::new(file, zstd::DEFAULT_COMPRESSION_LEVEL);
+                Sink::Zstd(encoder.map_err(|cause| failed(path, cause))?)
+            }
             _ => Sink::Plain(file),
         };
-        Ok(Output { sink, names: Some((partial, path.to_owned())) })
+        Ok(Output { sink, path: path.to_owned() })
     }
 
-    /// Ends the file and gives it its name.
+    /// Ends the file, makes it durable and gives it its name.
     ///
     /// # Errors
     /// Those of the file.
-    pub fn finish(self) -> io::Result<()> {
-        match self.sink {
-            Sink::Standard(mut out) => out.flush()?,
-            Sink::Plain(mut file) => file.flush()?,
-            Sink::Gzip(encoder) => encoder.finish()?.flush()?,
-            Sink::Zstd(encoder) => encoder.finish()?.flush()?,
-        }
-        match self.names {
-            Some((partial, whole)) => std::fs::rename(partial, whole),
-            None => Ok(()),
-        }
+    pub fn finish(self) -> Result<(), OutputError> {
+        let path = self.path;
+        let file = match self.sink {
+            Sink::Standard(mut out) => return out.flush().map_err(|cause| failed(&path, cause)),
+            Sink::Plain(file) => Ok(file),
+            Sink::Gzip(encoder) => encoder.finish(),
+            Sink::Zstd(encoder) => encoder.finish(),
+        };
+        let file = file.and_then(|file| file.into_inner().map_err(io::IntoInnerError::into_error));
+        file.map_err(|cause| failed(&path, cause))?.commit().map(drop)
     }
+}
+
+fn failed(path: &Path, cause: io::Error) -> OutputError {
+    OutputError::Io { action: "write", path: path.to_owned(), cause }
 }
 
 impl Write for Output {

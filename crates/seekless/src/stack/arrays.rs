@@ -187,7 +187,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
     argument: None,
     options: &[
         MEMBERS.default("3"),
-        STRIPE.fixed(),
+        STRIPE.fixed().kept_with("metadata"),
         Param::new(
             "journal",
             Kind::Choice(&["degraded", "always"]),
@@ -195,7 +195,8 @@ pub(super) const RAID5: WordSpec = WordSpec {
              member at once lose nothing",
         )
         .default("degraded")
-        .fixed(),
+        .fixed()
+        .kept_with("metadata"),
         DEGRADED,
         REPLACE,
         Param::new(
@@ -404,7 +405,11 @@ async fn redundant(
         }
         let members = complete(members);
         let uuid = new_uuid(rt, &members);
-        let contents = if surroundings.is_volatile { Contents::Zeroes } else { Contents::Unknown };
+        let contents = match surroundings {
+            Surroundings { is_volatile: true, .. } => Contents::Zeroes,
+            Surroundings { discard: false, .. } => Contents::Allocated,
+            _ => Contents::Unknown,
+        };
         return Ok(Array::create(rt, members, &options, uuid, contents).await?);
     }
     let options = ArrayOptions { degraded: word.switch("degraded"), read_only: surroundings.is_read_only(), ..options };

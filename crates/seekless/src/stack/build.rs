@@ -114,6 +114,8 @@ pub struct Surroundings {
     pub purpose: Purpose,
     /// See [`Stack::is_volatile`].
     pub is_volatile: bool,
+    /// No word of the line says `discard=off`.
+    pub discard: bool,
     /// See [`Leaves::random`].
     pub random: Option<[u64; 4]>,
 }
@@ -150,6 +152,10 @@ pub enum Trouble {
     /// The value of the option `key` does not do here.
     Option {
         key: &'static str,
+        problem: String,
+    },
+    /// The file that a leaf names is not there. The stack knows the command that makes it.
+    Missing {
         problem: String,
     },
     /// Anything else, in words, with what to do about it.
@@ -357,7 +363,12 @@ impl Stack {
         let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
         let mut below = Vec::new();
         if let Some(first) = first {
-            let surroundings = Surroundings { purpose, is_volatile: self.is_volatile(), random: leaves.random() };
+            let surroundings = Surroundings {
+                purpose,
+                is_volatile: self.is_volatile(),
+                discard: !self.words.iter().any(|word| matches!(word.given("discard"), Some(Value::Switch(false)))),
+                random: leaves.random(),
+            };
             let mut opening = Opening { stack: self, rt, leaves, surroundings, first, devices: &mut devices };
             match self.words[0].spec.maker {
                 Maker::Spread(spread) if start > 0 => {
@@ -374,6 +385,33 @@ impl Stack {
             }
         }
         Ok(Opened { rt, stack: self, leaves, purpose, devices, below })
+    }
+
+    /// Has `look` see the word of every leaf that is to be opened, with its number, before any is.
+    ///
+    /// # Errors
+    /// What `look` has to say, pointing at the word.
+    pub fn check_leaves(
+        &self,
+        purpose: Purpose,
+        look: impl Fn(&Word) -> Result<(), Trouble>,
+    ) -> Result<(), StackError> {
+        let original = &self.words[self.words.len() - 1]; // S1
+        if !matches!(original.spec.maker, Maker::DeviceLeaf) {
+            return Ok(());
+        }
+        let told = |word: &Word, trouble: Trouble| self.blame(word, "open", trouble.explained(self, original, purpose));
+        let counts = self.words.iter().filter_map(|word| match &word.spec.maker {
+            Maker::Spread(spread) => Some((spread.members)(word)),
+            _ => None,
+        });
+        match counts.reduce(|one, other| one * other) {
+            None => look(original).map_err(|trouble| told(original, trouble)),
+            Some(count) => (0..count as usize).try_for_each(|number| {
+                let word = original.numbered(number);
+                look(&word).map_err(|trouble| told(&word, trouble))
+            }),
+        }
     }
 
     /// Opens everything and mounts it. A stack on a volatile device gets a fresh file system first, which is called
@@ -533,6 +571,7 @@ impl Stack {
                 let span = word.setting(key).map_or(word.span(), |setting| setting.span.clone());
                 StackError::new(&self.line, span, format!("`{key}` of `{}`: {problem}", word.name()))
             }
+            Trouble::Missing { problem } => at_word(problem),
             Trouble::Other { problem, hint } => at_word(problem).hint_if(hint),
         }
     }
@@ -594,7 +633,10 @@ impl Opening<'_, '_> {
                 // S2: `order` has checked what stands on what.
                 _ => unreachable!("`{}` is a device", word.name()),
             };
-            let device = made.map_err(|trouble| self.stack.blame(word, "open", trouble))?;
+            let device = made.map_err(|trouble| {
+                let original = &self.stack.words[index];
+                self.stack.blame(word, "open", trouble.explained(self.stack, original, self.surroundings.purpose))
+            })?;
             self.devices[index - self.first].push(device.clone());
             Ok(device)
         })

@@ -29,7 +29,8 @@ pub(super) const FILE: WordSpec = WordSpec {
     help: "an image file or a block device of the host",
     argument: Some(&Param::new("path", Kind::Path, "the path of an image file or a block device").required()),
     options: &[
-        Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file"),
+        Param::new("size", Kind::Bytes { min: 64 * KIB, max: 1 << 60 }, "size of the image, where mkfs makes the file")
+            .only_mkfs(),
         Param::new("direct", Kind::Switch, "by-pass the host's page cache").default("off"),
     ],
     maker: Maker::DeviceLeaf,

@@ -44,6 +44,9 @@ impl Param {
         if self.fixed {
             help += "; fixed at mkfs";
         }
+        if self.only_mkfs {
+            help += "; for mkfs alone";
+        }
         help
     }
 }

@@ -121,6 +121,7 @@ impl FileSystemKind for Lfs {
             label: given_label(word, identity),
             segment_bytes: word.given("segment").map(|_| word.bytes("segment")),
             reserve_permille: reserve_permille(word)?,
+            discard: word.switch("discard"),
             uid: identity.uid,
             gid: identity.gid,
             ..drawn

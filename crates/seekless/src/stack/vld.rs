@@ -34,13 +34,14 @@ pub(super) const VLD: WordSpec = WordSpec {
         Param::new(
             "reserve",
             Kind::Percent { max: Percent { hundredths: 9_000 } },
-            "where mkfs makes it: share of the space that is not offered, so that there is choice on a full disk",
+            "share of the space that is not offered, so that there is choice on a full disk",
         )
-        .default("7%"),
+        .default("7%")
+        .only_mkfs(),
         Param::new(
             "snapshots",
             Kind::Integer { min: 0, max: SNAPSHOTS_MAX as u64 },
-            "where mkfs makes it: snapshots that there is room for; each costs two percent of the disk",
+            "snapshots that there is room for; each costs two percent of the disk",
         )
         .default("0")
         .fixed(),
@@ -173,6 +174,10 @@ impl StoredDevice for VldKind {
                 ("snapshots", Value::Integer(vld.layout().snapshots.into())),
             ])?;
             return Ok(vld);
+        }
+        if word.given("snapshot").is_some() {
+            let problem = "a new disk has no snapshots; leave it out".to_owned();
+            return Err(Trouble::Option { key: "snapshot", problem });
         }
         let (uuid, key) = secrets(rt, &below, surroundings);
         let plan = Plan {

@@ -26,15 +26,17 @@ pub(super) const VLFS: WordSpec = WordSpec {
         Param::new(
             "inode-bytes",
             Kind::Bytes { min: 4 * KIB, max: 1 << 40 },
-            "where mkfs makes it: one inode number for so many bytes of the volume",
+            "one inode number for so many bytes of the volume",
         )
-        .default("8KiB"),
+        .default("8KiB")
+        .only_mkfs(),
         Param::new(
             "reserve",
             Kind::Percent { max: Percent::new(50) },
-            "where mkfs makes it: space kept back, so that there is choice on a full volume",
+            "space kept back, so that there is choice on a full volume",
         )
-        .default("5%"),
+        .default("5%")
+        .only_mkfs(),
         LABEL,
         UUID,
         WRITE_BACK,
@@ -105,6 +107,7 @@ impl FileSystemKind for Vlfs {
             label: given_label(word, identity),
             bytes_per_inode: word.bytes("inode-bytes"),
             reserve_permille: reserve_permille(word)?,
+            discard: word.switch("discard"),
             uid: identity.uid,
             gid: identity.gid,
             ..drawn

@@ -30,6 +30,10 @@ pub struct Param {
     /// Chosen when the file system is made, and found in its superblock ever after. A line that says otherwise is
     /// an error; see [`Word::check_fixed`](super::Word::check_fixed).
     pub fixed: bool,
+    /// The switch of the same word that has to be on for a superblock to keep a `fixed` value; none when one always does.
+    pub kept_with: Option<&'static str>,
+    /// Only mkfs looks at it: it shapes what is made, and neither later commands nor the superblock need it.
+    pub only_mkfs: bool,
     /// One line: what it is.
     pub help: &'static str,
 }
@@ -37,7 +41,7 @@ pub struct Param {
 impl Param {
     /// An option without default.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Param {
-        Param { name, kind, default: None, required: false, fixed: false, help }
+        Param { name, kind, default: None, required: false, fixed: false, kept_with: None, only_mkfs: false, help }
     }
 
     pub const fn default(self, default: &'static str) -> Param {
@@ -51,6 +55,16 @@ impl Param {
     /// See [`Param::fixed`].
     pub const fn fixed(self) -> Param {
         Param { fixed: true, ..self }
+    }
+
+    /// See [`Param::kept_with`].
+    pub const fn kept_with(self, switch: &'static str) -> Param {
+        Param { kept_with: Some(switch), ..self }
+    }
+
+    /// See [`Param::only_mkfs`].
+    pub const fn only_mkfs(self) -> Param {
+        Param { only_mkfs: true, ..self }
     }
 
     /// The default, read.

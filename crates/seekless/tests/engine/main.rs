@@ -4,4 +4,5 @@ mod fuzz;
 mod golden;
 mod golden_layer;
 mod golden_vld;
+mod hints;
 mod tidy;

@@ -12,7 +12,7 @@ use seekless::units::{KIB, MIB};
 
 use super::*;
 use crate::reactor::{Backend, ReactorOptions};
-use crate::testing::{LoopDevice, Need, skip};
+use crate::testing::{LoopDevice, Need, SmallTmpfs, skip};
 
 struct Bench {
     executor: Executor,
@@ -191,29 +191,6 @@ fn bad_requests_are_errors() {
         let device = bench.open(&bench.path(), READ_ONLY).unwrap();
         let write = bench.executor.block_on(device.write(Sector(0), Data::zeroes(512), WriteFlags::NONE)).unwrap();
         assert_eq!(write, Err(DeviceError::ReadOnly));
-    }
-}
-
-/// A tmpfs of `bytes` at `directory`, until it is dropped. `None` when we may not mount.
-struct SmallTmpfs(PathBuf);
-
-impl SmallTmpfs {
-    fn mount(directory: &Path, bytes: u64) -> Option<SmallTmpfs> {
-        let size = std::ffi::CString::new(format!("size={bytes}")).unwrap();
-        let mounted = rustix::mount::mount("tmpfs", directory, "tmpfs", rustix::mount::MountFlags::empty(), &*size);
-        match mounted {
-            Ok(()) => Some(SmallTmpfs(directory.to_owned())),
-            Err(error) => {
-                skip(Need::Tmpfs, format_args!("cannot mount a tmpfs: {error}"));
-                None
-            }
-        }
-    }
-}
-
-impl Drop for SmallTmpfs {
-    fn drop(&mut self) {
-        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
     }
 }
 

@@ -24,6 +24,8 @@ pub struct MkfsOptions {
     pub reserve_permille: u32,
     /// Key of the directory hash, which nobody should be able to guess.
     pub hash_key: [u64; 2],
+    /// Give the space of the volume back to the storage below before anything is written. Off keeps an image preallocated.
+    pub discard: bool,
     pub permissions: u16,
     pub uid: u32,
     pub gid: u32,
@@ -42,6 +44,7 @@ impl MkfsOptions {
             segment_bytes: None,
             reserve_permille: 50,
             hash_key: [random[2], random[3]],
+            discard: true,
             permissions: 0o755,
             uid: 0,
             gid: 0,
@@ -131,7 +134,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         device.write(slot, Data::zeroes(2 * BLOCK_BYTES), WriteFlags::NONE).await?;
     }
     device.flush().await?;
-    if device.guarantees().discard != Discard::Ignored {
+    if options.discard && device.guarantees().discard != Discard::Ignored {
         let sectors = layout.segment_count() * layout.segment_sectors();
         device.discard(layout.segment_start(0), sectors).await?;
     }

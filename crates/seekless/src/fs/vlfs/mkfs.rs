@@ -27,6 +27,8 @@ pub struct MkfsOptions {
     pub reserve_permille: u32,
     /// Key of the directory hash, which nobody should be able to guess.
     pub hash_key: [u64; 2],
+    /// Give the space of the volume back to the storage below before anything is written. Off keeps an image preallocated.
+    pub discard: bool,
     pub permissions: u16,
     pub uid: u32,
     pub gid: u32,
@@ -45,6 +47,7 @@ impl MkfsOptions {
             bytes_per_inode: 8 * KIB,
             reserve_permille: 50,
             hash_key: [random[2], random[3]],
+            discard: true,
             permissions: 0o755,
             uid: 0,
             gid: 0,
@@ -118,7 +121,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         uuid: options.uuid.into_bytes(),
         key: options.log_key(),
     };
-    if device.guarantees().discard != Discard::Ignored {
+    if options.discard && device.guarantees().discard != Discard::Ignored {
         let sectors = geometry.bytes() / BLOCK_BYTES as u64 * BLOCK_SECTORS;
         device.discard(Sector::ZERO, sectors).await?;
     }
@@ -134,7 +137,8 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         }
         Err(error) => return Err(recovery::told(device, error)),
     }
-    let fs = recovery::recover(rt.clone(), device.clone(), Options::default()).await?;
+    let fs = recovery::recover(rt.clone(), device.clone(), Options { discard: options.discard, ..Options::default() })
+        .await?;
     fs.run(|state| {
         let mut change = Change::new(state);
         change.make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })?;

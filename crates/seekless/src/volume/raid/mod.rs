@@ -72,6 +72,8 @@ pub enum Contents {
     Zeroes,
     /// Anything. It is discarded where that makes zeroes; otherwise all rows are settled in the background.
     Unknown,
+    /// Anything, and the members keep the space that they have: all rows are settled in the background.
+    Allocated,
 }
 
 /// How an array is made or opened.

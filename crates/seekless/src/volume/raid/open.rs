@@ -177,14 +177,15 @@ pub(super) async fn create(
 ) -> Result<Rc<Array>, ArrayError> {
     let (shape, layout) = plan(&members, options, uuid)?;
     let makes_zeroes = members.iter().all(|member| member.guarantees().discard == Discard::Zeroes);
-    let is_zero = contents == Contents::Zeroes || makes_zeroes;
+    let discards = contents == Contents::Unknown && makes_zeroes;
+    let is_zero = contents == Contents::Zeroes || discards;
     for (index, member) in members.iter().enumerate() {
         // What was there before is no array from now on, also if the power fails before there is another.
         for at in SUPERBLOCKS {
             let zeroes = Data::zeroes(BLOCK_BYTES as usize);
             member.write(Sector(at), zeroes, WriteFlags::FUA).await.map_err(of_member(index))?;
         }
-        if contents == Contents::Unknown && makes_zeroes {
+        if discards {
             let (at, sectors) = (Sector(shape.data_start), shape.rows * shape.unit);
             member.discard(at, sectors).await.map_err(of_member(index))?;
         }

@@ -1,0 +1,116 @@
+//! Where the number of a daemon's process is kept while it serves.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use rustix::io::Errno;
+use rustix::process::Pid;
+use seekless_lab::output::{self as files, Replace, Wish};
+
+use super::Failure;
+
+/// A file with the number of this process in it. One that is there already is replaced when its process is gone.
+pub(super) struct PidFile(PathBuf);
+
+const WISH: fn() -> Wish = || Wish::new(Replace::Own(is_stale)).permissions(0o644);
+
+impl PidFile {
+    /// Looks whether the file can be written later. The path is made absolute, because the daemon leaves its directory.
+    pub(super) fn new(path: &Path) -> Result<PidFile, Failure> {
+        let absolute = std::path::absolute(path);
+        let absolute = absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
+        files::check(&absolute, &WISH())?;
+        Ok(PidFile(absolute))
+    }
+
+    /// A program that waits for the file finds it whole.
+    pub(super) fn write(&self) -> Result<(), Failure> {
+        Ok(files::write(&self.0, format!("{}\n", std::process::id()).as_bytes(), &WISH())?)
+    }
+
+    /// Removes the file, unless it is another process's by now. Where that fails, a reader finds that there is no such
+    /// process.
+    pub(super) fn remove(&self) {
+        let is_ours = std::fs::read_to_string(&self.0).is_ok_and(|text| number(&text) == Some(std::process::id()));
+        if is_ours {
+            let _ = std::fs::remove_file(&self.0);
+        }
+    }
+}
+
+fn number(text: &str) -> Option<u32> {
+    text.trim().parse().ok()
+}
+
+/// Accepts a pid file whose process is gone, and an empty file, which names none.
+fn is_stale(file: &File) -> Result<(), String> {
+    // A number and an end of line; whatever is longer is something else.
+    let text = files::beginning(file, 64)?;
+    let text = String::from_utf8_lossy(&text);
+    match (text.trim().is_empty(), number(&text)) {
+        (true, _) => Ok(()),
+        (false, Some(pid)) if is_running(pid) => Err(format!(", and process {pid}, which it names, is running")),
+        (false, Some(_)) => Ok(()),
+        (false, None) => Err(" and holds no process number; remove it, or name another file".to_owned()),
+    }
+}
+
+fn is_running(number: u32) -> bool {
+    let Some(pid) = i32::try_from(number).ok().and_then(Pid::from_raw) else { return false };
+    if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
+        return false;
+    }
+    // A process that has ended and that its parent has not asked for yet: "PID (NAME) STATE ..." (proc(5)).
+    let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
+    !matches!(state, Some('Z' | 'X'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file of a process that is gone is replaced, also when nobody has asked for how it ended; all others stay.
+    #[test]
+    fn only_stale_files_are_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pid");
+        let mut child = std::process::Command::new("true").spawn().unwrap();
+        // Until it has ended; it is not waited for, so that its number stays taken.
+        while is_running(child.id()) {
+            std::thread::yield_now();
+        }
+        for stale in [format!("{}\n", child.id()), String::new(), "\n".into(), "4194305\n".into(), "99999999999".into()]
+        {
+            std::fs::write(&path, &stale).unwrap();
+            let result = PidFile::new(&path).map(|file| file.write());
+            if stale.starts_with("99999999999") {
+                assert!(result.is_err(), "no process has this number");
+                continue;
+            }
+            result.unwrap().unwrap();
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), format!("{}\n", std::process::id()));
+        }
+        child.wait().unwrap();
+        for other in ["1\n", "1", "a letter", "12 13", &"1".repeat(100)] {
+            std::fs::write(&path, other).unwrap();
+            assert!(PidFile::new(&path).is_err(), "{other:?}");
+            assert_eq!(std::fs::read_to_string(&path).unwrap(), other);
+        }
+        assert!(PidFile::new(Path::new("/dev/null")).is_err());
+    }
+
+    /// At the end a file goes only if it is still this process's.
+    #[test]
+    fn only_its_own_file_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = PidFile::new(&directory.path().join("pid")).unwrap();
+        file.write().unwrap();
+        std::fs::write(&file.0, "1\n").unwrap();
+        file.remove();
+        assert!(file.0.exists());
+        std::fs::write(&file.0, format!("{}\n", std::process::id())).unwrap();
+        file.remove();
+        assert!(!file.0.exists());
+    }
+}

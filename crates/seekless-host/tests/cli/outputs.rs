@@ -1,0 +1,322 @@
+//! Aim: no command puts a file in the place of another one unasked, and none leaves half a file. Method: every option that
+//! names a file to write, on names that are taken, by the file's other names, on full disks, several at once, and killed.
+
+use std::io::Write;
+use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
+use std::path::Path;
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+use seekless_host::testing::SmallTmpfs;
+
+use crate::{Scratch, can_mount};
+
+/// Requests in a form that `trace convert` reads.
+fn trace(requests: u64) -> String {
+    (0..requests).map(|n| format!("0,R,{},4096,{}000\n", n * 4096, n + 1)).collect()
+}
+
+fn names(scratch: &Scratch, directory: &str) -> Vec<String> {
+    let entries = std::fs::read_dir(scratch.path(directory)).unwrap();
+    let mut names: Vec<String> = entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// What is there stays unless the user says --force; then the whole new file takes its place.
+#[test]
+fn a_trace_takes_no_files_place() {
+    let scratch = Scratch::new();
+    scratch.write("in.csv", trace(20));
+    scratch.write("out", "a letter");
+    for command in [&["convert", "--to", "seekless"][..], &["slice", "-n", "5", "--to", "seekless"]] {
+        let arguments = [&["trace"], command, &["in.csv", "-o", "out"]].concat();
+        let refused = scratch.run(&arguments);
+        assert_eq!((refused.code, &*refused.err), (1, "seekless: out is there already; --force replaces it\n"));
+        assert_eq!(std::fs::read(scratch.path("out")).unwrap(), b"a letter");
+        assert_eq!(scratch.run(&[&arguments[..], &["--force"]].concat()).code, 0);
+        assert!(std::fs::read_to_string(scratch.path("out")).unwrap().contains("4096"));
+        scratch.write("out", "a letter");
+    }
+    // What comes to nothing takes no place either.
+    let empty = scratch.run(&["trace", "slice", "--from", "9h", "in.csv", "-o", "out", "--force"]);
+    assert_eq!((empty.code, std::fs::read(scratch.path("out")).unwrap()), (1, b"a letter".to_vec()), "{}", empty.err);
+    assert_eq!(names(&scratch, "."), ["in.csv", "out"]);
+}
+
+/// The file that is read is not the one that is written, by whatever name it is called, also with --force.
+#[test]
+fn a_trace_does_not_replace_its_source() {
+    let scratch = Scratch::new();
+    scratch.write("in.csv", trace(20));
+    std::fs::hard_link(scratch.path("in.csv"), scratch.path("hard")).unwrap();
+    symlink("in.csv", scratch.path("link")).unwrap();
+    scratch.make_directory("d");
+    let absolute = scratch.path("in.csv").into_os_string().into_string().unwrap();
+    for command in [&["convert", "--to", "seekless"][..], &["slice", "-n", "5"]] {
+        for source in ["in.csv", "hard", "link", &absolute] {
+            for target in ["in.csv", "hard", "link", "d/../in.csv", &absolute] {
+                let ended = scratch.run(&[&["trace"], command, &[source, "--force", "-o", target]].concat());
+                assert_eq!(ended.code, 1, "{source} {target}");
+                let said = if target == "link" { "is a symbolic link" } else { "is read by this command" };
+                assert!(ended.err.contains(said), "{source} {target}: {}", ended.err);
+            }
+        }
+        // By descriptors: of standard input, and of a file that the program reads for ever if it appends to it.
+        for script in [
+            r#"exec "$0" trace "$@" - --force -o in.csv <in.csv"#,
+            r#"exec "$0" trace "$@" /proc/self/fd/3 --force -o in.csv 3<in.csv"#,
+            r#"exec "$0" trace "$@" in.csv --force -o /proc/self/fd/3 3<in.csv"#,
+            r#"exec "$0" trace "$@" in.csv >>in.csv"#,
+        ] {
+            let mut shell = std::process::Command::new("timeout");
+            shell.args(["20", "sh", "-c", script, env!("CARGO_BIN_EXE_seekless")]).args(command);
+            let ended = scratch.ended(&shell.current_dir(scratch.path("")).output().unwrap());
+            assert_eq!((ended.code, &*ended.out), (1, ""), "{script}: {}", ended.err);
+        }
+    }
+    assert_eq!(std::fs::read_to_string(scratch.path("hard")).unwrap(), trace(20));
+    assert_eq!(names(&scratch, "."), ["d", "hard", "in.csv", "link"]);
+}
+
+/// Devices, pipes, links and directories are refused by every option that names a file, and stay what they are.
+#[test]
+fn only_regular_files_are_written() {
+    let scratch = Scratch::new();
+    scratch.write("in.csv", trace(20));
+    scratch.write("validate", "R Hit 1 2 3000 4\nW Hit 9 2 4000 4\n");
+    scratch.write("letter", "a letter");
+    scratch.make_directory("d");
+    symlink("letter", scratch.path("link")).unwrap();
+    let pipe = scratch.path("pipe");
+    assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let before = names(&scratch, ".");
+    for target in ["/dev/null", "pipe", "link", "d"] {
+        for arguments in [
+            &["trace", "convert", "--to", "seekless", "in.csv", "--force", "-o", target][..],
+            &["trace", "slice", "in.csv", "--force", "-o", target],
+            &["report", "d", "--force", "-o", target],
+            &["disk", "validate", "dec-rz26", "validate", "--force", "--svg", target],
+            &["key", target],
+            &["export", "memory:64MiB", "--socket", "s", "--pid-file", target],
+            &["mount", "memfs", "d", "--pid-file", target],
+        ] {
+            let ended = scratch.run(arguments);
+            assert!(matches!(ended.code, 1 | 32), "{arguments:?}: {} {}", ended.code, ended.err);
+            assert!(
+                ended.err.contains("; name a regular file, or one that is not there"),
+                "{arguments:?}: {}",
+                ended.err
+            );
+        }
+    }
+    assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
+    assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
+    assert_eq!((std::fs::read(scratch.path("letter")).unwrap(), names(&scratch, ".")), (b"a letter".to_vec(), before));
+    // A log is appended to what is one, or nothing yet.
+    scratch.write("image", vec![0; 10_000]);
+    for target in ["image", "pipe", "d"] {
+        let ended = scratch.run(&["export", "memory:64MiB", "--socket", "s", "--log-file", target]);
+        assert_eq!(ended.code, 1, "{target}: {}", ended.err);
+    }
+    assert_eq!(std::fs::metadata(scratch.path("image")).unwrap().len(), 10_000);
+}
+
+/// A page, a picture and a manual page are replaced by their own kind, and by nothing else unless the user says --force.
+#[test]
+fn pages_replace_their_own_kind() {
+    let scratch = Scratch::new();
+    scratch.make_directory("sweep");
+    scratch.write(
+        "sweep/experiment.toml",
+        "title = \"t\"\nworkload = { kind = \"count\", trace = \"a.csv\" }\ncontestant = [{ name = \"whole\" }]\n\
+         [[figure]]\nid = \"f\"\ntitle = \"F\"\nx = \"contestant\"\ny = \"requests\"\n",
+    );
+    scratch.write("sweep/a.csv", trace(20));
+    scratch.write("v", "R Hit 1 2 3000 4\nW Hit 9 2 4000 4\n");
+    assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
+    scratch.make_directory("man");
+    for (arguments, made) in [
+        (&["report", "r", "-o", "p.html"][..], "p.html"),
+        (&["report", "r", "-o", "p.html", "--svg", "figures"], "figures/sweep-f.svg"),
+        (&["disk", "validate", "dec-rz26", "v", "--svg", "fit.svg"], "fit.svg"),
+        (&["man", "man"], "man/seekless-mkfs.1"),
+    ] {
+        for _ in 0..2 {
+            scratch.good(arguments);
+        }
+        let good = std::fs::read(scratch.path(made)).unwrap();
+        scratch.write(made, "a letter");
+        let refused = scratch.run(arguments);
+        assert_eq!(refused.code, 1, "{arguments:?}");
+        assert!(
+            refused.err.contains(" is there already, and is no ") && refused.err.contains("--force"),
+            "{}",
+            refused.err
+        );
+        assert_eq!(std::fs::read(scratch.path(made)).unwrap(), b"a letter");
+        scratch.good(&[arguments, &["--force"]].concat());
+        assert_eq!(std::fs::read(scratch.path(made)).unwrap(), good);
+    }
+    let refused = scratch.run(&["report", "r", "--force", "-o", "r/rows.jsonl"]);
+    assert!(refused.err.contains("is read by this command"), "{}", refused.err);
+    assert_eq!(scratch.run(&["report", "r", "-o", "p.html"]).code, 0, "the results are what they were");
+}
+
+/// Results go into a folder of their own: where files of these names are something else, they stay.
+#[test]
+fn results_replace_no_other_files() {
+    let scratch = Scratch::new();
+    scratch.make_directory("sweep");
+    let description =
+        "title = \"t\"\nworkload = { kind = \"count\", trace = \"a.csv\" }\ncontestant = [{ name = \"whole\" }]\n";
+    scratch.write("sweep/experiment.toml", description);
+    scratch.write("sweep/a.csv", trace(20));
+    for (name, said) in [
+        ("rows.csv", "this is no folder of results"),
+        ("provenance.json", "this is no folder of results"),
+        ("points.jsonl", "its end is no measured point"),
+    ] {
+        scratch.make_directory("mine");
+        scratch.write(&format!("mine/{name}"), "a letter");
+        let ended = scratch.run(&["run", "sweep", "--out", "mine"]);
+        assert_eq!(ended.code, 1, "{name}");
+        assert!(ended.err.contains(said), "{name}: {}", ended.err);
+        assert_eq!(std::fs::read(scratch.path(&format!("mine/{name}"))).unwrap(), b"a letter");
+        std::fs::remove_dir_all(scratch.path("mine")).unwrap();
+    }
+    // Points of an earlier experiment are put aside.
+    assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
+    let points = std::fs::read_to_string(scratch.path("r/points.jsonl")).unwrap();
+    scratch.write("sweep/a.csv", trace(30));
+    assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
+    assert_eq!(std::fs::read_to_string(scratch.path("r/points.old.jsonl")).unwrap(), points);
+    assert_ne!(std::fs::read_to_string(scratch.path("r/points.jsonl")).unwrap(), points);
+}
+
+/// A key is for its owner alone and is never written over, not even by another key.
+#[test]
+fn a_key_is_never_written_over() {
+    let scratch = Scratch::new();
+    scratch.good(&["key", "k"]);
+    let key = std::fs::read(scratch.path("k")).unwrap();
+    assert_eq!(std::fs::metadata(scratch.path("k")).unwrap().permissions().mode() & 0o777, 0o600);
+    let ended = scratch.run(&["key", "k", "--from", "k"]);
+    assert_eq!(ended.code, 1);
+    assert!(ended.err.contains("a key is never written over"), "{}", ended.err);
+    assert_eq!((std::fs::read(scratch.path("k")).unwrap(), names(&scratch, ".")), (key, vec!["k".to_owned()]));
+}
+
+/// A full disk leaves the old file, or none: no half of a page, no empty key, no temporary file.
+#[test]
+fn a_full_disk_leaves_no_half() {
+    let scratch = Scratch::new();
+    scratch.make_directory("sweep");
+    let description =
+        "title = \"t\"\nworkload = { kind = \"count\", trace = \"a.csv\" }\ncontestant = [{ name = \"whole\" }]\n";
+    scratch.write("sweep/experiment.toml", description);
+    scratch.write("sweep/a.csv", trace(20));
+    scratch.write("large.csv", trace(100_000));
+    assert_eq!(scratch.run(&["run", "sweep", "--out", "r"]).code, 0);
+    scratch.make_directory("full");
+    // A page has half a MiB and more.
+    let Some(_tmpfs) = SmallTmpfs::mount(&scratch.path("full"), 800 << 10) else { return };
+    scratch.good(&["report", "r", "-o", "full/p.html"]);
+    let page = std::fs::read(scratch.path("full/p.html")).unwrap();
+    let ended = scratch.run(&["report", "r", "-o", "full/p.html", "--title", "another"]);
+    assert_eq!(ended.code, 1, "{}", ended.err);
+    assert!(ended.err.contains("No space left on device"), "{}", ended.err);
+    assert!(std::fs::read(scratch.path("full/p.html")).unwrap() == page, "the old page");
+    for to in ["x.csv", "x.csv.gz", "x.csv.zst"] {
+        let target = format!("full/{to}");
+        let ended = scratch.run(&["trace", "convert", "--to", "csv", "large.csv", "-o", &target]);
+        let ended = if ended.code == 2 {
+            scratch.run(&["trace", "convert", "--to", "seekless", "large.csv", "-o", &target])
+        } else {
+            ended
+        };
+        // Compressed, it may fit.
+        assert_eq!(scratch.path(&target).exists(), ended.code == 0, "{to}: {}", ended.err);
+    }
+    let mut filler = std::fs::File::create(scratch.path("full/filler")).unwrap();
+    while filler.write_all(&[1; 4096]).is_ok() {}
+    assert_eq!(scratch.run(&["key", "full/k"]).code, 1);
+    let pid = scratch.run(&["export", "memory:64MiB", "--socket", "s", "--pid-file", "full/pid"]);
+    assert_eq!(pid.code, 1, "{}", pid.err);
+    let left = names(&scratch, "full");
+    assert!(
+        left.iter().all(|name| !name.starts_with('.') && name != "k" && name != "pid" && name != "x.csv"),
+        "{left:?}"
+    );
+}
+
+/// A converter that waits for more on standard input.
+fn waiting(scratch: &Scratch, target: &str) -> Child {
+    let mut command = scratch.command();
+    command.args(["trace", "convert", "--to", "seekless", "--sort-window", "1", "-", "-o", target]);
+    let mut child = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    child.stdin.as_mut().unwrap().write_all(trace(20_000).as_bytes()).unwrap();
+    child
+}
+
+/// A writer that is interrupted or killed leaves the old file and nothing else.
+#[test]
+fn a_killed_writer_leaves_nothing() {
+    let scratch = Scratch::new();
+    for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
+        let mut child = waiting(&scratch, "out");
+        std::thread::sleep(Duration::from_millis(100));
+        kill_process(Pid::from_child(&child), signal).unwrap();
+        assert!(!child.wait().unwrap().success());
+        assert_eq!(names(&scratch, "."), [""; 0], "{signal:?}");
+    }
+}
+
+/// Of several that write to one name at once, one makes it and the others say so.
+#[test]
+fn of_several_writers_one_makes_the_file() {
+    let scratch = Scratch::new();
+    let mut children: Vec<Child> = (0..4).map(|_| waiting(&scratch, "out")).collect();
+    for child in &mut children {
+        drop(child.stdin.take());
+    }
+    let ended: Vec<_> = children.into_iter().map(|child| scratch.ended(&child.wait_with_output().unwrap())).collect();
+    assert_eq!(ended.iter().filter(|ended| ended.code == 0).count(), 1);
+    for other in ended.iter().filter(|ended| ended.code != 0) {
+        assert!(other.code == 1 && other.err.contains("out is there already"), "{} {}", other.code, other.err);
+    }
+    assert_eq!(names(&scratch, "."), ["out"]);
+    let whole = std::fs::read_to_string(scratch.path("out")).unwrap();
+    assert!(whole.lines().count() >= 20_000 && whole.ends_with('\n'));
+}
+
+/// A pid file of a process that is gone is replaced, also of one that was killed; that of a running one is not, and the
+/// second daemon does not stay.
+#[test]
+fn a_pid_file_is_of_one_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = Scratch::new();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    scratch.make_directory("mnt");
+    scratch.make_directory("other");
+    let mount = ["mount", "lfs / file:a.img", "mnt", "--pid-file", "pid"];
+    scratch.good(&mount);
+    let second = scratch.run(&["mount", "memfs", "other", "--pid-file", "pid"]);
+    assert_eq!(second.code, 32, "{}", second.err);
+    assert!(second.err.contains("which it names, is running") && !scratch.is_mounted("other"), "{}", second.err);
+    let number: i32 = std::fs::read_to_string(scratch.path("pid")).unwrap().trim().parse().unwrap();
+    kill_process(Pid::from_raw(number).unwrap(), Signal::KILL).unwrap();
+    let begun = Instant::now();
+    while std::fs::metadata(scratch.path("mnt")).is_ok() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "the daemon does not die");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    scratch.good(&["umount", "mnt"]);
+    assert!(Path::new(&scratch.path("pid")).exists());
+    scratch.good(&mount);
+    scratch.good(&["umount", "mnt"]);
+    assert!(!scratch.path("pid").exists());
+}

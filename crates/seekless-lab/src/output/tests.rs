@@ -1,0 +1,201 @@
+//! Aim: a name leads to the old file or to the whole new one, and what must not be replaced is not. Method: files, links and
+//! devices in a temporary directory, for both ways in which a new file can be made.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+
+use super::*;
+
+const NEVER: Wish = Wish { replace: Replace::Never(FORCE), permissions: 0o666, sources: Sources(Vec::new()) };
+const ALWAYS: Wish = Wish { replace: Replace::Always, permissions: 0o666, sources: Sources(Vec::new()) };
+
+fn names(directory: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+    let mut names: Vec<String> = entries.map(|name| name.into_string().unwrap()).collect();
+    names.sort();
+    names
+}
+
+/// A file with a name of its own until it is whole, as where there are no files without names.
+fn begin_named(path: &Path, wish: &Wish) -> NewFile {
+    let place = Place::of(path).unwrap();
+    place.admit(wish).unwrap();
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
+    let make = |name: &OsStr| rustix::fs::openat(&place.directory, name, flags, Mode::from_raw_mode(wish.permissions));
+    let (file, name) = place.under_new_name(make).unwrap();
+    NewFile { file: file.into(), place, wish: wish.clone(), temporary: Some(name) }
+}
+
+type Begin = fn(&Path, &Wish) -> NewFile;
+const BOTH: [Begin; 2] = [|path, wish| NewFile::begin(path, wish).unwrap(), begin_named];
+
+/// The old file is there until the new one is whole; nothing is left of one that was given up.
+#[test]
+fn a_file_is_there_as_a_whole() {
+    for begin in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let mut file = begin(&path, &NEVER);
+        file.write_all(b"half").unwrap();
+        assert!(!path.exists());
+        drop(file);
+        assert_eq!(names(directory.path()), [""; 0]);
+
+        let mut file = begin(&path, &NEVER);
+        file.write_all(b"one").unwrap();
+        file.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        let mut file = begin(&path, &ALWAYS);
+        file.write_all(b"tw").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"one");
+        file.write_all(b"o").unwrap();
+        let mut still_open = file.commit().unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two");
+        still_open.write_all(b"!").unwrap();
+        assert_eq!(std::fs::read(&path).unwrap(), b"two!");
+        assert_eq!(names(directory.path()), ["f"]);
+    }
+}
+
+/// Of two that write to one new name at once one comes too late, and says so; with force both are whole, and the later one
+/// stays.
+#[test]
+fn of_two_writers_one_is_told() {
+    for begin in BOTH {
+        for other in BOTH {
+            let directory = tempfile::tempdir().unwrap();
+            let path = directory.path().join("f");
+            let (mut one, mut two) = (begin(&path, &NEVER), other(&path, &NEVER));
+            one.write_all(b"one").unwrap();
+            two.write_all(b"two").unwrap();
+            one.commit().unwrap();
+            let error = two.commit().unwrap_err().to_string();
+            assert_eq!(error, format!("{} is there already; --force replaces it", path.display()));
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), names(directory.path())),
+                (b"one".to_vec(), vec!["f".to_owned()])
+            );
+            let (mut one, mut two) = (begin(&path, &ALWAYS), other(&path, &ALWAYS));
+            one.write_all(b"three").unwrap();
+            two.write_all(b"four").unwrap();
+            two.commit().unwrap();
+            one.commit().unwrap();
+            assert_eq!(
+                (std::fs::read(&path).unwrap(), names(directory.path())),
+                (b"three".to_vec(), vec!["f".to_owned()])
+            );
+        }
+    }
+}
+
+/// Threads that write to one name: one of them makes it, and its bytes are those of one.
+#[test]
+fn of_many_writers_one_makes_it() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("f");
+    let made: usize = std::thread::scope(|scope| {
+        let write = |number: u8| {
+            let path = &path;
+            scope.spawn(move || usize::from(write(path, &[number; 100_000], &NEVER).is_ok()))
+        };
+        let threads: Vec<_> = (0..8).map(write).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).sum()
+    });
+    let bytes = std::fs::read(&path).unwrap();
+    assert_eq!((made, bytes.len(), names(directory.path())), (1, 100_000, vec!["f".to_owned()]));
+    assert!(bytes.iter().all(|byte| *byte == bytes[0]));
+}
+
+/// What is no regular file is refused, also with force, and stays what it was. Links are not followed.
+#[test]
+fn only_regular_files_are_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::create_dir(path("d")).unwrap();
+    std::fs::write(path("f"), "old").unwrap();
+    symlink(path("f"), path("link")).unwrap();
+    symlink(path("nowhere"), path("dangling")).unwrap();
+    rustix::fs::mknodat(rustix::fs::CWD, path("pipe"), FileType::Fifo, Mode::from_raw_mode(0o600), 0).unwrap();
+    let before = names(directory.path());
+    for (name, kind) in [
+        ("d", "a directory"),
+        ("d/", "a directory"),
+        ("..", "a directory"),
+        ("link", "a symbolic link"),
+        ("dangling", "a symbolic link"),
+        ("pipe", "a pipe"),
+        ("/dev/null", "a device"),
+        ("/proc/self/fd/0", "a symbolic link"),
+    ] {
+        for wish in [&NEVER, &ALWAYS] {
+            let error = write(&path(name), b"new", wish).unwrap_err().to_string();
+            assert!(error.contains(&format!(" is {kind}; name a regular file")), "{name}: {error}");
+            assert_eq!(check(&path(name), wish).unwrap_err().to_string(), error);
+        }
+    }
+    assert_eq!((std::fs::read(path("f")).unwrap(), names(directory.path())), (b"old".to_vec(), before));
+    assert!(write(&path("gone/f"), b"new", &NEVER).unwrap_err().to_string().contains("No such file"));
+}
+
+/// A source is known by any of its names, also with force.
+#[test]
+fn a_source_is_not_replaced() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    std::fs::write(path("f"), "source").unwrap();
+    std::fs::hard_link(path("f"), path("hard")).unwrap();
+    symlink(path("f"), path("link")).unwrap();
+    std::fs::create_dir(path("d")).unwrap();
+    for source in ["f", "hard", "link", "d/../f"] {
+        let wish = ALWAYS.sources(Sources::of(&[path(source)]));
+        for target in ["f", "hard", "d/../f", "./f"] {
+            let error = write(&path(target), b"new", &wish).unwrap_err();
+            assert!(matches!(error, OutputError::Source { .. }), "{source} {target}: {error}");
+        }
+        write(&path("other"), b"new", &wish).unwrap();
+    }
+    assert_eq!(std::fs::read(path("hard")).unwrap(), b"source");
+}
+
+/// A file of our own is replaced, another one is not, and what has become another one meanwhile is not either.
+#[test]
+fn own_files_are_replaced() {
+    fn ours(file: &File) -> Result<(), String> {
+        match beginning(file, 4)?.starts_with(b"ours") {
+            true => Ok(()),
+            false => Err(", and is not ours".to_owned()),
+        }
+    }
+    let wish = Wish::new(Replace::Own(ours));
+    for begin in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        for _ in 0..2 {
+            write(&path, b"ours, new", &wish).unwrap();
+        }
+        let mut file = begin(&path, &wish);
+        file.write_all(b"ours, newer").unwrap();
+        std::fs::write(&path, "a letter").unwrap();
+        let error = file.commit().unwrap_err().to_string();
+        assert_eq!(error, format!("{} is there already, and is not ours", path.display()));
+        assert!(NewFile::begin(&path, &wish).is_err());
+        assert_eq!(
+            (std::fs::read(&path).unwrap(), names(directory.path())),
+            (b"a letter".to_vec(), vec!["f".to_owned()])
+        );
+    }
+}
+
+/// A new file has the permissions that it is to have, and one that replaces another has that one's.
+#[test]
+fn permissions_are_kept() {
+    for begin in BOTH {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("f");
+        let mode = || std::fs::metadata(&path).unwrap().permissions().mode() & 0o777;
+        begin(&path, &NEVER.permissions(0o600)).commit().unwrap();
+        assert_eq!(mode(), 0o600);
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        begin(&path, &ALWAYS).commit().unwrap();
+        assert_eq!(mode(), 0o640);
+    }
+}
