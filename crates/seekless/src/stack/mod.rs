@@ -56,7 +56,9 @@ mod words;
 use std::fmt;
 use std::ops::Range;
 
-pub use build::{Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredDevice, Surroundings, Trouble};
+pub use build::{
+    Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Sharing, Spread, StoredDevice, Surroundings, Trouble,
+};
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError};
