@@ -18,6 +18,7 @@ mod disk_file;
 pub mod fuse;
 pub mod leaves;
 mod memory;
+mod mount_table;
 pub mod nbd;
 mod random;
 pub mod reactor;

@@ -10,7 +10,7 @@ use seekless::device::Device;
 use seekless::fs::{Fs, FsError};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
-use seekless::stack::{Identity, Leaves, Mounted, Part, Purpose, Stack, Trouble, Usage, Word};
+use seekless::stack::{Identity, Leaves, Mounted, Part, Purpose, Sharing, Stack, Trouble, Usage, Word};
 use seekless::testing::MemFs;
 use seekless::units::Nanos;
 
@@ -59,7 +59,7 @@ impl Leaves for SimulatedLeaves {
         Err(outside(word))
     }
 
-    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
         match word.name() {
             "memfs" => Ok(MemFs::new(rt) as Fs),
             _ => Err(outside(word)),

@@ -269,7 +269,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             options.commit_interval = None;
         }
         options.store = if options.as_file { None } else { store(&leaves, &stack) };
-        let mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
+        let mut mount = match Mount::start(&world.rt, &world.reactor, mounted.fs.clone(), options).await {
             Ok(mount) => mount,
             Err(error) => {
                 // The first error is the one to report.
@@ -277,6 +277,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 return Err(error.into());
             }
         };
+        mount.mark(leaves.opened());
         if let Some(failure) = pid_file.as_ref().and_then(|pid_file| pid_file.write().err()) {
             // The first error is the one to report.
             let _ = mount.serve(std::future::ready(())).await;

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::mount::{FAILED, WRONG_USAGE};
-use super::{Done, Failure};
+use super::{Done, Failure, output};
 use crate::fuse::{self, UmountError};
 
 /// Unmount, and return when everything is durable
@@ -13,7 +13,7 @@ use crate::fuse::{self, UmountError};
   seekless umount /mnt
   seekless umount --lazy /mnt    take it out of sight although it is in use; returns before everything is durable
 
-Exit codes, as of mount(8): 0 unmounted and durable, 1 wrong usage, 32 failed")]
+Exit codes, as of mount(8): 0 unmounted and durable, 1 wrong usage, 32 failed, or unmounted and not known to be durable")]
 pub(super) struct Args {
     /// Where it is mounted
     directory: PathBuf,
@@ -28,7 +28,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let done = fuse::umount(&args.directory, args.lazy, Duration::from_secs(args.timeout));
+    let done = fuse::umount(&args.directory, args.lazy, Duration::from_secs(args.timeout), output::note);
     done.map(|()| 0).map_err(|error| {
         let code = if matches!(error, UmountError::NotAMountPoint { .. }) { WRONG_USAGE } else { FAILED };
         Failure::new(error).code(code)

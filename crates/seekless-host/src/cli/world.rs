@@ -8,7 +8,7 @@ use seekless::fs::FsError;
 use seekless::rt::{Executor, Rt};
 use seekless::stack::{Cause, Identity, Stack, StackError};
 
-use super::{Failure, info};
+use super::{Failure, info, output};
 use crate::leaves::{HostLeaves, signature};
 use crate::random;
 use crate::reactor::{Reactor, ReactorOptions};
@@ -30,7 +30,7 @@ impl World {
     }
 
     pub(super) fn leaves(&self) -> HostLeaves {
-        HostLeaves::new(&self.reactor)
+        HostLeaves::new(&self.reactor).telling(output::note)
     }
 
     pub(super) fn run<T>(&self, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -6,16 +6,21 @@
 use std::ffi::CString;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::fs::{Mode, OFlags, XattrFlags};
+use rustix::fd::OwnedFd;
+use rustix::fs::{Mode, OFlags, StatVfsMountFlags, XattrFlags};
 use rustix::io::Errno;
 use rustix::mount::MountFlags;
 use rustix::process::{Pid, PidfdFlags};
 
-use super::mount::{MountInfo, find_mount, unmount};
-use super::session::{ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DROP_CACHES_ATTRIBUTE, SYNC_ATTRIBUTE};
+use super::farewell::Waiting;
+use super::mount::unmount;
+use super::session::{
+    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE,
+};
+use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
 /// Why unmounting failed, or may have lost something.
 #[derive(Debug, thiserror::Error)]
@@ -30,10 +35,21 @@ pub enum UmountError {
     Busy { path: PathBuf },
     #[error("cannot unmount {}: {cause}", path.display())]
     Refused { path: PathBuf, cause: Errno },
-    #[error("unmounted, but the daemon (process {pid}) was still writing after {} s", waited.as_secs())]
-    StillWriting { pid: u32, waited: Duration },
-    #[error("unmounted, but the daemon (process {pid}) ended with status {status}; see what it logged")]
+    #[error("unmounted, but the daemon (process {pid}) was still at work after {} s{}", waited.as_secs(), held_text(held_by))]
+    StillWriting { pid: u32, waited: Duration, held_by: Option<String> },
+    #[error("unmounted, but not everything is durable: {problem}")]
+    NotDurable { problem: String },
+    #[error(
+        "unmounted, but the daemon (process {pid}) ended with status {status} before everything was durable; see what it \
+             logged"
+    )]
     DaemonFailed { pid: u32, status: i32 },
+    #[error("unmounted, but whether everything is durable is not known: {why}")]
+    Unknown { why: String },
+}
+
+fn held_text(held_by: &Option<String>) -> String {
+    held_by.as_ref().map(|held_by| format!(": {held_by}")).unwrap_or_default()
 }
 
 /// Unmounts what is mounted at `path` and returns when its daemon has ended, that is, when everything is
@@ -42,30 +58,34 @@ pub enum UmountError {
 /// With `lazy` a mount in use is taken out of sight, and its daemon goes on until the last user has gone; this
 /// then returns at once.
 ///
+/// `tell` hears what it waits for, once that takes longer than a moment.
+///
 /// # Errors
-/// `StillWriting` when the daemon has not ended after `patience`.
-pub fn umount(path: &Path, lazy: bool, patience: Duration) -> Result<(), UmountError> {
+/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown` when it has, and
+/// did not say that all is well. The mount is gone then all the same.
+pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
     let mut absolute = without_asking_the_mount(path).map_err(error)?;
-    if find_mount(&absolute).is_none() {
+    if mount_table::find(&absolute).is_none() {
         // The last part is a link, or nothing is mounted here at all.
         absolute = std::fs::canonicalize(path).map_err(error)?;
     }
-    let Some(found) = find_mount(&absolute) else {
+    let Some(found) = mount_table::find(&absolute) else {
         return Err(UmountError::NotAMountPoint { path: path.to_owned() });
     };
     if !found.is_ours() {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
-    let daemon = if lazy { None } else { Daemon::of(&absolute) };
+    let server = if lazy { Server::Gone } else { Server::of(&absolute) };
     match unmount(&absolute, false, lazy) {
         Ok(()) => {}
         Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
         Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
-    match daemon {
-        Some(daemon) => daemon.wait(patience),
-        None => Ok(()),
+    match server {
+        Server::Gone => Ok(()),
+        Server::Unseen(why) => Err(UmountError::Unknown { why }),
+        Server::Daemon(daemon) => daemon.wait(found.number, patience, tell),
     }
 }
 
@@ -92,7 +112,7 @@ pub enum RemountError {
 /// `NotOurs` for what is no mount point of this program.
 pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
-    let found = find_mount(&absolute).filter(MountInfo::is_ours);
+    let found = mount_table::find(&absolute).filter(MountInfo::is_ours);
     found.map(|found| found.options).ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })
 }
 
@@ -119,9 +139,8 @@ pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
     let refused = |cause| RemountError::Refused { path: path.to_owned(), cause };
     rustix::mount::mount_remount(&absolute, flags, c"").map_err(refused)?;
     if becomes_read_only {
-        let failed = |cause| SyncError::Failed { path: path.to_owned(), cause };
-        let name = CString::new(SYNC_ATTRIBUTE).map_err(|_| failed(Errno::INVAL))?;
-        rustix::fs::getxattr(&absolute, &*name, &mut [0; 8]).map_err(failed)?;
+        // Reading the attribute reaches the daemon also now.
+        sync(&absolute)?;
     }
     Ok(())
 }
@@ -144,7 +163,7 @@ pub enum SyncError {
         path.display(), path.display())]
     Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
-    Failed { path: PathBuf, cause: Errno },
+    Failed { path: PathBuf, cause: String },
 }
 
 /// Makes everything durable in the mount that holds `path`. `sync(1)` and `syncfs(2)` do not reach a file system that
@@ -165,11 +184,11 @@ pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
     tell(path, DROP_CACHES_ATTRIBUTE)
 }
 
-/// Syncs what the kernel holds and sets an attribute of the root, to which the daemon listens.
+/// Syncs what the kernel holds and reads an attribute of the root, which has the daemon do something.
 fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
-    let failed = |cause| match cause {
+    let failed = |cause: Errno| match cause {
         Errno::NOTCONN | Errno::CONNABORTED => SyncError::Dead { path: path.to_owned() },
-        cause => SyncError::Failed { path: path.to_owned(), cause },
+        cause => SyncError::Failed { path: path.to_owned(), cause: cause.to_string() },
     };
     let absolute = std::fs::canonicalize(path).map_err(|cause| match cause.raw_os_error() {
         Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
@@ -183,15 +202,31 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     // First what the kernel holds, such as pages that programs have changed through mmap.
     rustix::fs::syncfs(&root).map_err(failed)?;
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
-    match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
-        Ok(()) | Err(Errno::ROFS) => Ok(()), // There is nothing to sync where nothing can change.
-        Err(cause) => Err(failed(cause)),
+    let mut outcome = [0; OUTCOME_BYTES_MAX];
+    match rustix::fs::fgetxattr(&root, &*name, &mut outcome) {
+        Ok(length) if outcome[..length] == *DONE => return Ok(()),
+        Ok(length) => {
+            let cause = String::from_utf8_lossy(&outcome[..length]).into_owned();
+            return Err(SyncError::Failed { path: path.to_owned(), cause });
+        }
+        // A daemon of an earlier version, which listens to changes of the attribute.
+        Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
+        Err(cause) => return Err(failed(cause)),
     }
+    match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
+        // There is nothing to sync on a mount that is read-only by request. A volume that has stopped says the same.
+        Err(Errno::ROFS) if is_read_only(&root) => Ok(()),
+        told => told.map_err(failed),
+    }
+}
+
+fn is_read_only(root: &OwnedFd) -> bool {
+    rustix::fs::fstatvfs(root).is_ok_and(|found| found.f_flag.contains(StatVfsMountFlags::RDONLY))
 }
 
 /// The mount point above `path`, or `path` itself, if the mount is ours.
 fn mount_point_of(path: &Path) -> Option<PathBuf> {
-    let (mount_point, found) = path.ancestors().find_map(|above| Some((above, find_mount(above)?)))?;
+    let (mount_point, found) = path.ancestors().find_map(|above| Some((above, mount_table::find(above)?)))?;
     found.is_ours().then(|| mount_point.to_owned())
 }
 
@@ -205,44 +240,107 @@ fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
+/// What serves a mount.
+enum Server {
+    Daemon(Daemon),
+    /// Nothing that is waited for: its daemon has ended before, or may go on.
+    Gone,
+    /// Something that cannot be waited for, and why.
+    Unseen(String),
+}
+
 /// The process that serves a mount.
 struct Daemon {
     pid: u32,
-    pidfd: rustix::fd::OwnedFd,
+    pidfd: OwnedFd,
+    /// Where it says how it ended.
+    waiting: Option<Waiting>,
+}
+
+/// After this long, what is waited for is worth a word.
+const TELL_AFTER: Duration = Duration::from_secs(2);
+
+impl Server {
+    /// Asks the mount at `path`.
+    fn of(path: &Path) -> Server {
+        let mut value = [0u8; 64];
+        let identity = std::str::from_utf8(DAEMON_ATTRIBUTE)
+            .map_err(|_| Errno::INVAL)
+            .and_then(|name| rustix::fs::getxattr(path, name, &mut value));
+        let length = match identity {
+            Ok(length) => length,
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Gone,
+            Err(cause) => return Server::Unseen(format!("the mount does not say who serves it: {cause}")),
+        };
+        let text = value.get(..length).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();
+        let words = text.split_once(' ').and_then(|(pid, started)| Some((pid.parse().ok()?, started.parse().ok()?)));
+        let Some((pid, started)) = words else {
+            return Server::Unseen(format!("the mount says that `{text}` serves it"));
+        };
+        Daemon::find(text, pid, started).map_or_else(
+            || Server::Unseen(format!("the daemon, process {pid} for itself, cannot be seen from here")),
+            Server::Daemon,
+        )
+    }
 }
 
 impl Daemon {
-    /// `None` when the mount does not answer, or its daemon cannot be seen from here.
-    fn of(path: &Path) -> Option<Daemon> {
-        let name = std::str::from_utf8(DAEMON_ATTRIBUTE).ok()?;
-        let mut value = [0u8; 64];
-        let length = rustix::fs::getxattr(path, name, &mut value).ok()?;
-        let (pid, started) = std::str::from_utf8(value.get(..length)?).ok()?.split_once(' ')?;
-        let (pid, started): (u32, u64) = (pid.parse().ok()?, started.parse().ok()?);
+    fn find(identity: &str, pid: u32, started: u64) -> Option<Daemon> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
         // Checked after opening: now the number cannot change its process any more.
-        (start_time(pid) == Some(started)).then_some(Daemon { pid, pidfd })
+        let is_it = start_time(pid) == Some(started);
+        is_it.then(|| Daemon { pid, pidfd, waiting: Waiting::join(identity, pid) })
     }
 
-    fn wait(&self, patience: Duration) -> Result<(), UmountError> {
-        let timeout = Timespec { tv_sec: patience.as_secs() as i64, tv_nsec: i64::from(patience.subsec_nanos()) };
-        let mut ended = [PollFd::new(&self.pidfd, PollFlags::IN)];
-        loop {
-            match rustix::event::poll(&mut ended, Some(&timeout)) {
-                Err(Errno::INTR) => {}
-                Ok(0) => return Err(UmountError::StillWriting { pid: self.pid, waited: patience }),
-                _ => break,
+    /// Waits for its end. `number` is that of its mount.
+    fn wait(&self, number: DeviceNumber, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
+        if !self.ends_within(patience.min(TELL_AFTER)) {
+            let held_by = mount_table::find_elsewhere(|info| info.number == number && info.is_ours()).map(|holder| {
+                let Elsewhere { pid, command, mount_point } = holder;
+                let place = mount_point.display();
+                format!(
+                    "process {pid} ({command}) has it mounted on {place} in a mount namespace of its own, so it goes on: \
+                     nsenter -t {pid} -m umount {place}"
+                )
+            });
+            let left = patience.saturating_sub(TELL_AFTER);
+            let what = held_by.clone().unwrap_or_else(|| format!("the daemon (process {}) still writes", self.pid));
+            tell(&format!("unmounted here; {what}. Waiting for it, {} s at most", left.as_secs()));
+            if !self.ends_within(left) {
+                return Err(UmountError::StillWriting { pid: self.pid, waited: patience, held_by });
             }
         }
-        match exit_status(&self.pidfd) {
-            Some(status) if status != 0 => Err(UmountError::DaemonFailed { pid: self.pid, status }),
-            _ => Ok(()),
+        match self.waiting.as_ref().and_then(Waiting::hear) {
+            Some(Ok(())) => Ok(()),
+            Some(Err(problem)) => Err(UmountError::NotDurable { problem }),
+            // A daemon of an earlier version, or one that was killed.
+            None => match exit_status(&self.pidfd) {
+                Some(0) => Ok(()),
+                Some(status) => Err(UmountError::DaemonFailed { pid: self.pid, status }),
+                None => {
+                    let why =
+                        format!("how the daemon (process {}) ended cannot be found out; see what it logged", self.pid);
+                    Err(UmountError::Unknown { why })
+                }
+            },
+        }
+    }
+
+    fn ends_within(&self, patience: Duration) -> bool {
+        let deadline = Instant::now() + patience;
+        loop {
+            let left = deadline.saturating_duration_since(Instant::now());
+            let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) };
+            match rustix::event::poll(&mut [PollFd::new(&self.pidfd, PollFlags::IN)], Some(&timeout)) {
+                Err(Errno::INTR) => {}
+                ended => return ended != Ok(0),
+            }
         }
     }
 }
 
 /// The exit status of an ended process that is not our child, where the kernel tells it (Linux 6.15).
-fn exit_status(pidfd: &rustix::fd::OwnedFd) -> Option<i32> {
+fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
     use std::os::fd::AsRawFd;
     /// `struct pidfd_info` of Linux 6.15 in 64-bit words: mask, cgroup, 8 and 5 ids, exit code.
     #[repr(C)]

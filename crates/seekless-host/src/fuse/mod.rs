@@ -7,8 +7,8 @@
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
 //! Rooms, each using only those above it: `abi errno`, `request reply`, `session` (a request in, a reply out),
-//! `transport` (how they travel), `mount` (the kernel's mount table), `serve` (the life of a mount), `control`
-//! (for other processes), `fuzz`.
+//! `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve` (the life of a
+//! mount), `control` (for other processes), `fuzz`.
 //!
 //! Invariants
 //!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
@@ -19,6 +19,7 @@
 pub mod abi;
 mod control;
 mod errno;
+mod farewell;
 pub(crate) mod fuzz;
 mod mount;
 mod reply;

@@ -10,7 +10,6 @@ use std::fs;
 use std::io::{self, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -25,9 +24,7 @@ use seekless::units::Nanos;
 use super::reply::CacheTimes;
 use super::transport::TransportChoice;
 use crate::leaves::{FileDevice, FileError};
-
-/// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
-pub(super) const SUBTYPE: &str = "seekless";
+use crate::mount_table::{self, DeviceNumber, SUBTYPE};
 
 const HELPER: &str = "fusermount3";
 
@@ -174,18 +171,10 @@ pub(super) struct Mounted {
     pub as_block: bool,
 }
 
-/// Major and minor number.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct DeviceNumber {
-    pub major: u32,
-    pub minor: u32,
-}
-
-impl DeviceNumber {
-    /// The kernel's `new_encode_dev`, which names the directory under `/sys/fs/fuse/connections`.
-    fn connection(self) -> u32 {
-        (self.minor & 0xff) | (self.major << 8) | ((self.minor & !0xff) << 12)
-    }
+/// The kernel's `new_encode_dev`, which names the directory under `/sys/fs/fuse/connections`.
+fn connection(number: DeviceNumber) -> u32 {
+    let DeviceNumber { major, minor } = number;
+    (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
 /// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
@@ -207,7 +196,7 @@ pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
     let set =
         rustix::fs::fcntl_getfl(&device).and_then(|flags| rustix::fs::fcntl_setfl(&device, flags | OFlags::NONBLOCK));
     set.map_err(MountError::Device)?;
-    let number = find_mount(&path).map(|found| found.number);
+    let number = mount_table::find(&path).map(|found| found.number);
     Ok(Mounted { device, mount_point: path, number, by_helper, as_block })
 }
 
@@ -226,7 +215,7 @@ fn check_mount_point(path: &Path, over_content: bool, as_file: bool) -> Result<P
     }
     let absolute = fs::canonicalize(path).map_err(error)?;
     if !over_content {
-        if find_mount(&absolute).is_some_and(|found| found.is_ours()) {
+        if mount_table::find(&absolute).is_some_and(|found| found.is_ours()) {
             return Err(MountError::Mounted { path: path.to_owned() });
         }
         let (is_empty, kind) = match as_file {
@@ -348,67 +337,6 @@ fn receive_device(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// A line of `/proc/self/mountinfo`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct MountInfo {
-    pub number: DeviceNumber,
-    pub mount_point: PathBuf,
-    /// For example `fuse.seekless`.
-    pub kind: String,
-    /// As mount(8) lists them: those of the mount and those of the file system.
-    pub options: String,
-}
-
-impl MountInfo {
-    /// Served by a daemon of this program.
-    pub(super) fn is_ours(&self) -> bool {
-        self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
-    }
-}
-
-/// The topmost mount on `path`, which is absolute and without links. Reads no directory (U1).
-pub(super) fn find_mount(path: &Path) -> Option<MountInfo> {
-    let table = fs::read("/proc/self/mountinfo").ok()?;
-    table.split(|&byte| byte == b'\n').filter_map(parse_mount_info).rfind(|info| info.mount_point == path)
-}
-
-fn parse_mount_info(line: &[u8]) -> Option<MountInfo> {
-    let mut words = line.split(|&byte| byte == b' ');
-    let number = std::str::from_utf8(words.nth(2)?).ok()?;
-    let (major, minor) = number.split_once(':')?;
-    let mount_point = unescape(words.nth(1)?);
-    let of_mount = words.next()?;
-    // Optional fields end with a dash.
-    words.find(|word| word == b"-")?;
-    let kind = String::from_utf8_lossy(words.next()?).into_owned();
-    let of_file_system = words.nth(1).unwrap_or_default();
-    Some(MountInfo {
-        number: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
-        mount_point: PathBuf::from(std::ffi::OsStr::from_bytes(&mount_point)),
-        kind,
-        options: String::from_utf8_lossy(&[of_mount, b",", of_file_system].concat()).into_owned(),
-    })
-}
-
-/// Undoes the kernel's `\ooo` for blanks and the like.
-fn unescape(word: &[u8]) -> Vec<u8> {
-    let mut bytes = Vec::with_capacity(word.len());
-    let mut rest = word;
-    while let [first, tail @ ..] = rest {
-        match (first, tail) {
-            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', more @ ..]) => {
-                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
-                rest = more;
-            }
-            _ => {
-                bytes.push(*first);
-                rest = tail;
-            }
-        }
-    }
-    bytes
-}
-
 /// Takes the mount at `path` out of the table. It waits for the daemon to answer what is still under way, so a
 /// daemon calls it on a worker thread (U1).
 pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Errno> {
@@ -435,7 +363,7 @@ pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Er
 impl Mounted {
     /// True while the topmost mount at our mount point is ours.
     fn is_ours(&self) -> bool {
-        let found = find_mount(&self.mount_point);
+        let found = mount_table::find(&self.mount_point);
         found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
     }
 
@@ -474,9 +402,8 @@ impl Mounted {
 
 /// Ends a connection through its control file. False where the control file system is not mounted.
 fn abort_connection(number: Option<DeviceNumber>) -> bool {
-    number.is_some_and(|number| {
-        fs::write(format!("/sys/fs/fuse/connections/{}/abort", number.connection()), b"1").is_ok()
-    })
+    number
+        .is_some_and(|number| fs::write(format!("/sys/fs/fuse/connections/{}/abort", connection(number)), b"1").is_ok())
 }
 
 /// Ends the connection of a mount, and unmounts it unless it is in use. Only for root.
@@ -499,7 +426,7 @@ impl Unmounter {
     /// Returns true when it was in use.
     pub(super) fn unmount(&self) -> Result<bool, Errno> {
         let ours = || {
-            let found = find_mount(&self.mount_point);
+            let found = mount_table::find(&self.mount_point);
             found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
         };
         if !ours() {
@@ -527,25 +454,12 @@ impl Unmounter {
 mod tests {
     use super::*;
 
-    /// Lines of the mount table are understood, with blanks in paths and optional fields.
-    #[test]
-    fn mount_table_lines_parse() {
-        let line = br"59 25 0:50 / /mnt/my\040disk rw,nosuid shared:31 master:2 - fuse.seekless a.img rw,user_id=0";
-        let info = parse_mount_info(line).unwrap();
-        assert_eq!(info.number, DeviceNumber { major: 0, minor: 50 });
-        assert_eq!(info.mount_point, Path::new("/mnt/my disk"));
-        assert_eq!(info.kind, "fuse.seekless");
-        assert_eq!(info.options, "rw,nosuid,rw,user_id=0");
-        assert_eq!(parse_mount_info(b"59 25 0:50 / /mnt"), None);
-        assert_eq!(parse_mount_info(b""), None);
-    }
-
     /// Connections are named as the kernel encodes device numbers.
     #[test]
     fn connections_are_named_by_device_number() {
-        assert_eq!(DeviceNumber { major: 0, minor: 50 }.connection(), 50);
-        assert_eq!(DeviceNumber { major: 7, minor: 0 }.connection(), 1792);
-        assert_eq!(DeviceNumber { major: 0, minor: 300 }.connection(), 0x2c | 1 << 20);
+        assert_eq!(connection(DeviceNumber { major: 0, minor: 50 }), 50);
+        assert_eq!(connection(DeviceNumber { major: 7, minor: 0 }), 1792);
+        assert_eq!(connection(DeviceNumber { major: 0, minor: 300 }), 0x2c | 1 << 20);
     }
 
     /// A source with commas stays one option.

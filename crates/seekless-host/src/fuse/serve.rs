@@ -15,10 +15,12 @@ use seekless::rt::{Event, Rt};
 use seekless::units::Nanos;
 
 use super::abi::InitFlags;
+use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::request::{Operation, Request};
 use super::session::{Agreed, AtOnce, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
 use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
+use crate::leaves::{MountMark, OpenedLeaves};
 use crate::reactor::{File, Reactor};
 
 /// Without a request for this long, the file system may do work of its own. Longer than the gaps between the
@@ -53,6 +55,8 @@ pub struct Mount {
     transport: Box<dyn Transport>,
     commit_interval: Option<Nanos>,
     agreed: Agreed,
+    farewell: Farewell,
+    leaves: OpenedLeaves,
     guard: Guard,
 }
 
@@ -140,10 +144,13 @@ impl Mount {
             Some(uring) if agreed.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
             _ => Box::new(devfuse),
         };
+        let identity = daemon_identity();
         Ok(Mount {
             rt: rt.clone(),
             reactor: reactor.clone(),
-            session: Rc::new(Session::new(fs, agreed, daemon_identity()).durable_at_once(at_once)),
+            farewell: Farewell::listen(&identity),
+            leaves: OpenedLeaves::default(),
+            session: Rc::new(Session::new(fs, agreed, identity).durable_at_once(at_once)),
             transport,
             commit_interval: options.commit_interval,
             agreed,
@@ -154,6 +161,19 @@ impl Mount {
     /// What was agreed with the kernel.
     pub fn agreed(&self) -> &Agreed {
         &self.agreed
+    }
+
+    /// Tells all who find `leaves` in use that they are mounted, and then, that they are not any more.
+    pub fn mark(&mut self, leaves: OpenedLeaves) {
+        self.leaves = leaves;
+        self.say_mounted(false);
+    }
+
+    fn say_mounted(&self, ending: bool) {
+        let Mounted { number, mount_point, .. } = &*self.guard.mounted;
+        if let Some(number) = number {
+            self.leaves.say_mounted(MountMark::new(*number, mount_point), ending);
+        }
     }
 
     pub fn transport_name(&self) -> &'static str {
@@ -167,13 +187,21 @@ impl Mount {
 
     /// Answers requests until the file system is unmounted, or `stop` completes, which unmounts it. Then closes
     /// the file system: when this returns well, everything is durable.
-    pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+    pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+        let farewell = std::mem::take(&mut self.farewell);
+        let served = self.serve_and_close(stop).await;
+        farewell.say(served.as_ref().err().map(ToString::to_string));
+        served
+    }
+
+    async fn serve_and_close(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let ending = Ending::default();
         let chores = [
             self.commit_interval.map(|interval| self.rt.spawn(commit(self.chore(&ending), interval))),
             Some(self.rt.spawn(idle(self.chore(&ending)))),
         ];
         let ended = self.run_until(stop).await;
+        self.say_mounted(true);
         ending.begin();
         for chore in chores.into_iter().flatten() {
             chore.await;

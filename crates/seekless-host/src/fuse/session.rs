@@ -20,16 +20,25 @@ use super::request::{Init, Operation, Request, encode_handle};
 /// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
-/// Setting or reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount
-/// does not reach. Reading it works also when the kernel has been told that nothing changes any more.
+/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not
+/// reach. What is read is [`DONE`], or what went wrong. Reading, because the kernel lets nobody set one on a read-only
+/// mount, which may have been written to before it became read-only. Setting it does the same, for earlier versions of
+/// `seekless sync`.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 
 /// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, whatever the
 /// kernel's mount table says.
 pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 
-/// Setting this extended attribute of the root drops what the file system has cached, for benchmarks that read cold.
+/// Reading or setting this extended attribute of the root drops what the file system has cached, for benchmarks that read
+/// cold.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
+
+/// What is read from such an attribute when all is well.
+pub(super) const DONE: &[u8] = b"done";
+
+/// Longest text that is read otherwise.
+pub(super) const OUTCOME_BYTES_MAX: usize = 1000;
 
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -375,6 +384,17 @@ impl Session {
         }
     }
 
+    /// [`DONE`], or in words what went wrong: an errno would not say it, and some mean two things.
+    fn outcome(&self, result: FsResult<()>) -> Vec<u8> {
+        match result {
+            Ok(()) => DONE.to_vec(),
+            Err(error) => {
+                self.report(abi::GETXATTR, Ino::ROOT, &error);
+                error.to_string().chars().take(OUTCOME_BYTES_MAX / 4).collect::<String>().into_bytes()
+            }
+        }
+    }
+
     fn report(&self, opcode: u32, ino: Ino, error: &FsError) {
         if worth_a_message(error) && self.reported.borrow().as_ref() != Some(error) {
             log::error!("{} of {ino:?}: {error}", abi::opcode_name(opcode));
@@ -459,10 +479,8 @@ impl Session {
                     (Ino::ROOT, DAEMON_ATTRIBUTE) => self.daemon.as_bytes().to_vec(),
                     (Ino::ROOT, ACCESS_ATTRIBUTE) if fs.traits().read_only => b"ro".to_vec(),
                     (Ino::ROOT, ACCESS_ATTRIBUTE) => b"rw".to_vec(),
-                    (Ino::ROOT, SYNC_ATTRIBUTE) => {
-                        fs.syncfs().await?;
-                        b"1".to_vec()
-                    }
+                    (Ino::ROOT, SYNC_ATTRIBUTE) => self.outcome(fs.syncfs().await),
+                    (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => self.outcome(fs.drop_caches().await),
                     _ => fs.getxattr(ino, name).await?,
                 };
                 attribute(value, bytes)

@@ -5,7 +5,10 @@ mod hostdir;
 mod occupied;
 pub mod signature;
 mod stack;
+mod users;
 
 pub use file::{FileDevice, FileError, FileOptions};
 pub use hostdir::{HostDir, HostDirError, HostDirOptions};
-pub use stack::HostLeaves;
+pub use stack::{HostLeaves, OpenedLeaves};
+pub(crate) use users::MountMark;
+pub use users::Users;

@@ -12,10 +12,11 @@ use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
 use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
-use seekless::stack::{Leaves, Purpose, Trouble, Word, quoted_if_need_be};
+use seekless::stack::{Leaves, Purpose, Sharing, Trouble, Word, quoted_if_need_be};
 use seekless::testing::{MemFs, MemFsOptions};
-use seekless::units::{SECTOR_BYTES, human_bytes};
+use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
+use super::users::{self, MountMark, Users};
 use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, occupied, signature};
 use crate::reactor::Reactor;
 
@@ -27,6 +28,9 @@ pub struct HostLeaves {
     reactor: Reactor,
     overwrite: bool,
     files: RefCell<Vec<Rc<FileDevice>>>,
+    directories: RefCell<Vec<Rc<HostDir>>>,
+    /// Receives why opening takes a while.
+    tell: fn(&str),
     /// Image files that this has made.
     created: RefCell<Vec<PathBuf>>,
     /// Stores that [`HostLeaves::look`] has opened, by their paths.
@@ -34,7 +38,23 @@ pub struct HostLeaves {
 }
 
 /// How long to look for content before it is said that there may be some.
-const PATIENCE: Duration = Duration::from_secs(20);
+const SEARCH_PATIENCE: Duration = Duration::from_secs(20);
+
+/// What was opened in the real world, to tell others whose it is.
+#[derive(Default)]
+pub struct OpenedLeaves {
+    files: Vec<Rc<FileDevice>>,
+    directories: Vec<Rc<HostDir>>,
+}
+
+impl OpenedLeaves {
+    /// Tells all who find it in use that this mount uses it or, when it is `ending`, that it did.
+    pub(crate) fn say_mounted(&self, mount: MountMark, ending: bool) {
+        let files = self.files.iter().map(|file| file.claimed());
+        let directories = self.directories.iter().flat_map(|directory| directory.claimed());
+        users::say_mounted(files.chain(directories), mount, ending);
+    }
+}
 
 impl HostLeaves {
     pub fn new(reactor: &Reactor) -> HostLeaves {
@@ -42,6 +62,8 @@ impl HostLeaves {
             reactor: reactor.clone(),
             overwrite: false,
             files: RefCell::default(),
+            directories: RefCell::default(),
+            tell: |_| {},
             created: RefCell::default(),
             held: RefCell::default(),
         }
@@ -64,7 +86,7 @@ impl HostLeaves {
         match (path.try_exists(), word.given("size")) {
             (Ok(false), Some(_)) => Ok(()), // It will be made.
             _ => {
-                let device = Rc::new(self.open_file(rt, word, Purpose::Format)?);
+                let device = Rc::new(self.open_file(rt, word, Purpose::Format).map_err(Refused::trouble)?);
                 self.held.borrow_mut().push((path, device));
                 Ok(())
             }
@@ -76,6 +98,16 @@ impl HostLeaves {
         let mut held = self.held.borrow_mut();
         let at = held.iter().position(|(other, _)| path.is_some_and(|path| other == Path::new(path)))?;
         Some(held.swap_remove(at).1)
+    }
+
+    /// Has `tell` told why opening takes a while.
+    pub fn telling(self, tell: fn(&str)) -> HostLeaves {
+        HostLeaves { tell, ..self }
+    }
+
+    /// All that was opened.
+    pub fn opened(&self) -> OpenedLeaves {
+        OpenedLeaves { files: self.files(), directories: self.directories.borrow().clone() }
     }
 
     /// The files and block devices that were opened.
@@ -91,26 +123,60 @@ impl HostLeaves {
         }
     }
 
-    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Trouble> {
+    /// Tries `open` until nothing is in use any more by a daemon whose mount is gone: it writes what it holds, and ends.
+    async fn once_free<T>(&self, rt: &Rt, open: impl Fn() -> Result<T, Refused>) -> Result<T, Trouble> {
+        let begun = rt.now();
+        let mut told = false;
+        loop {
+            let refused = match open() {
+                Ok(opened) => return Ok(opened),
+                Err(refused) => refused,
+            };
+            let (trouble, users) = match refused {
+                Refused::Otherwise(trouble) => return Err(trouble),
+                Refused::InUse(refused) => *refused,
+            };
+            let waited = rt.now() - begun;
+            if users != Users::Ending || waited >= PATIENCE {
+                return Err(Refused::InUse(Box::new((trouble, users))).trouble());
+            }
+            if !told && waited >= TELL_AFTER {
+                let Trouble::Other { problem, .. } = &trouble else { return Err(trouble) };
+                let place = problem.split(" is in use").next().unwrap_or_default();
+                let seconds = PATIENCE.0 / Nanos::from_secs(1).0;
+                (self.tell)(&format!(
+                    "{place} was unmounted, and its daemon still writes what it holds: waiting for it, {seconds} s at most"
+                ));
+                told = true;
+            }
+            rt.sleep(PAUSE).await;
+        }
+    }
+
+    fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Refused> {
         let Some(path) = word.text("path").map(PathBuf::from) else {
-            return Err(Trouble::other("the path is missing")); // The table of words says that it is required.
+            return Err(Trouble::other("the path is missing").into()); // The table of words says that it is required.
         };
         let size = word.given("size").map(|_| word.bytes("size"));
         let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
         let is_there = match std::fs::metadata(&path) {
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display()))),
+            Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display())).into()),
         };
         if !is_there {
-            return self.create(rt, word, &path, options, purpose);
+            return Ok(self.create(rt, word, &path, options, purpose)?);
         }
         if purpose != Purpose::Inspect
             && let Some(user) = occupied::user_of(&path)
         {
-            return Err(Trouble::other(format!("{} is {user}", path.display())).hint("unmount or detach it first"));
+            let problem = format!("{} is {user}", path.display());
+            return Err(Trouble::other(problem).hint("unmount or detach it first").into());
         }
-        let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(explain)?;
+        let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(|error| match &error {
+            FileError::InUse { users, .. } => Refused::in_use(&error, users),
+            _ => explain(error).into(),
+        })?;
         check_size(&device, size)?;
         if purpose == Purpose::Format {
             // Behind the lock, so that nobody changes it any more.
@@ -154,7 +220,7 @@ impl HostLeaves {
         if self.overwrite {
             return Ok(());
         }
-        match signature::content(&file, size, PATIENCE).map_err(failed)?.text() {
+        match signature::content(&file, size, SEARCH_PATIENCE).map_err(failed)?.text() {
             None => Ok(()),
             Some(content) => Err(Trouble::other(format!("{} holds {content}, which would be lost", path.display()))
                 .hint("if that is what you want, say --force")),
@@ -168,6 +234,57 @@ impl HostLeaves {
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let found = signature::signatures(&file, size).map_err(failed)?;
         signature::wipe(&file, &found).map_err(failed)
+    }
+}
+
+/// How long a daemon may take to write what it holds after its mount has gone.
+const PATIENCE: Nanos = Nanos::from_secs(60);
+/// Waits shorter than this are not worth a word.
+const TELL_AFTER: Nanos = Nanos::from_secs(1);
+const PAUSE: Nanos = Nanos::from_millis(10);
+
+/// Why something could not be opened.
+enum Refused {
+    /// By these, for now.
+    InUse(Box<(Trouble, Users)>),
+    Otherwise(Trouble),
+}
+
+impl Refused {
+    fn in_use(error: impl std::error::Error, users: &Users) -> Refused {
+        Refused::InUse(Box::new((Trouble::other(error.to_string()), users.clone())))
+    }
+
+    fn trouble(self) -> Trouble {
+        match self {
+            Refused::Otherwise(trouble) => trouble,
+            Refused::InUse(refused) => {
+                let (trouble, users) = *refused;
+                match users.hint() {
+                    Some(hint) => trouble.hint(hint),
+                    None => trouble,
+                }
+            }
+        }
+    }
+
+    fn trouble(self) -> Trouble {
+        match self {
+            Refused::Otherwise(trouble) => trouble,
+            Refused::InUse(refused) => {
+                let (trouble, users) = *refused;
+                match users.hint() {
+                    Some(hint) => trouble.hint(hint),
+                    None => trouble,
+                }
+            }
+        }
+    }
+}
+
+impl From<Trouble> for Refused {
+    fn from(trouble: Trouble) -> Refused {
+        Refused::Otherwise(trouble)
     }
 }
 
@@ -209,7 +326,7 @@ impl Leaves for HostLeaves {
             "file" => {
                 let device = match self.take_held(word.text("path")) {
                     Some(device) => device,
-                    None => Rc::new(self.open_file(rt, word, purpose)?),
+                    None => Rc::new(self.once_free(rt, || self.open_file(rt, word, purpose)).await?),
                 };
                 if purpose == Purpose::Format && self.overwrite {
                     self.wipe(device.path())?;
@@ -225,19 +342,32 @@ impl Leaves for HostLeaves {
         std::fs::read(path).map_err(|error| Trouble::other(format!("cannot read {path}: {error}")))
     }
 
-    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble> {
         match word.name() {
             "hostdir" => {
                 let path = word.text("path").unwrap_or_default();
-                let options = HostDirOptions { submounts: word.switch("submounts"), ..HostDirOptions::default() };
-                match HostDir::open(rt, &self.reactor, Path::new(path), options) {
-                    Ok(directory) => Ok(Rc::new(directory)),
-                    Err(error @ HostDirError::NotADirectory { .. }) => {
-                        Err(Trouble::other(error.to_string())
-                            .hint("for an image file or a block device write file:PATH"))
-                    }
-                    Err(error) => Err(Trouble::other(error.to_string())),
-                }
+                let read_only = purpose == Purpose::Inspect;
+                let options = HostDirOptions {
+                    submounts: word.switch("submounts"),
+                    alone: sharing == Sharing::Alone && !read_only,
+                    read_only,
+                    ..HostDirOptions::default()
+                };
+                let open = || {
+                    HostDir::open(rt, &self.reactor, Path::new(path), options).map_err(|error| {
+                        let trouble = Trouble::other(error.to_string());
+                        match &error {
+                            HostDirError::InUse { users, .. } => Refused::in_use(&error, users),
+                            HostDirError::NotADirectory { .. } => {
+                                trouble.hint("for an image file or a block device write file:PATH").into()
+                            }
+                            _ => trouble.into(),
+                        }
+                    })
+                };
+                let directory = Rc::new(self.once_free(rt, open).await?);
+                self.directories.borrow_mut().push(directory.clone());
+                Ok(directory)
             }
             "memfs" => {
                 let options = MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, ..MemFsOptions::default() };

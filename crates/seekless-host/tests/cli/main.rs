@@ -9,6 +9,7 @@ mod bad_input;
 mod disks;
 mod experiments;
 mod exports;
+mod in_use;
 mod layers;
 mod mounts;
 mod occupied;

@@ -101,7 +101,7 @@ fn what_is_in_use_is_left_alone() {
     for (arguments, code) in commands {
         let ended = scratch.run(arguments);
         let text = "seekless: a.img is in use by another mount or process; unmount it or end that process first\n  lfs / \
-                    file:a.img\n        ^^^^^^^^^^\n";
+                    file:a.img\n        ^^^^^^^^^^\nit is mounted on T/mnt: seekless umount T/mnt\n";
         assert_eq!((ended.code, &*ended.err), (code, text), "{arguments:?}");
     }
     // Of several contestants, the one that fails is named, and the others are measured.

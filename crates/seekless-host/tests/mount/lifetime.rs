@@ -65,14 +65,14 @@ fn umount_waits_for_the_daemon() {
     assert!(!daemon.has_mark("closed"), "then there would be nothing to wait for");
     let Some(mut daemon) = Daemon::start(&wish) else { return };
     let start = Instant::now();
-    umount(&daemon.root(), false, PATIENCE).unwrap();
+    umount(&daemon.root(), false, PATIENCE, |_| {}).unwrap();
     assert!(daemon.has_mark("closed") && start.elapsed() >= Duration::from_millis(400));
     assert!(daemon.wait(PATIENCE).unwrap().success());
-    assert!(matches!(umount(&daemon.root(), false, PATIENCE), Err(UmountError::NotAMountPoint { .. })));
-    assert!(matches!(umount(Path::new("/proc"), false, PATIENCE), Err(UmountError::NotOurs { .. })));
+    assert!(matches!(umount(&daemon.root(), false, PATIENCE, |_| {}), Err(UmountError::NotAMountPoint { .. })));
+    assert!(matches!(umount(Path::new("/proc"), false, PATIENCE, |_| {}), Err(UmountError::NotOurs { .. })));
 
     let Some(daemon) = Daemon::start(&Wish { close_takes: Nanos::from_secs(2), ..Wish::default() }) else { return };
-    let late = umount(&daemon.root(), false, Duration::from_millis(100));
+    let late = umount(&daemon.root(), false, Duration::from_millis(100), |_| {});
     assert!(matches!(late, Err(UmountError::StillWriting { .. })), "{late:?}");
 }
 
@@ -83,7 +83,7 @@ fn umount_reports_a_daemon_that_dies() {
     let root = daemon.root();
     let link = root.parent().unwrap().join("link");
     std::os::unix::fs::symlink(&root, &link).unwrap();
-    let waiting = std::thread::spawn(move || umount(&link, false, PATIENCE));
+    let waiting = std::thread::spawn(move || umount(&link, false, PATIENCE, |_| {}));
     let deadline = Instant::now() + PATIENCE;
     while daemon.is_mounted() {
         assert!(Instant::now() < deadline);
@@ -102,12 +102,12 @@ fn umount_reports_a_daemon_that_dies() {
 fn umount_of_busy_and_dead_mounts() {
     let Some(mut daemon) = Daemon::start(&Wish::default()) else { return };
     let open = File::create(daemon.path("open")).unwrap();
-    assert!(matches!(umount(&daemon.root(), false, PATIENCE), Err(UmountError::Busy { .. })));
+    assert!(matches!(umount(&daemon.root(), false, PATIENCE, |_| {}), Err(UmountError::Busy { .. })));
     daemon.signal(Signal::KILL);
     daemon.wait(PATIENCE).unwrap();
     drop(open);
     assert!(daemon.is_mounted());
-    umount(&daemon.root(), false, PATIENCE).unwrap();
+    umount(&daemon.root(), false, PATIENCE, |_| {}).unwrap();
     assert!(!daemon.is_mounted());
 }
 

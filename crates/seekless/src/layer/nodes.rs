@@ -73,6 +73,11 @@ impl<N> Nodes<N> {
         !matches!(self.slots.borrow().get(&ino), Some(Slot::Ready { lookups: 0, .. }) | None)
     }
 
+    /// True while `node` is that of `ino`: it has not been closed.
+    pub fn holds(&self, ino: Ino, node: &Rc<N>) -> bool {
+        self.slots.borrow().get(&ino).and_then(Slot::node).is_some_and(|held| Rc::ptr_eq(held, node))
+    }
+
     /// Every node, in the order of inode numbers, also those that linger.
     pub fn all(&self) -> Vec<(Ino, Rc<N>)> {
         let slots = self.slots.borrow();

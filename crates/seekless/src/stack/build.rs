@@ -202,14 +202,23 @@ pub enum Purpose {
     Format,
 }
 
+/// With whom a file system that lies outside the engine may be shared.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Sharing {
+    /// With all that leave its files what they are.
+    Shared,
+    /// With nobody: a layer above stores files in it in a form of its own, which another writer would destroy.
+    Alone,
+}
+
 /// Opens what lies outside the engine.
 #[async_trait(?Send)]
 pub trait Leaves {
     /// Opens the block device that `word` names, such as `file:a.img`.
     async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble>;
 
-    /// Opens the file system that `word` names, such as `hostdir:/srv`.
-    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Fs, Trouble>;
+    /// Opens the file system that `word` names, such as `hostdir:/srv`. To look at it alone, it is shared in any case.
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble>;
 
     /// Numbers that nobody can guess, where there are any: the engine has none of its own. New ones with each call.
     fn random(&self) -> Option<[u64; 4]> {
@@ -231,7 +240,7 @@ impl Leaves for NoLeaves {
         Err(outside(word))
     }
 
-    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
         Err(outside(word))
     }
 }
@@ -697,7 +706,7 @@ impl<'a> Opened<'a> {
             let made = match (&word.spec.maker, top.take()) {
                 (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
-                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                (Maker::FileSystemLeaf, _) => self.file_system_leaf(word).await,
                 // S2: `order` has checked what stands on what.
                 _ => unreachable!("`{}` in its place", word.name()),
             };
@@ -756,7 +765,7 @@ impl<'a> Opened<'a> {
                     (layer.make)(self.rt, lower, word, self.leaves).await
                 }
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
-                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                (Maker::FileSystemLeaf, _) => self.file_system_leaf(word).await,
                 // Devices.
                 _ => continue,
             };
@@ -829,7 +838,7 @@ impl<'a> Opened<'a> {
             let made = match (&word.spec.maker, top.take()) {
                 (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
-                (Maker::FileSystemLeaf, _) => self.leaves.file_system(self.rt, word, self.purpose).await,
+                (Maker::FileSystemLeaf, _) => self.file_system_leaf(word).await,
                 // Devices, which are open.
                 _ => continue,
             };
@@ -840,6 +849,12 @@ impl<'a> Opened<'a> {
             // S2: a layer stands on a file system.
             None => unreachable!("there is a file system below a layer"),
         }
+    }
+
+    /// Opens the file system at the bottom, which lies outside.
+    async fn file_system_leaf(&self, word: &Word) -> Result<Fs, Trouble> {
+        let sharing = if self.stack.has_checkable_layer() { Sharing::Alone } else { Sharing::Shared };
+        self.leaves.file_system(self.rt, word, self.purpose, sharing).await
     }
 
     /// What is on the device, for people: in outline, or the part that `what` names, in a form of

@@ -59,7 +59,8 @@ use std::ops::Range;
 
 pub use arrays::scrubbed_as_checked;
 pub use build::{
-    Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Spread, StoredArray, StoredDevice, Surroundings, Trouble,
+    Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Sharing, Spread, StoredArray, StoredDevice, Surroundings,
+    Trouble,
 };
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;

@@ -203,7 +203,7 @@ fn members_are_instances() {
             self.1.borrow().get(&path).cloned().ok_or_else(|| Trouble::other(format!("there is no file `{path}`")))
         }
 
-        async fn file_system(&self, _: &Rt, _: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+        async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
             Err(FsError::NotDirectory.into())
         }
     }
@@ -600,7 +600,7 @@ impl Leaves for TestLeaves {
         }
     }
 
-    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
         Err(FsError::NotDirectory.into())
     }
 }
@@ -668,7 +668,7 @@ fn a_volume_is_made_and_used() {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
             Err(Trouble::other(format!("no {word}")))
         }
     }
@@ -759,7 +759,7 @@ fn a_virtual_log_disk_is_made_and_used() {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<crate::fs::Fs, Trouble> {
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
             Err(Trouble::other(format!("no {word}")))
         }
 

@@ -105,6 +105,11 @@ impl FileDevice {
         self.shared.block_device
     }
 
+    /// What keeps others away, and tells them who does.
+    pub(super) fn claimed(&self) -> &OwnedFd {
+        &self.shared.file
+    }
+
     /// Gives up the claim on a block device, so that a `fuseblk` mount can take it over. The lock against other
     /// Seekless processes stays.
     pub fn release_claim(&self) {

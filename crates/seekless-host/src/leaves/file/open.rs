@@ -14,6 +14,7 @@ use seekless::rt::Rt;
 use seekless::units::{SECTOR_BYTES, counted};
 
 use super::{FileDevice, Shared};
+use crate::leaves::users::Users;
 use crate::reactor::Reactor;
 
 /// How to open a store.
@@ -31,7 +32,7 @@ pub enum FileError {
     #[error("cannot {action} {}: {cause}", path.display())]
     Os { action: &'static str, path: PathBuf, cause: Errno },
     #[error("{} is in use by another mount or process; unmount it or end that process first", path.display())]
-    InUse { path: PathBuf },
+    InUse { path: PathBuf, users: Users },
     #[error("{} is {kind}; a store is a regular file or a block device{hint}", path.display())]
     NotAStore { path: PathBuf, kind: &'static str, hint: &'static str },
     #[error("{} has {}, less than one block of {block_bytes}", path.display(), counted(*bytes, "byte"))]
@@ -107,7 +108,7 @@ impl FileDevice {
         let again = open_file(path, access | direct_flag(options), "open")?;
         let stat_again = rustix::fs::fstat(&again).map_err(error("examine"))?;
         if (stat.st_dev, stat.st_ino) != (stat_again.st_dev, stat_again.st_ino) {
-            return Err(FileError::InUse { path: path.to_owned() }); // Somebody replaced it under our hands.
+            return Err(FileError::InUse { path: path.to_owned(), users: Users::default() }); // Somebody replaced it under our hands.
         }
         let discard = match (options.read_only, block_device) {
             (true, _) => Discard::Ignored,
@@ -177,7 +178,9 @@ fn lock(file: &OwnedFd, path: &Path, shared: bool, block_device: bool) -> Result
                 tries_left -= 1;
                 std::thread::sleep(Duration::from_millis(50));
             }
-            Err(Errno::WOULDBLOCK) => return Err(FileError::InUse { path: path.to_owned() }),
+            Err(Errno::WOULDBLOCK) => {
+                return Err(FileError::InUse { path: path.to_owned(), users: Users::of(file) });
+            }
             Err(cause) => return Err(FileError::Os { action: "lock", path: path.to_owned(), cause }),
         }
     }
@@ -190,7 +193,7 @@ pub(super) fn claim(path: &Path, block_device: bool) -> Result<Option<OwnedFd>, 
     }
     match rustix::fs::open(path, OFlags::RDONLY | OFlags::EXCL | OFlags::CLOEXEC, Mode::empty()) {
         Ok(claim) => Ok(Some(claim)),
-        Err(Errno::BUSY) => Err(FileError::InUse { path: path.to_owned() }),
+        Err(Errno::BUSY) => Err(FileError::InUse { path: path.to_owned(), users: Users::default() }),
         Err(cause) => Err(FileError::Os { action: "claim", path: path.to_owned(), cause }),
     }
 }

@@ -12,6 +12,8 @@
 //! Other file systems. What is mounted inside the directory is not entered (as with other stackable file systems,
 //! overlayfs for one) unless asked for; a rename or link between two file systems answers `EXDEV`.
 //!
+//! Who else uses the directory is a matter of [`claim`].
+//!
 //! Who may do what is decided above, by the kernel that asks us, from permission bits and access-control lists. See
 //! [`attributes`] for those.
 //!
@@ -20,6 +22,7 @@
 //!   D2  No descriptor of ours is inherited by another program.
 
 mod attributes;
+mod claim;
 mod data;
 mod door;
 mod inodes;
@@ -101,7 +104,7 @@ impl HostDir {
             next_handle: Cell::new(1),
             pace: Pace::default(),
             name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
-            read_only: stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
+            read_only: options.read_only || stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             access_lists,
         })
     }
@@ -109,6 +112,17 @@ impl HostDir {
     /// Where the directory is.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// What keeps others away, and tells them who does.
+    pub(super) fn claimed(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.inodes.top().claim.directories()
+    }
+
+    /// Fails where nothing may change. A mount that began read-only can be mounted again to be written; the claim was for
+    /// reading.
+    fn may_change(&self) -> FsResult<()> {
+        if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
     /// True when new files belong to whoever makes them; otherwise they belong to the user of this process.
@@ -287,6 +301,7 @@ impl FileSystem for HostDir {
     }
 
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
+        self.may_change()?;
         self.change(ino, handle, changes).await
     }
 
@@ -301,6 +316,7 @@ impl FileSystem for HostDir {
     }
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
+        self.may_change()?;
         check_name(name)?;
         let directory = self.inodes.file(parent)?;
         let how = data::open_flags(flags) | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -334,6 +350,7 @@ impl FileSystem for HostDir {
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
+        self.may_change()?;
         let file_type = match kind {
             NodeKind::Regular => FileType::RegularFile,
             NodeKind::Fifo => FileType::Fifo,
@@ -346,6 +363,7 @@ impl FileSystem for HostDir {
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.may_change()?;
         let entry = self.make(parent, name, new, |directory| rustix::fs::mkdirat(directory, name, mode(new)))?;
         // The host makes no directory with set-user-id or set-group-id bits, unless it inherits them.
         match entry.attr.permissions | new.permissions & 0o6000 {
@@ -358,6 +376,7 @@ impl FileSystem for HostDir {
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
+        self.may_change()?;
         if target.is_empty() || target.contains(&0) {
             return Err(FsError::Invalid("not the target of a symbolic link"));
         }
@@ -365,6 +384,7 @@ impl FileSystem for HostDir {
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
+        self.may_change()?;
         check_name(name)?;
         let (file, directory) = (self.inodes.file(ino)?, self.inodes.file(parent)?);
         let link = |folder: &OwnedFd, place: &CStr| {
@@ -375,6 +395,7 @@ impl FileSystem for HostDir {
     }
 
     async fn unlink(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.may_change()?;
         check_name(name)?;
         self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
@@ -382,6 +403,7 @@ impl FileSystem for HostDir {
     }
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()> {
+        self.may_change()?;
         check_name(name)?;
         self.inodes.hold(parent, name);
         let directory = self.inodes.file(parent)?;
@@ -392,6 +414,7 @@ impl FileSystem for HostDir {
     }
 
     async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
+        self.may_change()?;
         check_name(from.name)?;
         check_name(to.name)?;
         let flags = match mode {
@@ -433,6 +456,7 @@ impl FileSystem for HostDir {
             _ => return Err(FsError::Invalid("neither a file nor a directory can be opened here")),
         };
         if flags.truncate {
+            self.may_change()?;
             self.kill_privileges(&place)?;
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
@@ -457,10 +481,12 @@ impl FileSystem for HostDir {
     }
 
     async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
+        self.may_change()?;
         self.write_data(ino, handle, offset, data, mode).await
     }
 
     async fn fallocate(&self, ino: Ino, handle: Option<Handle>, range: FileRange, mode: AllocateMode) -> FsResult<()> {
+        self.may_change()?;
         self.allocate(ino, handle, range, mode).await
     }
 
@@ -484,6 +510,7 @@ impl FileSystem for HostDir {
     }
 
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
+        self.may_change()?;
         self.set_attribute(ino, name, value, mode)
     }
 
@@ -492,6 +519,7 @@ impl FileSystem for HostDir {
     }
 
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()> {
+        self.may_change()?;
         self.remove_attribute(ino, name)
     }
 
@@ -550,6 +578,10 @@ impl FileSystem for HostDir {
         counters.push(("handles", self.handles.borrow().len() as u64));
         counters.extend(self.pace.counters());
         counters
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        self.inodes.top().claim.warnings()
     }
 
     fn describe(&self) -> String {

@@ -9,8 +9,10 @@ use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 use rustix::process::Resource;
 
+use super::claim::Claim;
 use super::door::Door;
 use super::sys::{self, Key};
+use crate::leaves::users::Users;
 use crate::reactor::File;
 
 /// How to open a host directory.
@@ -23,6 +25,11 @@ pub struct HostDirOptions {
     pub open_inodes_max: usize,
     /// Open inodes again by file handle where that is allowed; otherwise by name.
     pub file_handles: bool,
+    /// Use the directory alone, because files are stored in it in a form of their own; without, others may use it in the
+    /// same way.
+    pub alone: bool,
+    /// Change nothing.
+    pub read_only: bool,
 }
 
 /// An open inode keeps about a kilobyte in the kernel, so this costs some 16 MiB.
@@ -30,7 +37,13 @@ const OPEN_INODES_MAX: usize = 16 << 10;
 
 impl Default for HostDirOptions {
     fn default() -> HostDirOptions {
-        HostDirOptions { submounts: false, open_inodes_max: OPEN_INODES_MAX, file_handles: true }
+        HostDirOptions {
+            submounts: false,
+            open_inodes_max: OPEN_INODES_MAX,
+            file_handles: true,
+            alone: false,
+            read_only: false,
+        }
     }
 }
 
@@ -45,8 +58,29 @@ pub enum HostDirError {
     NotAllowed { path: PathBuf },
     #[error("cannot {action} {}: {cause}", path.display())]
     Os { action: &'static str, path: PathBuf, cause: Errno },
+    #[error("directory {}{} is in use by another mount or process; unmount it or end that process first",
+        path.display(), place_text(inside.as_deref()))]
+    InUse {
+        path: PathBuf,
+        /// Where it is a directory above that is in use.
+        inside: Option<PathBuf>,
+        users: Users,
+    },
     #[error("cannot use /proc/self/fd: {0}; mount proc on /proc, host directories need it")]
     NoProc(Errno),
+}
+
+impl HostDirError {
+    pub(super) fn in_use(path: &Path, inside: Option<&Path>, users: Users) -> HostDirError {
+        HostDirError::InUse { path: path.to_owned(), inside: inside.map(Path::to_owned), users }
+    }
+}
+
+fn place_text(inside: Option<&Path>) -> String {
+    match inside {
+        Some(inside) => format!(" is inside {}, which", inside.display()),
+        None => ", or one inside it,".to_owned(),
+    }
 }
 
 /// The root and what is known about it.
@@ -63,6 +97,8 @@ pub(super) struct Top {
     pub(super) submounts: bool,
     /// Mount points answer `EXDEV`, because they could not be left out.
     refuse_crossing: bool,
+    /// Keeps others away.
+    pub(super) claim: Claim,
     /// Keeps the file system of the directory from being unmounted as if nobody used it.
     _original: OwnedFd,
 }
@@ -79,6 +115,8 @@ impl Top {
         };
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let original = rustix::fs::open(path, directory, Mode::empty()).map_err(error("open"))?;
+        // Before anything of it is looked at.
+        let claim = Claim::take(&original, path, options.alone, options.submounts)?;
         // A private copy of the mount, in which nothing is mounted. It takes CAP_SYS_ADMIN.
         let private = match options.submounts {
             true => None,
@@ -105,6 +143,7 @@ impl Top {
             mount: Arc::new(mount),
             submounts: options.submounts,
             refuse_crossing,
+            claim,
             _original: original,
         };
         // What is at /proc must be ours: the root is found there under its own number.

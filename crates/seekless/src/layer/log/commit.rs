@@ -203,16 +203,23 @@ impl Log {
         let mut prepared: Vec<Turn> = Vec::new();
         let mut written: Vec<Turn> = Vec::new();
         for (ino, node) in nodes.all() {
-            if !node.is_unsettled() {
+            // One that has been closed while others were prepared has nothing left to commit: its file is gone, or it was
+            // settled. Below, its inode may be forgotten, or another file's.
+            let is_closed = || !nodes.holds(ino, &node);
+            if !node.is_unsettled() || is_closed() {
                 continue;
             }
             if !nodes.is_in_use(ino) && self.is_gone(lower, &node).await {
                 continue;
             }
             let turn = Turn::of(&node).await;
+            if is_closed() {
+                continue;
+            }
             match self.prepare(lower, &node).await {
                 Ok(true) => prepared.push(turn),
                 Ok(false) => written.push(turn),
+                Err(_) if is_closed() => {}
                 Err(error) => result = result.and(Err(error)),
             }
         }
@@ -226,7 +233,10 @@ impl Log {
                 self.settle_and_mark(lower, &turn).await;
             }
             for turn in &prepared {
-                result = result.and(self.write_slot(lower, turn).await);
+                let slot = self.write_slot(lower, turn).await;
+                if nodes.holds(turn.node().ino, turn.node()) {
+                    result = result.and(slot);
+                }
             }
         }
         if durable {

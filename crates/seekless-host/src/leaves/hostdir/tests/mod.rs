@@ -30,11 +30,11 @@ pub(super) struct Bench {
 }
 
 /// Ways to keep inodes, all of which must give the same answers.
-pub(super) const WAYS: [HostDirOptions; 3] = [
-    HostDirOptions { submounts: false, open_inodes_max: 1000, file_handles: true },
-    HostDirOptions { submounts: false, open_inodes_max: 1, file_handles: true },
-    HostDirOptions { submounts: false, open_inodes_max: 1, file_handles: false },
-];
+pub(super) const WAYS: [HostDirOptions; 3] = [way(1000, true), way(1, true), way(1, false)];
+
+const fn way(open_inodes_max: usize, file_handles: bool) -> HostDirOptions {
+    HostDirOptions { submounts: false, open_inodes_max, file_handles, alone: false, read_only: false }
+}
 
 /// Runs `body` over `path`.
 pub(super) fn run_in(path: PathBuf, options: HostDirOptions, body: impl AsyncFnOnce(Bench)) {

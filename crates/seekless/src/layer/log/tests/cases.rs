@@ -353,3 +353,41 @@ fn directories_have_many_entries() {
         client.fs().close().await.unwrap();
     });
 }
+
+/// Aim: files that are removed while everything is made durable do not make it fail. Method: tasks that write, remove and
+/// forget files, and one that syncs all the while, over a file system that takes its time; by many seeds.
+#[test]
+fn removed_files_do_not_fail_a_sync() {
+    for seed in super::replay("cases::removed_files_do_not_fail_a_sync").seeds(0..30) {
+        simulate(seed, async |rt| {
+            let drive = Drive::named("cheetah9lp").unwrap();
+            let device: Device = Rc::new(Disk::new(rt.clone(), drive, disk::Options::default()).unwrap());
+            lfs::mkfs(&rt, &device, &lfs::MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+            let lower: Fs = lfs::mount(rt.clone(), device, lfs::Options::default()).await.unwrap();
+            let fs = stack_on(&rt, lower, zstd()).await.unwrap();
+            let left = Rc::new(std::cell::Cell::new(4));
+            for task in 0..left.get() {
+                let (client, rt, left) = (Client::new(fs.clone()), rt.clone(), left.clone());
+                let again = rt.clone();
+                drop(again.spawn(async move {
+                    for number in 0..30u32 {
+                        let path = format!("/f{task}-{}", number % 3).into_bytes();
+                        client.write_file(&path, &noise(3_000 + number as usize)).await.unwrap();
+                        if number % 4 == 0 {
+                            client.fsync_path(&path).await.unwrap();
+                        }
+                        rt.sleep(Nanos::from_micros(u64::from(number * 3700 % 11_000))).await;
+                        client.unlink(&path).await.unwrap();
+                    }
+                    left.set(left.get() - 1);
+                }));
+            }
+            while left.get() > 0 {
+                let synced = fs.syncfs().await;
+                assert_eq!(synced, Ok(()), "SEEKLESS_SEED={seed}");
+                rt.sleep(Nanos::from_micros(300)).await;
+            }
+            fs.close().await.unwrap();
+        });
+    }
+}

@@ -1,0 +1,150 @@
+//! The kernel's mount table, `/proc/*/mountinfo` of proc_pid_mountinfo(5): what is mounted where, and for whom.
+//!
+//! Reading it touches no mounted file system, so that a dead mount or a daemon that hangs holds up nobody.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+/// Name by which `mount` shows our mounts: `fuse.seekless`, `fuseblk.seekless`.
+pub(crate) const SUBTYPE: &str = "seekless";
+
+/// Major and minor number of a mounted file system.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(crate) struct DeviceNumber {
+    pub(crate) major: u32,
+    pub(crate) minor: u32,
+}
+
+/// A line of the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct MountInfo {
+    /// Of the mount, as `statx` has it.
+    pub(crate) id: u64,
+    pub(crate) number: DeviceNumber,
+    /// Which directory of the file system is mounted: `/`, or for a bind mount one below it.
+    pub(crate) root: PathBuf,
+    pub(crate) mount_point: PathBuf,
+    /// For example `fuse.seekless`.
+    pub(crate) kind: String,
+    /// As mount(8) lists them: those of the mount and those of the file system.
+    pub(crate) options: String,
+}
+
+impl MountInfo {
+    /// Served by a daemon of this program.
+    pub(crate) fn is_ours(&self) -> bool {
+        self.kind.split_once('.').is_some_and(|(kind, subtype)| kind.starts_with("fuse") && subtype == SUBTYPE)
+    }
+}
+
+/// The table of this process; empty where there is no `/proc`.
+pub(crate) fn read() -> Vec<MountInfo> {
+    parse(&fs::read("/proc/self/mountinfo").unwrap_or_default())
+}
+
+/// The topmost mount on `path`, which is absolute and without links.
+pub(crate) fn find(path: &Path) -> Option<MountInfo> {
+    read().into_iter().rfind(|info| info.mount_point == path)
+}
+
+/// A process that has a mount of ours in a mount namespace other than this process's.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Elsewhere {
+    pub(crate) pid: u32,
+    /// Its name.
+    pub(crate) command: String,
+    /// Where it is mounted there.
+    pub(crate) mount_point: PathBuf,
+}
+
+/// A process in another mount namespace with the `wanted` mount in its table. Of several, the one with the smallest number.
+pub(crate) fn find_elsewhere(wanted: impl Fn(&MountInfo) -> bool) -> Option<Elsewhere> {
+    let numbers = fs::read_dir("/proc").ok()?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());
+    let numbers: BTreeSet<u32> = numbers.collect();
+    let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
+    let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
+    numbers.into_iter().find_map(|pid| {
+        // A namespace that may not be looked at has a table that may be read all the same, or not.
+        if namespace(&pid.to_string()).is_some_and(|namespace| !seen.insert(namespace)) {
+            return None;
+        }
+        let table = fs::read(format!("/proc/{pid}/mountinfo")).ok()?;
+        let found = parse(&table).into_iter().find(&wanted)?;
+        let command = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+        Some(Elsewhere { pid, command, mount_point: found.mount_point })
+    })
+}
+
+fn parse(table: &[u8]) -> Vec<MountInfo> {
+    table.split(|&byte| byte == b'\n').filter_map(parse_line).collect()
+}
+
+fn parse_line(line: &[u8]) -> Option<MountInfo> {
+    let mut words = line.split(|&byte| byte == b' ');
+    let id = std::str::from_utf8(words.next()?).ok()?.parse().ok()?;
+    let number = std::str::from_utf8(words.nth(1)?).ok()?;
+    let (major, minor) = number.split_once(':')?;
+    let path = |word: &[u8]| PathBuf::from(OsStr::from_bytes(&unescape(word)));
+    let root = path(words.next()?);
+    let mount_point = path(words.next()?);
+    let of_mount = words.next()?;
+    // Optional fields end with a dash.
+    words.find(|word| word == b"-")?;
+    let kind = String::from_utf8_lossy(words.next()?).into_owned();
+    let of_file_system = words.nth(1).unwrap_or_default();
+    Some(MountInfo {
+        id,
+        number: DeviceNumber { major: major.parse().ok()?, minor: minor.parse().ok()? },
+        root,
+        mount_point,
+        kind,
+        options: String::from_utf8_lossy(&[of_mount, b",", of_file_system].concat()).into_owned(),
+    })
+}
+
+/// Undoes the kernel's `\ooo` for blanks and the like.
+fn unescape(word: &[u8]) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(word.len());
+    let mut rest = word;
+    while let [first, tail @ ..] = rest {
+        match (first, tail) {
+            (b'\\', [a @ b'0'..=b'3', b @ b'0'..=b'7', c @ b'0'..=b'7', more @ ..]) => {
+                bytes.push((a - b'0') << 6 | (b - b'0') << 3 | (c - b'0'));
+                rest = more;
+            }
+            _ => {
+                bytes.push(*first);
+                rest = tail;
+            }
+        }
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lines of the mount table are understood, with blanks in paths and optional fields.
+    #[test]
+    fn lines_parse() {
+        let line = br"59 25 0:50 /a /mnt/my\040disk rw,nosuid shared:31 master:2 - fuse.seekless a.img rw,user_id=0";
+        let info = parse_line(line).unwrap();
+        assert_eq!((info.id, info.number), (59, DeviceNumber { major: 0, minor: 50 }));
+        assert_eq!((&*info.root, &*info.mount_point), (Path::new("/a"), Path::new("/mnt/my disk")));
+        assert!(info.is_ours());
+        assert_eq!(info.options, "rw,nosuid,rw,user_id=0");
+        assert_eq!(parse_line(b"59 25 0:50 / /mnt"), None);
+        assert_eq!(parse_line(b""), None);
+    }
+
+    /// The table of this very process is read, and nothing in it is taken for a mount of ours elsewhere.
+    #[test]
+    fn the_own_table_is_read() {
+        assert!(read().iter().any(|info| info.mount_point == Path::new("/")));
+        assert_eq!(find_elsewhere(|info| info.kind == "no such kind"), None);
+    }
+}

@@ -1,0 +1,368 @@
+//! Who keeps whom away: directories in which a layer stores files, alone or one inside the other; and images whose last
+//! daemon still writes.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::{Ended, Scratch, can_mount};
+
+/// A scratch directory with `data/sub/deep`, a sibling of `sub`, a link to `data`, and mount points `m0`, `m1`.
+fn prepared() -> Scratch {
+    let scratch = Scratch::new();
+    for name in ["data", "data/sub", "data/sub/deep", "data/sibling", "other", "m0", "m1"] {
+        scratch.make_directory(name);
+    }
+    std::os::unix::fs::symlink("data", scratch.path("link")).unwrap();
+    scratch
+}
+
+fn wait_for(what: &str, mut condition: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !condition() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "no sign of {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+fn daemon(scratch: &Scratch) -> Pid {
+    let text = std::fs::read_to_string(scratch.path("pid")).unwrap();
+    Pid::from_raw(text.trim().parse().unwrap()).unwrap()
+}
+
+fn assert_refused(ended: &Ended, what: &str) {
+    assert_ne!(ended.code, 0, "{what} is not refused");
+    assert!(ended.err.contains("is in use by another mount or process"), "{what}: {}", ended.err);
+}
+
+/// Aim: a layer that writes shares its directory with nobody, whichever of the two is inside the other and whichever comes
+/// first; what only reads, or stores nothing in a form of its own, shares. Method: every pair of uses in a table; what must
+/// be refused is, with where the other is mounted, and what must not works.
+#[test]
+fn a_layer_that_writes_is_alone() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    /// How it is used first; what is then refused, and what is not. `ro` and others are options of mount, or commands.
+    type Case = (&'static str, &'static [&'static str], &'static [&'static str]);
+    let cases: [Case; 5] = [
+        (
+            "rw zstd data",
+            &[
+                "rw zstd data",
+                "rw lz4 link",
+                "rw zstd data/sub",
+                "rw zstd data/sub/deep",
+                "rw zstd .",
+                "ro zstd data",
+                "ro zstd data/sub",
+                "ro zstd .",
+                "rw wrap data",
+                "rw wrap data/sub",
+                "rw wrap .",
+                "ro wrap .",
+                "pack zstd data",
+                "unpack zstd data/sub",
+                "fsck zstd .",
+                "fsck-n zstd data",
+            ],
+            &["rw zstd other", "rw wrap other"],
+        ),
+        (
+            "rw zstd data/sub",
+            &[
+                "rw zstd data",
+                "rw wrap data",
+                "ro zstd data",
+                "fsck-n zstd data",
+                "pack zstd data",
+                "rw zstd data/sub/deep",
+            ],
+            &["rw zstd data/sibling", "ro zstd data/sibling", "rw wrap data/sibling"],
+        ),
+        (
+            "rw wrap data",
+            &["rw zstd data", "rw zstd data/sub", "rw zstd .", "pack zstd data/sub", "fsck zstd data"],
+            &["rw wrap data", "rw wrap data/sub", "rw wrap .", "ro zstd data", "fsck-n zstd data"],
+        ),
+        (
+            "ro zstd data",
+            &["rw zstd data", "rw zstd data/sub", "rw zstd .", "unpack zstd data", "fsck zstd data/sub"],
+            &["ro zstd data", "ro zstd .", "ro lz4 data/sub", "fsck-n zstd data", "rw wrap data"],
+        ),
+        ("rw wrap data/sub", &["rw zstd data"], &["rw zstd data/sibling"]),
+    ];
+    let run = |wish: &str, place: &str| {
+        let words: Vec<&str> = wish.split(' ').collect();
+        let line = format!("{} / hostdir:{}", words[1], words[2]);
+        match words[0] {
+            "rw" => scratch.run(&["mount", &line, place]),
+            "ro" => scratch.run(&["mount", &line, place, "-o", "ro"]),
+            "fsck-n" => scratch.run(&["fsck", "-n", &line]),
+            command => scratch.run(&[command, &line]),
+        }
+    };
+    for (first, refused, allowed) in cases {
+        let ended = run(first, "m1");
+        assert_eq!((ended.code, &*ended.err), (0, ""), "{first}");
+        for wish in refused {
+            let ended = run(wish, "m0");
+            assert_refused(&ended, &format!("after {first}, {wish}"));
+            assert!(ended.err.contains("it is mounted on T/m1"), "after {first}, {wish}: {}", ended.err);
+        }
+        for wish in allowed {
+            let ended = run(wish, "m0");
+            assert_eq!((ended.code, &*ended.err), (0, ""), "after {first}, {wish}");
+            if wish.starts_with('r') {
+                scratch.good(&["umount", "m0"]);
+            }
+        }
+        scratch.good(&["umount", "m1"]);
+    }
+    // Nothing is left behind, also after a daemon that was killed.
+    scratch.good(&["mount", "zstd / hostdir:data", "m1", "--pid-file", "pid"]);
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    wait_for("its end", || std::fs::metadata(scratch.path("m1")).is_err());
+    scratch.good(&["umount", "m1"]);
+    scratch.good(&["mount", "zstd / hostdir:data/sub", "m1"]);
+    scratch.good(&["umount", "m1"]);
+    let names: Vec<_> =
+        std::fs::read_dir(scratch.path("data")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
+/// A bind mount, until it is dropped.
+struct Bound(std::path::PathBuf);
+
+impl Bound {
+    fn make(scratch: &Scratch, what: &str, place: &str) -> Bound {
+        scratch.make_directory(place);
+        let bound = Bound(scratch.path(place));
+        let flags = rustix::mount::MountFlags::BIND;
+        rustix::mount::mount(scratch.path(what), &bound.0, "", flags, None).unwrap();
+        bound
+    }
+}
+
+impl Drop for Bound {
+    fn drop(&mut self) {
+        // A test that has failed has said so already.
+        let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
+    }
+}
+
+/// Aim: a bind mount is no way around, also one that shows a directory inside, whose path says nothing of what is above it; and
+/// the directories that are locked do not keep the other mount busy. Method: both orders of each.
+#[test]
+fn bind_mounts_lead_to_the_same_directory() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let _all = Bound::make(&scratch, "data", "all");
+    let part = Bound::make(&scratch, "data/sub", "part");
+    for (first, second) in [("all", "data"), ("part", "data"), ("part/deep", "data"), ("all/sub/deep", "part")] {
+        for (first, second) in [(first, second), (second, first)] {
+            scratch.good(&["mount", &format!("zstd / hostdir:{first}"), "m1"]);
+            let ended = scratch.run(&["mount", &format!("zstd / hostdir:{second}"), "m0"]);
+            assert_refused(&ended, &format!("after {first}, {second}"));
+            scratch.good(&["umount", "m1"]);
+        }
+    }
+    scratch.good(&["mount", "zstd / hostdir:data/sub/deep", "m1"]);
+    wait_for("the end of the bind mount", || {
+        rustix::mount::unmount(&part.0, rustix::mount::UnmountFlags::empty()).is_ok()
+    });
+    scratch.good(&["umount", "m1"]);
+}
+
+/// Of two mounts that start at the same moment at most one works, and of the very same directory exactly one.
+#[test]
+fn of_two_at_once_one_works() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let start = |line: &str, place: &str| -> Child {
+        let mut command = scratch.command();
+        command.args(["mount", line, place]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        command.spawn().unwrap()
+    };
+    for (one, two, at_least) in [
+        ("zstd / hostdir:data", "lz4 / hostdir:link", 1),
+        ("zstd / hostdir:data", "zstd / hostdir:data/sub", 0),
+        ("zstd / hostdir:data/sub", "wrap / hostdir:data", 0),
+    ] {
+        for _ in 0..8 {
+            let mut children = [start(one, "m0"), start(two, "m1")];
+            let work = children.each_mut().map(|child| child.wait().unwrap().success());
+            let count = work.iter().filter(|works| **works).count();
+            assert!((at_least..=1).contains(&count), "{one} and {two}: {work:?}");
+            for (works, place) in work.into_iter().zip(["m0", "m1"]) {
+                if works {
+                    scratch.good(&["umount", place]);
+                }
+            }
+        }
+    }
+}
+
+/// Aim: what has just been unmounted can be mounted again at once, by a plain umount(8) too, which does not wait for the
+/// daemon. Method: many times, with something to write each time; then with a daemon that is kept from ending for a while.
+#[test]
+fn mounting_again_waits_for_the_last_daemon() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    let umount = || {
+        // A child that another test has just forked may still have a copy of a file that we closed.
+        wait_for("an end of its use", || {
+            rustix::mount::unmount(scratch.path("m1"), rustix::mount::UnmountFlags::empty()).is_ok()
+        });
+    };
+    for line in ["lfs / file:a.img", "zstd / hostdir:data"] {
+        for round in 0..6u8 {
+            scratch.good(&["mount", line, "m1"]);
+            scratch.write("m1/f", vec![round; 3_000_000]);
+            umount();
+        }
+        scratch.good(&["mount", line, "m1", "--pid-file", "pid"]);
+        assert!(std::fs::read(scratch.path("m1/f")).unwrap() == vec![5; 3_000_000]);
+        let pid = daemon(&scratch);
+        kill_process(pid, Signal::STOP).unwrap();
+        umount();
+        let mut command = scratch.command();
+        command.args(["mount", line, "m0"]).stderr(Stdio::piped());
+        let again = command.spawn().unwrap();
+        std::thread::sleep(Duration::from_millis(1800));
+        kill_process(pid, Signal::CONT).unwrap();
+        let ended = scratch.ended(&again.wait_with_output().unwrap());
+        assert_eq!(ended.code, 0, "{}", ended.err);
+        assert!(
+            ended.err.contains("its daemon still writes what it holds: waiting for it, 60 s at most"),
+            "{}",
+            ended.err
+        );
+        scratch.good(&["umount", "m0"]);
+    }
+}
+
+/// A mount that another mount namespace holds: `umount` says so within seconds, and fails when its patience ends.
+#[test]
+fn umount_says_who_holds_a_mount_elsewhere() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mount", "wrap / hostdir:data", "m1"]);
+    let mut holder = std::process::Command::new("unshare");
+    // Mounts of other tests are not to be held.
+    let script = r#"grep ' fuse.seekless ' /proc/self/mounts | cut -d' ' -f2 | grep -vxF "$1" | xargs -r -n1 umount -l
+                    exec sleep 1000"#;
+    holder.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(scratch.path("m1"));
+    let mut holder = holder.spawn().unwrap();
+    let namespace = |process: &str| std::fs::read_link(format!("/proc/{process}/ns/mnt")).unwrap();
+    wait_for("the other namespace", || namespace(&holder.id().to_string()) != namespace("self"));
+    let name = format!("/proc/{}/comm", holder.id());
+    wait_for("sleep", || std::fs::read_to_string(&name).unwrap().trim() == "sleep");
+    let ended = scratch.run(&["umount", "m1", "--timeout", "3"]);
+    let held = format!("process {} (", holder.id());
+    let lines: Vec<&str> = ended.err.lines().collect();
+    let refused = scratch.run(&["mount", "zstd / hostdir:data", "m0"]);
+    holder.kill().unwrap();
+    holder.wait().unwrap();
+    assert_eq!((ended.code, lines.len()), (32, 2), "{}", ended.err);
+    assert!(lines[0].starts_with("unmounted here; ") && lines[0].contains(&held), "{}", ended.err);
+    assert!(lines[1].contains("was still at work after 3 s") && lines[1].contains(&held), "{}", ended.err);
+    assert_refused(&refused, "what is mounted elsewhere");
+    assert!(refused.err.contains("in the mount namespace of process"), "{}", refused.err);
+    // Its last user is gone, so the daemon ends.
+    scratch.good(&["mount", "zstd / hostdir:data", "m0"]);
+    scratch.good(&["umount", "m0"]);
+}
+
+/// Aim: when a volume has stopped after an error of its device, neither `sync` nor `umount` says that all is well; a mount that
+/// is read-only because it was asked to be has nothing to lose. Method: a device that fails writes at random, for each file
+/// system; seeds until it fails after the mount.
+#[test]
+fn a_stopped_volume_is_never_durable() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    for (number, word) in ["lfs", "vlfs", "ffs", "ffs:metadata=softdep", "zstd / lfs"].into_iter().enumerate() {
+        let image = format!("file:{number}.img");
+        scratch.good(&["mkfs", "-q", &format!("{} / {image},size=64MiB", word.trim_start_matches("zstd / "))]);
+        let stopped = (1..60).find(|seed| {
+            let line = format!("{word} / fault:write-errors=8%,seed={seed} / {image}");
+            if scratch.run(&["mount", &line, "m1", "--log-file", "log"]).code != 0 {
+                return false;
+            }
+            let write = |file: u32| -> std::io::Result<()> {
+                let file = std::fs::File::create(scratch.path(&format!("m1/f{file}")))?;
+                std::os::unix::fs::FileExt::write_all_at(&file, &[b'x'; 20_000], 0)?;
+                file.sync_all()
+            };
+            let failed = (0..100).find(|&file| write(file).is_err());
+            let is_stopped = failed.is_some()
+                && std::fs::write(scratch.path("m1/later"), "x")
+                    .is_err_and(|error| error.kind() == std::io::ErrorKind::ReadOnlyFilesystem);
+            if !is_stopped {
+                scratch.run(&["umount", "m1"]);
+                return false;
+            }
+            for _ in 0..2 {
+                let ended = scratch.run(&["sync", "m1"]);
+                assert!(
+                    ended.code == 1 && ended.err.contains("what was written to m1 may not be durable: "),
+                    "{word}: {}",
+                    ended.err
+                );
+                assert!(!ended.err.contains("os error"), "it says what happened: {}", ended.err);
+            }
+            let ended = scratch.run(&["umount", "m1"]);
+            assert_eq!(ended.code, 32, "{word}: {}", ended.err);
+            assert!(ended.err.contains("unmounted, but not everything is durable: "), "{word}: {}", ended.err);
+            true
+        });
+        assert!(stopped.is_some(), "{word}: no seed stops it");
+        assert!(scratch.run(&["fsck", &format!("{word} / {image}")]).code <= 1, "{word}");
+        scratch.good(&["mount", &format!("{word} / {image}"), "m1", "-o", "ro"]);
+        scratch.good(&["sync", "m1"]);
+        scratch.good(&["umount", "m1"]);
+    }
+    scratch.good(&["mount", "zstd / hostdir:data", "m1", "-o", "ro"]);
+    scratch.good(&["sync", "m1"]);
+    scratch.good(&["umount", "m1"]);
+}
+
+/// A daemon that is killed while it writes what it holds has not made everything durable, and umount says so.
+#[test]
+fn a_daemon_that_dies_while_it_closes_is_a_failure() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
+    scratch.good(&["mount", "lfs / file:a.img", "m1", "--pid-file", "pid"]);
+    scratch.write("m1/f", vec![1; 1_000_000]);
+    let pid = daemon(&scratch);
+    let mut command = scratch.command();
+    command.args(["umount", "m1"]).stderr(Stdio::piped());
+    let waiting = command.spawn().unwrap();
+    // It asks the daemon who it is before it unmounts, so it cannot be stopped earlier.
+    wait_for("the unmount", || !scratch.is_mounted("m1"));
+    kill_process(pid, Signal::KILL).ok();
+    let ended = scratch.ended(&waiting.wait_with_output().unwrap());
+    // It may have ended in time.
+    if ended.code != 0 {
+        assert_eq!(ended.code, 32, "{}", ended.err);
+        assert!(ended.err.starts_with("seekless: unmounted, but "), "{}", ended.err);
+    }
+    scratch.good(&["mount", "lfs / file:a.img", "m1"]);
+    scratch.good(&["umount", "m1"]);
+}

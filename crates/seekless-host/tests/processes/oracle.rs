@@ -1,0 +1,434 @@
+//! What must be there after a crash: each acknowledgement, and nothing that was never written.
+//!
+//! For each file, what it held when it was last made durable is there, or what later calls have put in its place, byte by
+//! byte: a later write may be there in part. For each name, the file that it had when its directory was last made durable,
+//! or one that a later call has given it.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::rc::Rc;
+
+use crate::clients::{Call, Logged, byte_of, directory_of};
+
+const PAGE: u64 = 4096;
+
+/// A file of UFS1 that grows may have its last block, of which it had a part, moved.
+const FFS_BLOCK_BYTES: u64 = 8192;
+
+/// What is in a file. Pages that are not there are zeroes.
+#[derive(Clone, Default)]
+pub(crate) struct Content {
+    size: u64,
+    pages: BTreeMap<u64, Rc<Vec<u8>>>,
+}
+
+impl Content {
+    fn read(path: &Path) -> std::io::Result<Content> {
+        let file = File::open(path)?;
+        let mut content = Content { size: file.metadata()?.len(), pages: BTreeMap::new() };
+        let mut buffer = vec![0; 1 << 20];
+        let mut at = 0;
+        while at < content.size {
+            let wanted = (content.size - at).min(buffer.len() as u64) as usize;
+            file.read_exact_at(&mut buffer[..wanted], at)?;
+            for (index, page) in buffer[..wanted].chunks(PAGE as usize).enumerate() {
+                if page.iter().any(|&byte| byte != 0) {
+                    let mut page = page.to_vec();
+                    page.resize(PAGE as usize, 0);
+                    content.pages.insert(at / PAGE + index as u64, Rc::new(page));
+                }
+            }
+            at += wanted as u64;
+        }
+        Ok(content)
+    }
+
+    fn page(&self, number: u64) -> Option<&Rc<Vec<u8>>> {
+        self.pages.get(&number)
+    }
+
+    fn byte(&self, offset: u64) -> u8 {
+        self.page(offset / PAGE).map_or(0, |page| page[(offset % PAGE) as usize])
+    }
+
+    fn apply(&mut self, change: &Change) {
+        match *change {
+            Change::Write { offset, bytes, stamp } => {
+                for at in offset..offset + bytes {
+                    let page = self.pages.entry(at / PAGE).or_insert_with(|| Rc::new(vec![0; PAGE as usize]));
+                    Rc::make_mut(page)[(at % PAGE) as usize] = byte_of(stamp, at);
+                }
+                self.size = self.size.max(offset + bytes);
+            }
+            Change::Truncate { size } => {
+                self.pages.retain(|&number, _| number * PAGE < size);
+                if let Some(page) = self.pages.get_mut(&(size / PAGE)) {
+                    Rc::make_mut(page)[(size % PAGE) as usize..].fill(0);
+                }
+                self.size = size;
+            }
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Change {
+    Write { offset: u64, bytes: u64, stamp: u64 },
+    Truncate { size: u64 },
+}
+
+impl Change {
+    /// May have changed this byte, when it was inside the file before and after.
+    fn concerns(self, at: u64) -> bool {
+        match self {
+            Change::Write { offset, bytes, .. } => (offset..offset + bytes).contains(&at),
+            Change::Truncate { size } => at >= size,
+        }
+    }
+}
+
+#[derive(Clone, Default)]
+struct State {
+    /// When it was last made durable.
+    durable: Content,
+    now: Content,
+    /// Since then.
+    changes: Vec<Change>,
+}
+
+impl State {
+    fn acknowledge(&mut self) {
+        self.durable = self.now.clone();
+        self.changes.clear();
+    }
+
+    /// Why `found` cannot be what is left of this file; `None` when it can.
+    fn objection(&self, found: &Content, promises: Promises) -> Option<String> {
+        let (size, durable) = (found.size, self.durable.size);
+        let is_cut = self.changes.iter().any(|change| matches!(change, Change::Truncate { .. }));
+        let may_have_size = |change: &Change| match *change {
+            Change::Write { offset, bytes, .. } => {
+                (offset + 1..=offset + bytes).contains(&size) && (size > durable || is_cut)
+            }
+            Change::Truncate { size: cut } => size == cut,
+        };
+        // Where the last block moves, for the file has got another size.
+        let tail = durable / FFS_BLOCK_BYTES * FFS_BLOCK_BYTES;
+        let resizes = |change: &Change| match *change {
+            Change::Write { offset, bytes, .. } => offset + bytes > durable,
+            Change::Truncate { .. } => true,
+        };
+        let may_lose_tail = promises == Promises::ExceptTails && self.changes.iter().any(resizes);
+        let has_lost_tail = may_lose_tail && (tail..durable).contains(&size);
+        if size != durable && !has_lost_tail && !self.changes.iter().any(may_have_size) {
+            return Some(format!("it has {size} bytes; {durable} are durable, and then {:?}", self.changes));
+        }
+        let pages: BTreeSet<u64> = found.pages.keys().chain(self.durable.pages.keys()).copied().collect();
+        for number in pages.into_iter().filter(|number| number * PAGE < size) {
+            let begin = number * PAGE;
+            let is_whole = begin + PAGE <= size.min(durable);
+            if is_whole && found.page(number) == self.durable.page(number) {
+                continue;
+            }
+            for at in begin..(begin + PAGE).min(size) {
+                let byte = found.byte(at);
+                let is_durable = at < durable && byte == self.durable.byte(at);
+                let is_zero = byte == 0
+                    && (at >= durable
+                        || self
+                            .changes
+                            .iter()
+                            .any(|change| matches!(change, Change::Truncate { size } if *size <= at)));
+                let is_later = |change: &Change| match *change {
+                    Change::Write { stamp, .. } => change.concerns(at) && byte == byte_of(stamp, at),
+                    Change::Truncate { .. } => false,
+                };
+                let is_changed = at >= durable || self.changes.iter().any(|change| change.concerns(at));
+                let is_open = match promises {
+                    Promises::Everything => false,
+                    _ => is_changed || may_lose_tail && at >= tail,
+                };
+                if !(is_durable || is_zero || is_open || self.changes.iter().any(is_later)) {
+                    let wanted = (at < durable).then(|| self.durable.byte(at));
+                    return Some(format!(
+                        "byte {at} of {size} is {byte:#04x}; {wanted:02x?} is durable, of {durable} bytes, and then {:?}",
+                        self.changes
+                    ));
+                }
+            }
+        }
+        None
+    }
+}
+
+/// What a stack promises of files after a crash.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Promises {
+    /// What was acknowledged is there; all else is old, new or zero.
+    Everything,
+    /// What was acknowledged is there; bytes that were changed since may be anything.
+    ExceptChanged,
+    /// As well the last block of a file that has grown since, while it moves: the window that `ffs` is known to have.
+    ExceptTails,
+    /// It mounts, and a check ends.
+    Nothing,
+}
+
+/// A name in a directory.
+#[derive(Clone, Default)]
+struct Name {
+    durable: Option<usize>,
+    now: Option<usize>,
+    since: Vec<Option<usize>>,
+}
+
+/// The files of one client.
+#[derive(Default)]
+struct Files {
+    states: Vec<State>,
+    names: BTreeMap<String, Name>,
+    /// Files whose name was removed, or given to another file. All others have one.
+    removed: BTreeSet<usize>,
+}
+
+impl Files {
+    fn name(&mut self, path: &str) -> &mut Name {
+        self.names.entry(path.to_owned()).or_default()
+    }
+
+    fn state(&mut self, path: &str) -> &mut State {
+        let file = self.name(path).now.unwrap_or_else(|| panic!("{path} is not there"));
+        &mut self.states[file]
+    }
+
+    fn bind(&mut self, path: &str, file: Option<usize>, done: bool) {
+        let name = self.name(path);
+        name.since.push(file);
+        if done {
+            name.now = file;
+        }
+    }
+
+    fn apply(&mut self, logged: &Logged, whole: bool) -> u64 {
+        let done = logged.done.is_some();
+        match &logged.call {
+            Call::Create { path } => {
+                self.states.push(State::default());
+                let file = self.states.len() - 1;
+                self.bind(path, Some(file), done);
+            }
+            Call::Write { path, offset, bytes, stamp, durable } => {
+                let change = Change::Write { offset: *offset, bytes: *bytes, stamp: *stamp };
+                let state = self.state(path);
+                state.changes.push(change);
+                if done {
+                    state.now.apply(&change);
+                    // The kernel's own file systems write the range alone; over FUSE it is an fsync of the file.
+                    if *durable && (whole || state.changes.len() == 1) {
+                        state.acknowledge();
+                        return 1;
+                    }
+                }
+            }
+            Call::Truncate { path, size } => {
+                let change = Change::Truncate { size: *size };
+                let state = self.state(path);
+                state.changes.push(change);
+                if done {
+                    state.now.apply(&change);
+                }
+            }
+            Call::Sync { path } if done => {
+                self.state(path).acknowledge();
+                return 1;
+            }
+            Call::Rename { from, to } => {
+                let file = self.name(from).now;
+                let over = self.name(to).now;
+                self.removed.extend(over);
+                self.bind(to, file, done);
+                self.bind(from, None, done);
+            }
+            Call::Unlink { path } => {
+                let file = self.name(path).now;
+                self.removed.extend(file);
+                self.bind(path, None, done);
+            }
+            Call::SyncDirectory { path } if done => {
+                self.acknowledge_names(|name| directory_of(name) == path);
+                return 1;
+            }
+            Call::Sync { .. } | Call::SyncDirectory { .. } => {}
+        }
+        0
+    }
+
+    fn acknowledge_names(&mut self, wanted: impl Fn(&str) -> bool) {
+        for (_, name) in self.names.iter_mut().filter(|(path, _)| wanted(path)) {
+            name.durable = name.now;
+            name.since.clear();
+        }
+    }
+
+    fn acknowledge_all(&mut self) {
+        self.states.iter_mut().for_each(State::acknowledge);
+        self.acknowledge_names(|_| true);
+    }
+}
+
+/// All that clients were promised on one volume.
+pub(crate) struct Oracle {
+    clients: Vec<Files>,
+    /// A write that is made durable makes its whole file durable.
+    whole: bool,
+    /// Acknowledgements so far.
+    pub(crate) acknowledged: u64,
+}
+
+impl Oracle {
+    pub(crate) fn new(clients: usize, whole: bool) -> Oracle {
+        Oracle { clients: (0..clients).map(|_| Files::default()).collect(), whole, acknowledged: 0 }
+    }
+
+    /// Adds what client `number` did. `syncs` are moments at which `seekless sync` began that then succeeded: what was done
+    /// before is durable.
+    pub(crate) fn add(&mut self, number: usize, calls: &[Logged], syncs: &[u64]) {
+        let files = &mut self.clients[number];
+        let mut syncs = syncs.iter().copied().peekable();
+        for logged in calls {
+            while syncs.next_if(|&sync| logged.done.is_none_or(|done| done >= sync)).is_some() {
+                files.acknowledge_all();
+                self.acknowledged += 1;
+            }
+            self.acknowledged += files.apply(logged, self.whole);
+        }
+        if syncs.next().is_some() && calls.iter().all(|logged| logged.done.is_some()) {
+            files.acknowledge_all();
+        }
+    }
+
+    /// Compares what is in `directory` with all that was promised, and takes what is found for what is durable from now on.
+    /// Returns what is wrong.
+    pub(crate) fn verify(&mut self, directory: &Path, promises: Promises) -> Vec<String> {
+        let mut wrong = Vec::new();
+        let mut found_names = BTreeSet::new();
+        let own = (0..self.clients.len()).map(crate::clients::own_directory);
+        for folder in std::iter::once(String::from(".")).chain(own) {
+            let entries = match std::fs::read_dir(directory.join(&folder)) {
+                Ok(entries) => entries,
+                Err(error) => {
+                    wrong.push(format!("{folder}: {error}"));
+                    continue;
+                }
+            };
+            for entry in entries {
+                match entry.map(|entry| entry.file_name().into_string().unwrap()) {
+                    // What a repair gives a name is missed where it was.
+                    Ok(name) if name.starts_with("own") || name == "lost+found" => {}
+                    Ok(name) if folder == "." => drop(found_names.insert(name)),
+                    Ok(name) => drop(found_names.insert(format!("{folder}/{name}"))),
+                    Err(error) => wrong.push(format!("{folder}: {error}")),
+                }
+            }
+        }
+        for files in &mut self.clients {
+            let mut next = Files::default();
+            let mut present: BTreeSet<usize> = BTreeSet::new();
+            for (path, name) in &files.names {
+                let mut candidates = vec![name.durable];
+                candidates.extend(&name.since);
+                if !found_names.remove(path) {
+                    if !candidates.contains(&None) && promises != Promises::Nothing {
+                        wrong.push(format!("{path} is not there; its directory was made durable with it"));
+                    }
+                    continue;
+                }
+                let content = match Content::read(&directory.join(path)) {
+                    Ok(content) => content,
+                    Err(error) => {
+                        wrong.push(format!("{path} cannot be read: {error}"));
+                        continue;
+                    }
+                };
+                if promises != Promises::Nothing {
+                    let mut objections: Vec<String> = Vec::new();
+                    let accepts = |file: &usize| {
+                        files.states[*file].objection(&content, promises).map(|it| objections.push(it)).is_none()
+                    };
+                    let accepted: Vec<usize> = candidates.iter().flatten().copied().filter(accepts).collect();
+                    present.extend(&accepted);
+                    if accepted.is_empty() {
+                        objections.dedup();
+                        wrong.push(format!("{path}: {}", objections.join("; or: ")));
+                    }
+                }
+                next.states.push(State { durable: content.clone(), now: content, changes: Vec::new() });
+                let file = Some(next.states.len() - 1);
+                next.names.insert(path.clone(), Name { durable: file, now: file, since: Vec::new() });
+            }
+            // A rename is one step: a file that was only renamed has its old name or its new one.
+            for (path, name) in files.names.iter().filter(|_| promises != Promises::Nothing) {
+                if let Some(file) = name.durable.filter(|file| !files.removed.contains(file) && !present.contains(file))
+                {
+                    wrong.push(format!("the file that {path} was has no name, and was only renamed ({file})"));
+                }
+            }
+            *files = next;
+        }
+        wrong.extend(found_names.into_iter().map(|name| format!("{name} is there, and nothing made it")));
+        wrong
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn logged(call: Call, done: bool) -> Logged {
+        Logged { call, done: done.then_some(1), error: None }
+    }
+
+    /// The oracle itself: what was acknowledged and is missing, cut, changed or stale is found; what a later call explains is
+    /// not. Method: a few calls, and a directory in which each of these things was done.
+    #[test]
+    fn losses_are_found() {
+        let write = |offset, stamp, durable| Call::Write { path: "c0-0".into(), offset, bytes: 5000, stamp, durable };
+        let calls = [
+            logged(Call::Create { path: "c0-0".into() }, true),
+            logged(write(0, 7, false), true),
+            logged(Call::Sync { path: "c0-0".into() }, true),
+            logged(Call::SyncDirectory { path: ".".into() }, true),
+            logged(write(3000, 8, false), true),
+        ];
+        let old: Vec<u8> = (0..5000).map(|at| byte_of(7, at)).collect();
+        let mut new = old[..3000].to_vec();
+        new.extend((3000..8000).map(|at| byte_of(8, at)));
+        let mut changed = old.clone();
+        changed[17] ^= 2;
+        let mut torn = new.clone();
+        torn[4000..5000].copy_from_slice(&old[4000..5000]);
+        let cases: [(&str, Option<&[u8]>, bool); 7] = [
+            ("old", Some(&old), true),
+            ("new", Some(&new), true),
+            ("torn", Some(&torn), true),
+            ("changed", Some(&changed), false),
+            ("cut", Some(&old[..4999]), false),
+            ("empty", Some(&[]), false),
+            ("missing", None, false),
+        ];
+        for (case, content, right) in cases {
+            let directory = tempfile::tempdir().unwrap();
+            std::fs::create_dir(directory.path().join("own0")).unwrap();
+            if let Some(content) = content {
+                std::fs::write(directory.path().join("c0-0"), content).unwrap();
+            }
+            let mut oracle = Oracle::new(1, true);
+            oracle.add(0, &calls, &[]);
+            assert_eq!(oracle.acknowledged, 2);
+            let wrong = oracle.verify(directory.path(), Promises::Everything);
+            assert_eq!(wrong.is_empty(), right, "{case}: {wrong:?}");
+        }
+    }
+}
