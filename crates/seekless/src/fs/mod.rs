@@ -178,6 +178,12 @@ pub trait FileSystem {
         Ok(())
     }
 
+    /// Counts again from scratch what the file system keeps books of, and compares: for tests, while it is mounted. Returns
+    /// what does not agree, a line each.
+    async fn check(&self) -> FsResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// Ends the use of the file system: everything is durable and marked clean when this returns. No operation
     /// follows.
     async fn close(&self) -> FsResult<()>;

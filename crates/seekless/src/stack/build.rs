@@ -750,8 +750,9 @@ impl<'a> Opened<'a> {
         if !self.stack.has_checkable_layer() || checked.verdict() == Verdict::Damaged {
             return Ok(checked);
         }
-        let usage = Usage { read_only: self.purpose == Purpose::Inspect, ..Usage::default() };
-        // A file system on a device that was opened to look at cannot be mended from above.
+        // A file system on a device is not written to for what lies above it, which is only looked at there.
+        let read_only = self.purpose == Purpose::Inspect || self.stack.file_system().is_some();
+        let usage = Usage { read_only, ..Usage::default() };
         let options = CheckOptions { repair: options.repair && self.stack.file_system().is_none(), ..options };
         let mut top: Option<Fs> = None;
         for word in self.stack.words.iter().rev() {

@@ -136,8 +136,16 @@ impl FileSystemKind for Lfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        let options = FsckOptions { data: options.data };
-        Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
+        let wanted = FsckOptions { data: options.data };
+        let (found, repaired) = match options.repair {
+            true => lfs::repair(rt.clone(), device, wanted).await?,
+            false => (lfs::fsck(rt.clone(), device, wanted).await?, Vec::new()),
+        };
+        Ok(checked(found, repaired))
+    }
+
+    fn repairs(&self) -> bool {
+        true
     }
 
     fn has_checksums(&self) -> bool {

@@ -80,10 +80,14 @@ pub(super) async fn is_anywhere(
     Ok(false)
 }
 
-/// What a check found. There is nothing to repair by rule: what a power cut leaves behind is mended by mounting.
-pub(super) fn checked(found: Fsck) -> Checked {
+/// What a check found, and what it has repaired. What a power cut leaves behind is no damage; mounting mends it.
+pub(super) fn checked(found: Fsck, repaired: Vec<String>) -> Checked {
     Checked {
-        findings: found.errors.into_iter().map(|text| Finding { text, repaired: false }).collect(),
+        findings: repaired
+            .into_iter()
+            .map(|text| Finding { text, repaired: true })
+            .chain(found.errors.into_iter().map(|text| Finding { text, repaired: false }))
+            .collect(),
         unlisted: found.errors_unlisted,
         notes: found.notes,
         counts: vec![

@@ -123,7 +123,7 @@ impl FileSystemKind for Vlfs {
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &vlfs::info(&device).await?)?;
         let options = FsckOptions { data: options.data };
-        Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
+        Ok(checked(vlfs::fsck(rt.clone(), device, options).await?, Vec::new()))
     }
 
     fn has_checksums(&self) -> bool {

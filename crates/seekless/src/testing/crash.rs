@@ -36,6 +36,9 @@ pub(super) const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::fro
 /// Every so many states, the recovered and closed file system is mounted once more.
 const REMOUNT_EVERY: usize = 8;
 
+/// Of every so many states, those that lack something redundant are looked at, too.
+const WITHOUT_REDUNDANCY_EVERY: usize = 5;
+
 /// A second power cut, after recovery from the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Again {
@@ -317,7 +320,7 @@ impl PowerCuts<'_> {
     }
 
     /// Recovers from `image` and checks everything; `check` is the oracle. Returns the tree.
-    fn examine(
+    pub(super) fn examine(
         &self,
         image: Image,
         remount: bool,
@@ -330,6 +333,7 @@ impl PowerCuts<'_> {
                 self.fsck(&rt, &device, "before recovery").await?;
             }
             let fs = self.subject.mount(&rt, device.clone()).await.map_err(|error| format!("mount failed: {error}"))?;
+            books(&fs, "after recovery").await?;
             let tree = Tree::of(fs.clone()).await.map_err(|error| format!("reading everything failed: {error}"))?;
             check(&tree)?;
             fs.close().await.map_err(|error| format!("close after recovery failed: {error}"))?;
@@ -365,6 +369,15 @@ impl PowerCuts<'_> {
     }
 }
 
+/// The books of a file system, counted anew.
+pub(super) async fn books(fs: &Fs, when: &str) -> Result<(), String> {
+    let wrong = fs.check().await.map_err(|error| format!("counting anew {when} failed: {error}"))?;
+    match wrong.is_empty() {
+        true => Ok(()),
+        false => Err(format!("the books do not balance {when}:\n    {}", wrong.join("\n    "))),
+    }
+}
+
 /// Runs one client's operations on `fs`, following them. Returns the position at which `setup` was durable.
 async fn follow(
     rt: &Rt,
@@ -389,11 +402,12 @@ async fn follow(
         }
     }
     runner.close().await.map_err(|error| format!("before any cut: cannot close a file: {error}"))?;
+    books(runner.client().fs(), "at the end of the run").await?;
     Ok((recorder, start))
 }
 
 /// A `sync` of one client covers what the others had been told before it was issued; and closing covers everything.
-fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: usize) {
+pub(super) fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: usize) {
     let mut syncs = Vec::new();
     for (index, (_, recorder)) in clients.iter().enumerate() {
         for step in recorder.history().steps.iter().filter(|step| step.op == Op::Sync && !step.failed) {
@@ -478,6 +492,19 @@ impl Exploration<'_> {
                 };
                 let fail = |what: String| Box::new(Failure { cut: name.clone(), what, details: details() });
                 self.cuts.examine(image.clone(), remount, &oracle).map_err(fail)?;
+                if report.states % WITHOUT_REDUNDANCY_EVERY == 1 || only.is_some() {
+                    for (what, other) in self.cuts.subject.without_redundancy(&image) {
+                        let plain = PowerCuts {
+                            device: self.cuts.device.clone(),
+                            replay: self.cuts.replay.clone(),
+                            fsck_unrecovered: false,
+                            ..*self.cuts
+                        };
+                        plain
+                            .examine(other, false, &oracle)
+                            .map_err(|error| fail(format!("without {what}: {error}")))?;
+                    }
+                }
                 let deeper = only.and_then(|only| only.get(1..)).filter(|rest| !rest.is_empty());
                 if let Some(again) = self.again
                     && (deeper.is_some() || only.is_none() && report.states % again.every.max(1) == again.every / 2)

@@ -24,6 +24,8 @@ pub struct Space {
     pub odd_names: bool,
     /// Now and then a write far behind the end, up to this offset; 0 for never.
     pub far_offset: u64,
+    /// Places in files around which every third offset lies, for example where a further level of indirect blocks begins.
+    pub edges: &'static [u64],
 }
 
 impl Space {
@@ -38,6 +40,7 @@ impl Space {
             slots: 2,
             odd_names: false,
             far_offset: 0,
+            edges: &[],
         }
     }
 
@@ -305,6 +308,11 @@ impl Generator {
 
     fn offset(&mut self) -> u64 {
         let max = self.space.file_bytes_max;
+        if !self.space.edges.is_empty() && self.rng.chance(1, 3) {
+            let edge = *self.rng.pick(self.space.edges);
+            let beside = self.rng.below(5) * 4096;
+            return (edge + beside).saturating_sub(8192) + if self.rng.chance(1, 4) { self.rng.below(4096) } else { 0 };
+        }
         match self.rng.below(8) {
             0..=2 => 0,
             3..=4 => self.rng.below(max / 4096 + 1) * 4096,

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::ops::Op;
-use crate::device::Device;
+use crate::device::{Device, Image};
 use crate::fs::{Fs, FsResult};
 use crate::rt::{Executor, HostProfile, Limits, Rt};
 
@@ -25,6 +25,12 @@ pub trait Subject {
     /// # Errors
     /// When the device fails, or nothing on it can be recognised.
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>>;
+
+    /// Other states of the device from which the same must be recovered as from `image`: without something of which there
+    /// are two. Each with what it lacks.
+    fn without_redundancy(&self, _image: &Image) -> Vec<(String, Image)> {
+        Vec::new()
+    }
 
     /// Whether the format has a place for what `op` does; the explorers leave out what it has none for.
     fn can(&self, _op: &Op) -> bool {

@@ -10,7 +10,8 @@
 //!   A1  Every transaction holds every change of the name space made so far, and of each file either all
 //!       changes or none.
 //!   A2  Indirect blocks and the tables reach the log at checkpoints only (unless `indirect=log`); between
-//!       checkpoints the summaries say where blocks are.
+//!       checkpoints the summaries say where blocks are, and which indirect blocks were dropped.
+//!   A3  What a transaction frees is what was unmapped since the last one, each place once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -205,7 +206,8 @@ fn collect_file(
     collect_blocks(state, ino, with_indirect, pieces, freed)?;
     let layout = state.log.layout;
     let known = state.inode(ino)?;
-    pieces.extend(known.debt.holes.iter().map(|&hole| Piece { item: record_of(ino, hole), source: Source::Record }));
+    let holes = known.debt.nodes.iter().chain(&known.debt.holes);
+    pieces.extend(holes.map(|&hole| Piece { item: record_of(ino, hole), source: Source::Record }));
     for (&segment, &bytes) in &known.debt.freed {
         *freed.entry(segment).or_insert(0) += bytes;
     }
@@ -446,7 +448,7 @@ fn count_usage(
     }
     for (&segment, &bytes) in freed {
         if !state.log.segments.remove_live(segment, bytes) {
-            state.stopped = Some(format!("segment {segment} is said to hold less than what is freed from it"));
+            contradiction(state, &format!("segment {segment} is said to hold less than what is freed from it"));
         }
     }
 }
@@ -489,13 +491,15 @@ fn forget_pending(state: &mut State, pieces: &[Piece]) {
             if let Some(known) = state.inodes.get_mut(ino) {
                 counted += std::mem::take(&mut known.debt.freed).values().sum::<u64>();
                 known.debt.holes.clear();
+                known.debt.nodes.clear();
             }
         }
     }
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
-        debug_assert!(state.inodes.get(&ino).is_none_or(|known| known.debt.freed.is_empty()));
+        assert!(state.inodes.get(&ino).is_none_or(|known| known.debt.freed.is_empty()), "tables never shrink");
     }
-    state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(counted);
+    assert!(counted <= state.freed_pending_bytes, "A3: what is counted as freed was unmapped before");
+    state.freed_pending_bytes -= counted;
 }
 
 fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
@@ -530,7 +534,10 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
         },
     }
     if old == Pointer::Unwritten {
-        state.unwritten_bytes = state.unwritten_bytes.saturating_sub(BLOCK_BYTES as u64);
+        match state.unwritten_bytes.checked_sub(BLOCK_BYTES as u64) {
+            Some(rest) => state.unwritten_bytes = rest,
+            None => contradiction(state, "more bytes are given back than are set aside"),
+        }
         // Setting it aside is in the log already, or comes with this transaction's inode.
         if let Some(known) = state.inodes.get_mut(&id.ino) {
             known.unwritten_pending -= BLOCK_BYTES as i64;
@@ -540,7 +547,10 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
         && let Some(known) = state.inodes.get_mut(&id.ino)
     {
         // A dirty block counts as a whole one until it is known how much of it is stored.
-        known.inode.bytes_used = known.inode.bytes_used.saturating_sub((BLOCK_BYTES - target.len()) as u64);
+        match known.inode.bytes_used.checked_sub((BLOCK_BYTES - target.len()) as u64) {
+            Some(rest) => known.inode.bytes_used = rest,
+            None => contradiction(state, &format!("inode {} uses more bytes than it says", id.ino)),
+        }
     }
     state.blocks.mark_clean(id);
 }
@@ -558,7 +568,7 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], at: Sector, target: &mut [u8]) 
             known.dirt = InodeDirt::Clean;
             known.cleaned = false;
             let delta = std::mem::take(&mut known.unwritten_pending);
-            state.log.log_unwritten(delta);
+            log_unwritten(state, delta);
         }
         state.dirty_inodes.remove(&ino);
         Segmented::set_imap_entry(state, ino, slot);
@@ -583,10 +593,12 @@ fn checkpoint_record(state: &State, scope: Scope, log_chain: u32, log_sequence: 
         }
         bytes
     };
+    let mut flags = if scope == (Scope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 };
+    flags |= if state.log.exact { CHECKPOINT_EXACT } else { 0 };
     Checkpoint {
         magic: CHECKPOINT_MAGIC,
         crc: 0,
-        flags: if scope == (Scope::Checkpoint { clean: true }) { CHECKPOINT_CLEAN } else { 0 },
+        flags,
         uuid: state.log.layout.superblock.uuid,
         serial: state.log.checkpoint_serial + 1,
         seconds: state.now.seconds,

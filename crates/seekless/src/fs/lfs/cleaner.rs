@@ -187,7 +187,7 @@ impl Lfs {
         Ok(())
     }
 
-    async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
+    pub(super) async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
         let layout = self.state.borrow().log.layout;
         let bytes = self.read_segment(&layout, segment).await?;
         {

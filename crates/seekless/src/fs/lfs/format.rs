@@ -89,6 +89,9 @@ record! {
 
 /// The volume was closed: nothing follows in the log.
 pub const CHECKPOINT_CLEAN: u32 = 1;
+/// The usage table is exact, and the log behind names every indirect block that it frees. Without this flag a release
+/// made the checkpoint that did neither, and a mount counts anew.
+pub const CHECKPOINT_EXACT: u32 = 2;
 /// Sectors of a checkpoint inside the log.
 pub const CHECKPOINT_SECTORS_IN_LOG: u64 = 2;
 
@@ -193,7 +196,8 @@ pub enum Item {
     OrphanRemoved {
         ino: Ino,
     },
-    /// Blocks `first..first + count` of the file became holes.
+    /// The blocks with keys `first..first + count` of the file became holes: data blocks, or indirect blocks of one level
+    /// with all that was below them.
     Unmapped {
         ino: Ino,
         first: u64,

@@ -1,8 +1,13 @@
 //! Checking a volume: everything that can be reached is read and compared with everything that is counted.
 //!
-//! The volume is recovered in memory, as a read-only mount would, and then walked. Nothing is written: what a
-//! crash can leave behind is mended by mounting, so what this finds is damage. For what could have been lost from the
-//! end of the log it looks in every segment, where a mount looks in those that are likely.
+//! The volume is recovered in memory, as a read-only mount would, and then walked. What a crash can leave behind is
+//! mended by mounting, so what this finds is damage. For what could have been lost from the end of the log it looks in
+//! every segment, where a mount looks in those that are likely.
+//!
+//! What follows from other things on the volume can be repaired: the segment usage table, the list of orphans, the
+//! counts of inodes and of bytes set aside, and in inodes the bytes used, links, and entries of directories. To repair is
+//! to recover the volume as a writable mount does, count anew, and close it; a second check says what that has mended.
+//! All else is left as it is.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +16,11 @@ use super::Options;
 use super::format::*;
 use super::layout::*;
 use super::recovery;
-use super::state::{Segmented, State};
+use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
+use crate::fs::logfs::change::{Change, Privilege};
 pub use crate::fs::logfs::check::Fsck;
-use crate::fs::logfs::check::{self, Claims};
+use crate::fs::logfs::check::{self, Claims, Derived};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
 use crate::rt::Rt;
@@ -26,12 +32,39 @@ pub struct FsckOptions {
     pub data: bool,
 }
 
-/// Checks the volume on `device`.
+/// Checks the volume on `device`. Nothing is written.
 ///
 /// # Errors
 /// Those of [`super::mount`], when the volume cannot be recovered at all. Damage that leaves a volume is in the
 /// result.
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
+    Ok(look(rt, device, options).await?.0)
+}
+
+/// Checks the volume on `device`, and mends what follows from other things on it. Returns what a check finds now, and the
+/// errors that are gone.
+///
+/// # Errors
+/// As [`fsck`].
+pub async fn repair(rt: Rt, device: Device, options: FsckOptions) -> FsResult<(Fsck, Vec<String>)> {
+    let (found, repairable) = look(rt.clone(), device.clone(), options).await?;
+    if !repairable {
+        return Ok((found, Vec::new()));
+    }
+    match mend(rt.clone(), device.clone()).await {
+        Ok(()) => {}
+        // What is damaged besides keeps it from being mounted.
+        Err(FsError::Corrupt { .. } | FsError::NoSpace) => return Ok((found, Vec::new())),
+        Err(error) => return Err(error),
+    }
+    let (mended, _) = look(rt, device, options).await?;
+    let is_left = |error: &String| mended.errors.contains(error);
+    let repaired = found.errors.into_iter().filter(|error| !is_left(error)).collect();
+    Ok((mended, repaired))
+}
+
+/// Checks without writing. Returns what was found, and whether some of it can be repaired.
+async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<(Fsck, bool)> {
     let found = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
     let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
@@ -47,7 +80,96 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
             .push(format!("{} since the last checkpoint will be replayed at mount", counted(replayed, "transaction")));
     }
     run(&mut check).await?;
-    Ok(check.result)
+    let counts = check_counts(&mut check);
+    let is_doubtful = !check.fs.state.borrow().log.exact && !check.result.errors.is_empty();
+    let repairable = counts || is_doubtful || !check.wrong.is_empty() || !check.overlong.is_empty();
+    Ok((check.result, repairable))
+}
+
+/// Recovers the volume, counts anew, and closes it.
+async fn mend(rt: Rt, device: Device) -> FsResult<()> {
+    let lfs = super::recovered(rt, device, Options::default()).await?;
+    let mut check = Check::new(lfs.clone(), false, Segments::default());
+    run(&mut check).await?;
+    take_counts(&mut check)?;
+    // Where something cannot be read, names and blocks may be missing that only seem not to be there.
+    let derived = if check.uncounted == 0 { std::mem::take(&mut check.wrong) } else { Vec::new() };
+    for (ino, derived) in derived {
+        lfs.run(|state| {
+            let mut change = Change::new(state);
+            let inode = change.inode_mut(ino, InodeDirt::Namespace)?;
+            match derived {
+                Derived::BytesUsed(bytes) => inode.bytes_used = bytes,
+                Derived::Links(links) => inode.links = links,
+                Derived::Entries(entries) => inode.special = entries,
+            }
+            change.commit(Privilege::Internal)
+        })
+        .await?;
+    }
+    lfs.begin_writing().await?;
+    lfs.end_writing().await
+}
+
+impl Lfs {
+    /// Counts anew what the usage table says, where it cannot be trusted (V4).
+    ///
+    /// # Errors
+    /// `Corrupt` when the volume is too damaged to be written to.
+    pub(super) async fn count_if_doubtful(&self) -> FsResult<()> {
+        if self.state.borrow().log.exact {
+            return Ok(());
+        }
+        let mut check = Check::new(self.this(), false, Segments::default());
+        check_internal(&mut check).await?;
+        check_inodes(&mut check).await?;
+        take_counts(&mut check)
+    }
+}
+
+/// Sets what has been counted.
+fn take_counts(check: &mut Check) -> FsResult<()> {
+    let is_whole = check.uncounted == 0;
+    let mut differing = 0;
+    {
+        let mut guard = check.fs.state.borrow_mut();
+        let state = &mut *guard;
+        for segment in 0..state.log.segments.count() {
+            let said = state.log.segments.get(segment).live_bytes;
+            let found = check.claims.live.get(&segment).copied().unwrap_or(0);
+            // What could not be counted must not be written over: then nothing is freed.
+            let live = if is_whole { found } else { found.max(said) };
+            if live > state.log.layout.segment_bytes() {
+                let detail = format_args!("{live} bytes are claimed in it, more than it has room for");
+                return Err(FsError::corrupt("volume", format_args!("segment {segment}"), detail));
+            }
+            differing += u64::from(live != said);
+            state.log.segments.set_live(segment, live);
+        }
+        if !state.end_is_plausible() {
+            let detail = "something is alive behind the end of the log";
+            return Err(FsError::corrupt("volume", format_args!("segment {}", state.log.end.segment), detail));
+        }
+        for ino in check.nameless().into_iter().chain(check.overlong.drain(..)) {
+            state.log.orphans.add(ino);
+        }
+        if is_whole {
+            state.inode_count = check.seen.len() as u64;
+            state.unwritten_bytes = check.unwritten_bytes;
+            state.log.unwritten_logged = check.unwritten_bytes;
+            for ino in state.log.orphans.list() {
+                if !check.seen.contains_key(&ino) {
+                    state.log.orphans.remove(ino);
+                }
+            }
+        }
+        state.log.exact = is_whole;
+    }
+    if differing > 0 {
+        let segments = counted(differing, "segment");
+        check.fs.warn(format!("segment usage table: {segments} held something else than was said; counted anew"));
+    }
+    Ok(())
 }
 
 /// What of the log is claimed.
@@ -93,7 +215,6 @@ async fn run(check: &mut Check) -> FsResult<()> {
     check_inodes(check).await?;
     check.check_directories().await?;
     check.check_links();
-    check_counts(check);
     Ok(())
 }
 
@@ -144,7 +265,8 @@ async fn check_map_block(check: &mut Check, block: u64, entries: &Data) -> FsRes
     Ok(())
 }
 
-fn check_counts(check: &mut Check) {
+/// Compares what has been counted with what is said. Returns true when something differs.
+fn check_counts(check: &mut Check) -> bool {
     let mut errors = Vec::new();
     {
         let state = check.fs.state.borrow();
@@ -165,5 +287,7 @@ fn check_counts(check: &mut Check) {
         }
         check.result.live_bytes = state.log.segments.live_bytes;
     }
+    let differs = !errors.is_empty();
     errors.into_iter().for_each(|error| check.error(error));
+    differs
 }

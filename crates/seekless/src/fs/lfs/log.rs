@@ -191,7 +191,10 @@ impl Lfs {
         let mut copies = Buf::dirty(2 * BLOCK_BYTES);
         copies[..BLOCK_BYTES].copy_from_slice(&block);
         copies[BLOCK_BYTES..].copy_from_slice(&block);
-        let slot = CHECKPOINT_SECTORS[(serial % 2) as usize];
+        let number = (serial % 2) as usize;
+        let slot = CHECKPOINT_SECTORS[number];
+        let other = self.state.borrow().log.slots[1 - number];
+        assert!(serial > other, "G1: the older slot is written over");
         // Commit point: until now the older checkpoint is the truth.
         match self.device.write(slot, copies.freeze(), WriteFlags::NONE).await {
             Ok(()) => {}
@@ -207,7 +210,9 @@ impl Lfs {
             let mut state = self.state.borrow_mut();
             state.log.checkpoint_serial = serial;
             state.log.counters.checkpoints += 1;
-            state.log.segments.checkpoint_done(serial)
+            state.log.slots[number] = serial;
+            // The slots hold this checkpoint and an older one, now that both are durable.
+            state.log.segments.let_go(other)
         };
         self.release(released).await;
         Ok(())

@@ -17,6 +17,7 @@
 //!   4. Every pointer carries a checksum of what it points to.
 
 mod assemble;
+mod books;
 mod cleaner;
 mod dump;
 pub mod format;
@@ -36,7 +37,7 @@ mod witness;
 use std::rc::Rc;
 
 pub use dump::{Dump, dump};
-pub use fsck::{Fsck, FsckOptions, fsck};
+pub use fsck::{Fsck, FsckOptions, fsck, repair};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
 pub use recovery::{VolumeInfo, info};
 
@@ -146,9 +147,17 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     if options.read_only {
         return Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await;
     }
+    let lfs = recovered(rt, device, options).await?;
+    lfs.count_if_doubtful().await?;
+    lfs.begin_writing().await?;
+    Ok(lfs)
+}
+
+/// The volume, recovered in memory for writing.
+async fn recovered(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
+    let found = recovery::find_volume(&device).await?;
     let lfs = Lfs::at(rt, device, options, &found, &found.checkpoint)?;
     lfs.recover(&found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
-    lfs.begin_writing().await?;
     Ok(lfs)
 }
 

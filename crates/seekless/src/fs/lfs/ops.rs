@@ -10,7 +10,7 @@ use super::{Lfs, Work};
 use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege, add_hole};
+use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
@@ -91,7 +91,7 @@ impl Log for Segmented {
     fn owe(state: &mut State, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>) {
         let Some(known) = state.inodes.get_mut(&ino) else { return };
         for hole in holes {
-            add_hole(&mut known.debt.holes, hole);
+            known.debt.add_hole(hole);
         }
         for pointer in freed {
             if let Pointer::Mapped { at, .. } = pointer
@@ -123,7 +123,7 @@ impl Log for Segmented {
             Segmented::set_imap_entry(state, ino, InodeSlot::NONE);
             state.log.records.push(Item::InodeFreed { ino });
         }
-        state.log.log_unwritten(known.unwritten_pending);
+        log_unwritten(state, known.unwritten_pending);
     }
 
     fn set_orphan(state: &mut State, ino: Ino, is_orphan: bool) {
@@ -211,6 +211,10 @@ impl Log for Segmented {
 
     async fn idle(fs: &Rc<Lfs>, until: Nanos) -> FsResult<bool> {
         fs.clean_idle(until).await
+    }
+
+    async fn check(fs: &Rc<Lfs>) -> FsResult<Vec<String>> {
+        fs.recount().await
     }
 
     async fn close(fs: &Rc<Lfs>) -> FsResult<()> {

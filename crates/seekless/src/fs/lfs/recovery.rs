@@ -7,9 +7,9 @@
 //!       that commits it.
 //!   V2  Replaying ends at the first partial segment that is not there. When a later one proves that it once was
 //!       durable, the volume is damaged, and that is an error: what was acknowledged is not dropped in silence.
+//!   V4  After replaying, the usage table is what a recount gives. Where that cannot be known (another release may have
+//!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
-
-use std::collections::BTreeSet;
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::format::*;
@@ -20,6 +20,7 @@ use super::{Lfs, Options, witness};
 use crate::device::{Buf, Device};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::file;
 use crate::fs::logfs::run::{read_sectors, read_sectors_right};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
@@ -178,6 +179,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     }
     let mut state = Segmented::state(layout, options, Segments::new(&layout), log);
     state.log.checkpoint_serial = checkpoint.serial;
+    state.log.exact = checkpoint.flags & CHECKPOINT_EXACT != 0;
     state.ino_cursor = checkpoint.ino_cursor.clamp(FIRST_FREE_INO, layout.ino_end());
     state.inode_count = checkpoint.inode_count;
     state.generation = checkpoint.generation;
@@ -215,13 +217,8 @@ impl Lfs {
         starts_max: usize,
     ) -> FsResult<()> {
         self.load_tables(from.live_bytes).await?;
-        let mut in_log: BTreeSet<SegmentNo> = BTreeSet::new();
-        {
-            let state = self.state.borrow();
-            in_log.extend([state.log.end.segment, state.log.end.next_segment]);
-        }
         if follow != Follow::Nowhere {
-            let end = self.roll_forward(&mut in_log).await?;
+            let end = self.roll_forward().await?;
             // Behind a volume that was closed there is nothing, and no need to look far for it.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
             let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
@@ -239,6 +236,9 @@ impl Lfs {
                  the slot held a later one, the changes after {loaded} are lost"
             ));
         }
+        if !self.state.borrow().end_is_plausible() {
+            self.doubt("segment usage table: more is alive where the log goes on than can be".to_string());
+        }
         let mut state = self.state.borrow_mut();
         state.log.written_sequence = state.log.end.sequence;
         state.log.durable_sequence = state.log.end.sequence;
@@ -246,26 +246,56 @@ impl Lfs {
             // The next checkpoint must not go where the only good one is.
             state.log.checkpoint_serial += 1;
         }
-        let next_serial = state.log.checkpoint_serial + 1;
-        state.log.segments.classify(slot_serial, loaded, next_serial, &in_log);
+        // G1: of a slot that is lost, the checkpoint before the newest is assumed.
+        let older = found.older.map_or(slot_serial.max(1) - 1, |older| older.serial);
+        for serial in [older, slot_serial] {
+            state.log.slots[(serial % 2) as usize] = serial;
+        }
+        let released = state.log.segments.let_go(older);
+        state.log.segments.clean.extend(released);
         Ok(())
     }
 
-    async fn load_tables(&self, expected_live: u64) -> FsResult<()> {
+    /// The usage table cannot be trusted, and why.
+    fn doubt(&self, why: String) {
+        let was_exact = std::mem::replace(&mut self.state.borrow_mut().log.exact, false);
+        if was_exact {
+            self.warn(why);
+        }
+    }
+
+    pub(super) async fn load_tables(&self, expected_live: u64) -> FsResult<()> {
         let blocks = self.state.borrow().log.segments.table_blocks();
+        let mut unread = Vec::new();
         for block in 0..blocks {
-            let bytes = self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await?;
-            let Some(bytes) = bytes else { continue };
-            let mut state = self.state.borrow_mut();
-            if let Err(segment) = state.log.segments.load_block(block, &bytes) {
-                let detail = "more is alive in it than it has room for";
-                return Err(FsError::corrupt("segment usage table", format_args!("segment {segment}"), detail));
+            let bytes = match self.run(|state| state.block(BlockId::data(USAGE_INO, block))).await {
+                Ok(Some(bytes)) => bytes,
+                Ok(None) => continue,
+                Err(error @ FsError::Corrupt { .. }) => {
+                    unread.push(block);
+                    self.doubt(format!("segment usage table: {error}"));
+                    continue;
+                }
+                Err(error) => return Err(error),
+            };
+            let loaded = self.state.borrow_mut().log.segments.load_block(block, &bytes);
+            if let Err(segment) = loaded {
+                unread.push(block);
+                self.doubt(format!("segment usage table: segment {segment}: more is alive in it than it has room for"));
             }
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            let (segment, next_segment) = (state.log.end.segment, state.log.end.next_segment);
+            state.log.segments.loaded(&unread);
+            state.log.segments.take(segment);
+            state.log.segments.take(next_segment);
         }
         let live = self.state.borrow().log.segments.live_bytes;
         if live != expected_live {
-            let detail = format_args!("its segments hold {live} live bytes, the checkpoint says {expected_live}");
-            return Err(FsError::corrupt("segment usage table", "volume", detail));
+            self.doubt(format!(
+                "segment usage table: its segments hold {live} live bytes, the checkpoint says {expected_live}"
+            ));
         }
         let slots = self.state.borrow().inodes.get(&ORPHAN_INO).map_or(0, |known| known.inode.size / 8) as usize;
         if slots as u64 > self.state.borrow().log.layout.ino_end() {
@@ -285,7 +315,7 @@ impl Lfs {
     }
 
     /// Replays what follows. Returns where nothing follows any more, which may be within a transaction.
-    async fn roll_forward(&self, in_log: &mut BTreeSet<SegmentNo>) -> FsResult<LogEnd> {
+    async fn roll_forward(&self) -> FsResult<LogEnd> {
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;
         let mut reader = SegmentReader { segment: None };
@@ -296,14 +326,7 @@ impl Lfs {
             if (summary.flags & SUMMARY_FIRST != 0) != transaction.is_empty() {
                 break; // It begins inside another; nobody writes that.
             }
-            end = LogEnd {
-                segment: summary.segment,
-                offset: u64::from(summary.offset) + u64::from(summary.sectors),
-                next_segment: summary.next_segment,
-                sequence: summary.sequence + 1,
-                chain: summary.crc,
-            };
-            in_log.extend([end.segment, end.next_segment]);
+            end = end_after(&summary);
             transaction.push((partial, bytes));
             if summary.flags & SUMMARY_COMMIT != 0 {
                 self.replay(&transaction, end).await?;
@@ -333,9 +356,11 @@ impl Lfs {
         }
         for located in items() {
             match located.item {
-                Item::Unmapped { ino, first, count } => {
-                    self.replay_pointers(ino, first, count, Pointer::Hole).await?;
+                Item::Unmapped { ino, first, count } if BlockKey(first).is_data() => {
+                    self.replay_holes(ino, first, count).await?;
                 }
+                // Those of a file come before its other records.
+                Item::Unmapped { ino, first, count } => self.replay_dropped(ino, BlockKey(first), count).await?,
                 Item::Reserved { ino, first, count } => {
                     self.replay_pointers(ino, first, count, Pointer::Unwritten).await?;
                 }
@@ -421,6 +446,83 @@ impl Lfs {
         Ok(())
     }
 
+    /// Unmaps data blocks. Where there is no indirect block, there is nothing to unmap.
+    async fn replay_holes(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
+        let end = first.saturating_add(count.into());
+        if end > FILE_BLOCKS_MAX {
+            return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
+        }
+        let mut index = first.max(DIRECT_POINTERS as u64);
+        while index < end {
+            let step = self.run(|state| {
+                let Holder::Node(node, _) = BlockKey::data(index).holder() else { return Ok(index + 1) };
+                let mut change = Change::new(state);
+                let (exists, next) = file::exists_or_skip(&mut change, BlockId { ino, key: node })?;
+                if !exists {
+                    return Ok(next);
+                }
+                for index in index..end.min(next) {
+                    let id = BlockId::data(ino, index);
+                    if change.pointer(id)? != Pointer::Hole {
+                        change.set_pointer(id, Pointer::Hole)?;
+                    }
+                }
+                change.commit(Privilege::Internal)?;
+                Ok(next)
+            });
+            match step.await {
+                Ok(next) => index = next,
+                // The file was removed later on.
+                Err(FsError::Stale) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Drops `count` indirect blocks of one level, with all that is below them. What that frees is in records of kind
+    /// `SegmentFreed`.
+    async fn replay_dropped(&self, ino: Ino, first: BlockKey, count: u32) -> FsResult<()> {
+        let last = BlockKey(first.0.saturating_add(u64::from(count.max(1)) - 1));
+        if !first.is_valid() || !last.is_valid() || first.0 >> 56 != last.0 >> 56 {
+            let detail = "a record of indirect blocks that cannot be";
+            return Err(FsError::corrupt("log", format_args!("inode {ino}"), detail));
+        }
+        let (mut index, end) = (first.span().0, last.span().1);
+        let is_gone = |key: BlockKey| {
+            let (from, to) = key.span();
+            key.is_valid() && key.level() <= first.level() && index <= from && to <= end
+        };
+        self.state.borrow_mut().blocks.remove_where(ino, is_gone);
+        while index < end {
+            let mut key = BlockKey::data(index);
+            while key.level() < first.level() {
+                let Holder::Node(node, _) = key.holder() else { break };
+                key = node;
+            }
+            if matches!(key.holder(), Holder::Inode(_)) {
+                index = key.span().1; // The inode that came with the record says what it points to now.
+                continue;
+            }
+            let id = BlockId { ino, key };
+            let step = self.run(|state| {
+                let mut change = Change::new(state);
+                let (exists, next) = file::exists_or_skip(&mut change, id)?;
+                if exists {
+                    change.set_pointer(id, Pointer::Hole)?;
+                }
+                change.commit(Privilege::Internal)?;
+                Ok(next)
+            });
+            match step.await {
+                Ok(next) => index = next,
+                Err(FsError::Stale) => return Ok(()),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
     async fn replay_pointer(&self, id: BlockId, pointer: Pointer) -> FsResult<()> {
         if matches!(id.key.holder(), Holder::Inode(_)) {
             return Ok(());
@@ -456,24 +558,31 @@ impl Lfs {
 
     /// Brings the usage table, the orphans and the counts to what they were after the transaction.
     fn replay_counts(&self, transaction: &[(FoundPartial, Buf)], end: LogEnd) -> FsResult<()> {
-        let mut state = self.state.borrow_mut();
+        let mut doubtful = None;
+        let mut guard = self.state.borrow_mut();
+        let state = &mut *guard;
         for (partial, _) in transaction {
             let summary = partial.summary;
+            // G1: the slots need them to roll forward, whatever is alive in them.
             state.log.segments.take(summary.segment);
             state.log.segments.take(summary.next_segment);
-            for item in &partial.items {
-                if item.live_bytes() > 0 {
-                    state.log.segments.add_live(summary.segment, item.live_bytes(), summary.youngest);
-                }
+            let bytes: u64 = partial.items.iter().map(|item| item.live_bytes()).sum();
+            let room = state.log.layout.segment_bytes() - state.log.segments.get(summary.segment).live_bytes;
+            if bytes > room {
+                doubtful = Some(summary.segment);
+            } else if bytes > 0 {
+                state.log.segments.add_live(summary.segment, bytes, summary.youngest);
             }
         }
         for item in transaction.iter().flat_map(|(partial, _)| &partial.items) {
             match *item {
                 Item::SegmentFreed { segment, bytes } => {
-                    let known = segment < state.log.segments.count();
-                    if !known || !state.log.segments.remove_live(segment, bytes) {
-                        let detail = "more is freed than was alive";
+                    if segment >= state.log.segments.count() {
+                        let detail = "space is freed in it, and it does not exist";
                         return Err(FsError::corrupt("log", format_args!("segment {segment}"), detail));
+                    }
+                    if !state.log.segments.remove_live(segment, bytes) {
+                        doubtful = Some(segment);
                     }
                 }
                 Item::OrphanAdded { ino } => {
@@ -494,7 +603,22 @@ impl Lfs {
             state.log.unwritten_logged = last.summary.unwritten_bytes;
         }
         state.log.end = end;
+        drop(guard);
+        if let Some(segment) = doubtful {
+            self.doubt(format!(
+                "segment usage table: what the log adds to segment {segment} and frees in it cannot be"
+            ));
+        }
         Ok(())
+    }
+}
+
+impl State {
+    /// What is said to be alive where the log goes on can be: nothing behind its end (G3).
+    pub(super) fn end_is_plausible(&self) -> bool {
+        let end = self.log.end;
+        self.log.segments.get(end.segment).live_bytes <= end.offset * SECTOR_BYTES
+            && self.log.segments.get(end.next_segment).live_bytes == 0
     }
 }
 
@@ -515,9 +639,20 @@ fn located<'a>(partial: &'a FoundPartial, bytes: &'a [u8]) -> impl Iterator<Item
     })
 }
 
+/// Where the log goes on after a partial segment.
+pub(super) fn end_after(summary: &Summary) -> LogEnd {
+    LogEnd {
+        segment: summary.segment,
+        offset: u64::from(summary.offset) + u64::from(summary.sectors),
+        next_segment: summary.next_segment,
+        sequence: summary.sequence + 1,
+        chain: summary.crc,
+    }
+}
+
 /// Reads the log forward, a segment at a time.
-struct SegmentReader {
-    segment: Option<(SegmentNo, Buf)>,
+pub(super) struct SegmentReader {
+    pub segment: Option<(SegmentNo, Buf)>,
 }
 
 impl SegmentReader {
@@ -533,7 +668,12 @@ impl SegmentReader {
     }
 
     /// The partial segment that goes on at `end`: in the same segment, or at the start of the next.
-    async fn next(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(FoundPartial, Buf)>> {
+    pub(super) async fn next(
+        &mut self,
+        lfs: &Lfs,
+        layout: &Layout,
+        end: &LogEnd,
+    ) -> FsResult<Option<(FoundPartial, Buf)>> {
         for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
             let bytes = self.bytes(lfs, layout, segment).await?;
             let Some(partial) = partial_at(layout, segment, offset, bytes) else { continue };

@@ -7,8 +7,12 @@
 //!
 //! Invariants
 //!   G1  An empty segment becomes clean only once neither checkpoint slot needs it: not for what it holds, and
-//!       not for rolling forward. So either slot alone is enough to recover from.
+//!       not for rolling forward. So either slot alone is enough to recover from. A slot needs what was not empty in its
+//!       checkpoint, and what the log has gone through since; so it lets go of a segment that was empty in it, and that
+//!       the log has not taken since.
 //!   G2  The live bytes of a segment are exact: the sum of what pointers reach in it.
+//!   G3  A segment is in at most one of `clean`, `ready` and `empty`, and in none while something in it is alive or the
+//!       log goes on in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -20,7 +24,7 @@ pub(super) struct Segment {
     pub live_bytes: u64,
     /// Modification time of its youngest block, nanoseconds since 1970.
     pub youngest: i64,
-    /// Serial of the first checkpoint in which it was empty; 0 when it never was anything else.
+    /// Serial of the first checkpoint in which it was empty; 0 when it never was anything else, and while it is not.
     pub empty_since: u64,
 }
 
@@ -31,7 +35,7 @@ pub(super) struct Segments {
     /// The log may write them.
     pub ready: BTreeSet<SegmentNo>,
     /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not
-    /// count them.
+    /// count them. What has become empty since the last checkpoint, in rolling forward too, is not here yet.
     pub empty: BTreeMap<SegmentNo, u64>,
     /// Blocks of the table that differ from the log.
     pub dirty_blocks: BTreeSet<u64>,
@@ -69,7 +73,7 @@ impl Segments {
         self.segments.iter().enumerate().map(|(number, segment)| (number as u64, segment))
     }
 
-    /// Fills in one block of the table.
+    /// Fills in one block of the table. The segments that the log goes on in are for the caller to take.
     ///
     /// # Errors
     /// The number of a segment with more live bytes than it has room.
@@ -91,6 +95,34 @@ impl Segments {
             self.live_bytes += segment.live_bytes;
         }
         Ok(())
+    }
+
+    /// The table has been filled in but for the blocks `unread`: what is empty in it waits for the slots to let go of it
+    /// (G1). Of what has not been read, it is not known since when it is empty; the next checkpoint will say so.
+    pub(super) fn loaded(&mut self, unread: &[u64]) {
+        let empty = |(number, segment): (SegmentNo, &Segment)| {
+            let is_empty = segment.live_bytes == 0 && !unread.contains(&(number / USAGES_PER_BLOCK));
+            is_empty.then_some((number, segment.empty_since))
+        };
+        self.empty = self.iter().filter_map(empty).collect();
+        unread.iter().for_each(|&block| self.touch(block * USAGES_PER_BLOCK));
+    }
+
+    /// Sets what has been counted anew.
+    pub(super) fn set_live(&mut self, segment: SegmentNo, bytes: u64) {
+        assert!(bytes <= self.segment_bytes, "G2: a segment holds no more than its size");
+        let entry = &mut self.segments[segment as usize];
+        if entry.live_bytes == bytes {
+            return;
+        }
+        self.live_bytes = self.live_bytes - entry.live_bytes + bytes;
+        entry.live_bytes = bytes;
+        // Whatever was said of it: a slot may need it.
+        entry.empty_since = 0;
+        self.empty.remove(&segment);
+        self.clean.remove(&segment);
+        self.ready.remove(&segment);
+        self.touch(segment);
     }
 
     /// One block of the table as it is stored.
@@ -131,7 +163,7 @@ impl Segments {
     pub(super) fn remove_live(&mut self, segment: SegmentNo, bytes: u64) -> bool {
         self.touch(segment);
         let entry = &mut self.segments[segment as usize];
-        let Some(rest) = entry.live_bytes.checked_sub(bytes) else { return false };
+        let Some(rest) = entry.live_bytes.checked_sub(bytes) else { return false }; // G2
         entry.live_bytes = rest;
         self.live_bytes -= bytes;
         true
@@ -178,34 +210,15 @@ impl Segments {
         }
     }
 
-    /// The checkpoint `serial` is durable, so the slots hold it and the one before. Segments that were empty in
-    /// both are clean now; returns them.
-    pub(super) fn checkpoint_done(&mut self, serial: u64) -> Vec<SegmentNo> {
+    /// Takes out of `empty` what neither slot needs any more; `older` is the older of the checkpoints that they hold (G1).
+    #[must_use]
+    pub(super) fn let_go(&mut self, older: u64) -> Vec<SegmentNo> {
         let released: Vec<SegmentNo> =
-            self.empty.iter().filter(|&(_, &since)| since < serial).map(|(&segment, _)| segment).collect();
+            self.empty.iter().filter(|&(_, &since)| since <= older).map(|(&segment, _)| segment).collect();
         for segment in &released {
             self.empty.remove(segment);
+            assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");
         }
         released
-    }
-
-    /// Sorts out, after mounting, which segments are clean: no part of the log since the checkpoint that was
-    /// loaded, and empty in it and in the other slot's.
-    ///
-    /// `slot_serial` is the newest checkpoint in a slot. When the one that was loaded is younger, because it was
-    /// found in the log, the slot still needs what emptied since, until both slots have been written anew.
-    pub(super) fn classify(&mut self, slot_serial: u64, loaded: u64, next: u64, in_log: &BTreeSet<SegmentNo>) {
-        for number in 0..self.count() {
-            let segment = self.segments[number as usize];
-            if segment.live_bytes > 0 || in_log.contains(&number) {
-                continue;
-            }
-            if segment.empty_since < slot_serial {
-                self.clean.insert(number);
-            } else {
-                let since = if loaded == slot_serial { segment.empty_since } else { segment.empty_since.max(next) };
-                self.empty.insert(number, since);
-            }
-        }
     }
 }

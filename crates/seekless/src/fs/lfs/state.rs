@@ -7,7 +7,7 @@ use super::layout::*;
 use super::segments::Segments;
 use super::{Counters, Options};
 use crate::codec;
-use crate::fs::logfs::change::Hole;
+use crate::fs::logfs::change::{Hole, add_hole, cut_holes};
 pub(super) use crate::fs::logfs::is_internal;
 pub(super) use crate::fs::logfs::state::*;
 use crate::rt::{Event, Gate};
@@ -20,10 +20,33 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Segmented>;
 /// What the log's next partial segment says of an inode besides its content.
 #[derive(Clone, Default)]
 pub(super) struct Debt {
-    /// Holes made since the inode was last written, for roll-forward.
+    /// Holes among the data blocks made since the inode was last written, for roll-forward. None of them is older than the
+    /// record in `nodes` of an indirect block above it.
     pub holes: Vec<Hole>,
+    /// Indirect blocks dropped since then, with all that was below them; by their keys. Roll-forward takes these first.
+    pub nodes: Vec<Hole>,
     /// Live bytes taken from segments since the inode was last written.
     pub freed: BTreeMap<SegmentNo, u64>,
+}
+
+impl Debt {
+    /// Adds what one more change has made a hole, after all others. What is below a dropped indirect block needs no record
+    /// of its own.
+    pub(super) fn add_hole(&mut self, hole: Hole) {
+        let key = BlockKey(hole.first);
+        if key.is_data() {
+            add_hole(&mut self.holes, hole);
+            return;
+        }
+        let (mut below, mut count) = (key, 1);
+        while !below.is_data() {
+            cut_holes(&mut self.nodes, below.0, below.0 + count);
+            below = below.child(0);
+            count *= POINTERS_PER_BLOCK as u64;
+        }
+        cut_holes(&mut self.holes, below.0, below.0 + count);
+        add_hole(&mut self.nodes, hole);
+    }
 }
 
 /// What the log's tasks wait for.
@@ -54,6 +77,10 @@ pub(super) struct Segmented {
     pub cleaner_segments: u64,
     /// Serial number of the newest checkpoint that is durable.
     pub checkpoint_serial: u64,
+    /// Serial number of the checkpoint in each slot, 0 where there is none.
+    pub slots: [u64; 2],
+    /// The usage table is exact (G2). Not so when a release made the volume that counted wrongly, or when it is damaged.
+    pub exact: bool,
     pub in_flight_bytes: u64,
     /// Every partial segment before this one has been written to the device.
     pub written_sequence: u64,
@@ -88,6 +115,8 @@ impl Segmented {
             unwritten_logged: 0,
             cleaner_segments: (reserve / 3).clamp(3, (64 << 20) / layout.segment_bytes() + 3),
             checkpoint_serial: 0,
+            slots: [0; 2],
+            exact: true,
             in_flight_bytes: 0,
             written_sequence: end.sequence,
             durable_sequence: end.sequence,
@@ -98,11 +127,19 @@ impl Segmented {
         };
         State::new(log, volume, options.read_only)
     }
+}
 
-    /// The log now has this change of the bytes that a file sets aside.
-    pub(super) fn log_unwritten(&mut self, delta: i64) {
-        self.unwritten_logged = self.unwritten_logged.saturating_add_signed(delta);
+/// The log now has this change of the bytes that a file sets aside.
+pub(super) fn log_unwritten(state: &mut State, delta: i64) {
+    match state.log.unwritten_logged.checked_add_signed(delta) {
+        Some(bytes) => state.log.unwritten_logged = bytes,
+        None => contradiction(state, "more bytes are given back than are set aside"),
     }
+}
+
+/// The books contradict what is on the volume, as only damage can make them do. Nothing is written any more.
+pub(super) fn contradiction(state: &mut State, what: &str) {
+    state.stopped.get_or_insert_with(|| format!("{what}; fsck counts anew"));
 }
 
 /// Where the log goes on.

@@ -138,8 +138,13 @@ impl Blocks {
 
     /// Forgets every block of `ino`, dirty ones too: the file is gone.
     pub(in crate::fs) fn remove_file(&mut self, ino: Ino) {
+        self.remove_where(ino, |_| true);
+    }
+
+    /// Forgets the blocks of `ino` whose keys `is_gone` knows, dirty ones too.
+    pub(in crate::fs) fn remove_where(&mut self, ino: Ino, is_gone: impl Fn(BlockKey) -> bool) {
         let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
-        let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).collect();
+        let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).filter(|id| is_gone(id.key)).collect();
         ids.into_iter().for_each(|id| self.remove(id));
     }
 

@@ -26,9 +26,10 @@ pub(in crate::fs) enum Privilege {
     Internal,
 }
 
-/// A run of data blocks that are stored no more.
+/// A run of blocks that are stored no more: data blocks, or indirect blocks of one level with all that is below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::fs) struct Hole {
+    /// Key of the first block.
     pub first: u64,
     pub count: u32,
     /// Space is set aside for them.
@@ -205,10 +206,12 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(())
     }
 
-    /// Drops a block, its bytes in memory and its place in the log. Returns false when there was nothing.
+    /// Drops a block, its bytes in memory and its place in the log. Returns false when there was nothing. Below an
+    /// indirect block nothing may be left.
     ///
-    /// Only data blocks count towards the file's used bytes and leave a record for roll-forward; indirect blocks
-    /// are rebuilt from those records.
+    /// Only data blocks count towards the file's used bytes. An indirect block leaves a record for roll-forward as a data
+    /// block does: roll-forward rebuilds indirect blocks from the records, and only a record can say whether one that
+    /// is empty, or has been made anew since, still owns the place that it had in the checkpoint.
     pub(in crate::fs) fn unmap(&mut self, id: BlockId) -> Step<bool> {
         let pointer = self.pointer(id)?;
         let in_memory =
@@ -229,9 +232,9 @@ impl<'a, L: Log> Change<'a, L> {
         if id.key.is_data() {
             // The growth of a block that only this change made dirty has not been counted yet.
             let growth = dirty.map_or(0, |dirty| dirty.growth_bytes);
-            change.inode.bytes_used = change.inode.bytes_used.saturating_sub(pointer.used_bytes() + growth);
-            add_hole(&mut change.holes, Hole { first: id.key.0, count: 1, reserved: false });
+            take_used(&mut change.inode, pointer.used_bytes() + growth)?;
         }
+        add_hole(&mut change.holes, Hole { first: id.key.0, count: 1, reserved: false });
         self.blocks.remove(&id);
         self.removed.insert(id);
         Ok(true)
@@ -441,12 +444,18 @@ impl<'a, L: Log> Change<'a, L> {
         for id in &self.removed {
             growth -= self.state.blocks.dirty(*id).map_or(0, |dirty| dirty.growth_bytes as i64);
         }
-        growth += self.inodes.values().map(|change| change.unwritten_delta).sum::<i64>();
+        let unwritten_delta = self.inodes.values().map(|change| change.unwritten_delta).sum::<i64>();
+        let Some(unwritten_bytes) = self.state.unwritten_bytes.checked_add_signed(unwritten_delta) else {
+            let detail = "fewer are said to be set aside than are given back";
+            return fail(FsError::corrupt("volume", "bytes set aside", detail));
+        };
+        growth += unwritten_delta;
         growth += (self.new_inodes.len() * Inode::BYTES) as i64;
         growth += self.prepare_xattrs()?;
         if privilege != Privilege::Internal {
             L::check_room(self.state, growth, dirt.len(), privilege)?;
         }
+        self.state.unwritten_bytes = unwritten_bytes;
         self.apply(dirt, privilege);
         Ok(())
     }
@@ -464,7 +473,8 @@ impl<'a, L: Log> Change<'a, L> {
                 _ => (old.live_bytes(), 0),
             };
             let bytes = new.as_ref().map_or(0, |data| data.len() as u64);
-            change.inode.bytes_used = (change.inode.bytes_used + bytes).saturating_sub(pending);
+            change.inode.bytes_used += bytes;
+            take_used(&mut change.inode, pending)?;
             growth += bytes.saturating_sub(old.live_bytes()) as i64 - pending_growth as i64;
         }
         Ok(growth)
@@ -509,7 +519,6 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
     let Some(known) = state.inodes.get_mut(&ino) else { return };
     known.inode = inode;
     known.unwritten_pending += unwritten_delta;
-    state.unwritten_bytes = state.unwritten_bytes.saturating_add_signed(unwritten_delta);
     if !is_internal(ino) {
         known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
@@ -528,6 +537,21 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
         known.xattr_dirty = true;
     }
     L::owe(state, ino, freed, holes);
+}
+
+/// The file uses `bytes` fewer.
+///
+/// # Errors
+/// `Corrupt` when it is said to use less than that, as only a damaged inode can.
+fn take_used(inode: &mut Inode, bytes: u64) -> Step<()> {
+    match inode.bytes_used.checked_sub(bytes) {
+        Some(rest) => inode.bytes_used = rest,
+        None => {
+            let detail = format_args!("it is said to use {} bytes, and {bytes} are given back", inode.bytes_used);
+            return fail(FsError::corrupt("inode", inode.ino, detail));
+        }
+    }
+    Ok(())
 }
 
 /// Takes an inode that exists no more out of memory, and leaves the records that tell the log.
@@ -553,6 +577,25 @@ pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
         return;
     }
     holes.push(new);
+}
+
+/// Takes `first..end` out of `holes`.
+pub(in crate::fs) fn cut_holes(holes: &mut Vec<Hole>, first: u64, end: u64) {
+    let overlaps = |hole: &Hole| hole.first < end && first < hole.first + u64::from(hole.count);
+    if !holes.iter().any(overlaps) {
+        return;
+    }
+    let mut left = Vec::with_capacity(holes.len() + 1);
+    for hole in holes.drain(..) {
+        let hole_end = hole.first + u64::from(hole.count);
+        // What is left of it before the range, and behind it.
+        for (from, to) in [(hole.first, hole_end.min(first)), (hole.first.max(end), hole_end)] {
+            if from < to {
+                left.push(Hole { first: from, count: (to - from) as u32, ..hole });
+            }
+        }
+    }
+    *holes = left;
 }
 
 fn join(first: u64, count: u32, at: u64, more: u32) -> Option<(u64, u32)> {

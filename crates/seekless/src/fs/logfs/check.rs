@@ -72,11 +72,27 @@ pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
     pub seen: BTreeMap<Ino, Seen>,
     pub claims: C,
     pub unwritten_bytes: u64,
+    /// What could not be read, or is claimed twice: where there is anything, what has been counted is not all.
+    pub uncounted: u64,
+    /// Numbers in inodes that follow from other things, as these have them.
+    pub wrong: Vec<(Ino, Derived)>,
+    /// Files with blocks past their end that are no orphans.
+    pub overlong: Vec<Ino>,
+}
+
+/// A number in an inode that follows from what can be reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) enum Derived {
+    BytesUsed(u64),
+    Links(u32),
+    Entries(u32),
 }
 
 impl<L: Log, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn new(fs: Rc<LogFs<L>>, data: bool, claims: C) -> Check<L, C> {
-        Check { fs, data, result: Fsck::default(), seen: BTreeMap::new(), claims, unwritten_bytes: 0 }
+        let (seen, wrong, overlong) = (BTreeMap::new(), Vec::new(), Vec::new());
+        let result = Fsck::default();
+        Check { fs, data, result, seen, claims, unwritten_bytes: 0, uncounted: 0, wrong, overlong }
     }
 
     pub(in crate::fs) fn error(&mut self, text: impl Into<String>) {
@@ -91,6 +107,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(error @ FsError::Corrupt { .. }) => {
+                self.uncounted += 1;
                 self.error(error.to_string());
                 Ok(None)
             }
@@ -102,6 +119,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn claim(&mut self, from: u64, bytes: u64, what: impl std::fmt::Display) {
         let claimed = self.claims.claim(&self.fs.state.borrow(), from, bytes);
         if let Err(why) = claimed {
+            self.uncounted += 1;
             self.error(format!("{what} is {why}, sector {}", from / SECTOR_BYTES));
         }
     }
@@ -173,11 +191,13 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         }
         used += self.check_xattr(ino, &inode).await?;
         if used != inode.bytes_used {
+            self.wrong.push((ino, Derived::BytesUsed(used)));
             self.error(format!("inode {ino} is said to use {} bytes, and uses {used}", inode.bytes_used));
         }
         let is_orphan = L::is_orphan(&self.fs.state.borrow(), ino);
         let size_blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
         if end > size_blocks && !is_orphan {
+            self.overlong.push(ino);
             self.error(format!("inode {ino} has {end} blocks and a size of {} bytes", inode.size));
         }
         self.seen.insert(ino, Seen { inode, kind, names: 0, subdirectories: 0, reached: false });
@@ -241,6 +261,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
                 from = next;
             }
             if entries != inode.special {
+                self.wrong.push((ino, Derived::Entries(entries)));
                 self.error(format!("directory {ino} is said to have {} entries, and has {entries}", inode.special));
             }
             self.check_leaves(ino).await?;
@@ -315,13 +336,15 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
 
     pub(in crate::fs) fn check_links(&mut self) {
         let orphans: BTreeSet<Ino> = L::orphans(&self.fs.state.borrow()).into_iter().collect();
-        let mut errors = Vec::new();
+        let (mut errors, mut wrong) = (Vec::new(), Vec::new());
         for (&ino, seen) in &self.seen {
             let expected = match seen.kind {
                 FileKind::Directory if seen.reached => 2 + seen.subdirectories,
                 _ => seen.names,
             };
             if seen.inode.links != expected {
+                // A file without a name is kept: what it holds may be wanted.
+                wrong.extend((expected > 0).then_some((ino, Derived::Links(expected))));
                 errors.push(format!("inode {ino} is said to have {} links, and has {expected}", seen.inode.links));
             }
             if expected == 0 && !orphans.contains(&ino) {
@@ -340,5 +363,11 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
                 .push(format!("{} without a name will be freed at mount", counted(waiting as u64, "file")));
         }
         errors.into_iter().for_each(|error| self.error(error));
+        self.wrong.extend(wrong);
+    }
+
+    /// Inodes that say that they have no name.
+    pub(in crate::fs) fn nameless(&self) -> Vec<Ino> {
+        self.seen.iter().filter(|(_, seen)| seen.inode.links == 0).map(|(&ino, _)| ino).collect()
     }
 }

@@ -452,11 +452,16 @@ pub(in crate::fs) fn seek_step<L: Log>(
 /// Whether the block is data, and the next block that may differ: a hole as large as an indirect block's is
 /// skipped at once.
 pub(in crate::fs) fn data_or_skip<L: Log>(change: &mut Change<'_, L>, ino: Ino, index: u64) -> Step<(bool, u64)> {
-    let mut id = BlockId::data(ino, index);
+    exists_or_skip(change, BlockId::data(ino, index))
+}
+
+/// Whether the block exists, and the first data block that may lie below another: where the block is missing, all that
+/// lies below the highest one missing above it is skipped.
+pub(in crate::fs) fn exists_or_skip<L: Log>(change: &mut Change<'_, L>, mut id: BlockId) -> Step<(bool, u64)> {
+    let mut next = id.key.span().1;
     if change.block_exists(id)? {
-        return Ok((true, index + 1));
+        return Ok((true, next));
     }
-    let mut next = index + 1;
     while let Holder::Node(node, _) = id.key.holder() {
         id.key = node;
         if change.block_exists(id)? {

@@ -109,6 +109,11 @@ pub(in crate::fs) trait Log: Sized + 'static {
     /// See [`crate::fs::FileSystem::idle`].
     async fn idle(fs: &Rc<LogFs<Self>>, until: Nanos) -> FsResult<bool>;
 
+    /// See [`crate::fs::FileSystem::check`].
+    async fn check(_fs: &Rc<LogFs<Self>>) -> FsResult<Vec<String>> {
+        Ok(Vec::new())
+    }
+
     /// See [`crate::fs::FileSystem::close`].
     async fn close(fs: &Rc<LogFs<Self>>) -> FsResult<()>;
 }

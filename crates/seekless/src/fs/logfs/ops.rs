@@ -352,6 +352,10 @@ impl<L: Log> FileSystem for LogFs<L> {
         Ok(())
     }
 
+    async fn check(&self) -> FsResult<Vec<String>> {
+        L::check(&self.this()).await
+    }
+
     async fn close(&self) -> FsResult<()> {
         L::close(&self.this()).await
     }

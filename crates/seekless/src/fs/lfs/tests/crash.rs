@@ -29,6 +29,19 @@ fn random_runs() {
     });
 }
 
+/// One volume through many power cuts, with all levels of indirect blocks.
+#[test]
+fn a_long_life() {
+    volumes::life::long_life("fs::lfs::tests::crash::a_long_life", CUTS.bytes + 3 * MIB, 16, 3, |seed| Small {
+        options: Options {
+            checkpoint_interval: Nanos::from_millis(if seed % 2 == 0 { 5 } else { 60 }),
+            write_back_interval: Nanos::from_millis(2),
+            indirect_in_log: seed % 3 == 2,
+            ..Options::default()
+        },
+    });
+}
+
 #[test]
 fn several_clients() {
     CUTS.several_clients(&Small::default());

@@ -1,6 +1,7 @@
 //! Aim: LFS does what every file system does, and what only it does, and finds it again. Method: small programs over
 //! devices in memory, each followed by a remount and a full check; then the harnesses.
 
+mod books;
 mod crash;
 mod damage;
 mod model;
@@ -42,6 +43,30 @@ impl Subject for Small {
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
         Ok(fsck(rt.clone(), device, FsckOptions { data: true }).await?.errors)
     }
+
+    /// Either checkpoint slot alone is enough (G1).
+    fn without_redundancy(&self, image: &Image) -> Vec<(String, Image)> {
+        without_newest_slot(image).into_iter().map(|image| ("the newest checkpoint".to_string(), image)).collect()
+    }
+}
+
+/// The serial of the checkpoint in each slot.
+pub(super) fn slot_serials(image: &Image) -> [Option<u64>; 2] {
+    format::CHECKPOINT_SECTORS.map(|slot| {
+        let mut bytes = vec![0; 2 * format::BLOCK_BYTES];
+        image.read(slot, &mut bytes);
+        let copies = bytes.chunks_exact(format::BLOCK_BYTES).filter_map(format::Checkpoint::from_block);
+        copies.map(|checkpoint| checkpoint.serial).max()
+    })
+}
+
+/// `image` without the newest checkpoint's slot, where both are there.
+pub(super) fn without_newest_slot(image: &Image) -> Option<Image> {
+    let [Some(first), Some(second)] = slot_serials(image) else { return None };
+    let newest = format::CHECKPOINT_SECTORS[usize::from(second > first)];
+    let mut image = image.clone();
+    image.zero(newest, 2 * format::BLOCK_SECTORS);
+    Some(image)
 }
 
 pub(super) async fn fresh(rt: &Rt, bytes: u64) -> (Rc<Memory>, Device) {

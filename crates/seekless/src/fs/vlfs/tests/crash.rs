@@ -23,6 +23,14 @@ fn random_runs() {
     CUTS.random_runs(|_| Small { options });
 }
 
+/// One volume through many power cuts, with all levels of indirect blocks.
+#[test]
+fn a_long_life() {
+    let options = Options { write_back_interval: Nanos::from_millis(2), ..Options::default() };
+    let test = "fs::vlfs::tests::crash::a_long_life";
+    volumes::life::long_life(test, CUTS.bytes + 4 * MIB, 16, 3, |_| Small { options });
+}
+
 #[test]
 fn several_clients() {
     CUTS.several_clients(&Small::default());

@@ -4,6 +4,7 @@
 pub(crate) mod basics;
 pub(crate) mod cuts;
 mod declares;
+pub(crate) mod life;
 pub(crate) mod model;
 pub(crate) mod space;
 pub(crate) mod unnamed;

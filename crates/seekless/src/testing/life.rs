@@ -1,0 +1,165 @@
+//! A long life: one volume, on which operations and power cuts alternate, never a fresh one. What accumulates from one
+//! mount to the next (a count that is a little wrong, a place that is used too early) has the time to show.
+//!
+//! Each round mounts what the last cut left, compares it with what had been promised, works for a while, and cuts the power at
+//! one moment of all that, often in the middle of recovery. In between, the books are counted anew (`FileSystem::check`),
+//! the unmounted volume is checked, and it is recovered without what it has twice.
+
+use std::fmt;
+use std::rc::Rc;
+
+use super::crash::{LIMITS, PowerCuts, books, share_syncs};
+use super::generate::{Generator, Space, Weights};
+use super::history::Recorder;
+use super::runner::Runner;
+use super::subject::simulate;
+use super::tree::Tree;
+use crate::device::Device;
+use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::cut::Effort;
+use crate::fs::FsError;
+use crate::rng::Rng;
+use crate::rt::Rt;
+
+/// How long, and with what.
+pub struct Life<'a> {
+    /// Subject, device, promise and seed.
+    pub cuts: PowerCuts<'a>,
+    pub space: Space,
+    pub rounds: usize,
+    /// Operations in a round.
+    pub ops: usize,
+    /// Count the books anew after every operation, and not only after recovery and at the end of a round.
+    pub every_op: bool,
+}
+
+/// What happened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct LifeReport {
+    pub rounds: usize,
+    pub ops: usize,
+    /// Cuts while the volume was being mounted.
+    pub in_recovery: usize,
+    /// Rounds that ended because the volume was full.
+    pub full: usize,
+    /// Recoveries without something of which there are two.
+    pub without_redundancy: usize,
+}
+
+impl fmt::Display for LifeReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LifeReport { rounds, ops, in_recovery, full, without_redundancy } = self;
+        write!(
+            f,
+            "{rounds} power cuts, {in_recovery} of them during recovery; {ops} operations; full {full} times; \
+             {without_redundancy} recoveries without a redundant part"
+        )
+    }
+}
+
+/// What a state of the volume must hold.
+type Check = Rc<dyn Fn(&Tree) -> Result<(), String>>;
+
+impl Life<'_> {
+    /// # Errors
+    /// What was found, in which round, and the command that shows it again.
+    pub fn run(&self) -> Result<LifeReport, String> {
+        let mut report = LifeReport::default();
+        self.live(&mut report).map_err(|what| {
+            let command = self.cuts.replay.command(self.cuts.seed, None, None, None);
+            let round = report.rounds;
+            format!("{}, round {round}: {what}\nrun again:\n  {command}\n", self.cuts.subject.name())
+        })?;
+        Ok(report)
+    }
+
+    fn live(&self, report: &mut LifeReport) -> Result<(), String> {
+        let cuts = &self.cuts;
+        let mut rng = Rng::new(cuts.seed);
+        let mut image = cuts.mkfs().map_err(|failure| failure.what)?;
+        let mut check: Check = Rc::new(|_: &Tree| Ok(()));
+        for round in 0..self.rounds {
+            report.rounds = round;
+            let seed = rng.next_u64();
+            let closes = rng.chance(1, 4);
+            let mut done = (0, false);
+            let lived = simulate(seed, LIMITS, async |rt: Rt| {
+                let options = CrashOptions { seed, record: true, ..cuts.device.clone() };
+                let device = CrashDevice::new(&rt, image.clone(), options);
+                let fs = cuts.subject.mount(&rt, device.clone()).await.map_err(failed("mount"))?;
+                let mounted = device.position();
+                books(&fs, "after mounting").await?;
+                let tree = Tree::of(fs.clone()).await.map_err(failed("reading everything"))?;
+                check(&tree)?;
+                let mut recorder = Recorder::new(&rt, &tree, mounted).await.map_err(failed("the model"))?;
+                let generator = Generator::with_tree(seed, self.space.clone(), Weights::CRASHY, &tree);
+                let mut runner = Runner::new(&rt, fs.clone());
+                for op in generator.filter(|op| cuts.subject.can(op)).take(self.ops) {
+                    recorder.issue(&op, device.position());
+                    let outcome = runner.apply(&op).await;
+                    if matches!(outcome.error(), Some(FsError::NoSpace)) {
+                        recorder.unanswered(&op).await;
+                        done.1 = true;
+                        break;
+                    }
+                    recorder.acknowledge(&op, &outcome, device.position()).await?;
+                    done.0 += 1;
+                    if self.every_op {
+                        books(&fs, &format!("after {op}")).await?;
+                    }
+                }
+                let _ = runner.close().await; // The file may have been in use when the volume was full.
+                books(&fs, "at the end of the round").await?;
+                let mut closed = usize::MAX;
+                if closes {
+                    fs.close().await.map_err(failed("close"))?;
+                    closed = device.position();
+                }
+                let mut clients = [(None, recorder)];
+                share_syncs(&mut clients, closed);
+                let [(_, recorder)] = clients;
+                Ok((device.log(), recorder.into_history(), mounted))
+            });
+            let (log, history, mounted) = lived.and_then(|lived| lived)?;
+            report.ops += done.0;
+            report.full += usize::from(done.1);
+
+            let positions = log.positions();
+            let recovering = positions.iter().take_while(|&&position| position < mounted).count();
+            let position = match rng.below(8) {
+                0 => positions.last().copied().unwrap_or(0),
+                1..=3 if recovering > 0 => positions[rng.below(recovering as u64) as usize],
+                _ => *rng.pick(&positions),
+            };
+            report.in_recovery += usize::from(position < mounted);
+            let cut = log.cut(position);
+            let choices = cut.choices(&Effort::SAMPLED, seed);
+            let choice = rng.pick(&choices);
+            let after = cut.image(choice);
+            if position >= mounted {
+                let promise = cuts.promise;
+                check = Rc::new(move |tree: &Tree| history.check(position, promise, tree));
+            }
+            let story = |what: String| format!("{what}\n{}", cut.to_text(choice));
+            simulate(seed, LIMITS, async |rt: Rt| {
+                let options = CrashOptions { record: false, ..cuts.device.clone() };
+                let device: Device = CrashDevice::new(&rt, after.clone(), options);
+                cuts.fsck(&rt, &device, "before recovery").await
+            })
+            .and_then(|checked| checked)
+            .map_err(story)?;
+            for (what, other) in cuts.subject.without_redundancy(&after) {
+                report.without_redundancy += 1;
+                cuts.examine(other, false, &|tree| check(tree))
+                    .map_err(|error| story(format!("without {what}: {error}")))?;
+            }
+            image = after;
+        }
+        report.rounds = self.rounds;
+        cuts.examine(image, true, &|tree| check(tree)).map(drop)
+    }
+}
+
+fn failed(what: &'static str) -> impl Fn(FsError) -> String {
+    move |error| format!("{what} failed: {error}")
+}
