@@ -96,7 +96,9 @@ pub(super) fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u
 /// # Panics
 /// When that is no count: the group was verified, so the change is wrong.
 fn balance(count: u32, change: i32, what: &str) -> u32 {
-    count.checked_add_signed(change).unwrap_or_else(|| panic!("a group's {what} cannot change from {count} by {change}"))
+    count
+        .checked_add_signed(change)
+        .unwrap_or_else(|| panic!("a group's {what} cannot change from {count} by {change}"))
 }
 
 /// A verified group, for changing.
