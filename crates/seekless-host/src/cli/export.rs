@@ -122,6 +122,7 @@ fn serve(wish: &Wish, report: Option<&mut Option<Report>>) -> Done {
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
     let world = World::new()?;
+    let _watchdog = world.watchdog();
     let served = world.run(async {
         let leaves = world.leaves();
         let purpose = if wish.read_only { Purpose::Inspect } else { Purpose::Use };

@@ -251,6 +251,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
         }
     }
     let world = World::new().map_err(|failure| failure.code(FAILED))?;
+    let _watchdog = world.watchdog();
     let served = world.run(async {
         let leaves = world.leaves();
         let mounted = match options.as_file {

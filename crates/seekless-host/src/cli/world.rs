@@ -11,7 +11,7 @@ use seekless::stack::{Cause, Identity, Stack, StackError};
 use super::{Failure, info, output};
 use crate::leaves::{HostLeaves, signature};
 use crate::random;
-use crate::reactor::{Reactor, ReactorOptions};
+use crate::reactor::{Reactor, ReactorOptions, Watchdog};
 
 /// An executor in real time, for the calling thread.
 pub(super) struct World {
@@ -31,6 +31,11 @@ impl World {
 
     pub(super) fn leaves(&self) -> HostLeaves {
         HostLeaves::new(&self.reactor).telling(output::note)
+    }
+
+    /// Watches over the engine until it is dropped: for what serves others.
+    pub(super) fn watchdog(&self) -> Option<Watchdog> {
+        self.executor.pulse().map(Watchdog::start)
     }
 
     pub(super) fn run<T>(&self, future: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {

@@ -210,7 +210,7 @@ impl AtOnce {
 pub(super) struct Activity {
     /// Requests so far.
     pub(super) requests: Cell<u64>,
-    /// Those among them that may have changed something.
+    /// Those among them that may have changed something and have ended.
     pub(super) changes: Cell<u64>,
     running: Cell<usize>,
     /// Somebody waits for `began`.
@@ -316,9 +316,16 @@ impl Session {
 
     /// Works on a request. `None` for those that want no reply.
     pub(super) async fn handle(&self, request: Request<'_>) -> Option<Reply> {
-        if changes_something(&request.operation) {
+        let is_change = changes_something(&request.operation);
+        let reply = self.work_on(request).await;
+        if is_change {
+            // Counted at its end: a sync that began before then need not have it.
             self.activity.changes.set(self.activity.changes.get() + 1);
         }
+        reply
+    }
+
+    async fn work_on(&self, request: Request<'_>) -> Option<Reply> {
         let (opcode, ino) = (request.opcode, request.ino);
         match request.operation {
             Operation::Forget { lookups } => {

@@ -26,6 +26,7 @@ mod ring;
 mod signals;
 #[cfg(test)]
 mod tests;
+mod watchdog;
 
 use std::cell::Cell;
 use std::io;
@@ -49,6 +50,7 @@ use pool::Workers;
 use ring::Ring;
 pub use ring::{CommandHold, FuseCommand};
 pub use signals::Signals;
+pub use watchdog::Watchdog;
 
 /// A file that operations share: it stays open until the last operation on it has ended.
 pub type File = Arc<OwnedFd>;

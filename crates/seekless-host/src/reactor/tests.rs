@@ -260,3 +260,37 @@ fn signals_are_events() {
         assert_eq!(got, libc::SIGUSR2);
     });
 }
+
+/// A task that does not come back is noticed and named once, and so is its end; one that only waits is not. Method: a
+/// watchdog with little patience, and a task that holds up the engine's thread.
+#[test]
+fn the_watchdog_names_what_does_not_yield() {
+    let reactor = Reactor::new(ReactorOptions::default()).unwrap();
+    let executor = reactor.executor();
+    let (say, said) = std::sync::mpsc::channel();
+    let patience = std::time::Duration::from_millis(400);
+    let pulse = executor.pulse().unwrap();
+    let watchdog = watchdog::Watchdog::with(pulse, patience, move |sign| drop(say.send(sign)));
+    let rt = executor.rt().clone();
+    let run = async {
+        rt.sleep(Nanos::from_millis(1_000)).await;
+        let inner = rt.clone();
+        let stuck = rt.spawn(async move {
+            inner.name_task("a task that holds up everything");
+            inner.yield_now().await;
+            std::thread::sleep(std::time::Duration::from_millis(1_500));
+        });
+        stuck.await;
+        rt.sleep(Nanos::from_millis(1_000)).await;
+    };
+    executor.block_on(run).unwrap();
+    drop(watchdog);
+    let said: Vec<watchdog::Sign> = said.into_iter().collect();
+    match &said[..] {
+        [watchdog::Sign::Stuck(name, duration), watchdog::Sign::GoesOn] => {
+            assert_eq!(name, "a task that holds up everything");
+            assert!(*duration >= patience, "{duration:?}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

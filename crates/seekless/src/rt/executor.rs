@@ -5,12 +5,14 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::fmt;
 use std::future::Future;
+use std::panic::Location;
 use std::pin::{Pin, pin};
 use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use super::turn::{Instant, Name, Pulse, Turn};
 use super::{HostProfile, Rt};
 use crate::rng::Rng;
 use crate::units::{Nanos, WallTime};
@@ -196,6 +198,9 @@ struct Task {
     /// Absent while it is being polled. The waker stands beside the future so that a poll need not count it.
     future: Option<(TaskFuture, Waker)>,
     state: Arc<TaskWaker>,
+    name: Name,
+    /// Number of the name at the pulse.
+    name_index: u32,
 }
 
 /// Who is woken when a timer is due.
@@ -249,19 +254,50 @@ pub(crate) struct Core {
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     timer_sequence: Cell<u64>,
     events: Cell<u64>,
+    /// In real time.
+    pulse: Option<Arc<Pulse>>,
+    /// In virtual time.
+    instant: RefCell<Instant>,
 }
 
 impl Core {
-    pub(crate) fn spawn(&self, future: TaskFuture) {
+    pub(crate) fn spawn(&self, future: TaskFuture, place: &'static Location<'static>) {
+        let name = Name::Place(place);
+        let name_index = self.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
         let mut tasks = self.tasks.borrow_mut();
         let id = self.free.borrow_mut().pop().unwrap_or_else(|| {
             tasks.push(None);
             tasks.len() - 1
         });
         let state = Arc::new(TaskWaker { id, queued: AtomicBool::new(true), ready: self.ready.clone() });
-        tasks[id] = Some(Task { future: Some((future, Waker::from(state.clone()))), state });
+        tasks[id] = Some(Task { future: Some((future, Waker::from(state.clone()))), state, name, name_index });
         drop(tasks);
         self.enqueue(id);
+    }
+
+    /// Names the task that is being polled.
+    pub(crate) fn name_task(&self, label: &'static str) {
+        let name = Name::Label(label);
+        let name_index = self.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
+        if let Some(task) = self.tasks.borrow_mut().get_mut(self.current.get()).and_then(Option::as_mut) {
+            (task.name, task.name_index) = (name, name_index);
+        }
+    }
+
+    /// Begins a turn of a task, which ends when the value is dropped.
+    fn begin_turn(&self, name: Name, name_index: u32) -> Turn {
+        match &self.pulse {
+            Some(pulse) => pulse.begin(name_index),
+            None => self.instant.borrow_mut().count(self.clock.now(), name),
+        }
+        Turn::begin(self.pulse.is_none(), name)
+    }
+
+    fn end_turn(&self, turn: Turn) {
+        drop(turn);
+        if let Some(pulse) = &self.pulse {
+            pulse.end();
+        }
     }
 
     /// Wakes whoever waits with `waker` at `at`.
@@ -338,15 +374,17 @@ impl Core {
             match tasks.get_mut(id).and_then(Option::as_mut) {
                 Some(task) => {
                     task.state.queued.store(false, Ordering::Release);
-                    task.future.take()
+                    task.future.take().map(|future| (future, task.name, task.name_index))
                 }
                 None => None,
             }
         };
-        let Some((mut future, waker)) = taken else { return };
+        let Some(((mut future, waker), name, name_index)) = taken else { return };
         self.events.set(self.events.get() + 1);
         self.current.set(id);
+        let turn = self.begin_turn(name, name_index);
         let poll = future.as_mut().poll(&mut Context::from_waker(&waker));
+        self.end_turn(turn);
         self.current.set(NO_TASK);
         match poll {
             Poll::Pending => {
@@ -410,6 +448,7 @@ impl Executor {
     }
 
     fn build(clock: Box<dyn Clock>, order: Order, profile: HostProfile) -> Executor {
+        let pulse = (!clock.is_virtual()).then(Arc::<Pulse>::default);
         let ready = Ready {
             queue: Mutex::default(),
             filled: AtomicBool::new(false),
@@ -432,12 +471,19 @@ impl Executor {
                 timers: RefCell::default(),
                 timer_sequence: Cell::default(),
                 events: Cell::default(),
+                pulse,
+                instant: RefCell::default(),
             })),
         }
     }
 
     pub fn rt(&self) -> &Rt {
         &self.rt
+    }
+
+    /// What a watchdog on another thread may look at; nothing in virtual time.
+    pub fn pulse(&self) -> Option<Arc<Pulse>> {
+        self.rt.0.pulse.clone()
     }
 
     /// Task polls so far: the events of a discrete-event simulation.
@@ -449,6 +495,7 @@ impl Executor {
     ///
     /// # Errors
     /// [`Stalled`] when no task can run, no timer is set and nothing outside can wake one.
+    #[track_caller]
     pub fn block_on<T>(&self, future: impl Future<Output = T>) -> Result<T, Stalled> {
         let endless = Limits { events: u64::MAX, until: Nanos::MAX };
         self.block_on_within(endless, future).map_err(|_| Stalled)
@@ -459,6 +506,7 @@ impl Executor {
     ///
     /// # Errors
     /// Why it gave up.
+    #[track_caller]
     pub fn block_on_within<T>(&self, limits: Limits, future: impl Future<Output = T>) -> Result<T, Unfinished> {
         let (mut future, mut result) = (pin!(future), None);
         self.run_until(limits, &mut |context| match future.as_mut().poll(context) {
@@ -475,12 +523,15 @@ impl Executor {
     }
 
     /// Runs until `poll` says that what it polls is done. Not generic, because there are as many futures as tests.
+    #[track_caller]
     fn run_until(&self, limits: Limits, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<(), Unfinished> {
         let core = &self.rt.0;
         // The awaited future is no task of its own: it is polled here whenever its waker fired.
         let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(true), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
         *core.root.borrow_mut() = Some(root.clone());
+        let name = Name::Place(Location::caller());
+        let name_index = core.pulse.as_ref().map_or(0, |pulse| pulse.register(name));
         let mut polls = 0;
         let events_before = core.events.get();
         core.enqueue(NO_TASK);
@@ -489,7 +540,10 @@ impl Executor {
                 if id == NO_TASK {
                     root.queued.store(false, Ordering::Release);
                     core.events.set(core.events.get() + 1);
-                    if poll(&mut Context::from_waker(&root_waker)) {
+                    let turn = core.begin_turn(name, name_index);
+                    let done = poll(&mut Context::from_waker(&root_waker));
+                    core.end_turn(turn);
+                    if done {
                         return Ok(());
                     }
                 } else {

@@ -11,6 +11,7 @@
 //!   R1  Everything runs on the thread that calls [`Executor::block_on`]; only wakers may be used elsewhere.
 //!   R2  With a virtual clock, the order in which tasks run is a function of the seed alone.
 //!   R3  Virtual time moves only while no task can run.
+//!   R4  In virtual time a task that runs on and waits for nothing ends in a panic that names it, and never in a hang.
 
 mod cpu;
 mod executor;
@@ -18,11 +19,13 @@ mod sync;
 mod task;
 #[cfg(test)]
 mod tests;
+mod turn;
 
 pub use cpu::{HostProfile, Work};
 pub use executor::{Clock, Executor, Limits, Stalled, Unfinished, VirtualClock};
 pub use sync::{Event, Gate, Receiver, Sender, oneshot};
 pub use task::{JoinHandle, Sleep, YieldNow};
+pub use turn::Pulse;
 
 use std::future::Future;
 use std::rc::Rc;
@@ -36,11 +39,13 @@ pub struct Rt(pub(crate) Rc<executor::Core>);
 impl Rt {
     /// Nanoseconds since the runtime started; never goes back.
     pub fn now(&self) -> Nanos {
+        turn::count_call();
         self.0.clock.now()
     }
 
     /// Time of day for file timestamps. In virtual time it starts at a fixed date.
     pub fn wall(&self) -> WallTime {
+        turn::count_call();
         self.0.clock.wall()
     }
 
@@ -65,10 +70,17 @@ impl Rt {
     }
 
     /// Starts a task. It runs until it ends or the executor is dropped, also when the handle is dropped.
+    #[track_caller]
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (handle, task) = task::joinable(future);
-        self.0.spawn(Box::pin(task));
+        self.0.spawn(Box::pin(task), std::panic::Location::caller());
         handle
+    }
+
+    /// Says what the task that is being polled does from now on. Without this it is called after the place where it was
+    /// spawned.
+    pub fn name_task(&self, label: &'static str) {
+        self.0.name_task(label);
     }
 
     /// Runs `job`, which may take long, without holding up other tasks: on another core in real time, at once

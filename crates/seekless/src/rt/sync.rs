@@ -35,8 +35,14 @@ impl Event {
         }
     }
 
+    /// How often it has happened.
+    pub fn count(&self) -> u64 {
+        self.state.borrow().generation
+    }
+
     /// Completes at the first [`Event::notify`] after this call, even if it comes before the first poll.
     pub fn wait(&self) -> impl Future<Output = ()> + '_ {
+        super::turn::count_call();
         let generation = self.state.borrow().generation;
         poll_fn(move |context| {
             let mut state = self.state.borrow_mut();

@@ -124,3 +124,45 @@ fn a_gate_is_exclusive() {
     });
     assert_eq!(done, Ok(Nanos(50)));
 }
+
+/// What a panic said.
+fn complaint(run: impl FnOnce()) -> String {
+    let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("it ends in a panic");
+    panic.downcast_ref::<String>().cloned().unwrap_or_default()
+}
+
+/// Tasks that wait for nothing are found and named, each in its way: one whose turn never ends, and two that wake each
+/// other while the clock does not move.
+#[test]
+fn a_task_that_spins_is_named() {
+    let said = complaint(|| {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let event = Event::new();
+        let _ = executor.block_on(async {
+            let spinning = rt.spawn(async move {
+                loop {
+                    drop(event.wait());
+                }
+            });
+            rt.sleep(Nanos::from_secs(1)).await;
+            spinning.await
+        });
+    });
+    assert!(said.contains("rt/tests.rs") && said.contains("it spins"), "{said}");
+    let said = complaint(|| {
+        let executor = Executor::simulated(1, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let _ = executor.block_on(async {
+            let inner = rt.clone();
+            rt.spawn(async move {
+                inner.name_task("a task without end");
+                loop {
+                    inner.yield_now().await;
+                }
+            });
+            rt.sleep(Nanos::from_secs(1)).await;
+        });
+    });
+    assert!(said.contains("a task without end") && said.contains("the clock does not move"), "{said}");
+}

@@ -31,7 +31,10 @@ use crate::units::{Ino, Nanos};
 const TICK: Nanos = Nanos(1);
 
 /// Events and virtual time for one recovery, or for one run of the operations: far more than any needs.
-pub(super) const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::from_secs(10_000_000) };
+pub(crate) const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::from_secs(10_000_000) };
+
+/// Time between a power cut and the next start, longer than any run lasts.
+const POWER_OFF: Nanos = Nanos::from_secs(1_000_000);
 
 /// Every so many states, the recovered and closed file system is mounted once more.
 const REMOUNT_EVERY: usize = 8;
@@ -533,6 +536,8 @@ impl Exploration<'_> {
         let seed = cuts.seed ^ (position as u64) << 20 ^ name.0.last().map_or(0, |(_, choice)| *choice as u64);
         let ops = RefCell::new(Vec::new());
         let recorded = simulate(seed, LIMITS, async |rt: Rt| {
+            // A clock goes on while the power is off: what is written now is younger than what was written before.
+            rt.sleep(POWER_OFF).await;
             let device = CrashDevice::new(&rt, image, CrashOptions { seed, record: true, ..cuts.device.clone() });
             let fs = cuts.subject.mount(&rt, device.clone()).await.map_err(|error| format!("mount failed: {error}"))?;
             let mounted = device.position();

@@ -14,6 +14,7 @@ pub mod loose;
 pub mod memfs;
 pub mod ops;
 pub mod oracle;
+pub mod programs;
 pub mod replay;
 pub mod runner;
 pub mod scripts;

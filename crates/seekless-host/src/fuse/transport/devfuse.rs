@@ -148,8 +148,9 @@ impl Transport for Rc<DevFuse> {
             match self.receive()? {
                 Received::Message(message) => {
                     let (transport, running) = (self.clone(), session.begin());
-                    let session = session.clone();
+                    let (session, rt) = (session.clone(), self.rt.clone());
                     drop(self.rt.spawn(async move {
+                        rt.name_task(abi::opcode_name(message.header.opcode));
                         let unique = message.header.unique;
                         let reply = answer(&session, &message.header, &message.body, message.data).await;
                         if let Some(Reply { body, undo }) = reply

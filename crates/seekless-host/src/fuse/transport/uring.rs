@@ -143,6 +143,7 @@ impl Uring {
         loop {
             let running = session.begin();
             let (header, body, data) = entry.request()?;
+            self.rt.name_task(abi::opcode_name(header.opcode));
             let reply = answer(session, &header, &body, data).await;
             // Every request on a ring is answered, also one that wants nothing.
             let Reply { body, undo } = reply.unwrap_or_else(Reply::empty);

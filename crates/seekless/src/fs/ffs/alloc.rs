@@ -91,8 +91,12 @@ impl State {
     /// Gives an inode number back.
     pub(super) fn give_inode(&mut self, ino: u32, directory: bool) -> Step<()> {
         let (group, index) = (self.layout.group_of_ino(ino), ino % self.layout.inodes_per_group);
-        self.change_group(group, |map| Some(map.free_inode(index, directory)))?;
-        Ok(())
+        let mut refused = None;
+        self.change_group(group, |map| map.free_inode(index, directory).map_err(|why| refused = Some(why)).ok())?;
+        match refused {
+            None => Ok(()),
+            Some(why) => fail(FsError::corrupt("cylinder group", format_args!("group {group}, inode {ino}"), why)),
+        }
     }
 
     // ---- Blocks ----

@@ -1,8 +1,8 @@
 //! A cylinder group's block: the maps of its inodes and fragments, and the counts that are derived from them.
 //!
-//! Addresses in here count from the start of the group. Nothing waits and nothing is read: whoever calls has the
-//! block in memory, verified by [`verify`]. Counts may still be wrong on a damaged volume; then a search that the
-//! counts promised ends with nothing, and no arithmetic goes wrong.
+//! Addresses in here count from the start of the group. Nothing waits and nothing is read: the caller has the block in
+//! memory, verified by [`verify`] and [`verify_counts`]. So the counts balance, and one that does not is a bug here. Only
+//! the count of directories cannot be had from the maps, and is still the volume's word.
 //!
 //! Invariants
 //!   G1  A bit of the fragment map is set when the fragment is free; fragments past the group's end are never free.
@@ -54,6 +54,51 @@ pub(super) fn verify(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), St
         return Err(format!("field nclusterblks is {}, more than its blocks", head.nclusterblks));
     }
     Ok(())
+}
+
+/// Checks that the counts of a verified group are those of its maps (G1 to G3), by counting anew.
+///
+/// # Errors
+/// What is wrong.
+pub(super) fn verify_counts(layout: &Layout, bytes: &[u8]) -> Result<(), String> {
+    let Some(head) = Group::decode(bytes) else { return Err("it is cut off".into()) };
+    let (inodes, frags) = (inode_map(layout, bytes), free_map(layout, bytes));
+    let mut right = bytes.to_vec();
+    build(layout, &head, &mut right, head.ndir, |index| bit(inodes, index), |at| bit(frags, at));
+    match difference(layout, &head, bytes, &right) {
+        None if head.ndir > layout.inodes_per_group => Err(format!("it says that it has {} directories", head.ndir)),
+        None => Ok(()),
+        Some(what) => Err(format!("{what} do not agree with its maps")),
+    }
+}
+
+/// In what a group's block differs from what it should be, if in anything that counts: its maps and what follows from
+/// them. Not all systems keep the tables by cylinder.
+pub(super) fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u8]) -> Option<&'static str> {
+    let expected = Group::decode(right)?;
+    let counts = |head: &Group| (head.ndir, head.nbfree, head.nifree, head.nffree);
+    let inodes = inode_map(layout, bytes) != inode_map(layout, right);
+    let frags = free_map(layout, bytes) != free_map(layout, right);
+    let tables = head.iusedoff as usize;
+    let end = (layout.cgsize as usize).min(bytes.len()).max(tables);
+    match () {
+        () if inodes => Some("its used inodes"),
+        () if frags => Some("its free fragments"),
+        () if counts(head) != counts(&expected) => Some("its counts"),
+        () if head.frsum != expected.frsum => Some("its counts of fragment runs"),
+        () if bytes[tables..end] != right[tables..end] => Some("its clusters"),
+        () => None,
+    }
+}
+
+/// `count` changed by `change`.
+///
+/// # Panics
+/// When that is no count: the group was verified, so the change is wrong.
+fn balance(count: u32, change: i32, what: &str) -> u32 {
+    count
+        .checked_add_signed(change)
+        .unwrap_or_else(|| panic!("a group's {what} cannot change from {count} by {change}"))
 }
 
 /// A verified group, for changing.
@@ -111,7 +156,7 @@ impl<'a> GroupMut<'a> {
     fn add_clusters(&mut self, run: u32, change: i32) {
         let at = self.head.clustersumoff as usize + 4 * run.min(self.layout.contigsumsize) as usize;
         let count: u32 = codec::get_at(self.bytes, at).unwrap_or(0);
-        codec::put_at(self.bytes, at, count.saturating_add_signed(change));
+        codec::put_at(self.bytes, at, balance(count, change, "count of clusters (G3)"));
     }
 
     fn clusters(&self, run: u32) -> u32 {
@@ -160,25 +205,27 @@ impl<'a> GroupMut<'a> {
             }
         };
         set_bit(self.inode_map(), found, true);
-        self.head.nifree = self.head.nifree.saturating_sub(1);
+        self.head.nifree = balance(self.head.nifree, -1, "count of free inodes");
         if directory {
-            self.head.ndir = self.head.ndir.saturating_add(1);
+            self.head.ndir = balance(self.head.ndir, 1, "count of directories");
         }
         Some(found)
     }
 
-    /// Returns false when it was free already.
-    pub(super) fn free_inode(&mut self, index: u32, directory: bool) -> bool {
+    /// # Errors
+    /// What contradicts that the inode is freed; then nothing has changed.
+    pub(super) fn free_inode(&mut self, index: u32, directory: bool) -> Result<(), &'static str> {
         if !bit(self.inode_map(), index) {
-            return false;
+            return Err("it says that an inode in use is free");
+        }
+        if directory && self.head.ndir == 0 {
+            return Err("it says that it has no directories, and has one");
         }
         set_bit(self.inode_map(), index, false);
         self.head.irotor = self.head.irotor.min(index);
-        self.head.nifree = self.head.nifree.saturating_add(1);
-        if directory {
-            self.head.ndir = self.head.ndir.saturating_sub(1);
-        }
-        true
+        self.head.nifree = balance(self.head.nifree, 1, "count of free inodes");
+        self.head.ndir -= u32::from(directory);
+        Ok(())
     }
 
     // ---- Blocks and fragments ----
@@ -220,7 +267,7 @@ impl<'a> GroupMut<'a> {
     /// Counts a block that has become free or taken as a whole.
     fn count_block(&mut self, at: u32, free: bool) {
         let change = if free { 1 } else { -1 };
-        self.head.nbfree = self.head.nbfree.saturating_add_signed(change);
+        self.head.nbfree = balance(self.head.nbfree, change, "count of free blocks");
         self.count_cluster(at / self.layout.frag, free);
         self.count_position(at, change);
     }
@@ -241,10 +288,15 @@ impl<'a> GroupMut<'a> {
             && total + 4 <= (self.head.boff as usize).min(self.bytes.len())
             && position + 2 <= tables_end.min(self.bytes.len())
         {
+            // Not all systems keep these right; what is wrong there is nothing that anything relies on.
             let count: u32 = codec::get_at(self.bytes, total).unwrap_or(0);
-            codec::put_at(self.bytes, total, count.saturating_add_signed(change));
+            if let Some(count) = count.checked_add_signed(change) {
+                codec::put_at(self.bytes, total, count);
+            }
             let count: u16 = codec::get_at(self.bytes, position).unwrap_or(0);
-            codec::put_at(self.bytes, position, count.saturating_add_signed(change as i16));
+            if let Some(count) = count.checked_add_signed(change as i16) {
+                codec::put_at(self.bytes, position, count);
+            }
         }
     }
 
@@ -321,7 +373,7 @@ impl<'a> GroupMut<'a> {
             for rest in at + count..at + frag {
                 set_bit(self.free_map(), rest, true);
             }
-            self.head.nffree = self.head.nffree.saturating_add(frag - count);
+            self.count_frags((frag - count) as i32);
             self.count_run(frag - count, 1);
             return Some(at);
         };
@@ -333,7 +385,7 @@ impl<'a> GroupMut<'a> {
         for taken in at..at + count {
             set_bit(self.free_map(), taken, false);
         }
-        self.head.nffree = self.head.nffree.saturating_sub(count);
+        self.count_frags(-(count as i32));
         self.count_run(run, -1);
         if run > count {
             self.count_run(run - count, 1);
@@ -343,8 +395,12 @@ impl<'a> GroupMut<'a> {
 
     fn count_run(&mut self, run: u32, change: i32) {
         if let Some(count) = self.head.frsum.get_mut(run as usize) {
-            *count = count.saturating_add_signed(change);
+            *count = balance(*count, change, "count of fragment runs (G2)");
         }
+    }
+
+    fn count_frags(&mut self, change: i32) {
+        self.head.nffree = balance(self.head.nffree, change, "count of free fragments");
     }
 
     /// Makes the `old` fragments at `at` into `new`, if those behind them are free and in the same block.
@@ -366,7 +422,7 @@ impl<'a> GroupMut<'a> {
         if free > new - old {
             self.count_run(free - (new - old), 1);
         }
-        self.head.nffree = self.head.nffree.saturating_sub(new - old);
+        self.count_frags(-((new - old) as i32));
         true
     }
 
@@ -390,9 +446,9 @@ impl<'a> GroupMut<'a> {
         for freed in at..at + count {
             set_bit(self.free_map(), freed, true);
         }
-        self.head.nffree = self.head.nffree.saturating_add(count);
+        self.count_frags(count as i32);
         if self.is_block_free(block) {
-            self.head.nffree = self.head.nffree.saturating_sub(frag);
+            self.count_frags(-(frag as i32));
             self.count_block(block * frag, true);
         } else {
             self.count_runs(block, 1);

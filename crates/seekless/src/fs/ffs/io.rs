@@ -354,7 +354,7 @@ impl Ffs {
         }
     }
 
-    /// Makes what has been written durable.
+    /// Makes what has been written durable, also what flushes of other tasks have taken that are still under way.
     pub(super) async fn flush(&self) -> FsResult<()> {
         if let Some(error) = &self.state.borrow().stopped {
             return Err(FsError::Stopped(error.clone()));
@@ -362,20 +362,35 @@ impl Ffs {
         if self.device.guarantees().durable_on_completion {
             return Ok(());
         }
-        let written = {
-            let mut state = self.state.borrow_mut();
-            state.counters.flushes += 1;
-            state.take_unflushed()
-        };
+        let flushing = Flushing { ffs: self, number: self.state.borrow_mut().begin_flush() };
+        let number = flushing.number;
         if let Err(error) = self.device.flush().await {
             // Nobody knows what is there now.
             let text = error.to_string();
             self.state.borrow_mut().stopped.get_or_insert(text.clone());
             return Err(FsError::Stopped(text));
         }
-        let mut state = self.state.borrow_mut();
-        written.into_iter().for_each(|(at, begun)| state.note_durable(at, begun));
-        Ok(())
+        self.state.borrow_mut().end_flush(number);
+        drop(flushing);
+        self.wait_for_flushes(number).await
+    }
+
+    /// Waits for flushes that other tasks have begun, up to `number`. A later flush says nothing about them: the error of
+    /// a write may be told to one of two that run at once.
+    pub(super) async fn wait_for_flushes(&self, number: u64) -> FsResult<()> {
+        loop {
+            let waiting = self.progress.wait();
+            {
+                let state = self.state.borrow();
+                if let Some(error) = &state.stopped {
+                    return Err(FsError::Stopped(error.clone()));
+                }
+                if !state.is_flushing_until(number) {
+                    return Ok(());
+                }
+            }
+            waiting.await;
+        }
     }
 
     /// Makes a file durable: first its data and indirect blocks, then the inode.
@@ -542,6 +557,8 @@ impl Ffs {
 
     /// Ends writing for good: everything is durable, and the superblock says so.
     pub(super) async fn end_writing(&self) -> FsResult<()> {
+        // A second caller must not return before the first one has ended it.
+        let _turn = self.end_gate.enter().await;
         if self.closed.replace(true) || self.state.borrow().read_only {
             return Ok(());
         }
@@ -581,6 +598,21 @@ impl Drop for Reading<'_> {
             for &(at, number) in &self.places {
                 state.cache.end_load(at, number);
             }
+        }
+        self.ffs.progress.notify();
+    }
+}
+
+/// A flush under way. If it does not end well, what it took waits for the next one, and who waits for it looks again.
+struct Flushing<'a> {
+    ffs: &'a Ffs,
+    number: u64,
+}
+
+impl Drop for Flushing<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
+            state.give_up_flush(self.number);
         }
         self.ffs.progress.notify();
     }

@@ -152,9 +152,10 @@ pub struct Ffs {
     options: Options,
     state: RefCell<State>,
     locks: Locks,
-    /// Signalled when a request has ended.
+    /// Signalled when a request, a flush, a job of soft updates or a task that frees an inode has ended.
     progress: Event,
     sync_gate: Gate,
+    end_gate: Gate,
     closed: Cell<bool>,
 }
 
@@ -184,6 +185,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         locks: Locks::default(),
         progress: Event::new(),
         sync_gate: Gate::new(),
+        end_gate: Gate::new(),
         closed: Cell::new(false),
     });
     // A volume whose root cannot be read is not worth mounting.

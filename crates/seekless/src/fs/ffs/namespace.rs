@@ -92,10 +92,16 @@ impl State {
         }
     }
 
+    /// # Errors
+    /// `Corrupt` when the volume has counted fewer.
     pub(super) fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
         let now = self.now;
+        let Some(left) = self.inode(ino)?.inode.nlink.checked_sub(count) else {
+            let at = format_args!("inode {ino}").to_string();
+            return fail(FsError::corrupt("inode", at, "it counts fewer links than it has names"));
+        };
         let inode = self.inode_mut(ino)?;
-        inode.nlink = inode.nlink.saturating_sub(count);
+        inode.nlink = left;
         inode.set_ctime(now);
         Ok(())
     }
@@ -382,9 +388,7 @@ impl Ffs {
     /// Puts a name into a directory, on the volume too; with soft updates, when `needs` are there. Returns the record of
     /// that.
     async fn enter(&self, dir: u32, name: &[u8], (ino, kind): (u32, u8), needs: &[Need]) -> FsResult<u64> {
-        while self.state.borrow().is_ghost(dir, name) {
-            self.drain().await?;
-        }
+        self.drain_until(|state| !state.is_ghost(dir, name)).await?;
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
         let (at, record) = match slot {
             Slot::Chunk(start) => {
@@ -737,10 +741,7 @@ impl Ffs {
 
     /// A directory that is to go must not keep names that cannot go yet.
     async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
-        while self.state.borrow().has_ghosts(dir) {
-            self.drain().await?;
-        }
-        Ok(())
+        self.drain_until(|state| !state.has_ghosts(dir)).await
     }
 
     pub(super) async fn read_target(&self, ino: u32) -> FsResult<Vec<u8>> {

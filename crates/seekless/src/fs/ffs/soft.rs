@@ -18,6 +18,7 @@
 //!   U4  An inode's count of links is at least the number of its names.
 //!   U5  An old name is there until the new one is.
 //!   U6  What a record waits for was there before the record, so that nothing waits in a ring.
+//!   U7  Durable is what a flush covers that began after the write had ended, and that has itself ended.
 //!
 //! A crash leaves too much, never too little: space and inodes that nobody has, counts of links and blocks that are too
 //! high, both names of something that was being renamed.
@@ -64,6 +65,11 @@ pub(super) struct Soft {
     waits: BTreeMap<u32, Vec<(u64, Event)>>,
     /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
     unflushed: Vec<(u32, u64)>,
+    /// Those that a flush under way has taken from there, by its number. They are durable when it ends, and until then
+    /// nothing that waits for them may take an empty `unflushed` for the end of waiting (U7).
+    flushes: BTreeMap<u64, Vec<(u32, u64)>>,
+    /// Of the flush that began last.
+    flush_number: u64,
     records: BTreeMap<u64, Record>,
     /// Records that wait for an image of an inode.
     inode_waiters: BTreeMap<u32, Vec<Waiter>>,
@@ -404,9 +410,41 @@ impl State {
         }
     }
 
-    /// Takes what a flush that begins now makes durable.
-    pub(super) fn take_unflushed(&mut self) -> Vec<(u32, u64)> {
-        self.soft().map(|soft| std::mem::take(&mut soft.unflushed)).unwrap_or_default()
+    /// Begins a flush, which takes what it makes durable. Returns its number.
+    pub(super) fn begin_flush(&mut self) -> u64 {
+        self.counters.flushes += 1;
+        let Some(soft) = self.soft() else { return 0 };
+        soft.flush_number += 1;
+        let taken = std::mem::take(&mut soft.unflushed);
+        soft.flushes.insert(soft.flush_number, taken);
+        soft.flush_number
+    }
+
+    /// The flush has ended: what it took is durable (U7).
+    pub(super) fn end_flush(&mut self, number: u64) {
+        let taken = self.soft().and_then(|soft| soft.flushes.remove(&number)).unwrap_or_default();
+        taken.into_iter().for_each(|(at, begun)| self.note_durable(at, begun));
+    }
+
+    /// The flush has not ended, and never will: the next one has to take what it took.
+    pub(super) fn give_up_flush(&mut self, number: u64) {
+        if let Some(soft) = self.soft()
+            && let Some(taken) = soft.flushes.remove(&number)
+        {
+            soft.unflushed.extend(taken);
+        }
+    }
+
+    /// Whether a flush up to `number` is under way.
+    pub(super) fn is_flushing_until(&self, number: u64) -> bool {
+        self.soft.as_deref().is_some_and(|soft| soft.flushes.range(..=number).next().is_some())
+    }
+
+    /// Whether some task will get on without anybody's help: a write, a flush or a job is under way.
+    pub(super) fn is_at_work(&self) -> bool {
+        let busy =
+            |soft: &Soft| !soft.flushes.is_empty() || soft.jobs_running > 0 || soft.tasks > 0 || !soft.jobs.is_empty();
+        self.cache.any_in_flight() || self.soft.as_deref().is_some_and(busy)
     }
 
     /// What is written of a buffer: as it is, with what the volume is not ready for as it was.

@@ -457,7 +457,7 @@ pub(super) fn pointer_in(block: &[u8], slot: usize) -> u32 {
 
 /// Whether the block of a group can be used.
 pub(super) fn verify_group(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), FsError> {
-    group::verify(layout, group, bytes).map_err(|detail| {
+    group::verify(layout, group, bytes).and_then(|()| group::verify_counts(layout, bytes)).map_err(|detail| {
         let at = format_args!("group {group}, fragment {}", layout.group_block(group)).to_string();
         FsError::corrupt("cylinder group", at, detail)
     })

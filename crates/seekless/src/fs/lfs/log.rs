@@ -305,11 +305,16 @@ impl Lfs {
 
     /// Ends writing for good: everything is durable, and a clean checkpoint says so.
     pub(super) async fn end_writing(self: &Rc<Self>) -> FsResult<()> {
-        if self.closed.replace(true) || self.state.borrow().read_only {
+        let is_first = !self.closed.replace(true);
+        if self.state.borrow().read_only {
             return Ok(());
         }
         // The cleaner stops at the end of its pass, and begins no other.
         let _cleaner = self.work.cleaner_gate.enter().await;
+        // Another caller has ended it meanwhile; or has failed to, and then it is tried again.
+        if !is_first && self.closed.replace(true) {
+            return Ok(());
+        }
         if let Err(error) = self.checkpoint(true).await {
             self.closed.set(false); // It may be tried again.
             return Err(error);

@@ -186,10 +186,15 @@ impl Vlfs {
 
     /// Ends writing for good: everything is durable, and the next start finds the tail at once.
     pub(super) async fn end_writing(&self) -> FsResult<()> {
-        if self.closed.replace(true) || self.state.borrow().read_only {
+        let is_first = !self.closed.replace(true);
+        if self.state.borrow().read_only {
             return Ok(());
         }
-        drop(self.work.compact_gate.enter().await);
+        let _compaction = self.work.compact_gate.enter().await;
+        // Another caller has ended it meanwhile; or has failed to, and then it is tried again.
+        if !is_first && self.closed.replace(true) {
+            return Ok(());
+        }
         if let Err(error) = self.sync(Scope::Everything).await {
             self.closed.set(false); // It may be tried again.
             return Err(error);

@@ -285,7 +285,8 @@ impl Core {
 
     /// The end of every write (A1).
     pub(super) async fn acknowledge(self: &Rc<Self>) -> Result<(), DeviceError> {
-        if self.is_unrecorded() {
+        // What another task is recording at this moment counts as recorded only when that task has ended.
+        if self.is_unrecorded() || self.paused.get() {
             self.record(false).await?;
         }
         self.check_running(Sector::ZERO, 0)

@@ -385,8 +385,9 @@ impl Core {
     /// # Errors
     /// `NoSpace` when there still is none, and then it stays to be done.
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
-        let Some(redo) = self.state.borrow_mut().redo.remove(&row) else { return Ok(()) };
-        let Redo { writes, record } = redo;
+        // The row stays on the list until it is done: until then it cannot be used as it is, nor its bit be cleared (B2).
+        let listed = |redo: &mut Redo| (std::mem::take(&mut redo.writes), redo.record);
+        let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
         let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
         let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);
         for write in &writes {
@@ -395,16 +396,21 @@ impl Core {
             match result {
                 Ok(()) => {}
                 Err(DeviceError::NoSpace { .. }) => {
-                    self.state.borrow_mut().redo.insert(row, Redo { writes, record });
+                    if let Some(redo) = self.state.borrow_mut().redo.get_mut(&row) {
+                        redo.writes.splice(0..0, writes);
+                    }
                     return Err(DeviceError::NoSpace { at, bytes: length });
                 }
                 Err(error) => {
                     if !self.fail(write.member) {
+                        self.state.borrow_mut().redo.remove(&row);
                         return Err(relocate(error, write.member, at, length));
                     }
                 }
             }
         }
+        // What has been postponed meanwhile waits for the next time.
+        self.state.borrow_mut().redo.retain(|other, redo| *other != row || !redo.writes.is_empty());
         let is_needed = |sequence: u64| self.state.borrow().redo.values().any(|redo| redo.record == Some(sequence));
         if let Some(sequence) = record
             && !is_needed(sequence)

@@ -46,7 +46,7 @@ impl Check<'_> {
             }
             let Some(head) = Group::decode(&bytes) else { continue };
             let right = self.right_group(number, &head, &bytes);
-            if let Some(what) = difference(&self.layout, &head, &bytes, &right) {
+            if let Some(what) = group::difference(&self.layout, &head, &bytes, &right) {
                 if !changed {
                     let text = format!("group {number}: {what} do not agree with the inodes; made anew");
                     let cause = if is_leak(&self.layout, &bytes, &right) { Cause::Leak } else { Cause::Crash };
@@ -87,23 +87,4 @@ fn is_leak(layout: &Layout, bytes: &[u8], right: &[u8]) -> bool {
     let within = |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(part, whole)| part & !whole == 0);
     within(group::free_map(layout, bytes), group::free_map(layout, right))
         && within(group::inode_map(layout, right), group::inode_map(layout, bytes))
-}
-
-/// In what a group's block differs from what it should be, if in anything that counts: its maps and what follows from
-/// them. Not all systems keep the tables by cylinder.
-fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u8]) -> Option<&'static str> {
-    let expected = Group::decode(right)?;
-    let counts = |head: &Group| (head.ndir, head.nbfree, head.nifree, head.nffree);
-    let inodes = group::inode_map(layout, bytes) != group::inode_map(layout, right);
-    let frags = group::free_map(layout, bytes) != group::free_map(layout, right);
-    let tables = head.iusedoff as usize;
-    let end = (layout.cgsize as usize).min(bytes.len()).max(tables);
-    match () {
-        () if inodes => Some("its used inodes"),
-        () if frags => Some("its free fragments"),
-        () if counts(head) != counts(&expected) => Some("its counts"),
-        () if head.frsum != expected.frsum => Some("its counts of fragment runs"),
-        () if bytes[tables..end] != right[tables..end] => Some("its clusters"),
-        () => None,
-    }
 }

@@ -79,7 +79,10 @@ impl State {
             return Image::None;
         }
         let mut image = known.inode;
-        image.nlink = image.nlink.saturating_add(own.held);
+        image.nlink = match image.nlink.checked_add(own.held) {
+            Some(links) => links,
+            None => panic!("U4: inode {ino} has {} links and {} more on the volume", image.nlink, own.held),
+        };
         if known.inode.has_no_blocks(self.layout.maxsymlinklen) {
             return Image::Complete(image);
         }
@@ -130,7 +133,8 @@ impl State {
         image.encode(&mut bytes);
         let same = self.cache.peek(at).is_some_and(|buffer| buffer.data[offset..offset + Inode::BYTES] == bytes);
         let guarded = Guarded::of(&image);
-        let durable = own.durable == guarded;
+        // What is in the block may differ from both, and be on its way.
+        let durable = own.durable == guarded && own.shown == guarded;
         if !same || is_waited_for || !durable {
             self.buffer_mut(at)?[offset..offset + Inode::BYTES].copy_from_slice(&bytes);
         }

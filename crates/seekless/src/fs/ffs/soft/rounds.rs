@@ -12,7 +12,7 @@ use super::super::Ffs;
 use super::super::cache::Kind;
 use super::super::state::*;
 use super::{Freeing, Job, RECORDS_MAX};
-use crate::fs::FsResult;
+use crate::fs::{FsError, FsResult};
 
 /// See above.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,15 +45,14 @@ struct Vain {
 
 impl Vain {
     /// U6: it never is, unless others change what is waited for again and again.
-    fn is_too_much(&mut self, ffs: &Ffs) -> bool {
-        const ROUNDS_MAX: usize = 200;
+    fn check(&mut self, ffs: &Ffs) {
+        const ROUNDS_MAX: usize = 1_000;
         let state = ffs.state.borrow();
         let oldest = state.soft.as_deref().and_then(|soft| soft.records.keys().next().copied()).unwrap_or(0);
         let now = (oldest, state.soft.as_deref().map_or(0, |soft| soft.records.len()));
         self.count = if now == self.before { self.count + 1 } else { 0 };
         self.before = now;
         debug_assert!(self.count < ROUNDS_MAX, "soft updates wait for ever: {}", state.soft_text());
-        self.count >= ROUNDS_MAX
     }
 }
 
@@ -103,7 +102,9 @@ impl Ffs {
         }
         let until = if extent == Extent::Quiet { u64::MAX } else { until };
         let mut vain = Vain::default();
-        while extent != Extent::Update && self.state.borrow().has_waiting(until) && !vain.is_too_much(self) {
+        while extent != Extent::Update && self.state.borrow().has_waiting(until) {
+            vain.check(self);
+            let before = self.progress.count();
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
                 let _inode = self.locks.share(ino).await;
@@ -111,6 +112,7 @@ impl Ffs {
             }
             self.round().await?;
             self.wait_for_tasks().await;
+            self.wait_for_progress(before, |state| !state.has_waiting(until)).await?;
         }
         if extent != Extent::Update {
             // What the last jobs have changed.
@@ -127,16 +129,50 @@ impl Ffs {
     /// held. Others may make it take long, by changing what it waits for.
     pub(in super::super) async fn drain(&self) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
+        self.drain_until(|state| !state.has_waiting(until)).await?;
+        // Nobody who needs space holds the lock of a file that has neither names nor users.
+        self.wait_for_tasks().await;
+        Ok(())
+    }
+
+    /// The same, until `done` says so.
+    pub(in super::super) async fn drain_until(&self, done: impl Fn(&State) -> bool) -> FsResult<()> {
         let mut vain = Vain::default();
-        while self.state.borrow().has_waiting(until) && !vain.is_too_much(self) {
+        while !done(&self.state.borrow()) {
+            vain.check(self);
+            let before = self.progress.count();
             self.round().await?;
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
                 self.settle_inode(ino).await?;
             }
+            self.wait_for_progress(before, &done).await?;
         }
-        // Nobody who needs space holds the lock of a file that has neither names nor users.
-        self.wait_for_tasks().await;
+        Ok(())
+    }
+
+    /// Waits until something has ended since `progress` was counted to be at `before`. A round that found nothing to do
+    /// does not wait for anything itself: what is waited for is then in the hands of another task, which will say so.
+    ///
+    /// # Errors
+    /// `Stopped`. `Corrupt` when no other task is at work either (U6 is broken): that must not become a wait without end.
+    async fn wait_for_progress(&self, before: u64, done: impl Fn(&State) -> bool) -> FsResult<()> {
+        let waiting = self.progress.wait();
+        if self.progress.count() != before || done(&self.state.borrow()) {
+            return Ok(());
+        }
+        {
+            let state = self.state.borrow();
+            if let Some(error) = &state.stopped {
+                return Err(FsError::Stopped(error.clone()));
+            }
+            if !state.is_at_work() {
+                let waits = state.soft_text();
+                debug_assert!(false, "soft updates wait for what no task does: {waits}");
+                return Err(FsError::corrupt("soft updates", "what waits", waits));
+            }
+        }
+        waiting.await;
         Ok(())
     }
 
@@ -151,7 +187,11 @@ impl Ffs {
         }
         let _inode = self.locks.share(ino).await;
         self.settle_inode(ino).await?;
-        self.flush().await
+        self.flush().await?;
+        let state = self.state.borrow();
+        let unlinked = state.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
+        debug_assert!(unlinked || state.is_settled(ino), "inode {ino} is not on the volume: {}", state.soft_text());
+        Ok(())
     }
 
     /// Does work for others when too much waits. No lock may be held.
@@ -212,10 +252,15 @@ impl Ffs {
         self.flush_written().await
     }
 
-    /// Makes durable what has been written, if anything has.
+    /// Makes durable what has been written, if anything has. What another task's flush has taken and does not yet have is
+    /// waited for.
     async fn flush_written(&self) -> FsResult<()> {
-        let written = self.state.borrow().soft.as_deref().is_some_and(|soft| !soft.unflushed.is_empty());
-        if written { self.flush().await } else { Ok(()) }
+        let (written, number) = {
+            let state = self.state.borrow();
+            let Some(soft) = state.soft.as_deref() else { return Ok(()) };
+            (!soft.unflushed.is_empty(), soft.flush_number)
+        };
+        if written { self.flush().await } else { self.wait_for_flushes(number).await }
     }
 
     // ---- Jobs ----
@@ -229,6 +274,7 @@ impl Ffs {
                 soft.jobs_running += 1;
                 job
             };
+            let running = Running(self);
             let done = match job {
                 Job::TakeOut(id) => self.step(|state| state.take_out_ghost(id)).await,
                 Job::Free(freeing) => self.free(freeing).await,
@@ -237,10 +283,7 @@ impl Ffs {
                     Ok(())
                 }
             };
-            if let Some(soft) = self.state.borrow_mut().soft() {
-                soft.jobs_running -= 1;
-            }
-            self.progress.notify();
+            drop(running);
             done?;
         }
     }
@@ -297,5 +340,19 @@ impl Ffs {
             }
             waiting.await;
         }
+    }
+}
+
+/// A job under way.
+struct Running<'a>(&'a Ffs);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.0.state.try_borrow_mut()
+            && let Some(soft) = state.soft()
+        {
+            soft.jobs_running -= 1;
+        }
+        self.0.progress.notify();
     }
 }

@@ -7,8 +7,9 @@ use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::testing::generate::bounded;
 use crate::testing::scripts::SCRIPTS;
+use crate::testing::tests::volumes::clients::Clients;
 use crate::testing::tests::{or_panic, replay};
-use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
@@ -64,16 +65,6 @@ fn here(test: &str) -> Replay {
 /// Those of `ops` that FFS can do.
 pub(super) fn possible_ones<'a>(ops: impl IntoIterator<Item = &'a Op>) -> Vec<Op> {
     ops.into_iter().filter(|op| possible(op)).cloned().collect()
-}
-
-/// What three programs do at the same time, each in a directory of its own.
-pub(super) fn of_three_clients(seed: u64) -> Vec<Vec<Op>> {
-    let of_one = |client| {
-        let root = crate::testing::ops::Path::from(&*format!("/c{client}"));
-        let space = Space { root, slots: 1, ..Space::small() };
-        Generator::new(seed * 3 + client, space, Weights::CRASHY).filter(possible).take(80).collect()
-    };
-    (0..3).map(of_one).collect()
 }
 
 /// Every position of every script.
@@ -136,14 +127,21 @@ fn random_runs() {
 /// Several programs at once.
 #[test]
 fn several_clients() {
-    let mut total = CrashReport::default();
-    for seed in here("several_clients").seeds(0..1) {
-        let subject = Checked::default();
-        let device = CrashOptions::volatile(BYTES);
-        let cuts = PowerCuts::sampled(&subject, device, Promise::IN_PLACE, here("several_clients"));
-        total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run_concurrently(&of_three_clients(seed))));
-    }
-    println!("{total}");
+    let clients = Clients {
+        test: "fs::ffs::tests::crash::several_clients",
+        promise: Promise::IN_PLACE,
+        devices: &devices(),
+        seeds: 12,
+        positions: 40,
+        states_min: 2_000,
+        again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+    };
+    clients.explore(|seed| {
+        let mut subject = Checked::default();
+        subject.0.options.realloc_blocks = seed % 2 == 1;
+        subject.0.options.update_interval = Nanos::from_millis([2, 10, 30_000][seed as usize / 3 % 3]);
+        subject
+    });
 }
 
 /// 4.4BSD's window: the tail of a file moves when it grows, its old fragments go to another file at once, and the power

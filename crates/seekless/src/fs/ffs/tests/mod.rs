@@ -1,6 +1,7 @@
 //! Aim: FFS does what its interface says, in the places where its policy says, and finds it again. Method: small
 //! programs over a device in memory, each followed by a full check; then the harnesses.
 
+mod clients;
 mod crash;
 mod damage;
 mod format;

@@ -2,6 +2,7 @@
 //! one moment, nothing synced is lost. Method: the crash explorer, on devices with different guarantees.
 
 use super::*;
+use crate::testing::tests::volumes::clients;
 use crate::testing::tests::volumes::cuts::Cuts;
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::crash", bytes: 9 * MIB };
@@ -42,7 +43,20 @@ fn a_long_life() {
     });
 }
 
+/// With timers that meet the programs, and without.
 #[test]
 fn several_clients() {
-    CUTS.several_clients(&Small::default());
+    CUTS.several_clients(|seed| {
+        let mut options = Options { indirect_in_log: seed % 4 == 3, ..Options::default() };
+        if seed % 2 == 1 {
+            options.checkpoint_interval = Nanos::from_millis(4);
+            options.write_back_interval = Nanos::from_millis(1);
+        }
+        Small { options }
+    });
+}
+
+#[test]
+fn two_close_at_once() {
+    clients::two_close_at_once(&Small::default(), CUTS.bytes);
 }

@@ -2,6 +2,7 @@
 //! one moment, nothing synced is lost. Method: the crash explorer, on devices with different guarantees.
 
 use super::*;
+use crate::testing::tests::volumes::clients;
 use crate::testing::tests::volumes::cuts::Cuts;
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::crash", bytes: 6 * MIB };
@@ -31,7 +32,17 @@ fn a_long_life() {
     volumes::life::long_life(test, CUTS.bytes + 4 * MIB, 16, 3, |_| Small { options });
 }
 
+/// With timers that meet the programs, and without.
 #[test]
 fn several_clients() {
-    CUTS.several_clients(&Small::default());
+    CUTS.several_clients(|seed| {
+        let write_back_interval =
+            if seed % 2 == 1 { Nanos::from_millis(1) } else { Options::default().write_back_interval };
+        Small { options: Options { write_back_interval, ..Options::default() } }
+    });
+}
+
+#[test]
+fn two_close_at_once() {
+    clients::two_close_at_once(&Small::default(), CUTS.bytes);
 }

@@ -4,9 +4,11 @@
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
+use crate::layer::codecs::{Key, Sealed};
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::tests::or_panic;
+use crate::testing::tests::volumes::clients::Clients;
 use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Space, Weights};
 use crate::units::MIB;
 
@@ -42,4 +44,29 @@ fn random_runs() {
         total.add(or_panic(PowerCuts { seed, positions_max: 60, ..cuts }.run(&[], &ops)));
     }
     println!("{total}");
+}
+
+/// Several programs at once, compressed and encrypted in turns, with write-back that meets them, and without.
+#[test]
+fn several_clients() {
+    let clients = Clients {
+        test: "layer::log::tests::crash::several_clients",
+        promise: PROMISE,
+        devices: &[CrashOptions::volatile(BYTES), CrashOptions::host_file(BYTES)],
+        seeds: 12,
+        positions: 48,
+        states_min: 2_000,
+        again: None,
+    };
+    clients.explore(|seed| {
+        let sealed = || Options { plain: Plain::Error, ..tiny(Arc::new(Sealed::new(&Key::new([7; 32]), None))) };
+        let mut options = if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { sealed() };
+        options.write_back_interval = Nanos::from_millis([1, 20][seed as usize / 2 % 2]);
+        let mut subject = OverLfs::new(options);
+        if seed % 3 == 0 {
+            subject.lfs.write_back_interval = Nanos::from_millis(2);
+            subject.lfs.checkpoint_interval = Nanos::from_millis(5);
+        }
+        subject
+    });
 }

@@ -2,13 +2,13 @@
 //! small volumes and on devices with different guarantees.
 
 use super::super::{or_panic, replay};
+use super::clients::Clients;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::device::cut::Effort;
 use crate::testing::generate::{Bounded, bounded};
-use crate::testing::ops::Path;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+use crate::testing::{Again, CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
 
 /// The tests of one file system, whose volumes keep all names as they were at one moment.
 pub(crate) struct Cuts<'a> {
@@ -75,21 +75,19 @@ impl Cuts<'_> {
         println!("{total}");
     }
 
-    /// Several programs at once: their operations overlap, and so do their fsyncs.
-    pub(crate) fn several_clients(&self, subject: &dyn Subject) {
-        let mut total = CrashReport::default();
-        for seed in self.here("several_clients").seeds(0..1) {
-            let bodies: Vec<Vec<Op>> = (0..3)
-                .map(|client| {
-                    let space = Space { root: Path::from(&*format!("/c{client}")), slots: 1, ..Space::small() };
-                    Generator::new(seed * 3 + client, space, Weights::CRASHY).take(120).collect()
-                })
-                .collect();
-            let device = CrashOptions::volatile(self.bytes);
-            let cuts = PowerCuts::sampled(subject, device, Promise::NAMESPACE_PREFIX, self.here("several_clients"));
-            total.add(or_panic(PowerCuts { seed, positions_max: 150, ..cuts }.run_concurrently(&bodies)));
-        }
-        println!("{total}");
+    /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` says for each seed how the
+    /// volume is mounted.
+    pub(crate) fn several_clients<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+        let clients = Clients {
+            test: &format!("{}::several_clients", self.module),
+            promise: Promise::NAMESPACE_PREFIX,
+            devices: &self.devices(),
+            seeds: 12,
+            positions: 44,
+            states_min: 2_000,
+            again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+        };
+        clients.explore(subject);
     }
 
     /// Each request in turn fails, or finds no space.

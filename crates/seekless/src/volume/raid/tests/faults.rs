@@ -230,3 +230,39 @@ fn a_replaced_member_is_filled() {
         }
     }
 }
+
+/// Several flushes at once, of which a member fails the first: none is answered before the failure is recorded on the
+/// others. Method: at each answer a copy of all members is opened, which is what a power cut would leave.
+#[test]
+fn no_flush_is_answered_before_a_failure_is_recorded() {
+    for seed in 0..60 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let run = async {
+            let members = Rc::new(Members::new(&rt, 3, seed));
+            let options = small(Level::Mirror);
+            let array = Array::create(&rt, members.devices(), &options, UUID, Contents::Zeroes).await.unwrap();
+            array.write(Sector(8), Data::from_slice(&[1; 4096]), WriteFlags::NONE).await.unwrap();
+            members.faults[2].add(Rule::new(Kinds::FLUSH, When::From(1), Effect::Error));
+            let flushes = (0..6).map(|number| {
+                let (rt, array, members) = (rt.clone(), array.clone(), members.clone());
+                let inner = rt.clone();
+                rt.spawn(async move {
+                    inner.sleep(Nanos(number * (10 + seed))).await;
+                    array.flush().await.unwrap();
+                    let copy = |memory: &Rc<Memory>| -> Option<Device> {
+                        Some(Rc::new(Memory::from_image(SECTORS * SECTOR_BYTES, memory.image())))
+                    };
+                    let copies = members.memories.iter().map(copy).collect();
+                    let left = Array::open(&inner, copies, &small(Level::Mirror)).await.unwrap();
+                    assert_eq!(left.status().members[2], Standing::Failed, "seed {seed}, flush {number}");
+                })
+            });
+            let flushes: Vec<_> = flushes.collect();
+            for flush in flushes {
+                flush.await;
+            }
+        };
+        executor.block_on(run).unwrap();
+    }
+}

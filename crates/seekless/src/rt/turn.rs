@@ -1,0 +1,150 @@
+//! Turns: a turn is one poll of a task. Finds tasks that run on without ever waiting for anything.
+//!
+//! In virtual time such a task is a bug that would hang a test, so it ends in a panic that names the task. It shows in
+//! two ways: one turn that calls the runtime again and again and never returns, and turn after turn while the clock does
+//! not move. In real time the mount has to go on, and another thread looks at the [`Pulse`].
+
+use std::cell::Cell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::panic::Location;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use crate::units::Nanos;
+
+/// Calls of the runtime in one turn, at most, in virtual time. A program that never has to wait, on a device that answers
+/// at once, makes a few dozen for each operation.
+const CALLS_MAX: u64 = 50_000_000;
+
+/// Turns without the clock moving, at most, in virtual time.
+const TURNS_MAX: u64 = 10_000_000;
+
+/// So many turns before the last one, it is counted whose they are.
+const TURNS_COUNTED: u64 = 100_000;
+
+/// What a task is called: where it was spawned, or what it says itself.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Name {
+    Place(&'static Location<'static>),
+    Label(&'static str),
+}
+
+impl fmt::Display for Name {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Name::Place(place) => write!(f, "the task spawned at {}:{}", place.file(), place.line()),
+            Name::Label(label) => f.write_str(label),
+        }
+    }
+}
+
+thread_local! {
+    /// Calls that the present turn may still make, and whose it is.
+    static TURN: Cell<(u64, Option<Name>)> = const { Cell::new((u64::MAX, None)) };
+}
+
+/// A turn under way. One may begin within another: a test's model runs on an executor of its own.
+pub(super) struct Turn {
+    outer: (u64, Option<Name>),
+}
+
+impl Turn {
+    pub(super) fn begin(is_virtual: bool, name: Name) -> Turn {
+        let calls = if is_virtual { CALLS_MAX } else { u64::MAX };
+        Turn { outer: TURN.replace((calls, Some(name))) }
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        TURN.set(self.outer);
+    }
+}
+
+/// Notes a call of the runtime.
+pub(super) fn count_call() {
+    let (left, name) = TURN.get();
+    if left != u64::MAX {
+        if left == 0 {
+            TURN.set((u64::MAX, name));
+            let name = name.map_or_else(|| "a task".to_string(), |name| name.to_string());
+            panic!("{name} has called the runtime {CALLS_MAX} times in one turn, and waits for nothing: it spins");
+        }
+        TURN.set((left - 1, name));
+    }
+}
+
+/// Turns since the virtual clock moved.
+#[derive(Default)]
+pub(super) struct Instant {
+    now: Nanos,
+    turns: u64,
+    of_tasks: BTreeMap<Name, u64>,
+}
+
+impl Instant {
+    /// Notes a turn.
+    ///
+    /// # Panics
+    /// After too many.
+    pub(super) fn count(&mut self, now: Nanos, name: Name) {
+        if now != self.now {
+            *self = Instant { now, ..Instant::default() };
+        }
+        self.turns += 1;
+        if self.turns > TURNS_MAX - TURNS_COUNTED {
+            *self.of_tasks.entry(name).or_default() += 1;
+        }
+        if self.turns >= TURNS_MAX {
+            let most = self.of_tasks.iter().max_by_key(|(_, turns)| **turns);
+            let most = most.map(|(name, turns)| format!("{turns} of the last {TURNS_COUNTED} were of {name}"));
+            panic!("{TURNS_MAX} turns at {} ns and the clock does not move: {}", now.0, most.unwrap_or_default());
+        }
+    }
+}
+
+/// What other threads may see of an executor in real time.
+#[derive(Default)]
+pub struct Pulse {
+    turns: AtomicU64,
+    /// A turn is under way.
+    busy: AtomicBool,
+    /// Whose turn it is: an index into `names`.
+    name: AtomicU32,
+    names: Mutex<Vec<Name>>,
+}
+
+impl Pulse {
+    /// The number of the turn that is under way, and whose it is; `None` while no task runs.
+    pub fn turn(&self) -> Option<(u64, String)> {
+        if !self.busy.load(Ordering::Acquire) {
+            return None;
+        }
+        let turn = self.turns.load(Ordering::Acquire);
+        let index = self.name.load(Ordering::Acquire) as usize;
+        let names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        Some((turn, names.get(index).map_or_else(String::new, |name| name.to_string())))
+    }
+
+    /// The number of a name.
+    pub(super) fn register(&self, name: Name) -> u32 {
+        let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = names.iter().position(|other| *other == name);
+        let index = known.unwrap_or_else(|| {
+            names.push(name);
+            names.len() - 1
+        });
+        index as u32
+    }
+
+    pub(super) fn begin(&self, name: u32) {
+        self.name.store(name, Ordering::Release);
+        self.turns.store(self.turns.load(Ordering::Relaxed) + 1, Ordering::Release);
+        self.busy.store(true, Ordering::Release);
+    }
+
+    pub(super) fn end(&self) {
+        self.busy.store(false, Ordering::Release);
+    }
+}
