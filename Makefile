@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint test demo fuzz soak bench doc install uninstall
+.PHONY: help setup build lint test demo fuzz soak mutants bench doc install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -47,6 +47,9 @@ fuzz: ## look for input that does harm, FUZZ_SECONDS=60 for each target
 
 soak: ## the seeded tests with ever new seeds, SOAK_MINUTES=60
 	@scripts/soak.sh $(SOAK_MINUTES)
+
+mutants: ## small changes of the engine, each of which a test should notice: an hour or two
+	@$(CARGO) run --quiet --locked --manifest-path mutants/Cargo.toml -- $(MUTANTS)
 
 bench: ## speed of the engine
 	$(CARGO) bench --workspace --locked

@@ -44,7 +44,7 @@ fn every_dependency_has_its_reason() {
     }
     assert!(used.len() > 20, "only {used:?} were found: the search is broken");
     // Other tables of the page name our own crates, and remarks such as `(tests)` stand beside the names.
-    let is_remark = |name: &str| ["tests", "benchmarks", "fuzz/", "outside", "the", "workspace"].contains(&name);
+    let is_remark = |name: &str| ["tests", "benchmarks", "fuzz/", "mutants/", "outside", "the", "workspace"].contains(&name);
     let gone = said.iter().filter(|name| !used.contains(*name) && !is_remark(name));
     problems.extend(gone.map(|name| format!("ARCHITECTURE.md: nothing depends on `{name}`")));
     report(&problems, "Each dependency has a row with its reason in the table at the end of ARCHITECTURE.md.");
@@ -88,4 +88,35 @@ fn every_fuzz_target_is_documented() {
         &problems,
         "These are in fuzz/fuzz_targets and not in the table of docs/testing.md, or the other way round.",
     );
+}
+
+/// Aim: a mutant that a person chose is not lost when the code around it changes. Method: each text of
+/// `mutants/chosen.toml` is in its file once, and the file is in a room of `mutants/rooms.toml`.
+#[test]
+fn every_chosen_mutant_has_its_place() {
+    let table = |name: &str| -> toml::Table {
+        let path = root().join("mutants").join(name);
+        read(&path).parse().unwrap_or_else(|error| panic!("{}: {error}", short(&path)))
+    };
+    let rooms: BTreeSet<String> = table("rooms.toml")
+        .values()
+        .flat_map(|room| room["files"].as_array().expect("a list of files"))
+        .map(|file| file.as_str().expect("a name").to_owned())
+        .collect();
+    let sources = root().join("crates/seekless/src");
+    let mut problems: Vec<String> =
+        rooms.iter().filter(|file| !sources.join(file).is_file()).map(|file| format!("rooms.toml: no {file}")).collect();
+    let chosen = table("chosen.toml");
+    let mutants = chosen["mutant"].as_array().expect("a list of mutants");
+    assert!(mutants.len() > 10, "only {} mutants were found: the search is broken", mutants.len());
+    for mutant in mutants {
+        let text = |key: &str| mutant[key].as_str().expect("a text");
+        let (file, before) = (text("file"), text("before").replace(['«', '»'], ""));
+        if !rooms.contains(file) {
+            problems.push(format!("chosen.toml: {file} is in no room"));
+        } else if read(&sources.join(file)).matches(&before).count() != 1 {
+            problems.push(format!("chosen.toml: {file} does not have `{before}` once"));
+        }
+    }
+    report(&problems, "Write the new text of the place into mutants/chosen.toml, so that the mutant can still be tried.");
 }
