@@ -126,11 +126,7 @@ fn a_preallocated_image_stays_so() {
     }
     let blocks = || std::fs::metadata(scratch.path("p.img")).unwrap().blocks();
     let before = blocks();
-    for line in [
-        "lfs:discard=off / file:p.img",
-        "vlfs:discard=off / file:p.img",
-        "vld:discard=off / file:p.img",
-    ] {
+    for line in ["lfs:discard=off / file:p.img", "vlfs:discard=off / file:p.img", "vld:discard=off / file:p.img"] {
         scratch.good(&["mkfs", "-q", "-f", line]);
         assert!(blocks() >= before, "{line}: {} of {before} blocks", blocks());
     }

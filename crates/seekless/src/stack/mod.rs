@@ -47,6 +47,7 @@ mod lfs;
 mod logs;
 mod order;
 mod parse;
+mod part;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -59,7 +60,7 @@ use std::ops::Range;
 
 pub use arrays::scrubbed_as_checked;
 pub use build::{
-    Leaves, Maker, Mounted, NoLeaves, Opened, Part, Purpose, Sharing, Spread, StoredArray, StoredDevice, Surroundings,
+    Leaves, Maker, Mounted, NoLeaves, Opened, Purpose, Sharing, Spread, StoredArray, StoredDevice, Surroundings,
     Trouble,
 };
 pub use complete::{Completions, complete};
@@ -71,6 +72,7 @@ pub use help::{help, markdown};
 pub use hint::{quoted, quoted_if_need_be};
 pub use layers::{Check, Convert, LayerSpec, Tell};
 pub use order::{Interface, Role};
+pub use part::Part;
 pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::{Param, WORDS, WordSpec};
 

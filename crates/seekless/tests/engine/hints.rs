@@ -14,8 +14,8 @@ use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
-    Identity, Interface, Kind, Leaves, Maker, Param, Percent, Purpose, Sharing, Role, Stack, StackError, Trouble, Usage, Value,
-    WORDS, Word, WordSpec, quoted, quoted_if_need_be,
+    Identity, Interface, Kind, Leaves, Maker, Param, Percent, Purpose, Role, Sharing, Stack, StackError, Trouble,
+    Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be,
 };
 use seekless::testing::Replay;
 use seekless::units::{KIB, MIB, Nanos, Sector};
@@ -158,7 +158,8 @@ async fn use_it(rt: &Rt, stack: &Stack, files: &Files, write: Option<&[u8]>) -> 
         let opened = stack.open(rt, files, Purpose::Use).await?;
         let device = opened.device().unwrap().clone();
         if let Some(content) = write {
-            device.write(Sector(SECTORS), Data::from_slice(content), WriteFlags::FUA).await.unwrap();
+            let written = device.write(Sector(SECTORS), Data::from_slice(content), WriteFlags::FUA).await;
+            written.unwrap_or_else(|error| panic!("{stack}: {error}"));
         }
         let read = device.read(Sector(SECTORS), Buf::zeroed((SECTORS * 512) as usize)).await.unwrap();
         device.release().await.unwrap();
@@ -167,7 +168,7 @@ async fn use_it(rt: &Rt, stack: &Stack, files: &Files, write: Option<&[u8]>) -> 
     let mounted = stack.mount(rt, files, &Identity::new([1, 2, 3, 4]), Usage::default()).await?;
     let client = Client::new(mounted.fs.clone());
     if let Some(content) = write {
-        client.write_file(b"f", content).await.unwrap();
+        client.write_file(b"f", content).await.unwrap_or_else(|error| panic!("{stack}: {error}"));
     }
     let read = client.read_file(b"f").await.unwrap_or_default();
     drop(client);

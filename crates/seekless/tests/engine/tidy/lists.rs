@@ -44,7 +44,8 @@ fn every_dependency_has_its_reason() {
     }
     assert!(used.len() > 20, "only {used:?} were found: the search is broken");
     // Other tables of the page name our own crates, and remarks such as `(tests)` stand beside the names.
-    let is_remark = |name: &str| ["tests", "benchmarks", "fuzz/", "mutants/", "outside", "the", "workspace"].contains(&name);
+    let is_remark =
+        |name: &str| ["tests", "benchmarks", "fuzz/", "mutants/", "outside", "the", "workspace"].contains(&name);
     let gone = said.iter().filter(|name| !used.contains(*name) && !is_remark(name));
     problems.extend(gone.map(|name| format!("ARCHITECTURE.md: nothing depends on `{name}`")));
     report(&problems, "Each dependency has a row with its reason in the table at the end of ARCHITECTURE.md.");
@@ -104,8 +105,11 @@ fn every_chosen_mutant_has_its_place() {
         .map(|file| file.as_str().expect("a name").to_owned())
         .collect();
     let sources = root().join("crates/seekless/src");
-    let mut problems: Vec<String> =
-        rooms.iter().filter(|file| !sources.join(file).is_file()).map(|file| format!("rooms.toml: no {file}")).collect();
+    let mut problems: Vec<String> = rooms
+        .iter()
+        .filter(|file| !sources.join(file).is_file())
+        .map(|file| format!("rooms.toml: no {file}"))
+        .collect();
     let chosen = table("chosen.toml");
     let mutants = chosen["mutant"].as_array().expect("a list of mutants");
     assert!(mutants.len() > 10, "only {} mutants were found: the search is broken", mutants.len());
@@ -118,5 +122,8 @@ fn every_chosen_mutant_has_its_place() {
             problems.push(format!("chosen.toml: {file} does not have `{before}` once"));
         }
     }
-    report(&problems, "Write the new text of the place into mutants/chosen.toml, so that the mutant can still be tried.");
+    report(
+        &problems,
+        "Write the new text of the place into mutants/chosen.toml, so that the mutant can still be tried.",
+    );
 }
