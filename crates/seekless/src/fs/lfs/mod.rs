@@ -99,13 +99,15 @@ impl Default for Options {
 }
 
 /// Default segment size for a volume: small enough that there are hundreds, large enough that a disk writes it
-/// at full speed ([ro92 §3.2] used 512 KB and 1 MB).
+/// at full speed ([ro92 §3.2] used 512 KB and 1 MB). On very large ones, so large that there are not too many.
 pub fn default_segment_bytes(volume_bytes: u64) -> u64 {
     match volume_bytes {
         bytes if bytes < 256 * MIB => 128 * KIB,
         bytes if bytes < 64 * GIB => 512 * KIB,
         bytes if bytes < 1024 * GIB => 2 * MIB,
-        _ => 8 * MIB,
+        bytes if bytes <= 32 * 1024 * GIB => 8 * MIB,
+        bytes if bytes <= 64 * 1024 * GIB => 16 * MIB,
+        _ => 32 * MIB,
     }
 }
 
