@@ -17,8 +17,8 @@ pub(super) const WRONG_USAGE: u8 = 16;
 /// Check a file system that is not mounted
 ///
 /// Every structure that can be reached is read and compared with what is counted. ffs is mended, unless -n says that
-/// nothing may be changed. lfs is never written to: what a crash leaves behind is mended by mounting, so what this finds
-/// is damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
+/// nothing may be changed. Of lfs and vlfs, damaged copies of the superblock are written anew: what a crash leaves behind is
+/// mended by mounting, so what this finds is damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
 /// damaged, again unless -n says not to.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:

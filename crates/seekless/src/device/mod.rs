@@ -10,6 +10,7 @@ pub mod cut;
 pub mod fault;
 pub mod fork;
 mod memory;
+pub mod rescue;
 mod snapshots;
 pub mod trace;
 
@@ -106,6 +107,14 @@ pub enum DeviceError {
     /// Power is off, or the device has gone. Every later request fails alike.
     #[error("device is gone: {0}")]
     Gone(&'static str),
+}
+
+impl DeviceError {
+    /// The device is there, and does not do this for these sectors: what else is on it may be readable, and so may a
+    /// copy of what is lost.
+    pub fn is_of_medium(&self) -> bool {
+        matches!(self, DeviceError::Io { .. })
+    }
 }
 
 /// How a write is to be done.

@@ -135,8 +135,12 @@ impl FileSystemKind for Lfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        let options = FsckOptions { data: options.data };
+        let options = FsckOptions { data: options.data, repair: options.repair };
         Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
+    }
+
+    fn repairs(&self) -> bool {
+        true
     }
 
     async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {

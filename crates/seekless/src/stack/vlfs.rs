@@ -119,8 +119,12 @@ impl FileSystemKind for Vlfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &vlfs::info(&device).await?)?;
-        let options = FsckOptions { data: options.data };
+        let options = FsckOptions { data: options.data, repair: options.repair };
         Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
+    }
+
+    fn repairs(&self) -> bool {
+        true
     }
 
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {

@@ -18,9 +18,9 @@ use super::layout::*;
 use super::state::*;
 use super::{CleanerPolicy, Lfs};
 use crate::device::Buf;
+use crate::device::rescue::rescue;
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
-use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
@@ -189,7 +189,8 @@ impl Lfs {
 
     async fn move_segment(&self, segment: SegmentNo) -> FsResult<()> {
         let layout = self.state.borrow().log.layout;
-        let bytes = read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        // What cannot be read stays where it is, as what is damaged does; all else moves.
+        let bytes = rescue(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
         {
             let mut state = self.state.borrow_mut();
             state.log.counters.cleaner_segments_read += 1;
@@ -238,7 +239,7 @@ impl Lfs {
             change.touch(id)?;
             change.commit(Privilege::Internal)
         });
-        ignore_gone(moved.await)
+        leave_lost(moved.await)
     }
 
     async fn move_inodes(&self, count: u32, first: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
@@ -256,7 +257,7 @@ impl Lfs {
                 change.inode_mut(ino, InodeDirt::Own)?;
                 change.commit(Privilege::Internal)
             });
-            ignore_gone(moved.await)?;
+            leave_lost(moved.await)?;
         }
         Ok(())
     }
@@ -277,17 +278,19 @@ impl Lfs {
                 _ => Ok(()),
             }
         });
-        ignore_gone(moved.await)
+        leave_lost(moved.await)
     }
 }
 
 /// Passes without a gain before the volume counts as full: the first may only have shifted what was in the way.
 const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 
-/// A file that has been removed has nothing alive.
-fn ignore_gone(result: FsResult<()>) -> FsResult<()> {
+/// A file that has been removed has nothing alive. What is damaged or cannot be read stays where it is, and so does its
+/// segment; whoever reads it is told, and other segments can still be cleaned.
+fn leave_lost(result: FsResult<()>) -> FsResult<()> {
     match result {
-        Err(FsError::Stale) => Ok(()),
+        Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(()),
+        Err(FsError::Device(error)) if error.is_of_medium() => Ok(()),
         other => other,
     }
 }

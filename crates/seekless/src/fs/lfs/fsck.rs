@@ -1,8 +1,8 @@
 //! Checking a volume: everything that can be reached is read and compared with everything that is counted.
 //!
-//! The volume is recovered in memory, as a read-only mount would, and then walked. Nothing is written: what a
-//! crash can leave behind is mended by mounting, so what this finds is damage. For what could have been lost from the
-//! end of the log it looks in every segment, where a mount looks in those that are likely.
+//! The volume is recovered in memory, as a read-only mount would, and then walked. What a crash can leave behind is mended
+//! by mounting, so what this finds is damage. All that it writes, where it is to repair, is superblock copies. For what
+//! could have been lost from the end of the log it looks in every segment, where a mount looks in those that are likely.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,8 @@ use crate::units::{Ino, SECTOR_BYTES, counted};
 pub struct FsckOptions {
     /// Read all file data too, and compare it with its checksums.
     pub data: bool,
+    /// Write damaged superblock copies anew.
+    pub repair: bool,
 }
 
 /// Checks the volume on `device`.
@@ -34,11 +36,13 @@ pub struct FsckOptions {
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let found = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
-    let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
+    let lfs = Lfs::salvaged(rt, device.clone(), mount_options, &found, usize::MAX).await?;
     let mut check = Check::new(lfs, options.data, Segments::default());
-    check.result.errors.extend(found.damaged);
+    if !options.repair {
+        check.result.errors.extend(found.damaged.iter().map(|bad| bad.to_string()));
+    }
     check.result.errors.extend(check.fs.warnings.borrow().iter().cloned());
-    check.result.notes.extend(found.torn);
+    check.result.notes.extend(found.torn.iter().cloned());
     let replayed = check.fs.state.borrow().log.counters.replayed_transactions;
     if replayed > 0 {
         check
@@ -47,6 +51,11 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
             .push(format!("{} since the last checkpoint will be replayed at mount", counted(replayed, "transaction")));
     }
     run(&mut check).await?;
+    if options.repair && !found.damaged.is_empty() {
+        let said = recovery::mend_superblocks(&device, &found).await;
+        device.flush().await?;
+        check.result.mended(said);
+    }
     Ok(check.result)
 }
 

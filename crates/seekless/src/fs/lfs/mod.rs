@@ -146,10 +146,16 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     let found = recovery::find_volume(&device).await?;
     if options.read_only {
-        return Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await;
+        let lfs = Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await?;
+        found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
+        return Ok(lfs);
     }
     let lfs = Lfs::at(rt, device, options, &found, &found.checkpoint)?;
     lfs.recover(&found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
+    // The checkpoint that begins writing makes this durable, too.
+    for (said, is_mended) in recovery::mend_superblocks(&lfs.device, &found).await {
+        lfs.warn(if is_mended { format!("{said}; it has been written anew from a good one") } else { said });
+    }
     lfs.begin_writing().await?;
     Ok(lfs)
 }

@@ -180,7 +180,16 @@ impl<L: Log> LogFs<L> {
                 () => (0, slot.sector(), 1),
             }
         };
-        let stored = self.read_log(Sector(first.0 - before), before + sectors).await?.freeze();
+        let (mut before, mut first) = (before, first);
+        let stored = match self.read_log(Sector(first.0 - before), before + sectors).await {
+            // Its own sector may be readable where those beside it are not.
+            Err(FsError::Device(error)) if error.is_of_medium() && before + sectors > 1 => {
+                (before, first) = (0, slot.sector());
+                self.read_log(first, 1).await?
+            }
+            other => other?,
+        };
+        let stored = stored.freeze();
         let bytes = &stored[(before * SECTOR_BYTES) as usize..];
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
@@ -243,8 +252,12 @@ impl<L: Log> LogFs<L> {
         let Some(pointer) = wanted.filter(|pointer| pointer.is_mapped()) else { return Ok(()) };
         let beside = self.state.borrow().attributes_beside(ino, pointer);
         if let Some((first, sectors)) = beside {
-            let stored = self.read_log(first, sectors).await?;
-            self.state.borrow_mut().take_attributes(ino, first, &stored);
+            match self.read_log(first, sectors).await {
+                Ok(stored) => self.state.borrow_mut().take_attributes(ino, first, &stored),
+                // Those of this file alone may be readable.
+                Err(FsError::Device(error)) if error.is_of_medium() => {}
+                Err(error) => return Err(error),
+            }
             // Otherwise the pointer has changed meanwhile, or what is there is not its own.
             if !matches!(self.state.borrow_mut().inode(ino), Ok(known) if known.xattr.is_none()) {
                 return Ok(());

@@ -14,7 +14,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::*;
-use crate::device::{Device, Image, Memory};
+use crate::device::{Buf, Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
 use crate::testing::tests::volumes::basics;

@@ -1,6 +1,7 @@
 //! Aim: LFS does what every file system does, and what only it does, and finds it again. Method: small programs over
 //! devices in memory, each followed by a remount and a full check; then the harnesses.
 
+mod crafted;
 mod crash;
 mod damage;
 mod model;
@@ -40,7 +41,7 @@ impl Subject for Small {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
-        Ok(fsck(rt.clone(), device, FsckOptions { data: true }).await?.errors)
+        Ok(fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await?.errors)
     }
 }
 

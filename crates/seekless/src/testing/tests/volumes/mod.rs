@@ -2,6 +2,7 @@
 //! as the subject, beside what only it does.
 
 pub(crate) mod basics;
+pub(crate) mod copies;
 pub(crate) mod cuts;
 mod declares;
 pub(crate) mod model;
