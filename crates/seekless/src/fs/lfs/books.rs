@@ -66,7 +66,7 @@ impl Lfs {
                 (state.log.layout, state.log.end, live.map(|(number, _)| number).collect::<BTreeSet<SegmentNo>>())
             };
             needed.extend([end.segment, end.next_segment]);
-            let mut reader = SegmentReader { segment: None };
+            let mut reader = SegmentReader::default();
             while let Some((partial, _)) = reader.next(&slot, &layout, &end).await? {
                 end = recovery::end_after(&partial.summary);
                 needed.extend([end.segment, end.next_segment]);

@@ -10,6 +10,9 @@
 //!   V4  After replaying, the usage table is what a recount gives. Where that cannot be known (another release may have
 //!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
+//!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
+
+use std::collections::BTreeMap;
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::format::*;
@@ -17,16 +20,19 @@ use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
 use super::{Lfs, Options, witness};
-use crate::device::{Buf, Device};
+use crate::device::rescue::{Rescued, rescue, rescue_right};
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::file;
-use crate::fs::logfs::run::{read_sectors, read_sectors_right};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
 /// Serial of the checkpoint that mkfs writes, when there is one slot.
 const FIRST_SERIAL: u64 = 1;
+
+/// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what there can be.
+const MEMORY_PER_VOLUME: u64 = 2;
 
 /// What a volume says about itself.
 #[derive(Clone, Debug)]
@@ -84,9 +90,22 @@ pub(super) struct Found {
     /// The slot that no intact copy is left of. A power cut can do that to the newest checkpoint, and then the log holds it.
     pub lost_slot: Option<Sector>,
     /// Superblock copies that are not as they should be.
-    pub damaged: Vec<String>,
-    /// Checkpoint copies that are not intact, as a power cut may leave them.
+    pub damaged: Vec<BadCopy>,
+    /// Checkpoint copies that are not intact, as a power cut may leave them, or cannot be read.
     pub torn: Vec<String>,
+}
+
+/// A superblock copy that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct BadCopy {
+    pub at: Sector,
+    pub why: String,
+}
+
+impl std::fmt::Display for BadCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "superblock copy at sector {} {}", self.at, self.why)
+    }
 }
 
 /// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
@@ -95,66 +114,159 @@ fn last_block(device: &Device) -> Option<Sector> {
     sectors.checked_sub(BLOCK_SECTORS).map(Sector)
 }
 
+/// A block of its own, of which there are copies: what is there, or why it cannot be read.
+async fn read_copy(
+    device: &Device,
+    at: Sector,
+    is_right: impl Fn(&[u8]) -> bool,
+) -> FsResult<Result<Buf, DeviceError>> {
+    let mut read = rescue_right(device, at, BLOCK_SECTORS, is_right).await?;
+    Ok(match read.lost.pop() {
+        None => Ok(read.bytes),
+        Some((_, error)) => Err(error),
+    })
+}
+
+/// Finds the volume. A copy that cannot be read is as good as a damaged one: the others say what it said.
 pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     let sectors = device.geometry().sectors;
     if sectors < HEAD_SECTORS {
         return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
     }
-    let mut damaged = Vec::new();
-    let mut superblock = None;
+    let mut copies: BTreeMap<Sector, Result<Superblock, String>> = BTreeMap::new();
+    let mut unreadable = None;
+    let mut look = async |place: Sector| {
+        let copy = match read_copy(device, place, |block| Superblock::from_block(block).is_some()).await? {
+            Ok(block) => Superblock::from_block(&block).ok_or_else(|| "is not intact".to_string()),
+            Err(error) => {
+                let why = format!("cannot be read: {error}");
+                unreadable.get_or_insert(error);
+                Err(why)
+            }
+        };
+        copies.insert(place, copy.clone());
+        FsResult::Ok(copy)
+    };
     let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
+    let mut candidates: Vec<Superblock> = Vec::new();
     for &place in &places {
-        let is_right = |block: &[u8]| Superblock::from_block(block).is_some();
-        let block = read_sectors_right(device, place, BLOCK_SECTORS, is_right).await?;
-        match Superblock::from_block(&block) {
-            Some(copy) => match superblock {
-                None => superblock = Some(copy),
-                Some(first) if first != copy => damaged.push(format!("superblock copy at sector {place} differs")),
-                Some(_) => {}
-            },
-            None => damaged.push(format!("superblock copy at sector {place} is not intact")),
+        if let Ok(copy) = look(place).await?
+            && !candidates.contains(&copy)
+        {
+            candidates.push(copy);
         }
     }
-    let Some(superblock) = superblock else {
+    let Some(&first) = candidates.first() else {
         let detail = "none of the three superblock copies of an LFS is intact";
-        return Err(FsError::corrupt("volume", device.describe(), detail));
+        return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
     };
+    // Where copies are of different volumes, the right one is that which has a checkpoint.
+    let slots = read_slots(device, &candidates).await?;
+    let is_alive = |superblock: &&Superblock| slots.checkpoints.iter().any(|(_, found)| found.uuid == superblock.uuid);
+    let superblock = *candidates.iter().find(is_alive).unwrap_or(&first);
     let layout = Layout::new(superblock, sectors)?;
-    if layout.superblock_backup() != places[2] {
-        // The device has grown since mkfs, so the third copy is not at its end.
-        damaged.retain(|text| !text.contains(&format!("sector {} ", places[2])));
+    // A device that has grown since mkfs does not have the third copy at its end.
+    let _ = look(layout.superblock_backup()).await?;
+    let mut damaged = Vec::new();
+    for at in SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]) {
+        let why = match copies.get(&at) {
+            Some(Ok(copy)) if *copy == superblock => continue,
+            Some(Ok(_)) => "differs".to_string(),
+            Some(Err(why)) => why.clone(),
+            None => unreachable!("it has been looked at"),
+        };
+        damaged.push(BadCopy { at, why });
     }
-    let (mut torn, mut lost_slot) = (Vec::new(), None);
-    let mut slots: Vec<Checkpoint> = Vec::new();
+    slots.choose(device, layout, damaged)
+}
+
+/// What the two checkpoint slots hold, of whatever volume.
+#[derive(Default)]
+struct Slots {
+    /// Intact copies, each with the sector of its slot.
+    checkpoints: Vec<(Sector, Checkpoint)>,
+    /// Slot and number of copies that are neither intact nor empty, and why.
+    bad: Vec<(Sector, usize, String)>,
+    unreadable: Option<DeviceError>,
+}
+
+async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slots> {
+    let mut slots = Slots::default();
     for slot in CHECKPOINT_SECTORS {
-        let is_ours = |copy: &[u8]| Checkpoint::from_block(copy).is_some_and(|found| found.uuid == superblock.uuid);
-        let is_right = |copies: &[u8]| copies.chunks_exact(BLOCK_BYTES).all(is_ours);
-        let copies = read_sectors_right(device, slot, 2 * BLOCK_SECTORS, is_right).await?;
-        let mut intact: Option<Checkpoint> = None;
-        for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
-            match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
-                Some(checkpoint) if intact.is_none_or(|intact| intact.serial < checkpoint.serial) => {
-                    intact = Some(checkpoint);
+        for number in 0..2 {
+            let is_ours = |copy: &[u8]| {
+                Checkpoint::from_block(copy).is_some_and(|found| candidates.iter().any(|known| known.uuid == found.uuid))
+            };
+            let why = match read_copy(device, slot + number as u64 * BLOCK_SECTORS, is_ours).await? {
+                Ok(copy) => match Checkpoint::from_block(&copy) {
+                    Some(checkpoint) => {
+                        slots.checkpoints.push((slot, checkpoint));
+                        continue;
+                    }
+                    // A volume fresh from mkfs has one slot.
+                    None if copy.iter().all(|&byte| byte == 0) => continue,
+                    None => "is not intact".to_string(),
+                },
+                Err(error) => {
+                    let why = format!("cannot be read: {error}");
+                    slots.unreadable.get_or_insert(error);
+                    why
                 }
-                Some(_) => {}
-                // A volume fresh from mkfs has one slot.
-                None if copy.iter().all(|&byte| byte == 0) => {}
-                None => torn.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
+            };
+            slots.bad.push((slot, number, why));
+        }
+    }
+    Ok(slots)
+}
+
+impl Slots {
+    /// The newest checkpoint of the volume, and the other slot's.
+    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<Found> {
+        let Slots { checkpoints, bad, unreadable } = self;
+        let mut torn: Vec<String> = bad
+            .into_iter()
+            .map(|(slot, number, why)| format!("checkpoint copy {number} at sector {slot} {why}"))
+            .collect();
+        let mut lost_slot = None;
+        let mut newest: Vec<Checkpoint> = Vec::new();
+        for slot in CHECKPOINT_SECTORS {
+            let here = checkpoints.iter().filter(|(at, _)| *at == slot).map(|(_, checkpoint)| checkpoint);
+            let (ours, others): (Vec<&Checkpoint>, Vec<&Checkpoint>) =
+                here.partition(|checkpoint| checkpoint.uuid == layout.superblock.uuid);
+            torn.extend(others.iter().map(|_| format!("a checkpoint copy at sector {slot} is of another volume")));
+            match ours.into_iter().max_by_key(|checkpoint| checkpoint.serial) {
+                Some(&checkpoint) => newest.push(checkpoint),
+                None => lost_slot = Some(slot),
             }
         }
-        match intact {
-            Some(checkpoint) => slots.push(checkpoint),
-            None => lost_slot = Some(slot),
+        newest.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.serial));
+        let Some(&checkpoint) = newest.first() else {
+            let detail = "no intact checkpoint in either slot";
+            return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
+        };
+        if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
+            lost_slot = None;
         }
+        Ok(Found { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
     }
-    slots.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.serial));
-    let Some(&checkpoint) = slots.first() else {
-        return Err(FsError::corrupt("volume", device.describe(), "no intact checkpoint in either slot"));
-    };
-    if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
-        lost_slot = None;
+}
+
+/// Writes damaged superblock copies anew, from what the intact ones say. Returns what came of it, a line each, and true
+/// where all is well. Nothing is flushed: the caller does that before it says that the volume is mended.
+///
+/// Intact copies are not touched, so that whatever becomes of these writes there is one to mount with.
+pub(super) async fn mend_superblocks(device: &Device, found: &Found) -> Vec<(String, bool)> {
+    let block = Data::from_slice(&found.layout.superblock.to_block());
+    let mut said = Vec::new();
+    for bad in &found.damaged {
+        // A block that is not written leaves the volume as it was: worth saying, and no reason to refuse it.
+        let written = device.write(bad.at, block.clone(), WriteFlags::NONE).await;
+        said.push(match written {
+            Ok(()) => (format!("{bad}"), true),
+            Err(error) => (format!("{bad}, and cannot be written anew: {error}"), false),
+        });
     }
-    Ok(Found { layout, checkpoint, older: slots.get(1).copied(), lost_slot, damaged, torn })
+    said
 }
 
 /// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
@@ -318,10 +430,17 @@ impl Lfs {
     async fn roll_forward(&self) -> FsResult<LogEnd> {
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;
-        let mut reader = SegmentReader { segment: None };
+        let mut reader = SegmentReader::default();
         let mut transaction: Vec<(FoundPartial, Buf)> = Vec::new();
         loop {
-            let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else { break };
+            let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else {
+                if let Some((at, error)) = reader.lost_at(self, &layout, &end).await? {
+                    self.warn(format!(
+                        "the log may go on at sector {at}, which cannot be read ({error}); what was written there is lost"
+                    ));
+                }
+                break;
+            };
             let summary = partial.summary;
             if (summary.flags & SUMMARY_FIRST != 0) != transaction.is_empty() {
                 break; // It begins inside another; nobody writes that.
@@ -362,7 +481,7 @@ impl Lfs {
                 // Those of a file come before its other records.
                 Item::Unmapped { ino, first, count } => self.replay_dropped(ino, BlockKey(first), count).await?,
                 Item::Reserved { ino, first, count } => {
-                    self.replay_pointers(ino, first, count, Pointer::Unwritten).await?;
+                    self.replay_reserved(ino, first, count).await?;
                 }
                 _ => {}
             }
@@ -434,14 +553,28 @@ impl Lfs {
         Ok(())
     }
 
-    /// Sets the pointers of data blocks; those in the inode itself are in the inode already.
-    async fn replay_pointers(&self, ino: Ino, first: u64, count: u32, pointer: Pointer) -> FsResult<()> {
+    /// Sets space aside for data blocks; those that the inode points to itself are in the inode already.
+    ///
+    /// The count is the record's, so it is not believed further than there is something to it (V5).
+    async fn replay_reserved(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
         let end = first.saturating_add(count.into());
+        let bad = |detail: &str| {
+            let place = format_args!("inode {ino}, blocks {first} to {}", end.saturating_sub(1));
+            Err(FsError::corrupt("log record", place, detail))
+        };
         if end > FILE_BLOCKS_MAX {
-            return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
+            return bad("they are past the end of the largest file");
         }
-        for index in first..end {
-            self.replay_pointer(BlockId::data(ino, index), pointer).await?;
+        if u64::from(count) * BLOCK_BYTES as u64 > self.state.borrow().log.layout.capacity_bytes() {
+            return bad("more is set aside than the volume can hold");
+        }
+        let mut visits = Visits::new(self);
+        for index in first.max(DIRECT_POINTERS as u64)..end {
+            let id = BlockId::data(ino, index);
+            if let Holder::Node(node, _) = id.key.holder() {
+                visits.count(self, BlockId { ino, key: node })?;
+            }
+            self.replay_pointer(id, Pointer::Unwritten).await?;
         }
         Ok(())
     }
@@ -452,10 +585,15 @@ impl Lfs {
         if end > FILE_BLOCKS_MAX {
             return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
         }
+        let mut visits = Visits::new(self);
         let mut index = first.max(DIRECT_POINTERS as u64);
         while index < end {
+            let Holder::Node(node, _) = BlockKey::data(index).holder() else {
+                index += 1;
+                continue;
+            };
+            visits.count(self, BlockId { ino, key: node })?;
             let step = self.run(|state| {
-                let Holder::Node(node, _) = BlockKey::data(index).holder() else { return Ok(index + 1) };
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, BlockId { ino, key: node })?;
                 if !exists {
@@ -494,6 +632,7 @@ impl Lfs {
             key.is_valid() && key.level() <= first.level() && index <= from && to <= end
         };
         self.state.borrow_mut().blocks.remove_where(ino, is_gone);
+        let mut visits = Visits::new(self);
         while index < end {
             let mut key = BlockKey::data(index);
             while key.level() < first.level() {
@@ -505,6 +644,7 @@ impl Lfs {
                 continue;
             }
             let id = BlockId { ino, key };
+            visits.count(self, id)?;
             let step = self.run(|state| {
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, id)?;
@@ -521,6 +661,16 @@ impl Lfs {
             }
         }
         Ok(())
+    }
+
+    /// V5. All that replaying makes is written by the next checkpoint, for which there was room when the log was written.
+    fn check_memory(&self) -> FsResult<()> {
+        let state = self.state.borrow();
+        let bytes = state.blocks.dirty_count() * BLOCK_BYTES as u64;
+        match bytes > MEMORY_PER_VOLUME * state.log.layout.superblock.volume_sectors * SECTOR_BYTES {
+            true => Err(FsError::corrupt("log", "volume", "replaying it takes more blocks than the volume has")),
+            false => Ok(()),
+        }
     }
 
     async fn replay_pointer(&self, id: BlockId, pointer: Pointer) -> FsResult<()> {
@@ -544,8 +694,9 @@ impl Lfs {
             return Err(FsError::corrupt("log", located.at, "a block with an impossible place in its file"));
         }
         let id = BlockId { ino, key };
+        self.check_memory()?;
         if !key.is_data() {
-            let data = crate::device::Data::from_slice(located.payload);
+            let data = Data::from_slice(located.payload);
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.replace_block(id, data.clone())?;
@@ -629,6 +780,33 @@ struct Located<'a> {
     payload: &'a [u8],
 }
 
+/// The indirect blocks that replaying one record looks at (V5).
+struct Visits {
+    left: u64,
+    last: Option<BlockId>,
+}
+
+impl Visits {
+    /// As many as there can be: on the volume, and those that replaying has made.
+    fn new(lfs: &Lfs) -> Visits {
+        let sectors = lfs.state.borrow().log.layout.superblock.volume_sectors;
+        Visits { left: (1 + MEMORY_PER_VOLUME) * sectors / BLOCK_SECTORS, last: None }
+    }
+
+    /// Counts `node`, where it is another than the last one.
+    fn count(&mut self, lfs: &Lfs, node: BlockId) -> FsResult<()> {
+        if self.last.replace(node) == Some(node) {
+            return Ok(());
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            let detail = "the file's indirect blocks lead in circles";
+            return Err(FsError::corrupt("log record", format_args!("inode {}", node.ino), detail));
+        };
+        self.left = left;
+        lfs.check_memory()
+    }
+}
+
 fn located<'a>(partial: &'a FoundPartial, bytes: &'a [u8]) -> impl Iterator<Item = Located<'a>> + 'a {
     let mut sectors = u64::from(partial.summary.summary_sectors);
     partial.items.iter().map(move |&item| {
@@ -650,19 +828,21 @@ pub(super) fn end_after(summary: &Summary) -> LogEnd {
     }
 }
 
-/// Reads the log forward, a segment at a time.
+/// Reads the log forward, a segment at a time. What cannot be read in any way is as good as damaged: the log ends there, and a
+/// witness behind it tells whether it should.
+#[derive(Default)]
 pub(super) struct SegmentReader {
-    pub segment: Option<(SegmentNo, Buf)>,
+    segment: Option<(SegmentNo, Rescued)>,
 }
 
 impl SegmentReader {
     async fn bytes(&mut self, lfs: &Lfs, layout: &Layout, segment: SegmentNo) -> FsResult<&Buf> {
         if self.segment.as_ref().is_none_or(|(loaded, _)| *loaded != segment) {
             let start = layout.segment_start(segment);
-            self.segment = Some((segment, read_sectors(&lfs.device, start, layout.segment_sectors()).await?));
+            self.segment = Some((segment, rescue(&lfs.device, start, layout.segment_sectors()).await?));
         }
         match &self.segment {
-            Some((_, bytes)) => Ok(bytes),
+            Some((_, read)) => Ok(&read.bytes),
             None => unreachable!("it was just read"),
         }
     }
@@ -689,11 +869,25 @@ impl SegmentReader {
             let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
             let Some(right) = partial_otherwise(&lfs.device, layout, segment, offset, follows).await else { continue };
             let from = (offset * SECTOR_BYTES) as usize;
-            let mut bytes = Buf::from_slice(self.bytes(lfs, layout, segment).await?);
-            bytes[from..from + right.len()].copy_from_slice(&right);
-            let found = partial_at(layout, segment, offset, &bytes).map(|partial| (partial, right));
-            self.segment = Some((segment, bytes));
-            return Ok(found);
+            self.bytes(lfs, layout, segment).await?;
+            let Some((_, read)) = &mut self.segment else { unreachable!("it was just read") };
+            read.bytes[from..from + right.len()].copy_from_slice(&right);
+            let own = layout.segment_start(segment) + offset..layout.segment_start(segment) + offset + right.len() as u64 / SECTOR_BYTES;
+            read.lost.retain(|(range, _)| range.end <= own.start || own.end <= range.start);
+            return Ok(partial_at(layout, segment, offset, &read.bytes).map(|partial| (partial, right)));
+        }
+        Ok(None)
+    }
+
+    /// The first sector at which the log could go on and that cannot be read, where neither place has anything.
+    async fn lost_at(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(Sector, DeviceError)>> {
+        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
+            self.bytes(lfs, layout, segment).await?;
+            let at = layout.segment_start(segment) + offset;
+            let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, layout.align_sectors()));
+            if let Some(error) = lost.filter(|_| offset < layout.segment_sectors()) {
+                return Ok(Some((at, error.clone())));
+            }
         }
         Ok(None)
     }
