@@ -267,19 +267,6 @@ impl Refused {
             }
         }
     }
-
-    fn trouble(self) -> Trouble {
-        match self {
-            Refused::Otherwise(trouble) => trouble,
-            Refused::InUse(refused) => {
-                let (trouble, users) = *refused;
-                match users.hint() {
-                    Some(hint) => trouble.hint(hint),
-                    None => trouble,
-                }
-            }
-        }
-    }
 }
 
 impl From<Trouble> for Refused {

@@ -17,6 +17,7 @@
 pub mod classic;
 pub mod codecs;
 mod common;
+mod directory;
 pub mod log;
 mod nodes;
 mod stacked;

@@ -1,6 +1,6 @@
 //! The inodes that a layer has in use, each with its node and its lookup count.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
 use crate::fs::{FsError, FsResult};
@@ -9,6 +9,8 @@ use crate::units::{FixedMap, Ino};
 
 /// Table of nodes. See the invariants of the room.
 pub struct Nodes<N> {
+    /// Counts nodes that have been closed.
+    closings: Cell<u64>,
     slots: RefCell<FixedMap<Ino, Slot<N>>>,
 }
 
@@ -54,7 +56,7 @@ impl<N> Drop for Busy<'_, N> {
 
 impl<N> Nodes<N> {
     pub(super) fn new() -> Nodes<N> {
-        Nodes { slots: RefCell::default() }
+        Nodes { closings: Cell::new(0), slots: RefCell::default() }
     }
 
     /// The node of `ino`.
@@ -85,6 +87,12 @@ impl<N> Nodes<N> {
             slots.iter().filter_map(|(ino, slot)| Some((*ino, slot.node()?.clone()))).collect();
         all.sort_by_key(|(ino, _)| *ino);
         all
+    }
+
+    /// How many nodes have been closed so far. What a node has written below as it was closed is not in attributes that were
+    /// read before.
+    pub(super) fn closings(&self) -> u64 {
+        self.closings.get()
     }
 
     /// Number of inodes in use.
@@ -200,6 +208,7 @@ impl<N> Nodes<N> {
             all = held;
             close(node).await;
         }
+        self.closings.set(self.closings.get() + 1);
         drop(busy);
         all
     }

@@ -439,7 +439,18 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let place = self.old_place(parent, name)?;
-        self.enter(self.lower.lookup(parent, name).await?, place).await
+        let closings = self.nodes.closings();
+        let mut entry = self.lower.lookup(parent, name).await?;
+        if self.nodes.closings() != closings {
+            match self.lower.getattr(entry.attr.ino, None).await {
+                Ok(attr) => entry.attr = attr,
+                Err(error) => {
+                    self.lower.forget(entry.attr.ino, 1).await; // Y1
+                    return Err(error);
+                }
+            }
+        }
+        self.enter(entry, place).await
     }
 
     async fn forget(&self, ino: Ino, lookups: u64) {

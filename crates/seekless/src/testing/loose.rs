@@ -95,6 +95,11 @@ impl Loose {
         self.journal.borrow().len()
     }
 
+    /// Syncs so far, of a file or of all.
+    pub fn syncs(&self) -> usize {
+        self.journal.borrow().iter().filter(|event| matches!(event, Event::Sync { .. })).count()
+    }
+
     /// Changes so far that need room.
     pub fn needs(&self) -> u64 {
         self.needs.get()

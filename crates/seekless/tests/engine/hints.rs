@@ -14,7 +14,7 @@ use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
-    Identity, Interface, Kind, Leaves, Maker, Param, Percent, Purpose, Role, Stack, StackError, Trouble, Usage, Value,
+    Identity, Interface, Kind, Leaves, Maker, Param, Percent, Purpose, Sharing, Role, Stack, StackError, Trouble, Usage, Value,
     WORDS, Word, WordSpec, quoted, quoted_if_need_be,
 };
 use seekless::testing::Replay;
@@ -44,7 +44,7 @@ impl Leaves for Files {
         }
     }
 
-    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
         Err(Trouble::other(format!("no {word}")))
     }
 
@@ -309,7 +309,7 @@ fn mkfs_keeps_a_preallocated_image() {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Fs, Trouble> {
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
             Err(Trouble::other(format!("no {word}")))
         }
     }

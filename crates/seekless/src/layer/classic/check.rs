@@ -10,7 +10,7 @@ use super::units::Content;
 use super::{Classic, Options};
 use crate::device::Data;
 use crate::fs::client::Client;
-use crate::fs::{FileKind, Fs, FsResult, Place, SetAttr, WriteMode};
+use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, NewNode, NodeKind, Place, SetAttr, WriteMode};
 use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
@@ -22,6 +22,7 @@ use crate::units::Ino;
 /// When the check itself fails. What is damaged is in the report.
 pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
     let classic = Classic::new(rt, &lower, options);
+    classic.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
     let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
@@ -87,7 +88,14 @@ impl Classic {
                 Ok(Some(("it has an index and does not begin with a unit".to_string(), false)))
             }
             (Content::Damaged(problem), _) => Ok(Some((problem, false))),
-            (Content::Units(index), said) => {
+            (Content::Units { index, is_certain: false }, None) => {
+                report.records += index.ends.len() as u64 + u64::from(index.has_tail);
+                report.bytes_above += index.size;
+                let problem = "only an index beside it would tell it from a plain file".to_string();
+                let repaired = repair && self.make_lost_index(lower, place, &index).await?;
+                Ok(Some((problem, repaired)))
+            }
+            (Content::Units { index, .. }, said) => {
                 report.records += index.ends.len() as u64 + u64::from(index.has_tail);
                 report.bytes_above += index.size;
                 let problem = match said {
@@ -101,6 +109,20 @@ impl Classic {
                 Ok(Some((problem, repaired)))
             }
         }
+    }
+
+    /// Makes an index where there is none. Returns false when the name is taken.
+    async fn make_lost_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
+        let entry = lower.lookup(place.parent, place.name).await?;
+        lower.forget(entry.attr.ino, 1).await;
+        let Attr { permissions, uid, gid, .. } = entry.attr;
+        let new = NewNode { permissions: permissions & 0o777, umask: 0, uid, gid };
+        match lower.mknod(place.parent, &index_name(place.name), NodeKind::Regular, new).await {
+            Ok(made) => lower.forget(made.attr.ino, 1).await,
+            Err(FsError::Exists) => return Ok(false),
+            Err(error) => return Err(error),
+        }
+        self.replace_index(lower, place, index).await
     }
 
     async fn replace_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {

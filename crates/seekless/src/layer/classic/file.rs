@@ -36,6 +36,9 @@ pub(super) struct File {
     pub(super) index: Index,
     /// The index comes from the units themselves, not from beside them.
     pub(super) is_verified: bool,
+    /// It is certain that the file is ours: it has an index beside it, or a unit that decodes. Without that it is shown as
+    /// what it looks like, and not changed.
+    pub(super) is_certain: bool,
     /// The first word of the index that the file beside does not have as it is here.
     pub(super) index_changed_from: Option<usize>,
     /// `F.idx`, with one lookup counted.
@@ -59,6 +62,11 @@ impl Node {
         self.file.as_ref().ok_or(FsError::Invalid("not a regular file"))
     }
 
+    /// See [`File::is_certain`].
+    pub(super) fn is_certain(&self) -> bool {
+        self.file.as_ref().is_none_or(|file| file.borrow().is_certain)
+    }
+
     pub(super) fn form(&self) -> Option<Form> {
         self.file.as_ref().map(|file| file.borrow().form.clone())
     }
@@ -71,6 +79,7 @@ impl File {
             form: Form::Units,
             index: Index::default(),
             is_verified: true,
+            is_certain: true,
             index_changed_from: None,
             index_ino: None,
             place: place.map(|place| (place.parent, place.name.to_vec())),

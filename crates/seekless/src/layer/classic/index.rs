@@ -53,6 +53,7 @@ impl Classic {
             file.index_changed(0);
             return Ok(Node::new(attr.ino, Some(file)));
         }
+        file.is_certain = found.is_some();
         let read = match found {
             Some(found) => self.read_index(lower, found).await,
             None => Ok(Err("there is none".to_string())),
@@ -108,7 +109,7 @@ impl Classic {
         let Some(file) = &node.file else { return };
         {
             let file = file.borrow();
-            if self.read_only || file.form != Form::Units || file.index_changed_from.is_none() {
+            if self.read_only || !file.is_certain || file.form != Form::Units || file.index_changed_from.is_none() {
                 return;
             }
             if file.index_ino.is_none() && file.index.size == 0 {

@@ -12,6 +12,7 @@ use crate::fs::{
     AllocateMode, Attr, Entry, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode,
     SeekTo, SetAttr, StatFs, WriteMode, XattrMode,
 };
+use crate::layer::log::mark;
 use crate::layer::{At, Layer, Nodes};
 use crate::units::Ino;
 
@@ -28,7 +29,14 @@ impl Classic {
     fn units_to_change<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
         match self.read_only {
             true => Err(FsError::ReadOnly),
-            false => self.units(at),
+            false => match self.units(at)? {
+                Some(node) if !node.is_certain() => {
+                    let problem = "only an index beside it would tell it from a plain file, so it is not changed; \
+                                   `seekless fsck` makes one";
+                    Err(FsError::corrupt("encoded file", format_args!("inode {}", at.ino), problem))
+                }
+                units => Ok(units),
+            },
         }
     }
 
@@ -132,8 +140,17 @@ impl Layer for Classic {
         }
     }
 
+    async fn getxattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<Vec<u8>> {
+        at.lower.getxattr(at.ino, &mark::below(name)).await
+    }
+
+    async fn listxattr(&self, at: At<'_, Node>) -> FsResult<Vec<Vec<u8>>> {
+        let names = at.lower.listxattr(at.ino).await?;
+        Ok(names.iter().filter_map(|name| mark::above(name)).collect())
+    }
+
     async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
-        at.lower.setxattr(at.ino, name, value, mode).await?;
+        at.lower.setxattr(at.ino, &mark::below(name), value, mode).await?;
         if let (XATTR_ACL_ACCESS, Some(index)) = (name, index_of(&at)) {
             // As with permissions.
             let _ = at.lower.setxattr(index, name, value, mode).await;
@@ -142,7 +159,7 @@ impl Layer for Classic {
     }
 
     async fn removexattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<()> {
-        at.lower.removexattr(at.ino, name).await?;
+        at.lower.removexattr(at.ino, &mark::below(name)).await?;
         if let (XATTR_ACL_ACCESS, Some(index)) = (name, index_of(&at)) {
             let _ = at.lower.removexattr(index, name).await;
         }

@@ -37,6 +37,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use super::codecs::Codec;
+use super::directory::{Claim, schemes};
 use super::{Plain, Stacked};
 use crate::device::Counter;
 use crate::fs::{Fs, FsResult};
@@ -108,6 +109,11 @@ impl Classic {
     fn new(rt: &Rt, lower: &Fs, options: Options) -> Classic {
         Classic { rt: rt.clone(), read_only: lower.traits().read_only, counts: Counts::default(), options }
     }
+
+    /// What a directory is to agree with.
+    fn claim(&self) -> Claim<'_> {
+        Claim { scheme: schemes::CLASSIC, codec: &*self.options.codec }
+    }
 }
 
 /// The layer on `lower`.
@@ -116,5 +122,6 @@ impl Classic {
 /// When the root of `lower` cannot be read.
 pub async fn stack_on(rt: &Rt, lower: Fs, options: Options) -> FsResult<Fs> {
     let classic = Classic::new(rt, &lower, options);
+    classic.claim().make(&lower, classic.read_only).await?;
     Ok(Rc::new(Stacked::new(lower, classic).await?))
 }

@@ -12,7 +12,7 @@ use crate::units::Ino;
 
 impl Classic {
     pub(super) async fn link_both(&self, at: At<'_, Node>, parent: Ino, name: &[u8]) -> FsResult<Entry> {
-        if at.node.form() != Some(Form::Units) {
+        if at.node.form() != Some(Form::Units) || !at.node.is_certain() {
             return at.lower.link(at.ino, parent, name).await;
         }
         let _pass = at.node.gate.enter().await;

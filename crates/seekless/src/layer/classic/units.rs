@@ -21,7 +21,12 @@ pub(super) const PIECE_BYTES: u32 = 1 << 20;
 
 /// What a lower file holds.
 pub(super) enum Content {
-    Units(Index),
+    Units {
+        index: Index,
+        /// One of them decodes, which bytes of something else do not. Units of other kinds are so simple that a plain file can
+        /// look like them.
+        is_certain: bool,
+    },
     /// Not ours.
     Plain,
     /// It begins as ours and cannot be decoded.
@@ -173,6 +178,7 @@ impl Classic {
     /// Those of reading.
     pub(super) async fn scan(&self, lower: &Fs, ino: Ino, lower_size: u64) -> FsResult<Content> {
         let mut index = Index::default();
+        let mut is_certain = lower_size == 0;
         let (mut piece, mut piece_start) = (Vec::new(), 0);
         let mut at = 0;
         while at < lower_size {
@@ -208,6 +214,7 @@ impl Classic {
                 index.size += u64::from(head.raw_bytes);
                 // What a page costs to decode is what finding its end costs.
                 if head.kind == kinds::ENCODED {
+                    is_certain = true;
                     let cost = self.options.codec.cost().decode_cycles_per_kib;
                     self.rt.charge(Work::Cycles(cost * u64::from(head.raw_bytes) / 1024)).await;
                 }
@@ -216,7 +223,7 @@ impl Classic {
                 return Ok(Content::Damaged(format!("more than {PAGES_MAX} units")));
             }
         }
-        Ok(Content::Units(index))
+        Ok(Content::Units { index, is_certain })
     }
 
     /// Compares an index that comes from beside the file with the units at both ends of `pages`, before anything is
@@ -257,7 +264,8 @@ impl Classic {
         file.is_verified = true;
         let corrupt = |problem: &str| FsError::corrupt("encoded file", format_args!("inode {}", node.ino), problem);
         file.form = match content {
-            Content::Units(index) => {
+            Content::Units { index, is_certain } => {
+                file.is_certain |= is_certain;
                 file.index = index;
                 file.index_changed(0);
                 Form::Units

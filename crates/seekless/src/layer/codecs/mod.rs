@@ -77,6 +77,11 @@ pub trait Codec: Send + Sync {
         false
     }
 
+    /// By which the key of a codec of secrets is known again. Nothing about the key can be learned from it.
+    fn key_check(&self) -> Option<[u8; 16]> {
+        None
+    }
+
     /// How many of the bytes at the start of `stored` are what [`Codec::encode`] has made of `raw_bytes` bytes. `None` when
     /// they are not that, and of a codec that cannot tell: its results cannot stand one behind the other.
     fn stored_bytes(&self, _stored: &[u8], _raw_bytes: usize) -> Option<usize> {

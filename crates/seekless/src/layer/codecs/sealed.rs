@@ -14,8 +14,9 @@
 //! their choice next to a secret, in one chunk, can find out the secret from sizes, a little at a time (as in CRIME). So
 //! compression is off unless it is asked for.
 //!
-//! What whoever writes to them can do: bring back an older state of a file as a whole, exchange whole files, cut them, and
-//! make holes of chunks: slots and indexes are not authenticated. Content that nobody has written cannot be made.
+//! What a person who writes to them can do: bring back an older version of single chunks or of a whole file, exchange whole
+//! files, cut them, and make holes of chunks: slots and indexes are not authenticated. Content that was never written cannot
+//! be made.
 
 use std::sync::Arc;
 
@@ -103,6 +104,13 @@ impl Codec for Sealed {
 
     fn is_secret(&self) -> bool {
         true
+    }
+
+    /// The tag of an empty message, for a purpose that no chunk has: what a chunk is bound to is of another length.
+    fn key_check(&self) -> Option<[u8; 16]> {
+        let payload = Payload { msg: &[], aad: b"seekless: the key of a directory" };
+        let tag = self.cipher.encrypt(&Nonce::default(), payload).ok()?;
+        tag.try_into().ok()
     }
 
     fn cost(&self) -> CodecCost {

@@ -28,6 +28,7 @@ use crate::units::Ino;
 /// When the check itself fails. What is damaged is in the report.
 pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
     let log = Log::new(rt, &lower, Options { plain: Plain::Pass, ..options });
+    log.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
     let mut seen: BTreeMap<Ino, ()> = BTreeMap::new();
@@ -247,6 +248,36 @@ impl Log {
             self.sync_file(lower, None, &node, false).await?;
         }
         Ok(true)
+    }
+}
+
+/// Recounts what the layer has in memory: of each file with [`File::check_books`], and the changed bytes of all. Nothing else
+/// may be under way.
+///
+/// # Errors
+/// What is wrong, as text.
+#[cfg(test)]
+pub(super) async fn books(stacked: &crate::layer::Stacked<Log>) -> Result<(), String> {
+    let (log, lower) = (stacked.layer(), stacked.lower());
+    let mut dirty_bytes = 0;
+    for (ino, node) in stacked.nodes().all() {
+        let Some(file) = node.regular() else { continue };
+        dirty_bytes += file.borrow().dirty.values().map(|dirty| dirty.bytes.len() as u64).sum::<u64>();
+        if file.borrow().form != Form::Log {
+            continue;
+        }
+        let (mut entries, mut from) = (Vec::new(), 0);
+        loop {
+            let next = log.with_index(lower, None, &node, |file| file.index.next(from)).await;
+            let Some((chunk, entry)) = next.map_err(|error| error.to_string())? else { break };
+            entries.push(entry);
+            from = chunk + 1;
+        }
+        file.borrow().check_books(&entries).map_err(|problem| format!("inode {ino}: {problem}"))?;
+    }
+    match dirty_bytes == log.dirty_bytes.get() {
+        true => Ok(()),
+        false => Err(format!("{dirty_bytes} changed bytes, and {} are noted", log.dirty_bytes.get())),
     }
 }
 

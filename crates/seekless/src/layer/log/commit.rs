@@ -5,12 +5,22 @@
 //! 2. Sync below. Now the slot can name what was written.
 //! 3. Write the slot: the commit point.
 //! 4. Sync below, if somebody waits for it. Now the space that only the commit before used is free.
+//!
+//! A *provisional* commit leaves out step 2, and its slot says so. It is made where a file takes the place of another, by a
+//! rename or by being rewritten from nothing: if the daemon is killed then, the new content is below. After a power cut a
+//! slot of this kind counts only if all its records are whole, and otherwise the one before it does, which is durable. The
+//! next commit with a sync confirms it.
+//!
+//! Invariants
+//!   P1  While a provisional commit is not confirmed, the other slot has a commit that is durable, or the file never had one.
+//!   P2  A provisional commit of a file that may have a clean mark makes the lower file longer with one of its records: then
+//!       either the mark is not believed, or the commit does not count (M1).
 
 use std::rc::Rc;
 
 use super::compact::Urgency;
 use super::file::{Form, Mark, Node, Times, Turn};
-use super::format::RECORDS_START;
+use super::format::{RECORD_ALIGN, RECORDS_START};
 use super::{Log, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
@@ -18,6 +28,14 @@ use crate::layer::Nodes;
 
 /// Cutting a lower file for less is not worth a call.
 const CUT_BYTES_MIN: u64 = 4096;
+
+/// Whether an error of a write says that nothing was written: there was no room, or the daemon may not write to a file that
+/// it has not open any more, which can be so later.
+fn is_without_effect(error: &FsError) -> bool {
+    const EPERM: i32 = 1;
+    const EACCES: i32 = 13;
+    matches!(error, FsError::NoSpace | FsError::NotPermitted | FsError::Host(EPERM | EACCES))
+}
 
 impl Log {
     /// Makes one file durable.
@@ -31,16 +49,50 @@ impl Log {
         let turn = Turn::of(node).await;
         let Some(file) = node.regular() else { return lower.fsync(node.ino, handle, data_only).await };
         file.borrow().check()?;
-        let prepared = self.prepare(lower, node).await?;
-        if prepared {
-            // A mark that was made unclean is an attribute (M1); but for that, records are data.
-            let records_only = file.borrow().mark == Mark::None;
-            self.sync_lower(lower, handle, node, records_only, true).await?;
-            self.write_slot(lower, &turn).await?;
+        if self.prepare(lower, node).await? {
+            self.sync_and_write_slot(lower, handle, &turn).await?;
         }
         let generation = file.borrow().generation;
         self.sync_lower(lower, handle, node, data_only, false).await?;
         self.settle(lower, node, generation).await;
+        Ok(())
+    }
+
+    /// Steps 2 and 3.
+    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &Turn) -> FsResult<()> {
+        let node = turn.node();
+        // A mark that was made unclean is an attribute (M1); but for that, records are data.
+        let records_only = node.regular().is_none_or(|file| file.borrow().mark == Mark::None);
+        self.sync_lower(lower, handle, node, records_only, true).await?;
+        self.write_slot(lower, turn).await
+    }
+
+    /// Passes down what has changed, as a commit. It is a provisional one, without a sync, wherever it can be.
+    ///
+    /// # Errors
+    /// Those of writing. What could not be written is still in memory.
+    pub(super) async fn pass_down(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+        let turn = Turn::of(node).await;
+        let Some(file) = node.regular() else { return Ok(()) };
+        let (has_changes, may_be_provisional) = {
+            let file = file.borrow();
+            (file.has_changes(), file.may_be_provisional())
+        };
+        if !has_changes {
+            return Ok(());
+        }
+        if !self.prepare_as(lower, node, may_be_provisional).await? {
+            return Ok(());
+        }
+        let is_provisional = file.borrow().prepared.as_ref().is_some_and(|prepared| prepared.commit.is_provisional);
+        match is_provisional {
+            true => {
+                count(&self.counts.provisional_commits, 1);
+                self.write_slot(lower, &turn).await?;
+            }
+            false => self.sync_and_write_slot(lower, None, &turn).await?,
+        }
+        self.set_timer();
         Ok(())
     }
 
@@ -85,32 +137,68 @@ impl Log {
 
     /// Step 1. Returns false when the last commit has everything.
     async fn prepare(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
+        self.prepare_as(lower, node, false).await
+    }
+
+    /// Step 1. The commit is provisional if that is asked for and P2 can be kept.
+    async fn prepare_as(&self, lower: &Fs, node: &Rc<Node>, provisional: bool) -> FsResult<bool> {
         let Some(file) = node.regular() else { return Ok(false) };
         let shape = node.shape.enter().await;
         {
             let file = file.borrow();
             file.check()?;
-            if file.form != Form::Log || !file.has_changes() {
+            if file.form != Form::Log || !file.has_changes() && !file.is_provisional {
                 return Ok(false);
             }
         }
-        // The times to go back to after writing: of a file that nobody has changed, such as one whose records were moved,
-        // those that it has; and names and attributes may have changed below since it was written to.
-        let attr = lower.getattr(node.ino, None).await?;
-        {
-            let mut file = file.borrow_mut();
-            let times = file.times.unwrap_or(Times { mtime: attr.mtime, ctime: attr.ctime });
-            file.times = Some(Times { ctime: times.ctime.max(attr.ctime), ..times });
-        }
-        let moment = self.stage_all(lower, node).await?;
-        self.stage_index(lower, node).await?;
+        self.hold_times(lower, node).await?;
+        let behind = match provisional && file.borrow().mark != Mark::None {
+            true => Some(lower.getattr(node.ino, None).await?.size.next_multiple_of(RECORD_ALIGN)),
+            false => None,
+        };
+        file.borrow_mut().behind = behind;
+        let staged = match self.stage_all(lower, node).await {
+            Ok(moment) => self.stage_index(lower, node).await.map(|()| moment),
+            Err(error) => Err(error),
+        };
+        file.borrow_mut().behind = None;
+        let moment = staged?;
         if file.borrow().generation == 0 {
             self.give_birth(lower, node).await?;
         }
         self.unmark(lower, node.ino, node).await?;
-        file.borrow_mut().prepare(&moment);
+        let mut file = file.borrow_mut();
+        let keeps_mark_away = behind.is_none_or(|behind| file.space.end() > behind); // P2
+        file.prepare(&moment, provisional && keeps_mark_away);
         drop(shape);
         Ok(true)
+    }
+
+    /// Notes the times to go back to after writing: of a file that nobody has changed, such as one whose records are about to
+    /// be moved, those that it has; and names and attributes may have changed below since it was written to.
+    pub(super) async fn hold_times(&self, lower: &Fs, node: &Node) -> FsResult<()> {
+        let Some(file) = node.regular() else { return Ok(()) };
+        let _pass = node.attributes.enter().await;
+        let attr = lower.getattr(node.ino, None).await?;
+        let mut file = file.borrow_mut();
+        let times = file.times.unwrap_or(Times { mtime: attr.mtime, ctime: attr.ctime });
+        file.times = Some(Times { ctime: times.ctime.max(attr.ctime), ..times });
+        Ok(())
+    }
+
+    /// What writing has done to the times below is undone, for whoever sees them without us or after us. `committed` are
+    /// those of the content that was written, for a file that has changed again since.
+    async fn restore_times(&self, lower: &Fs, node: &Node, committed: Times) {
+        let Some(file) = node.regular() else { return };
+        let _pass = node.attributes.enter().await;
+        let times = {
+            let file = file.borrow();
+            // They may have been set since the commit was put together (L3).
+            file.times.filter(|_| !file.has_changes()).unwrap_or(committed)
+        };
+        let back = SetAttr { mtime: Some(SetTime::At(times.mtime)), ctime: Some(times.ctime), ..SetAttr::default() };
+        // Where that is not allowed, those who see the file without us see when it was written back.
+        let _ = lower.setattr(node.ino, None, back).await;
     }
 
     /// A file without records is born by itself.
@@ -129,14 +217,19 @@ impl Log {
         let node = turn.node();
         let Some(file) = node.regular() else { return Ok(()) };
         let slot = {
-            let file = file.borrow();
+            let mut file = file.borrow_mut();
+            if let Some(error) = &file.stopped {
+                let error = FsError::Stopped(error.to_string());
+                file.unprepare();
+                return Err(error);
+            }
             let Some(prepared) = &file.prepared else { return Ok(()) };
             (prepared.commit.slot_offset(), Data::from_slice(&prepared.commit.encode()))
         };
         if let Err(error) = self.write_lower(lower, node, slot.0, slot.1).await {
             let mut file = file.borrow_mut();
             file.unprepare();
-            if error != FsError::NoSpace {
+            if !is_without_effect(&error) {
                 file.stopped.get_or_insert(error.clone());
             }
             return Err(error);
@@ -144,14 +237,7 @@ impl Log {
         count(&self.counts.commits, 1);
         let times = file.borrow_mut().written();
         if let Some(times) = times {
-            // What writing has done to the times below, for whoever sees them without us or after us.
-            let back =
-                SetAttr { mtime: Some(SetTime::At(times.mtime)), ctime: Some(times.ctime), ..SetAttr::default() };
-            let restored = lower.setattr(node.ino, None, back).await;
-            let mut file = file.borrow_mut();
-            if restored.is_ok() && file.times == Some(times) && !file.has_changes() {
-                file.times = None;
-            }
+            self.restore_times(lower, node, times).await;
         }
         Ok(())
     }
@@ -167,6 +253,7 @@ impl Log {
             let end = file.committed_end.max(file.space.end());
             (is_last && file.is_touched && file.stopped.is_none()).then_some(end)
         };
+        let pass = node.attributes.enter().await;
         if let Some(end) = end
             && let Ok(attr) = lower.getattr(node.ino, None).await
             && attr.size >= end + CUT_BYTES_MIN
@@ -181,8 +268,9 @@ impl Log {
             // It is only storage, and the next commit tries again.
             let _ = lower.setattr(node.ino, handle, cut).await;
         }
+        drop(pass);
         drop(shape);
-        if !node.has_changes()
+        if !node.wants_writer()
             && let Some(writer) = node.writer.take()
         {
             match writer.is_ours {

@@ -65,6 +65,8 @@ impl Log {
         let Some(file) = node.regular() else { return Ok(false) };
         let _turn = Turn::of(node).await;
         let _shape = node.shape.enter().await;
+        // Before anything is written (L3).
+        self.hold_times(lower, node).await?;
         let mut records: Vec<(u64, Entry)> = Vec::new();
         let mut from = 0;
         while let Some((chunk, entry)) = self.with_index(lower, None, node, |file| file.index.next(from)).await? {

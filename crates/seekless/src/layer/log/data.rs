@@ -363,6 +363,7 @@ impl Log {
             self.forget_chunks(&mut file, 0);
             file.drop_everything();
             file.touch(self.rt.wall());
+            file.is_rewritten |= file.size > 0;
             file.size = 0;
             return Ok(());
         }
@@ -387,9 +388,9 @@ impl Log {
                 if within > 0
                     && let Some(bytes) = file.change_chunk(chunk, within)
                 {
-                    let gone = bytes.len().saturating_sub(within as usize);
+                    let before = bytes.len();
                     bytes.truncate(within as usize);
-                    self.dirty_bytes.set(self.dirty_bytes.get().saturating_sub(gone as u64));
+                    self.forget_bytes(before - bytes.len());
                 }
                 self.forget_chunks(&mut file, first);
                 file.drop_entries(first..u64::MAX);
@@ -563,8 +564,15 @@ impl Log {
     /// Forgets a changed chunk.
     pub(super) fn forget_chunk(&self, file: &mut File, chunk: u64) {
         if let Some(dirty) = file.dirty.remove(&chunk) {
-            self.dirty_bytes.set(self.dirty_bytes.get().saturating_sub(dirty.bytes.len() as u64));
+            self.forget_bytes(dirty.bytes.len());
         }
+    }
+
+    /// So many changed bytes are no longer in memory.
+    fn forget_bytes(&self, bytes: usize) {
+        let before = self.dirty_bytes.get();
+        assert!(before >= bytes as u64, "{bytes} of {before} changed bytes");
+        self.dirty_bytes.set(before - bytes as u64);
     }
 
     /// Forgets the changed chunks from `first` on.

@@ -7,6 +7,8 @@
 //!   L1  What a good slot refers to is never written over, nor is anything that the slot before it refers to while the
 //!       newer one may not be durable.
 //!   L2  A chunk in `dirty` is newer than its record, and is all there is of that chunk.
+//!   L3  From before the first write of our own on, `times` has those that the file is to have; a commit brings them below. They
+//!       stay as long as the node does: attributes that were read below while we wrote may be shown later.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -29,6 +31,9 @@ pub struct Node {
     /// Held by whoever moves records: staging, cutting, compacting.
     pub(super) shape: Gate,
     pub(super) committing: Turns,
+    /// Held from where attributes are read to where they are written back, and from a change of attributes below to where
+    /// it is noted: so neither gets lost in the other. Nothing else is awaited with it but the file system below.
+    pub(super) attributes: Gate,
     /// A lower handle that can write, for as long as there is something to write.
     pub(super) writer: Cell<Option<Writer>>,
     /// It is known that the file has no capabilities that a change would have to take away.
@@ -172,9 +177,15 @@ pub(super) struct File {
     /// layer was mounted, without making it durable, and then L1 protects the one before as well, of which nothing is
     /// known; the first sync ends that.
     pub(super) is_space_partial: bool,
-    /// The lower file has been synced since it was loaded.
+    /// The lower file has been synced since it was loaded, or its mark says that it was.
     pub(super) is_synced: bool,
     pub(super) live_bytes: u64,
+    /// The last commit is provisional: it was written without a sync before it, and the next one confirms it.
+    pub(super) is_provisional: bool,
+    /// The file was cut to nothing and has not been closed since: what is written to it is to take the place of what it was.
+    pub(super) is_rewritten: bool,
+    /// Where records are to be placed, and where: behind this end of the lower file.
+    pub(super) behind: Option<u64>,
     /// Extents that the next commit no longer refers to.
     pub(super) dropped: Vec<Extent>,
     /// Extents that the last commit does not refer to, and the one before does.
@@ -182,6 +193,8 @@ pub(super) struct File {
     pub(super) prepared: Option<Prepared>,
     pub(super) times: Option<Times>,
     pub(super) mark: Mark,
+    /// The commit that a clean mark was made of when the file was opened. It is durable.
+    pub(super) marked_generation: Option<u64>,
     /// Whether the layer has changed the lower file since it was opened.
     pub(super) is_touched: bool,
     /// An error of unknown effect.
@@ -196,6 +209,7 @@ impl Node {
             file: file.map(RefCell::new),
             shape: Gate::new(),
             committing: Turns::default(),
+            attributes: Gate::new(),
             writer: Cell::new(None),
             is_plain_program: Cell::new(false),
         }
@@ -209,6 +223,22 @@ impl Node {
     /// True when something is only in memory.
     pub(super) fn has_changes(&self) -> bool {
         self.file.as_ref().is_some_and(|file| file.borrow().has_changes())
+    }
+
+    /// The file is closed: whether it was cut to nothing before, and has something that is only in memory.
+    pub(super) fn end_rewriting(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| {
+            let mut file = file.borrow_mut();
+            std::mem::take(&mut file.is_rewritten) && file.has_changes()
+        })
+    }
+
+    /// True when there is something to write below, now or to confirm it later.
+    pub(super) fn wants_writer(&self) -> bool {
+        self.file.as_ref().is_some_and(|file| {
+            let file = file.borrow();
+            file.has_changes() || file.is_provisional
+        })
     }
 
     /// True when there is still something to write or to wait for.
@@ -240,11 +270,15 @@ impl File {
             is_space_partial: false,
             is_synced: false,
             live_bytes: 0,
+            is_provisional: false,
+            is_rewritten: false,
+            behind: None,
             dropped: Vec::new(),
             waiting: Vec::new(),
             prepared: None,
             times: None,
             mark: Mark::None,
+            marked_generation: None,
             is_touched: false,
             stopped: None,
         }
@@ -252,7 +286,8 @@ impl File {
 
     /// A file without content, whose lower file is empty or has never been committed.
     pub(super) fn empty(chunk_shift: u8, file_id: u64) -> File {
-        File { form: Form::Log, file_id, ..File::unread(0, chunk_shift) }
+        // There is nothing below that a sync would have to protect.
+        File { form: Form::Log, file_id, is_synced: true, ..File::unread(0, chunk_shift) }
     }
 
     /// Takes over what the lower file, of `lower_size` bytes, says.
@@ -261,8 +296,14 @@ impl File {
         self.chunk_shift = commit.chunk_shift;
         self.file_id = commit.file_id;
         self.generation = commit.generation;
+        self.is_synced |= self.marked_generation == Some(commit.generation);
         // Nothing of ours is under way, and what has been read can be read again: L1 is about what we write.
         self.durable_generation = commit.generation;
+        if commit.is_provisional {
+            // It is to be confirmed, and until then the commit before it is the one that is durable.
+            self.is_provisional = true;
+            self.durable_generation -= 1;
+        }
         self.committed_end = commit.end;
         self.size = commit.size;
         self.index = Index::new(commit.depth, commit.root.clone());
@@ -339,9 +380,19 @@ impl File {
     /// A record is no longer part of what the next commit has.
     pub(super) fn drop_record(&mut self, entry: Entry) {
         if !entry.is_hole() {
-            self.live_bytes = self.live_bytes.saturating_sub(entry.bytes.into());
+            match self.live_bytes.checked_sub(entry.bytes.into()) {
+                Some(live_bytes) => self.live_bytes = live_bytes,
+                // A slot can say anything. Nothing more is written to such a file.
+                None => self.stop(&"its slot says that fewer bytes are in use than it refers to"),
+            }
             self.dropped.push(entry.into());
         }
+    }
+
+    /// The file contradicts itself: nothing more is written to it.
+    fn stop(&mut self, problem: &dyn std::fmt::Display) {
+        let error = FsError::corrupt("compressed file", format_args!("file {:#x}", self.file_id), problem.to_string());
+        self.stopped.get_or_insert(error);
     }
 
     /// A record has become part of it.
@@ -378,8 +429,46 @@ impl File {
         after.end()
     }
 
-    /// Puts a commit together from what was staged at `moment`.
-    pub(super) fn prepare(&mut self, moment: &Moment) {
+    /// Whether a commit that is made without a sync leaves a commit to go back to: the last one is durable, or is such a one
+    /// itself, which this one then replaces.
+    pub(super) fn may_be_provisional(&self) -> bool {
+        self.is_synced && (self.is_provisional || self.durable_generation == self.generation)
+    }
+
+    /// Recounts everything in memory: what is in use, what is free and what waits to be, and their sums. `entries` are those
+    /// of all chunks, whose nodes are all in memory.
+    ///
+    /// # Errors
+    /// What is wrong, as text.
+    #[cfg(test)]
+    pub(super) fn check_books(&self, entries: &[Entry]) -> Result<(), String> {
+        let nodes = self.index.node_entries().into_iter().map(|(_, _, entry)| entry);
+        let live: Vec<Extent> =
+            entries.iter().copied().chain(nodes).chain(self.tail.map(|tail| tail.entry)).map(Extent::from).collect();
+        let live_bytes: u64 = live.iter().map(|extent| extent.bytes).sum();
+        if live_bytes != self.live_bytes {
+            return Err(format!("{live_bytes} bytes are in use, and {} are noted", self.live_bytes));
+        }
+        let prepared = self.prepared.iter().flat_map(|prepared| &prepared.dropped);
+        let waiting = self.dropped.iter().chain(&self.waiting).chain(prepared).copied();
+        let used: Vec<Extent> = live.into_iter().chain(waiting).collect();
+        if self.durable_generation == self.generation && !self.waiting.is_empty() {
+            return Err(format!("{:?} wait for a commit that is durable", self.waiting));
+        }
+        match self.is_space_partial {
+            // Then all that is known is what is in use, and that it is not handed out.
+            true => match Space::around(used) {
+                Ok(space) if space.end() <= self.space.end() => Ok(()),
+                Ok(space) => Err(format!("records up to {}, and space from {} on", space.end(), self.space.end())),
+                Err((one, two)) => Err(format!("{one:?} and {two:?} overlap")),
+            },
+            false => self.space.check(used),
+        }
+    }
+
+    /// Puts a commit together from what was staged at `moment`. One that is provisional takes the slot of the last if that is
+    /// provisional, too: the other slot has what to go back to (L1).
+    pub(super) fn prepare(&mut self, moment: &Moment, is_provisional: bool) {
         assert!(self.prepared.is_none(), "one commit at a time");
         let &Moment { size, times, version } = moment;
         if version == self.version {
@@ -389,11 +478,12 @@ impl File {
             chunk_shift: self.chunk_shift,
             depth: self.index.depth(),
             file_id: self.file_id,
-            generation: self.next_generation(),
+            generation: if is_provisional && self.is_provisional { self.generation } else { self.next_generation() },
             size,
             end: self.live_end(),
             live_bytes: self.live_bytes,
             tail: self.tail.map_or(Entry::HOLE, |tail| tail.entry),
+            is_provisional,
             root: self.index.root().to_vec(),
         };
         let dropped = std::mem::take(&mut self.dropped);
@@ -412,6 +502,7 @@ impl File {
     pub(super) fn written(&mut self) -> Option<Times> {
         let prepared = self.prepared.take()?;
         self.generation = prepared.commit.generation;
+        self.is_provisional = prepared.commit.is_provisional;
         self.is_touched = true;
         self.committed_end = prepared.commit.end;
         self.waiting.extend(prepared.dropped);

@@ -64,7 +64,8 @@ record! {
         /// The record of the tail; all zero when there is none.
         pub tail: [u8; 16],
         pub root_count: u32,
-        pub reserved: u32,
+        /// See [`flags`].
+        pub flags: u32,
         pub root: [u8; ROOT_ENTRIES * 16],
     }
 }
@@ -122,6 +123,35 @@ record! {
         /// Size of the lower file. With another size somebody else has changed it, and the rest is not believed.
         pub lower_size: u64,
     }
+}
+
+record! {
+    /// The extended attribute of the root that says what the files of a directory are.
+    pub struct DirectoryMark {
+        pub version: u8,
+        /// One of [`schemes`].
+        pub scheme: u8,
+        /// 1 when files are encrypted.
+        pub is_secret: u8,
+        pub reserved: u8,
+        /// Of the mark, with zero here.
+        pub crc: u32,
+        /// By which the key is known; zero without one.
+        pub key_check: [u8; 16],
+    }
+}
+
+/// Schemes, as a directory knows them.
+pub mod schemes {
+    pub const LOG: u8 = 1;
+    pub const CLASSIC: u8 = 2;
+}
+
+/// Flags of a slot. Those in the upper half are not to be ignored by code that does not know them.
+pub mod flags {
+    /// The slot was written before its records were durable: it counts only if all of them are whole.
+    pub const PROVISIONAL: u32 = 1;
+    pub const INCOMPATIBLE: u32 = 0xffff_0000;
 }
 
 /// Kinds of records.
@@ -192,6 +222,8 @@ pub struct Commit {
     pub end: u64,
     pub live_bytes: u64,
     pub tail: Entry,
+    /// See [`flags::PROVISIONAL`].
+    pub is_provisional: bool,
     pub root: Vec<Entry>,
 }
 
@@ -244,7 +276,7 @@ impl Commit {
             live_bytes: self.live_bytes,
             tail: self.tail.to_bytes(),
             root_count: self.root.len() as u32,
-            reserved: 0,
+            flags: if self.is_provisional { flags::PROVISIONAL } else { 0 },
             root,
         };
         let mut bytes = [0; SLOT_BYTES as usize];
@@ -280,10 +312,40 @@ impl Commit {
         }
     }
 
+    /// The commit with which a file begins: there is nothing in it.
+    pub fn birth(chunk_shift: u8, file_id: u64) -> Commit {
+        Commit {
+            chunk_shift,
+            depth: 0,
+            file_id,
+            generation: 1,
+            size: 0,
+            end: RECORDS_START,
+            live_bytes: 0,
+            tail: Entry::HOLE,
+            is_provisional: false,
+            root: Vec::new(),
+        }
+    }
+
+    /// Whether `bytes`, fewer than a slot has, are the start of a birth. All that a birth says is in its first 24 bytes, its
+    /// checksum among them, so that fewer bytes are not enough to know.
+    pub fn is_cut_birth(bytes: &[u8]) -> bool {
+        const KNOWN_BYTES: usize = 24;
+        let mut known = [0; Slot::BYTES];
+        let Some(start) = bytes.get(..KNOWN_BYTES) else { return false };
+        known[..KNOWN_BYTES].copy_from_slice(start);
+        let Some(slot) = Slot::decode(&known) else { return false };
+        Commit::birth(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
+    }
+
     /// The numbers of a slot fit each other.
     fn checked(slot: &Slot) -> Result<Commit, String> {
         if !(CHUNK_SHIFT_MIN..=CHUNK_SHIFT_MAX).contains(&slot.chunk_shift) {
             return Err(format!("chunks of 2^{} bytes", slot.chunk_shift));
+        }
+        if slot.generation == 0 || slot.generation > i64::MAX as u64 {
+            return Err(format!("generation {}", slot.generation));
         }
         if slot.depth > DEPTH_MAX || slot.root_count as usize > ROOT_ENTRIES {
             return Err(format!("{} entries with {} levels below them", slot.root_count, slot.depth));
@@ -294,13 +356,17 @@ impl Commit {
         if slot.live_bytes > slot.end - RECORDS_START {
             return Err(format!("{} bytes in use of {}", slot.live_bytes, slot.end));
         }
+        if slot.flags & flags::INCOMPATIBLE != 0 {
+            return Err(format!("flags {:#x}, not all of which are known here", slot.flags));
+        }
+        let is_provisional = slot.flags & flags::PROVISIONAL != 0;
         let root = entries_from_bytes(&slot.root[..slot.root_count as usize * Entry::BYTES]);
         let tail = Entry::decode(&slot.tail).unwrap_or(Entry::HOLE);
         for entry in root.iter().chain([&tail]) {
             entry.check(slot.end)?;
         }
         let Slot { chunk_shift, depth, file_id, generation, size, end, live_bytes, .. } = *slot;
-        Ok(Commit { chunk_shift, depth, file_id, generation, size, end, live_bytes, tail, root })
+        Ok(Commit { chunk_shift, depth, file_id, generation, size, end, live_bytes, tail, is_provisional, root })
     }
 }
 
@@ -427,5 +493,30 @@ impl SizeMark {
         let mark = SizeMark::decode(bytes).filter(|_| bytes.len() == SizeMark::BYTES)?;
         let same = mark.to_bytes() == bytes && mark.version == Self::VERSION && mark.clean <= 1;
         same.then_some(mark)
+    }
+}
+
+impl DirectoryMark {
+    const VERSION: u8 = 1;
+
+    pub fn new(scheme: u8, key_check: Option<[u8; 16]>) -> DirectoryMark {
+        let is_secret = key_check.is_some().into();
+        let key_check = key_check.unwrap_or_default();
+        DirectoryMark { version: Self::VERSION, scheme, is_secret, reserved: 0, crc: 0, key_check }
+    }
+
+    pub fn to_bytes(self) -> [u8; DirectoryMark::BYTES] {
+        let mut bytes = [0; DirectoryMark::BYTES];
+        DirectoryMark { crc: 0, ..self }.encode(&mut bytes);
+        DirectoryMark { crc: crc32c(&bytes), ..self }.encode(&mut bytes);
+        bytes
+    }
+
+    /// The mark, when it is whole and of this version.
+    pub fn from_bytes(bytes: &[u8]) -> Option<DirectoryMark> {
+        let mark = DirectoryMark::decode(bytes).filter(|_| bytes.len() == DirectoryMark::BYTES)?;
+        let known = mark.version == Self::VERSION && mark.is_secret <= 1;
+        let known = known && [schemes::LOG, schemes::CLASSIC].contains(&mark.scheme);
+        (known && mark.to_bytes() == bytes).then_some(mark)
     }
 }

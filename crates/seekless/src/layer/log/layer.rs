@@ -8,8 +8,8 @@ use super::mark;
 use super::{Log, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
-    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, SeekTo, SetAttr,
-    SetTime, WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
+    AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode, SeekTo,
+    SetAttr, SetTime, WriteMode, XATTR_CAPABILITY, XattrMode, without_privileges,
 };
 use crate::layer::{At, Layer, Nodes};
 use crate::units::{Ino, Nanos};
@@ -43,6 +43,10 @@ impl Log {
 
     /// Takes away what a change of data takes away at once, since the change itself comes below later.
     async fn take_privileges(&self, at: &At<'_, Node>, also_set_id_bits: bool) -> FsResult<()> {
+        if at.node.is_plain_program.get() && !also_set_id_bits {
+            return Ok(());
+        }
+        let _pass = at.node.attributes.enter().await;
         if !at.node.is_plain_program.replace(true) && at.lower.getxattr(at.ino, XATTR_CAPABILITY).await.is_ok() {
             // Who may not do this may not have given it either, and the write below does it.
             let _ = at.lower.removexattr(at.ino, XATTR_CAPABILITY).await;
@@ -94,7 +98,9 @@ impl Layer for Log {
         }
         if let Some(found) = marked {
             count(&self.counts.sizes_from_marks, 1);
-            return Ok(Node::new(attr.ino, serial, Some(File { mark, ..File::unread(found.size, shift) })));
+            let marked_generation = Some(found.generation);
+            let file = File { mark, marked_generation, ..File::unread(found.size, shift) };
+            return Ok(Node::new(attr.ino, serial, Some(file)));
         }
         let node = Node::new(attr.ino, serial, Some(File { mark, ..File::unread(attr.size, shift) }));
         self.ensure_loaded(lower, None, &node).await?;
@@ -154,8 +160,14 @@ impl Layer for Log {
 
     async fn release(&self, at: At<'_, Node>) -> FsResult<()> {
         let Some(handle) = at.handle else { return Ok(()) };
+        // A handle that has become ours is that of an earlier writer.
+        let writes = at.node.writer.get().is_some_and(|writer| writer.handle == handle || writer.is_ours);
+        if writes && at.node.end_rewriting() {
+            // What could not be written waits in memory, and an fsync says so.
+            let _ = self.pass_down(at.lower, at.node).await;
+        }
         if let Some(writer) = at.node.writer.get().filter(|writer| writer.handle == handle) {
-            if at.node.has_changes() {
+            if at.node.wants_writer() {
                 at.node.writer.set(Some(Writer { is_ours: true, ..writer }));
                 return Ok(());
             }
@@ -173,9 +185,7 @@ impl Layer for Log {
             self.write_before(&at).await?;
         }
         let Some(size) = changes.size else {
-            let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
-            self.note_times(at.node, &changes);
-            return Ok(attr);
+            return self.set_attributes(&at, changes).await;
         };
         let Some(node) = self.open_to_change(&at).await? else {
             let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
@@ -196,9 +206,8 @@ impl Layer for Log {
         let others = SetAttr { size: None, ..changes };
         let attr = match others == (SetAttr { kill_privileges: changes.kill_privileges, ..SetAttr::default() }) {
             true => at.lower.getattr(at.ino, at.handle).await?,
-            false => at.lower.setattr(at.ino, at.handle, others).await?,
+            false => self.set_attributes(&at, others).await?,
         };
-        self.note_times(at.node, &others);
         Ok(attr)
     }
 
@@ -244,6 +253,9 @@ impl Layer for Log {
     async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         if name == XATTR_CAPABILITY {
             self.write_before(&at).await?;
+        }
+        let _pass = at.node.attributes.enter().await;
+        if name == XATTR_CAPABILITY {
             at.node.is_plain_program.set(false);
         }
         let set = at.lower.setxattr(at.ino, &mark::below(name), value, mode).await;
@@ -259,11 +271,31 @@ impl Layer for Log {
     }
 
     async fn removexattr(&self, at: At<'_, Node>, name: &[u8]) -> FsResult<()> {
+        let _pass = at.node.attributes.enter().await;
         let removed = at.lower.removexattr(at.ino, &mark::below(name)).await;
         if removed.is_ok() {
             self.note_times(at.node, &SetAttr::default());
         }
         removed
+    }
+
+    /// A file that takes the place of another is passed down before its name is, so that the name has the old or the new
+    /// content if the daemon is killed.
+    async fn rename(
+        &self,
+        lower: &Fs,
+        nodes: &Nodes<Node>,
+        from: Place<'_>,
+        to: Place<'_>,
+        mode: RenameMode,
+    ) -> FsResult<()> {
+        if mode != RenameMode::NoReplace {
+            self.pass_down_named(lower, nodes, from, to).await?;
+        }
+        if mode == RenameMode::Exchange {
+            self.pass_down_named(lower, nodes, to, from).await?;
+        }
+        lower.rename(from, to, mode).await
     }
 
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
@@ -316,6 +348,37 @@ impl Layer for Log {
 }
 
 impl Log {
+    /// Changes attributes below that are not the size.
+    async fn set_attributes(&self, at: &At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
+        let _pass = at.node.attributes.enter().await;
+        let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
+        self.note_times(at.node, &changes);
+        Ok(attr)
+    }
+
+    /// Passes down what has changed in the file at `source`, if there is something at `target`.
+    async fn pass_down_named(
+        &self,
+        lower: &Fs,
+        nodes: &Nodes<Node>,
+        source: Place<'_>,
+        target: Place<'_>,
+    ) -> FsResult<()> {
+        // What is wrong with either name, the rename itself says.
+        let Ok(entry) = lower.lookup(source.parent, source.name).await else { return Ok(()) };
+        let ino = entry.attr.ino;
+        let node = nodes.get(ino).ok().or_else(|| nodes.lingering(ino)).filter(|node| node.has_changes());
+        let mut passed = Ok(());
+        if let Some(node) = node
+            && let Ok(replaced) = lower.lookup(target.parent, target.name).await
+        {
+            passed = self.pass_down(lower, &node).await;
+            lower.forget(replaced.attr.ino, 1).await;
+        }
+        lower.forget(ino, 1).await;
+        passed
+    }
+
     /// An operation below has changed the times of a file that has others above until it is written back.
     fn note_times(&self, node: &Node, changes: &SetAttr) {
         let Some(file) = node.regular() else { return };

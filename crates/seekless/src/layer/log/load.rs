@@ -1,12 +1,13 @@
 //! Reading a lower file: what it is, its slots, its records.
 
 use super::file::{File, Form, Node, Tail};
-use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SlotState, kinds};
+use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
+use super::mark::NAME;
 use super::{Log, Plain, count};
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::read_lower;
-use crate::units::Ino;
+use crate::units::{Ino, SECTOR_BYTES};
 
 /// What a lower file holds.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -20,20 +21,25 @@ pub(super) enum Content {
     Damaged(String),
 }
 
-/// So much of a file that begins with zeroes is searched for a record of ours. More than that is never staged before the
-/// first commit.
+/// So much of a file that begins with zeroes is searched for the first record of ours. Staging writes records from the start
+/// on, so that more than that is hardly ever lost in front of one that is kept.
 const SEARCH_BYTES_MAX: u64 = 64 << 20;
+
+/// Records that are written before the first commit are of this generation at most: of the first commit, and of the one that
+/// is staged while the first waits for its sync.
+const UNCOMMITTED_GENERATION_MAX: u64 = 3;
 
 /// Bytes read at once where much is read.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
 
-/// Looks at the slots of a lower file of `lower_size` bytes.
+/// Looks at the slots of a lower file of `lower_size` bytes. What is taken for ours is so for certain: a checksum says it.
 ///
 /// 1. A file of no bytes is an empty one.
-/// 2. A slot that is damaged, of a later version, or good but of more bytes than there are makes a damaged file.
-/// 3. Of good slots, the newer counts.
-/// 4. Without any slot of ours the file is plain; except that where it begins with zeroes, as before its first commit, a
-///    record of ours shows that it is ours, and empty.
+/// 2. A slot that is damaged, of a later version, or good but of more bytes than there are makes a damaged file. One that
+///    stands where its generation does not belong is nothing of ours.
+/// 3. Of good slots, the newer counts; a provisional one only if all its records are whole, and otherwise the older.
+/// 4. Without any slot of ours the file is plain; except that where it begins with zeroes, as before its first commit, and
+///    has nothing but records of ours behind them, it is ours: see [`look_behind_zeroes`].
 pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
     if lower_size == 0 {
         return Ok(Content::Empty);
@@ -41,7 +47,12 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
     let start = read_lower(lower, ino, handle, 0, RECORDS_START as u32).await?;
     let (first, second) = start.split_at(start.len().min(SLOT_BYTES as usize));
     let states = [Commit::decode(first), Commit::decode(second)];
-    let mut newest: Option<Commit> = None;
+    let states = [0, SLOT_BYTES].into_iter().zip(states).map(|(offset, state)| match state {
+        SlotState::Good(commit) if commit.slot_offset() != offset => SlotState::Foreign,
+        state => state,
+    });
+    let states: Vec<SlotState> = states.collect();
+    let (mut newest, mut older): (Option<Commit>, Option<Commit>) = (None, None);
     for (number, state) in states.iter().enumerate() {
         match state {
             SlotState::Damaged(problem) => return Ok(Content::Damaged(format!("slot {number}: {problem}"))),
@@ -50,14 +61,26 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
                 return Ok(Content::Damaged(problem));
             }
             SlotState::Good(commit) => {
-                if newest.as_ref().is_none_or(|newest| newest.generation < commit.generation) {
-                    newest = Some(commit.clone());
+                match newest.as_ref().is_none_or(|newest| newest.generation < commit.generation) {
+                    true => older = newest.replace(commit.clone()),
+                    false => older = Some(commit.clone()),
                 }
             }
             SlotState::Blank | SlotState::CutOff | SlotState::Foreign => {}
         }
     }
     let foreign = states.contains(&SlotState::Foreign);
+    if let Some(commit) = newest.take_if(|commit| commit.is_provisional)
+        && !foreign
+        && states[1] != SlotState::CutOff
+    {
+        newest = match (is_whole(lower, ino, handle, &commit, lower_size).await?, older) {
+            (true, _) => Some(commit),
+            (false, Some(older)) => Some(older),
+            // Its birth was not even durable.
+            (false, None) => return Ok(Content::Empty),
+        };
+    }
     match newest {
         Some(_) if states[1] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its second slot".to_string()))
@@ -69,38 +92,114 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
         Some(commit) => Ok(Content::Log(commit)),
         None if foreign => Ok(Content::Plain),
         // The very first write was cut off.
-        None if states[0] == SlotState::CutOff => Ok(Content::Empty),
+        None if states[0] == SlotState::CutOff && Commit::is_cut_birth(first) => Ok(Content::Empty),
+        None if states[0] == SlotState::CutOff => {
+            Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
+        }
         None if states[1] == SlotState::CutOff => Ok(Content::Plain),
-        None => match has_record(lower, ino, handle).await? {
-            true => Ok(Content::Empty),
-            false => Ok(Content::Plain),
-        },
+        None => look_behind_zeroes(lower, ino, handle, lower_size).await,
     }
 }
 
-/// True when there is the head of a record in a file that begins with zeroes.
-async fn has_record(lower: &Fs, ino: Ino, handle: Option<Handle>) -> FsResult<bool> {
-    let mut at = RECORDS_START;
-    let mut searched = 0;
-    while searched < SEARCH_BYTES_MAX {
-        at = match lower.lseek(ino, handle, at, SeekTo::Data).await {
-            Ok(data) => data / RECORD_ALIGN * RECORD_ALIGN,
-            Err(FsError::NoSuchOffset) => return Ok(false),
-            Err(FsError::Unsupported) => at,
-            Err(error) => return Err(error),
-        };
-        let piece = read_lower(lower, ino, handle, at, PIECE_BYTES).await?;
-        if piece.is_empty() {
+/// Whether all records of a provisional commit are there.
+///
+/// # Errors
+/// Those of reading: what cannot be read may be there.
+async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit, lower_size: u64) -> FsResult<bool> {
+    let nodes = commit.root.iter().map(|entry| (commit.depth, *entry));
+    let mut open: Vec<(u8, Entry)> = nodes.chain([(0, commit.tail)]).filter(|(_, entry)| !entry.is_hole()).collect();
+    // There are no more than so many, or some of them are the same.
+    let mut left = commit.end / RECORD_ALIGN;
+    while let Some((level, entry)) = open.pop() {
+        if entry.end() > lower_size.min(commit.end) || left == 0 {
             return Ok(false);
         }
-        let mut heads = (0..piece.len()).step_by(RECORD_ALIGN as usize);
-        if heads.any(|head| Head::checked(&piece[head..]).is_ok()) {
-            return Ok(true);
+        left -= 1;
+        let bytes = read_lower(lower, ino, handle, entry.offset, entry.bytes).await?;
+        let record = match Record::decode(&bytes, &entry) {
+            Ok(record) if record.file_id == commit.file_id => record,
+            _ => return Ok(false),
+        };
+        if level > 0 {
+            let entries = super::format::entries_from_bytes(&record.body);
+            open.extend(entries.into_iter().filter(|entry| !entry.is_hole()).map(|entry| (level - 1, entry)));
         }
-        at += (piece.len() as u64).next_multiple_of(RECORD_ALIGN);
-        searched += piece.len() as u64;
     }
-    Ok(false)
+    Ok(true)
+}
+
+/// What a file is that begins with zeroes where the slots would be.
+///
+/// A first commit that a power cut interrupts can leave records without the slot that was written before them. They are ours
+/// when there is nothing else: every byte that is not zero belongs to a record of one file, and each record is whole or torn,
+/// which means that a sector of it is missing. A byte of anything else makes the file a plain one.
+///
+/// Where records or the mark say that there was a commit, the head did not get lost in a cut: the file is damaged, and the
+/// check makes a new head from its records.
+async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
+    let mut first: Option<Head> = None;
+    let mut generation_max = 0;
+    let mut searched = 0;
+    let (mut at, mut piece, mut piece_start) = (RECORDS_START, Vec::new(), RECORDS_START);
+    while at < lower_size {
+        let wanted = RECORD_ALIGN.min(lower_size - at) as usize;
+        let within = (at - piece_start) as usize;
+        if piece.len() < within + wanted {
+            at = match lower.lseek(ino, handle, at, SeekTo::Data).await {
+                Ok(data) => at.max(data / RECORD_ALIGN * RECORD_ALIGN),
+                Err(FsError::NoSuchOffset) => break,
+                Err(FsError::Unsupported) => at,
+                Err(error) => return Err(error),
+            };
+            (piece, piece_start) = (read_lower(lower, ino, handle, at, PIECE_BYTES).await?, at);
+            searched += piece.len() as u64;
+            let is_short = (piece.len() as u64) < RECORD_ALIGN.min(lower_size.saturating_sub(at));
+            if piece.is_empty() || is_short || first.is_none() && searched > SEARCH_BYTES_MAX {
+                break;
+            }
+            continue;
+        }
+        let bytes = &piece[within..];
+        if bytes[..wanted].iter().all(|&byte| byte == 0) {
+            at += RECORD_ALIGN;
+            continue;
+        }
+        let Ok(head) = Head::checked(bytes) else { return Ok(Content::Plain) };
+        let same_file = |first: Head| (first.file_id, first.chunk_shift) == (head.file_id, head.chunk_shift);
+        if !first.is_none_or(same_file) {
+            return Ok(Content::Plain);
+        }
+        let record = read_lower(lower, ino, handle, at, head.record_bytes() as u32).await?;
+        if !is_whole_or_torn(at, &record, &head) {
+            return Ok(Content::Plain);
+        }
+        first = first.or(Some(head));
+        generation_max = generation_max.max(head.generation);
+        at += head.record_bytes();
+        if at - piece_start > piece.len() as u64 {
+            (piece, piece_start) = (Vec::new(), at);
+        }
+    }
+    if first.is_none() {
+        return Ok(Content::Plain);
+    }
+    let mark = lower.getxattr(ino, NAME).await.unwrap_or_default();
+    match generation_max > UNCOMMITTED_GENERATION_MAX || SizeMark::from_bytes(&mark).is_some() {
+        true => Ok(Content::Damaged("its first kilobyte, with both slots, is gone".to_string())),
+        false => Ok(Content::Empty),
+    }
+}
+
+/// Whether `bytes`, which begin at `offset` of the lower file, are the record of `head`, or what a power cut left of it.
+fn is_whole_or_torn(offset: u64, bytes: &[u8], head: &Head) -> bool {
+    let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
+    if bytes.len() < entry.bytes as usize || Record::decode(bytes, &entry).is_ok() {
+        return true;
+    }
+    // A write is torn between sectors. The one with the head is there.
+    let first_sector = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
+    let rest = bytes.get(first_sector..).unwrap_or_default();
+    rest.chunks(SECTOR_BYTES as usize).any(|sector| sector.iter().all(|&byte| byte == 0))
 }
 
 /// Reads the record of `entry`.
@@ -173,7 +272,17 @@ impl Log {
             {
                 file.form = Form::Broken(corrupt("its tail is of a chunk that it does not have"));
             }
-            (Content::Log(commit), tail) => file.load(&commit, tail.and_then(Result::ok), lower_size),
+            (Content::Log(commit), tail) => {
+                file.load(&commit, tail.and_then(Result::ok), lower_size);
+                if file.is_provisional && self.read_only {
+                    // It cannot be confirmed, and nothing is written that could do it harm.
+                    file.is_provisional = false;
+                    file.durable_generation = file.generation;
+                }
+                if file.is_provisional {
+                    self.set_timer();
+                }
+            }
             (Content::Empty, _) => *file = File { mark, ..File::empty(self.options.chunk_shift, file_id) },
             (Content::Plain, _) if self.options.plain == Plain::Pass => file.form = Form::Plain,
             (Content::Plain, _) => {

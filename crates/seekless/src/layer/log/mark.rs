@@ -10,13 +10,17 @@ use super::Log;
 use super::file::{File, Mark, Node};
 use super::format::SizeMark;
 use crate::fs::{Attr, Fs, FsError, FsResult, SetAttr, XattrMode};
+use crate::layer::directory;
 use crate::units::Ino;
+
+/// Names of attributes that are ours.
+const NAMES: [&[u8]; 2] = [NAME, directory::NAME];
 
 /// Name of the attribute.
 pub(super) const NAME: &[u8] = b"user.seekless.size";
 
 /// The name below of the attribute that is called `name` above.
-pub(super) fn below(name: &[u8]) -> Vec<u8> {
+pub(in crate::layer) fn below(name: &[u8]) -> Vec<u8> {
     let mut below = name.to_vec();
     if is_ours_with_plus(name) {
         below.push(b'+');
@@ -25,16 +29,17 @@ pub(super) fn below(name: &[u8]) -> Vec<u8> {
 }
 
 /// The name above of the attribute that is called `name` below; `None` for our own.
-pub(super) fn above(name: &[u8]) -> Option<Vec<u8>> {
+pub(in crate::layer) fn above(name: &[u8]) -> Option<Vec<u8>> {
     match name {
-        name if name == NAME => None,
+        name if NAMES.contains(&name) => None,
         name if is_ours_with_plus(name) => Some(name[..name.len() - 1].to_vec()),
         name => Some(name.to_vec()),
     }
 }
 
 fn is_ours_with_plus(name: &[u8]) -> bool {
-    name.strip_prefix(NAME).is_some_and(|rest| rest.iter().all(|&byte| byte == b'+'))
+    let has_pluses = |ours: &&[u8]| name.strip_prefix(*ours).is_some_and(|rest| rest.iter().all(|&byte| byte == b'+'));
+    NAMES.iter().any(has_pluses)
 }
 
 impl Log {
@@ -78,6 +83,7 @@ impl Log {
         if self.read_only || !wants_mark(&file.borrow()) {
             return;
         }
+        let _pass = node.attributes.enter().await;
         let Ok(attr) = lower.getattr(ino, None).await else { return };
         let (size, generation, version) = {
             let file = file.borrow();
@@ -110,7 +116,8 @@ mod tests {
             assert_ne!(below(name), NAME);
             assert_eq!(above(&below(name)).as_deref(), Some(name));
         }
-        assert_eq!(above(NAME), None);
+        assert_eq!((above(NAME), above(directory::NAME)), (None, None));
+        assert_eq!(above(&below(directory::NAME)).as_deref(), Some(directory::NAME));
         assert_eq!(below(b"user.a"), b"user.a");
     }
 }

@@ -31,7 +31,7 @@ pub mod format;
 mod index;
 mod layer;
 mod load;
-mod mark;
+pub(super) mod mark;
 pub mod pack;
 mod space;
 mod stage;
@@ -45,6 +45,7 @@ use std::sync::Arc;
 pub use super::Plain;
 use super::Stacked;
 use super::codecs::Codec;
+use super::directory::{Claim, schemes};
 use crate::device::Counter;
 use crate::fs::{Fs, FsResult};
 use crate::rt::{Gate, Rt};
@@ -88,6 +89,7 @@ impl Options {
 #[derive(Default)]
 struct Counts {
     commits: Cell<u64>,
+    provisional_commits: Cell<u64>,
     chunks_encoded: Cell<u64>,
     chunks_raw: Cell<u64>,
     chunks_decoded: Cell<u64>,
@@ -109,6 +111,7 @@ impl Counts {
     fn list(&self) -> Vec<Counter> {
         vec![
             ("commits", self.commits.get()),
+            ("provisional_commits", self.provisional_commits.get()),
             ("chunks_encoded", self.chunks_encoded.get()),
             ("chunks_raw", self.chunks_raw.get()),
             ("chunks_decoded", self.chunks_decoded.get()),
@@ -163,6 +166,11 @@ impl Log {
             options,
         }
     }
+
+    /// What a directory is to agree with.
+    fn claim(&self) -> Claim<'_> {
+        Claim { scheme: schemes::LOG, codec: &*self.options.codec }
+    }
 }
 
 /// The layer on `lower`.
@@ -170,7 +178,13 @@ impl Log {
 /// # Errors
 /// When the root of `lower` cannot be read.
 pub async fn stack_on(rt: &Rt, lower: Fs, options: Options) -> FsResult<Fs> {
+    Ok(stack(rt, lower, options).await?)
+}
+
+/// As [`stack_on`], as what it is.
+async fn stack(rt: &Rt, lower: Fs, options: Options) -> FsResult<Rc<Stacked<Log>>> {
     let log = Log::new(rt, &lower, options);
+    log.claim().make(&lower, log.read_only).await?;
     let stacked = Rc::new(Stacked::new(lower, log).await?);
     *stacked.layer().stacked.borrow_mut() = Rc::downgrade(&stacked);
     Ok(stacked)

@@ -15,6 +15,7 @@ use crate::fs::client::Client;
 use crate::fs::{
     Attr, FileKind, Fs, FsResult, Handle, NewNode, OpenFlags, Place, RenameMode, SetAttr, SetTime, WriteMode, XattrMode,
 };
+use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
 use crate::units::Ino;
 
@@ -61,7 +62,7 @@ pub async fn convert(
     direction: Direction,
     tell: &dyn Fn(&Progress, &[u8]),
 ) -> FsResult<Progress> {
-    let is_secret = options.codec.is_secret();
+    let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
     let wants_gain = direction == Direction::Pack && !is_secret;
     let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
@@ -69,7 +70,11 @@ pub async fn convert(
     let converted = work.tree(&mut progress, tell).await;
     // Also after an error: what was done is durable when this returns.
     let closed = top.close().await;
-    converted.and(closed).map(|()| progress)
+    converted.and(closed)?;
+    if direction == Direction::Unpack {
+        let_go(&lower, Claim { scheme: schemes::LOG, codec: &*codec }).await?;
+    }
+    Ok(progress)
 }
 
 struct Work {

@@ -73,6 +73,23 @@ impl Space {
         self.by_offset.values().sum()
     }
 
+    /// Recounts: F1 holds, and what is not in `used` is free, all of it.
+    ///
+    /// # Errors
+    /// What is wrong, as text.
+    #[cfg(test)]
+    pub(super) fn check(&self, used: Vec<Extent>) -> Result<(), String> {
+        let by_size: BTreeSet<(u64, u64)> = self.by_offset.iter().map(|(offset, bytes)| (*bytes, *offset)).collect();
+        if by_size != self.by_size {
+            return Err(format!("free space by size is {:?}, and by offset {:?}", self.by_size, self.by_offset));
+        }
+        let again = Space::around(used).map_err(|(one, two)| format!("{one:?} and {two:?} overlap"))?;
+        match (&again.by_offset, again.end) == (&self.by_offset, self.end) {
+            true => Ok(()),
+            false => Err(format!("free is {self:?}, and what is not used is {again:?}")),
+        }
+    }
+
     fn insert(&mut self, extent: Extent) {
         if extent.bytes > 0 {
             self.by_offset.insert(extent.offset, extent.bytes);
@@ -102,6 +119,14 @@ impl Space {
                 extent
             }
         }
+    }
+
+    /// Room for `bytes` behind everything, and not before `limit`.
+    pub(super) fn allocate_behind(&mut self, bytes: u64, limit: u64) -> Extent {
+        let offset = self.end.max(limit);
+        self.insert(Extent { offset: self.end, bytes: offset - self.end });
+        self.end = offset + bytes;
+        Extent { offset, bytes }
     }
 
     /// Room for `bytes` before `limit`, as near the start as can be.
@@ -156,18 +181,18 @@ mod tests {
                 if used.is_empty() || rng.chance(11, 20) {
                     let bytes = 64 * rng.between(1, 20);
                     let limit = rng.below(20_000);
-                    let extent = match rng.chance(1, 3) {
-                        true => space.allocate_below(bytes, limit).inspect(|extent| assert!(extent.offset < limit)),
-                        false => Some(space.allocate(bytes)),
+                    let extent = match rng.below(6) {
+                        0 | 1 => space.allocate_below(bytes, limit).inspect(|extent| assert!(extent.offset < limit)),
+                        2 => Some(space.allocate_behind(bytes, limit / 64 * 64)),
+                        _ => Some(space.allocate(bytes)),
                     };
+                    assert!(extent.is_none_or(|extent| extent.bytes == bytes));
                     used.extend(extent);
                 } else {
                     let index = rng.below(used.len() as u64) as usize;
                     space.free(used.swap_remove(index));
                 }
-                let again = Space::around(used.clone()).expect("no overlap");
-                assert_eq!((&space.by_offset, space.end), (&again.by_offset, again.end), "seed {seed}");
-                assert_eq!(space.by_size.len(), space.by_offset.len());
+                assert_eq!(space.check(used.clone()), Ok(()), "seed {seed}");
             }
         }
     }

@@ -152,11 +152,12 @@ impl Log {
                 let (bytes, crc) = record.encode();
                 let length = bytes.len() as u64;
                 // Nodes are written with every commit; near the start they never keep a file long.
-                let low = match record.kind {
-                    kinds::NODE => file.space.allocate_below(length, u64::MAX),
-                    _ => None,
+                let placed = match (file.behind, record.kind) {
+                    (Some(limit), _) => Some(file.space.allocate_behind(length, limit)),
+                    (None, kinds::NODE) => file.space.allocate_below(length, u64::MAX),
+                    (None, _) => None,
                 };
-                let extent = low.unwrap_or_else(|| file.space.allocate(length));
+                let extent = placed.unwrap_or_else(|| file.space.allocate(length));
                 entries.push(Entry { offset: extent.offset, bytes: bytes.len() as u32, crc });
                 match runs.last_mut() {
                     Some((start, run)) if *start + run.len() as u64 == extent.offset => run.extend_from_slice(&bytes),
@@ -336,16 +337,6 @@ impl File {
 
     /// The commit with which a file begins: there is nothing in it.
     pub(super) fn birth(&self) -> Commit {
-        Commit {
-            chunk_shift: self.chunk_shift,
-            depth: 0,
-            file_id: self.file_id,
-            generation: 1,
-            size: 0,
-            end: RECORDS_START,
-            live_bytes: 0,
-            tail: Entry::HOLE,
-            root: Vec::new(),
-        }
+        Commit::birth(self.chunk_shift, self.file_id)
     }
 }

@@ -70,6 +70,7 @@ const LAYER: Format = Format {
         ("Entry", layer::Entry::FIELDS),
         ("Head", layer::Head::FIELDS),
         ("SizeMark", layer::SizeMark::FIELDS),
+        ("DirectoryMark", layer::DirectoryMark::FIELDS),
     ],
 };
 

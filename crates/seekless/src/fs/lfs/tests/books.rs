@@ -195,11 +195,11 @@ fn a_checkpoint_is_durable_before_what_it_frees_is_used() {
         client.write_file(b"/kept", b"kept").await.unwrap();
         lfs.checkpoint(false).await.unwrap();
         let first = lfs.state.borrow().log.end.segment;
-        for part in 0..9u8 {
+        for part in 0..14u8 {
             client.write_file(format!("/{part}").as_bytes(), &vec![part; 200_000]).await.unwrap();
             client.sync().await.unwrap();
         }
-        for part in 0..9u8 {
+        for part in 0..14u8 {
             client.unlink(format!("/{part}").as_bytes()).await.unwrap();
         }
         client.sync().await.unwrap();

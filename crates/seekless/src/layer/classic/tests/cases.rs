@@ -231,3 +231,55 @@ fn damaged_bytes_do_no_harm() {
         }
     });
 }
+
+/// Files that look like ours by chance are shown so and not changed; one of ours whose index is lost can be read, and written
+/// once the check has made its index.
+#[test]
+fn what_only_looks_like_units_is_not_changed() {
+    simulate(1, async |rt| {
+        let lower = model(&rt);
+        let below = Client::new(lower.clone() as Fs);
+        let plain: [(&[u8], &[u8]); 4] = [
+            (b"/tail", b"\0\0t\0any text at all"),
+            (b"/zeroes", &[4, 0, b'z', 0]),
+            (b"/raw", &[5, 0, b'r', 0, 1, 2, 3, 4, 5]),
+            (b"/two", &[0, 16, b'z', 0, 0, 0, b't', 0, 7]),
+        ];
+        for (path, bytes) in plain {
+            below.write_file(path, bytes).await.unwrap();
+        }
+        let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
+        let client = Client::new(fs.clone());
+        for (path, bytes) in plain {
+            client.read_file(path).await.unwrap();
+            let file = client.open(path, crate::fs::OpenFlags::READ_WRITE).await.unwrap();
+            for offset in [0, bytes.len() as u64] {
+                let written = client.write(file, offset, b"more").await;
+                assert!(matches!(written, Err(crate::fs::FsError::Corrupt { .. })), "{written:?}");
+            }
+            assert!(client.truncate(path, 1).await.is_err());
+            client.close(file).await.unwrap();
+            client.link(path, &[path, b"2"].concat()).await.unwrap();
+        }
+        client.write_file(b"/ours", b"short").await.unwrap();
+        fs.close().await.unwrap();
+        for (path, bytes) in plain {
+            assert_eq!(below.read_file(path).await.unwrap(), bytes);
+            assert!(below.stat(&[path, b".idx"].concat()).await.is_err(), "{}", String::from_utf8_lossy(path));
+            below.unlink(path).await.unwrap();
+            below.unlink(&[path, b"2"].concat()).await.unwrap();
+        }
+        below.unlink(b"/ours.idx").await.unwrap();
+        let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+        assert_eq!(client.read_file(b"/ours").await.unwrap(), b"short");
+        assert!(client.write_file(b"/ours", b"longer").await.is_err());
+        client.fs().close().await.unwrap();
+        let report = check::check(&rt, lower.clone(), gzip(), true).await.unwrap();
+        assert!(report.findings.len() == 1 && report.findings[0].repaired, "{:?}", report.findings);
+        assert_clean(&rt, &(lower.clone() as Fs)).await;
+        let client = Client::new(stack_on(&rt, lower.clone(), gzip()).await.unwrap());
+        assert_eq!(client.read_file(b"/ours").await.unwrap(), b"short");
+        client.write_file(b"/ours", b"longer").await.unwrap();
+        assert_eq!(client.read_file(b"/ours").await.unwrap(), b"longer");
+    });
+}

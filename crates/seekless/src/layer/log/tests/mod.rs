@@ -4,10 +4,14 @@
 mod cases;
 mod crash;
 mod damage;
+mod directory;
+mod foreign;
 mod loose;
 mod model;
 mod pack;
+mod replaced;
 mod secret;
+mod times;
 
 use std::rc::Rc;
 

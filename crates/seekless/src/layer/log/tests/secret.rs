@@ -49,9 +49,15 @@ fn nothing_is_stored_in_the_clear() {
         }
         client.close(file).await.unwrap();
         fs.close().await.unwrap();
-        // Another key reads nothing, and no key reads nothing.
+        // Another key reads nothing, and no key reads nothing, also where the directory does not know whose it is.
         for options in [sealed(2), zstd()] {
-            let client = Client::new(stack_on(&rt, lower.clone(), options).await.unwrap());
+            let put = stack_on(&rt, lower.clone(), options.clone()).await.map(drop);
+            assert!(matches!(put, Err(FsError::Invalid(_))), "{put:?}");
+            let stored = below.read_file(b"/f").await.unwrap();
+            let other = model(&rt);
+            drop(stack_on(&rt, other.clone(), options.clone()).await.unwrap());
+            Client::new(other.clone() as Fs).write_file(b"/f", &stored).await.unwrap();
+            let client = Client::new(stack_on(&rt, other.clone(), options).await.unwrap());
             let read = client.read_file(b"/f").await;
             assert!(matches!(read, Err(FsError::Corrupt { .. })), "{read:?}");
         }
@@ -77,7 +83,13 @@ fn nothing_can_be_passed_off() {
         client.fsync(file).await.unwrap();
         client.close(file).await.unwrap();
         fs.close().await.unwrap();
-        let client = Client::new(stack_on(&rt, lower.clone(), sealed(1)).await.unwrap());
+        let target = model(&rt);
+        drop(stack_on(&rt, target.clone(), sealed(1)).await.unwrap());
+        for name in [b"/plain".as_slice(), b"/raw", b"/tail"] {
+            let stored = below.read_file(name).await.unwrap();
+            Client::new(target.clone() as Fs).write_file(name, &stored).await.unwrap();
+        }
+        let client = Client::new(stack_on(&rt, target, sealed(1)).await.unwrap());
         for name in [b"/plain".as_slice(), b"/raw", b"/tail"] {
             let read = match client.open(name, OpenFlags::READ).await {
                 Ok(file) => client.read(file, 0, 200).await,
