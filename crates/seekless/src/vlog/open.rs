@@ -398,7 +398,8 @@ impl Finder<'_> {
             read.lost.retain(|(range, _)| {
                 let is_lost = other.lost_in(range.start, range.end - range.start).is_some();
                 if !is_lost {
-                    let place = |sector: Sector| ((sector.0.clamp(at.0, at.0 + sectors) - at.0) * SECTOR_BYTES) as usize;
+                    let place =
+                        |sector: Sector| ((sector.0.clamp(at.0, at.0 + sectors) - at.0) * SECTOR_BYTES) as usize;
                     let own = place(range.start)..place(range.end);
                     read.bytes[own.clone()].copy_from_slice(&other.bytes[own]);
                 }

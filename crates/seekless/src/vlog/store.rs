@@ -15,7 +15,7 @@ use super::commit::Extent;
 use super::compact::{Emptying, Step, Tenant};
 use super::core::{Core, Counts, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
-use super::format::{FIXED_BYTES, PARKED, Superblock};
+use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
 use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
 use super::space::Space;

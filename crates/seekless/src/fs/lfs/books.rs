@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lfs;
 use super::Options;
+use super::find;
 use super::format::*;
 use super::layout::*;
 use super::recovery::{self, SegmentReader};
@@ -54,7 +55,7 @@ impl Lfs {
                 state.log.segments.clean.union(&state.log.segments.ready).copied().collect();
             (moment(&state), free)
         };
-        let found = recovery::find_volume(&self.device).await?;
+        let found = find::find_volume(&self.device).await?;
         let mut problems = Vec::new();
         for checkpoint in [Some(found.checkpoint), found.older].into_iter().flatten() {
             let options = Options { read_only: true, ..Options::default() };

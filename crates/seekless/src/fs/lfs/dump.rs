@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use super::cleaner::partials_in;
+use super::find;
 use super::format::*;
 use super::layout::*;
-use super::recovery;
 use crate::codec::{Field, Hex};
 use crate::device::Device;
 use crate::device::rescue::rescue;
@@ -32,7 +32,7 @@ pub enum Dump {
 /// # Errors
 /// As [`super::mount`].
 pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
-    let found = recovery::find_volume(device).await?;
+    let found = find::find_volume(device).await?;
     let layout = found.layout;
     let mut text = String::new();
     match what {

@@ -13,9 +13,9 @@ use std::collections::BTreeMap;
 
 use super::Lfs;
 use super::Options;
+use super::find;
 use super::format::*;
 use super::layout::*;
-use super::recovery;
 use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
 use crate::fs::logfs::change::{Change, Privilege};
@@ -57,7 +57,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
         }
     }
     if options.repair && !found.damaged.is_empty() {
-        let said = recovery::mend_superblocks(&device, &found).await;
+        let said = find::mend_superblocks(&device, &found).await;
         device.flush().await?;
         result.mended(said);
     }
@@ -67,14 +67,14 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
 /// What a look at a volume came to.
 struct Look {
     result: Fsck,
-    found: recovery::Found,
+    found: find::Found,
     /// Some of what is counted is wrong, and can be counted anew.
     repairable: bool,
 }
 
 /// Checks without writing.
 async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
-    let found = recovery::find_volume(&device).await?;
+    let found = find::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
     let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
     let mut check = Check::new(lfs, options.data, Segments::default());
@@ -99,7 +99,7 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
 
 /// Recovers the volume, counts anew, and closes it.
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
-    let found = recovery::find_volume(&device).await?;
+    let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;

@@ -6,7 +6,7 @@
 //! log always has somewhere to go.
 //!
 //! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, with the volume in memory; `state` is what of
-//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `recovery` reads it back, `cleaner` and
+//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `find` and `recovery` read it back, `cleaner` and
 //! `segments` find room.
 //!
 //! Differences from the paper
@@ -20,6 +20,7 @@ mod assemble;
 mod books;
 mod cleaner;
 mod dump;
+mod find;
 pub mod format;
 mod fsck;
 pub mod layout;
@@ -37,9 +38,9 @@ mod witness;
 use std::rc::Rc;
 
 pub use dump::{Dump, dump};
+pub use find::{VolumeInfo, info};
 pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
-pub use recovery::{VolumeInfo, info};
 
 use super::logfs::LogFs;
 pub use super::logfs::{dir, xattr};
@@ -145,7 +146,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 }
 
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
-    let found = recovery::find_volume(&device).await?;
+    let found = find::find_volume(&device).await?;
     if options.read_only {
         let lfs = Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await?;
         found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
@@ -154,7 +155,7 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     let lfs = recovered(rt, device, options, &found).await?;
     lfs.count_if_doubtful().await?;
     // The checkpoint that begins writing makes this durable, too.
-    for (said, is_mended) in recovery::mend_superblocks(&lfs.device, &found).await {
+    for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
         lfs.warn(if is_mended { format!("{said}; it has been written anew from a good one") } else { said });
     }
     lfs.begin_writing().await?;
@@ -162,7 +163,7 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
 }
 
 /// The volume, recovered in memory for writing.
-async fn recovered(rt: Rt, device: Device, options: Options, found: &recovery::Found) -> FsResult<Rc<Lfs>> {
+async fn recovered(rt: Rt, device: Device, options: Options, found: &find::Found) -> FsResult<Rc<Lfs>> {
     let lfs = Lfs::at(rt, device, options, found, &found.checkpoint)?;
     lfs.recover(found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
     Ok(lfs)
@@ -174,7 +175,7 @@ impl Lfs {
         rt: Rt,
         device: Device,
         options: Options,
-        found: &recovery::Found,
+        found: &find::Found,
         checkpoint: &format::Checkpoint,
     ) -> FsResult<Rc<Lfs>> {
         let state = recovery::state_at(found.layout, checkpoint, options)?;

@@ -5,7 +5,8 @@
 
 use std::rc::Rc;
 
-use super::recovery::{Follow, Found};
+use super::find::Found;
+use super::recovery::Follow;
 use super::{Lfs, Options};
 use crate::device::Device;
 use crate::fs::{FsError, FsResult};

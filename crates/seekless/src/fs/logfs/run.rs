@@ -124,12 +124,7 @@ impl<L: Log> LogFs<L> {
 
     /// As [`LogFs::read_log`], for what says itself whether it is right: in another way where the usual one gives something
     /// else, or nothing. The caller checks what comes back.
-    async fn read_log_checked(
-        &self,
-        at: Sector,
-        sectors: u64,
-        is_right: impl Fn(&[u8]) -> bool,
-    ) -> FsResult<Buf> {
+    async fn read_log_checked(&self, at: Sector, sectors: u64, is_right: impl Fn(&[u8]) -> bool) -> FsResult<Buf> {
         let read = self.read_log(at, sectors).await;
         let is_doubtful = match &read {
             Ok(read) => !is_right(read),

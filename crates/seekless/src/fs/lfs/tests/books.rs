@@ -270,7 +270,7 @@ fn the_cleaner_moves_nothing_that_is_damaged() {
             client.write_file(b"/sound", &[3; 4096]).await.unwrap();
         })
         .await;
-        let layout = recovery::find_volume(&device).await.unwrap().layout;
+        let layout = find::find_volume(&device).await.unwrap().layout;
         let mut image = memory.image();
         let data = forge(&mut image, &layout, b"what was written", b"what was forged!");
         let attributes = forge(&mut image, &layout, b"value of the attribute", b"other of the attribute");
