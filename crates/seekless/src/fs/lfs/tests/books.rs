@@ -158,7 +158,8 @@ fn segments_that_recovery_emptied() {
                 for image in [Some(image.clone()), without_newest_slot(&image)].into_iter().flatten() {
                     let copy: Device = Rc::new(Memory::from_image(BYTES, image));
                     // As it is before the mount writes anything.
-                    let lfs = recovered(rt.clone(), copy.clone(), quiet(false)).await.expect(&name);
+                    let found = find::find_volume(&copy).await.expect(&name);
+                    let lfs = recovered(rt.clone(), copy.clone(), quiet(false), &found).await.expect(&name);
                     assert_eq!(lfs.recount().await.expect(&name), Vec::<String>::new(), "{name}");
                     drop(lfs);
                     let fs = mount(rt.clone(), copy.clone(), quiet(false)).await.expect(&name);
