@@ -26,20 +26,18 @@ impl Lfs {
     pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
         let mut read = Read::new();
         loop {
-            let missing = {
+            let (missing, problems) = {
                 let state = self.state.borrow();
                 if state.stopped.is_some() || state.read_only {
                     return Ok(Vec::new());
                 }
                 let mut recount = Recount::new(&state, &read);
                 recount.run();
-                if recount.missing.is_empty() {
-                    let problems = recount.problems;
-                    drop(state);
-                    return Ok([problems, self.check_slots().await?].concat());
-                }
-                recount.missing
+                (recount.missing, recount.problems)
             };
+            if missing.is_empty() {
+                return Ok([problems, self.check_slots().await?].concat());
+            }
             for (at, sectors) in missing {
                 read.insert(at, self.read_log(at, sectors).await?.freeze());
             }
