@@ -93,7 +93,7 @@ async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
         1 => length - 1 - rng.below(length.min(1_024)),
         _ => rng.below(length),
     };
-    if seed % 2 == 0 {
+    if seed.is_multiple_of(2) {
         bytes[at as usize] ^= 1 << rng.below(8);
         direct.write_file(&name(damaged), &bytes).await.map_err(text)?;
     } else {

@@ -194,7 +194,7 @@ fn damaged_members() {
             replay: replay("testing::tests::arrays::damaged_members"),
         };
         let damage = match subject.missing {
-            None => DamageTest { flip_all: vec![0..64], ..damage },
+            None => DamageTest { flip_all: std::iter::once(0..64).collect(), ..damage },
             Some(_) => damage,
         };
         let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(100).collect();
