@@ -13,6 +13,11 @@ pub fn fuse_request(input: &[u8]) {
     crate::fuse::fuzz::requests(input);
 }
 
+/// The same for what no NBD client sends.
+pub fn nbd_stream(input: &[u8]) {
+    crate::nbd::fuzz::stream(input);
+}
+
 /// Something that a machine may not have.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {

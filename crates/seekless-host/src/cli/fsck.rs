@@ -17,8 +17,9 @@ pub(super) const WRONG_USAGE: u8 = 16;
 /// Check a file system that is not mounted
 ///
 /// Every structure that can be reached is read and compared with what is counted. ffs is mended, unless -n says that
-/// nothing may be changed. Of lfs, what is counted is mended: how much of each segment is alive, which files are being
-/// removed, links and sizes. What a crash leaves behind is mended by mounting, and is no damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
+/// nothing may be changed. Of lfs and vlfs, damaged copies of the superblock are written anew. Of lfs, what is counted is
+/// mended, too: how much of each segment is alive, which files are being removed, links and sizes. What a crash leaves
+/// behind is mended by mounting, and is no damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
 /// damaged, again unless -n says not to.
 ///
 /// What one member of raid1 or raid5 holds wrong, as the checksums of lfs and vlfs show, is read from the others, and

@@ -48,7 +48,8 @@ async fn on_lfs(rt: &Rt, bytes: Bytes<'_>) -> Result<(), String> {
     let fs: Fs = lfs::mount(rt.clone(), device.clone(), Options::default()).await.map_err(text)?;
     converse(&fs, bytes).await?;
     fs.close().await.map_err(text)?;
-    let check = lfs::fsck(rt.clone(), device, FsckOptions { data: true }).await.map_err(text)?;
+    let check =
+        lfs::fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await.map_err(text)?;
     if check.is_clean() { Ok(()) } else { Err(format!("fsck found {:#?}", check.errors)) }
 }
 

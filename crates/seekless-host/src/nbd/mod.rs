@@ -6,6 +6,7 @@
 //!
 //! Clients may ask for any byte, which is [`Bytewise`](crate::bytewise::Bytewise)'s business.
 
+pub(crate) mod fuzz;
 mod handshake;
 mod requests;
 mod server;

@@ -28,6 +28,7 @@
 mod claim;
 mod description;
 mod figure;
+pub mod fuzz;
 mod kinds;
 mod plan;
 mod published;

@@ -56,7 +56,7 @@ impl Plan {
         let kind = description.kind().map_err(wrong)?;
         let mut digests = BTreeMap::new();
         let mut plan = Plan { points: Vec::new(), places: Vec::new() };
-        for values in combinations(description) {
+        for values in combinations(description).map_err(wrong)? {
             for contestant in &description.contestants {
                 let mut dims: BTreeMap<String, Value> =
                     values.iter().map(|(name, (value, _))| (name.clone(), value.clone())).collect();
@@ -180,8 +180,19 @@ fn over(on: String, lower: &str) -> Result<String, String> {
     }
 }
 
+/// Places of a plan, at most: months of measuring, and few enough to be put together in a moment.
+pub(super) const PLACES_MAX: usize = 20_000;
+
 /// Every combination of the variables' values. The last variable changes fastest.
-fn combinations(description: &Description) -> Vec<Values> {
+///
+/// # Errors
+/// When there are too many.
+pub(super) fn combinations(description: &Description) -> Result<Vec<Values>, String> {
+    let counts = description.variables.values().map(|variable| variable.values.len());
+    let places = counts.fold(Some(description.contestants.len()), |places, count| places?.checked_mul(count));
+    if places.is_none_or(|places| places > PLACES_MAX) {
+        return Err(format!("all values of the variables together make more than {PLACES_MAX} places to measure"));
+    }
     let mut all = vec![Values::new()];
     for (name, variable) in &description.variables {
         let with = |values: &Values| {
@@ -194,7 +205,7 @@ fn combinations(description: &Description) -> Vec<Values> {
         };
         all = all.iter().flat_map(with).collect();
     }
-    all
+    Ok(all)
 }
 
 /// 128 bits in hexadecimal digits.

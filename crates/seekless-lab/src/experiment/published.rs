@@ -74,7 +74,7 @@ pub(super) fn read(path: &Path, description: &Description) -> Result<Vec<Publish
     parse(&text, description).map_err(|problem| ExperimentError::Description { path: name, problem })
 }
 
-fn parse(text: &str, description: &Description) -> Result<Vec<Published>, String> {
+pub(super) fn parse(text: &str, description: &Description) -> Result<Vec<Published>, String> {
     let dims = description.dims()?;
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| error.to_string())?.clone();

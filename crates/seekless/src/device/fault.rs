@@ -3,8 +3,12 @@
 //! A rule says which requests it looks at, when it fires and what then happens. Rules are asked in the order in
 //! which they were added; each counts the requests it looked at; the first that fires with an error decides,
 //! and delays add up. Everything drawn comes from the seed.
+//!
+//! Sectors can also be lost: reading them fails until they are written again, as on a drive that has other places for
+//! bad ones.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 use std::rc::Rc;
 
@@ -107,6 +111,7 @@ pub struct FaultDevice {
     inner: Device,
     rng: RefCell<Rng>,
     rules: RefCell<Vec<Armed>>,
+    lost: RefCell<BTreeSet<Sector>>,
     gone: Cell<bool>,
     failed: Cell<u64>,
     delayed: Cell<u64>,
@@ -120,6 +125,7 @@ impl FaultDevice {
             inner,
             rng: RefCell::new(Rng::new(seed)),
             rules: RefCell::default(),
+            lost: RefCell::default(),
             gone: Cell::new(false),
             failed: Cell::new(0),
             delayed: Cell::new(0),
@@ -130,7 +136,26 @@ impl FaultDevice {
         self.rules.borrow_mut().push(Armed { rule, looked_at: 0 });
     }
 
-    /// Removes all rules; a device that has gone stays gone.
+    /// Makes reads of `sectors` fail with `Io` until they have been written again.
+    pub fn lose(&self, sectors: Range<Sector>) {
+        self.lost.borrow_mut().extend((sectors.start.0..sectors.end.0).map(Sector));
+    }
+
+    /// Sectors that have been lost and not been written since.
+    pub fn lost(&self) -> Vec<Sector> {
+        self.lost.borrow().iter().copied().collect()
+    }
+
+    /// What has been written or discarded can be read again.
+    fn found(&self, at: Sector, sectors: u64) {
+        let mut lost = self.lost.borrow_mut();
+        let again: Vec<Sector> = lost.range(at..at + sectors).copied().collect();
+        again.iter().for_each(|sector| {
+            lost.remove(sector);
+        });
+    }
+
+    /// Removes all rules; a device that has gone stays gone, and lost sectors stay lost.
     pub fn clear(&self) {
         self.rules.borrow_mut().clear();
     }
@@ -233,6 +258,13 @@ impl BlockDevice for FaultDevice {
 
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError> {
         self.gate(Kinds::READ, at, buf.len() as u64).await?;
+        let end = at + buf.len() as u64 / SECTOR_BYTES;
+        let lost = self.lost.borrow().range(at..end).next().copied();
+        if let Some(sector) = lost {
+            self.failed.set(self.failed.get() + 1);
+            let (bytes, cause) = (buf.len() as u64, format!("sector {sector} is lost"));
+            return Err(DeviceError::Io { operation: "read", at, bytes, cause });
+        }
         self.inner.read(at, buf).await
     }
 
@@ -258,7 +290,10 @@ impl BlockDevice for FaultDevice {
             }
         }
         gate?;
-        self.inner.write(at, data, flags).await
+        let sectors = data.len() as u64 / SECTOR_BYTES;
+        self.inner.write(at, data, flags).await?;
+        self.found(at, sectors);
+        Ok(())
     }
 
     async fn flush(&self) -> Result<(), DeviceError> {
@@ -268,7 +303,9 @@ impl BlockDevice for FaultDevice {
 
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.gate(Kinds::DISCARD, at, sectors.saturating_mul(SECTOR_BYTES)).await?;
-        self.inner.discard(at, sectors).await
+        self.inner.discard(at, sectors).await?;
+        self.found(at, sectors);
+        Ok(())
     }
 
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
@@ -350,6 +387,21 @@ mod tests {
                 assert!(outcomes.contains(&0) && outcomes.contains(&8) && outcomes.len() > 3, "{outcomes:?}");
             });
         }
+    }
+
+    /// A lost sector fails every read that touches it, until it is written.
+    #[test]
+    fn lost_until_written() {
+        run(Vec::new(), async |_, device| {
+            put(&device, 0, 4096, 1).await.expect("memory");
+            device.lose(Sector(3)..Sector(5));
+            assert!(device.read(Sector(0), Buf::dirty(4096)).await.is_err_and(|error| error.is_of_medium()));
+            assert_eq!(get(&device, 0, 1536).await, vec![1; 1536]);
+            put(&device, 3, 512, 2).await.expect("memory");
+            assert_eq!(device.lost(), [Sector(4)]);
+            assert_eq!(get(&device, 3, 512).await, vec![2; 512]);
+            assert!(device.read(Sector(4), Buf::dirty(512)).await.is_err());
+        });
     }
 
     /// A device that has gone does not come back.

@@ -12,6 +12,7 @@ pub mod fork;
 mod memory;
 mod readings;
 mod redundancy;
+pub mod rescue;
 mod snapshots;
 pub mod trace;
 
@@ -110,6 +111,14 @@ pub enum DeviceError {
     /// Power is off, or the device has gone. Every later request fails alike.
     #[error("device is gone: {0}")]
     Gone(&'static str),
+}
+
+impl DeviceError {
+    /// The device is there, and does not do this for these sectors: what else is on it may be readable, and so may a
+    /// copy of what is lost.
+    pub fn is_of_medium(&self) -> bool {
+        matches!(self, DeviceError::Io { .. })
+    }
 }
 
 /// How a write is to be done.

@@ -3,6 +3,7 @@
 //! An array cannot tell which of its members returned something else than was stored: it has no checksums of data. A
 //! caller that has some tries the other readings, and has the one that fits written back.
 
+use super::rescue::rescue_right;
 use super::{Buf, Device, DeviceError};
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -34,22 +35,19 @@ pub async fn read_span(device: &Device, at: Sector, sectors: u64, reading: Optio
     Ok(Buf::from_slice(&whole[skip..skip + (sectors * SECTOR_BYTES) as usize]))
 }
 
-/// Reads what says itself whether it is right. Where it is not, and the storage below can be read in another way in which it
-/// is, that is what comes back, and what is wrong below is corrected. The caller checks it as ever.
+/// Reads what says itself whether it is right. Where it is not, or cannot be read, and the storage below can be read in
+/// another way in which it is, that is what comes back, and what is wrong below is corrected. The caller checks it as ever.
 ///
 /// # Errors
-/// Those of the device.
+/// Those of the device, when a part of it cannot be read in any way.
 pub async fn read_checked(
     device: &Device,
     at: Sector,
     sectors: u64,
     is_right: impl Fn(&[u8]) -> bool,
 ) -> Result<Buf, DeviceError> {
-    let read = read_span(device, at, sectors, None).await?;
-    if is_right(&read) {
-        return Ok(read);
-    }
-    Ok(read_right(device, at, sectors, is_right).await.unwrap_or(read))
+    let mut read = rescue_right(device, at, sectors, is_right).await?;
+    read.lost.pop().map_or(Ok(read.bytes), |(_, error)| Err(error))
 }
 
 /// Sectors of whole blocks around a range: the first, and past the last.

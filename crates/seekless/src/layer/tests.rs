@@ -2,6 +2,8 @@
 //! nothing. Method: a layer whose nodes take time to open and close and which notes when it does, over the model
 //! file system, which counts lookups and handles.
 
+mod lower;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::rc::Rc;

@@ -136,19 +136,15 @@ impl FileSystemKind for Lfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &lfs::info(&device).await?)?;
-        let wanted = FsckOptions { data: options.data };
-        let (found, repaired) = match options.repair {
-            true => lfs::repair(rt.clone(), device, wanted).await?,
-            false => (lfs::fsck(rt.clone(), device, wanted).await?, Vec::new()),
-        };
-        Ok(checked(found, repaired))
-    }
-
-    fn repairs(&self) -> bool {
-        true
+        let options = FsckOptions { data: options.data, repair: options.repair };
+        Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
     }
 
     fn has_checksums(&self) -> bool {
+        true
+    }
+
+    fn repairs(&self) -> bool {
         true
     }
 

@@ -7,7 +7,8 @@ use super::build::Trouble;
 use super::file_systems::{Checked, Finding, Identity};
 use super::value::{Kind, Value};
 use super::words::Param;
-use crate::device::{Buf, Device};
+use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::lfs::Fsck;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 
@@ -72,22 +73,30 @@ pub(super) async fn is_anywhere(
 ) -> Result<bool, Trouble> {
     let (end, sectors) = (device.geometry().sectors, bytes as u64 / SECTOR_BYTES);
     let last = (end / sectors).checked_sub(1).map(|unit| Sector(unit * sectors));
+    let mut lost = None;
     for place in places.iter().copied().chain(last) {
-        if place.0 + sectors <= end && is_it(&device.read(place, Buf::dirty(bytes)).await?) {
+        if place.0 + sectors > end {
+            continue;
+        }
+        // One that cannot be read may have said so; the others are asked, too.
+        let read = rescue(device, place, sectors).await?;
+        if read.lost.is_empty() && is_it(&read.bytes) {
             return Ok(true);
         }
+        lost = lost.or(read.lost.into_iter().next());
     }
-    Ok(false)
+    match lost {
+        None => Ok(false),
+        Some((_, error)) => Err(error.into()),
+    }
 }
 
-/// What a check found, and what it has repaired. What a power cut leaves behind is no damage; mounting mends it.
-pub(super) fn checked(found: Fsck, repaired: Vec<String>) -> Checked {
+/// What a check found, and what of it is mended. What a power cut leaves behind is mended by mounting, and no damage.
+pub(super) fn checked(found: Fsck) -> Checked {
+    let mended = found.repaired.into_iter().map(|text| Finding { text, repaired: true });
+    let left = found.errors.into_iter().map(|text| Finding { text, repaired: false });
     Checked {
-        findings: repaired
-            .into_iter()
-            .map(|text| Finding { text, repaired: true })
-            .chain(found.errors.into_iter().map(|text| Finding { text, repaired: false }))
-            .collect(),
+        findings: mended.chain(left).collect(),
         unlisted: found.errors_unlisted,
         notes: found.notes,
         counts: vec![

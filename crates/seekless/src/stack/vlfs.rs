@@ -122,11 +122,15 @@ impl FileSystemKind for Vlfs {
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
         check_fixed(word, &vlfs::info(&device).await?)?;
-        let options = FsckOptions { data: options.data };
-        Ok(checked(vlfs::fsck(rt.clone(), device, options).await?, Vec::new()))
+        let options = FsckOptions { data: options.data, repair: options.repair };
+        Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
     }
 
     fn has_checksums(&self) -> bool {
+        true
+    }
+
+    fn repairs(&self) -> bool {
         true
     }
 

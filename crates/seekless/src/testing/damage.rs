@@ -16,6 +16,7 @@ use super::runner::Runner;
 use super::subject::{Subject, simulate};
 use super::tree::{NodeState, Tree};
 use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::fault::FaultDevice;
 use crate::device::{Device, Image};
 use crate::fs::{Fs, FsError};
 use crate::rng::Rng;
@@ -42,6 +43,8 @@ pub enum Damage {
     Noise { at: u64, sectors: u64, seed: u64 },
     /// These sectors hold what others hold.
     Copy { from: u64, sectors: u64, to: u64 },
+    /// Reading these sectors fails until they are written again.
+    Lose { at: u64, sectors: u64 },
 }
 
 impl fmt::Display for Damage {
@@ -52,6 +55,7 @@ impl fmt::Display for Damage {
             Damage::Zero { at, sectors } => write!(f, "zero:{at}+{sectors}"),
             Damage::Noise { at, sectors, seed } => write!(f, "noise:{at}+{sectors}:{seed}"),
             Damage::Copy { from, sectors, to } => write!(f, "copy:{from}+{sectors}:{to}"),
+            Damage::Lose { at, sectors } => write!(f, "lose:{at}+{sectors}"),
         }
     }
 }
@@ -68,6 +72,7 @@ impl FromStr for Damage {
             ("zero", &[at, sectors]) => Ok(Damage::Zero { at, sectors }),
             ("noise", &[at, sectors, seed]) => Ok(Damage::Noise { at, sectors, seed }),
             ("copy", &[from, sectors, to]) => Ok(Damage::Copy { from, sectors, to }),
+            ("lose", &[at, sectors]) => Ok(Damage::Lose { at, sectors }),
             _ => Err("not a damage like flip:4096.3".to_string()),
         }
     }
@@ -100,8 +105,17 @@ impl Damage {
                     image.write(Sector(to + sector), &buf);
                 }
             }
+            Damage::Lose { .. } => {}
         }
         bytes
+    }
+
+    /// `device`, which holds the damaged image, as this damage lets it be read.
+    fn device(self, rt: &Rt, device: Device) -> Device {
+        let Damage::Lose { at, sectors } = self else { return device };
+        let faulty = FaultDevice::new(rt, device, 1);
+        faulty.lose(Sector(at)..Sector(at + sectors));
+        faulty
     }
 }
 
@@ -109,10 +123,14 @@ impl Damage {
 pub struct DamageTest<'a> {
     pub subject: &'a dyn Subject,
     pub device: CrashOptions,
-    /// Byte ranges in which every single bit is flipped, one at a time.
+    /// Byte ranges in which every single bit is flipped, one at a time, and every sector is lost.
     pub flip_all: Vec<Range<u64>>,
-    /// So many more bits are flipped, one at a time, anywhere where the image holds something.
+    /// So many more bits are flipped, one at a time, anywhere where the image holds something; `SEEKLESS_SOAK` times as
+    /// many.
     pub flips: usize,
+    /// So many more sectors are lost, one or a few at a time: reading them fails. Of them, too, `SEEKLESS_SOAK` times as
+    /// many.
+    pub losses: usize,
     /// So many other damages: truncations, zeroes, noise and copies.
     pub splices: usize,
     /// The file system notices any change of file data. Without, only names and attributes must be right.
@@ -264,7 +282,18 @@ impl DamageTest<'_> {
         if used.is_empty() {
             return damages;
         }
-        for _ in 0..self.flips {
+        for range in &self.flip_all {
+            let sectors = range.start / SECTOR_BYTES..range.end.div_ceil(SECTOR_BYTES);
+            damages.extend(sectors.map(|at| Damage::Lose { at, sectors: 1 }));
+        }
+        let soak = self.replay.soak.max(1) as usize;
+        for _ in 0..self.losses * soak {
+            // Mostly one sector, where something is or next to it; a scratch takes several.
+            let length = if rng.chance(1, 8) { 1 << rng.below(6) } else { 1 };
+            let at = rng.pick(&used) + rng.below(8);
+            damages.push(Damage::Lose { at: at.min(sectors - length), sectors: length });
+        }
+        for _ in 0..self.flips * soak {
             let byte = *rng.pick(&used) * SECTOR_BYTES + rng.below(SECTOR_BYTES);
             damages.push(Damage::Flip { byte, bit: rng.below(8) as u8 });
         }
@@ -293,7 +322,7 @@ impl DamageTest<'_> {
         let mut image = original.image.clone();
         let bytes = damage.apply(&mut image, self.device.bytes);
         let mut ended = Err("nothing was run".to_string());
-        let mut run = || ended = self.use_image(image.clone(), bytes, &original.moments);
+        let mut run = || ended = self.use_image(image.clone(), bytes, damage, &original.moments);
         match self.memory {
             None => run(),
             Some((memory_max, measure)) => {
@@ -316,15 +345,15 @@ impl DamageTest<'_> {
     }
 
     /// Checks, mounts, reads everything, changes something, closes.
-    fn use_image(&self, image: Image, bytes: u64, moments: &Moments) -> Result<(Ended, bool), String> {
+    fn use_image(&self, image: Image, bytes: u64, damage: Damage, moments: &Moments) -> Result<(Ended, bool), String> {
         let options = CrashOptions { bytes, record: false, latency: TICK..=TICK, ..self.device.clone() };
         let checked = simulate(self.seed, LIMITS, async |rt| {
-            let device: Device = CrashDevice::new(&rt, image.clone(), options.clone());
+            let device = damage.device(&rt, CrashDevice::new(&rt, image.clone(), options.clone()));
             !matches!(self.subject.fsck(&rt, device).await, Ok(problems) if problems.is_empty())
         });
         let noticed = checked.map_err(|what| format!("fsck: {what}"))?;
         let used = simulate(self.seed, LIMITS, async |rt| {
-            let device: Device = CrashDevice::new(&rt, image, options);
+            let device = damage.device(&rt, CrashDevice::new(&rt, image, options));
             let Ok(fs) = self.subject.mount(&rt, device).await else { return Ok(Ended::Refused) };
             let ended = self.read_everything(&fs, moments).await?;
             // Whatever these answer, they must come to an end.

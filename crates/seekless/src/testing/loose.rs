@@ -5,15 +5,16 @@
 //! be there in part, in whole sectors. Names and other attributes are always there: what becomes of those, layers leave to the file system below,
 //! and other explorers look at.
 //!
-//! It can also be full: from some change on, or for one change.
+//! It can also be full: from some change on, or for one change. And parts of a file can be lost: reading them fails.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use async_trait::async_trait;
 
 use super::{MemFs, MemFsOptions};
-use crate::device::{Counter, Data};
+use crate::device::{Counter, Data, DeviceError};
 use crate::fs::*;
 use crate::rng::Rng;
 use crate::rt::Rt;
@@ -68,13 +69,25 @@ pub struct Loose {
     needs: Cell<u64>,
     /// Which of those find none.
     full: RefCell<std::ops::Range<u64>>,
+    /// Sectors of files that cannot be read.
+    lost: RefCell<BTreeSet<(Ino, u64)>>,
 }
 
 impl Loose {
     pub fn new(rt: &Rt, options: MemFsOptions) -> Rc<Loose> {
         let live = MemFs::with_options(rt, options);
-        let (journal, needs, full) = Default::default();
-        Rc::new(Loose { rt: rt.clone(), options, live, journal, needs, full: RefCell::new(full) })
+        Loose::around(rt, options, live)
+    }
+
+    /// One that already holds what is in `live`.
+    pub fn around(rt: &Rt, options: MemFsOptions, live: Rc<MemFs>) -> Rc<Loose> {
+        let (journal, needs, full, lost) = Default::default();
+        Rc::new(Loose { rt: rt.clone(), options, live, journal, needs, full: RefCell::new(full), lost })
+    }
+
+    /// Makes reads fail that touch sector `sector` of a file, counted from its start, until it is written again.
+    pub fn lose(&self, ino: Ino, sector: u64) {
+        self.lost.borrow_mut().insert((ino, sector));
     }
 
     /// Length of the journal: moments at which the power can be cut.
@@ -291,12 +304,20 @@ impl FileSystem for Loose {
     }
 
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>> {
+        let end = offset.saturating_add(bytes.into()).div_ceil(SECTOR_BYTES);
+        let lost = self.lost.borrow().range((ino, offset / SECTOR_BYTES)..(ino, end)).next().copied();
+        if let Some((_, sector)) = lost {
+            let (at, cause) = (crate::units::Sector(sector), format!("sector {sector} of inode {ino} is lost"));
+            return Err(DeviceError::Io { operation: "read", at, bytes: bytes.into(), cause }.into());
+        }
         self.live.read(ino, handle, offset, bytes).await
     }
 
     async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
         self.need()?;
         self.live.write(ino, handle, offset, data.clone(), mode).await?;
+        let sectors = offset / SECTOR_BYTES..(offset + data.len() as u64).div_ceil(SECTOR_BYTES);
+        self.lost.borrow_mut().retain(|(lost, sector)| *lost != ino || !sectors.contains(sector));
         self.note(Event::Write(ino, offset, data));
         Ok(())
     }

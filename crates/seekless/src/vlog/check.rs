@@ -6,6 +6,7 @@ use super::core::{Core, Log};
 use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
 use super::vld::{Recovery, VldError};
 use crate::device::Device;
+use crate::units::counted;
 
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,24 +25,32 @@ pub struct Checkup {
 /// When the device cannot be read, or has no virtual log disk on it. Damage is in the result.
 pub async fn check(device: &Device) -> Result<Checkup, VldError> {
     let mut checkup = Checkup::default();
-    let (superblock, bad) = match superblocks_of_blocks(device).await {
+    let superblocks = match superblocks_of_blocks(device).await {
         Err(error @ VldError::Corrupt { .. }) => {
             checkup.errors.push(error.to_string());
             return Ok(checkup);
         }
         other => other?,
     };
-    for at in bad {
-        checkup.notes.push(format!("the superblock at sector {at} is damaged; the other one is good"));
-    }
+    checkup
+        .notes
+        .extend(superblocks.notes().map(|note| format!("{note}, and the next use for writing writes it anew")));
+    let superblock = superblocks.superblock;
     let layout = layout_of(superblock)?;
-    let (anchor, is_whole) = newest_anchor(device, &superblock).await;
+    let (anchor, is_whole) = newest_anchor(device, &superblock).await?;
     if !is_whole {
         let what = if anchor.is_some() { "an anchor is" } else { "both anchors are" };
         checkup.notes.push(format!("{what} damaged; the tail of the log is searched for everywhere"));
     }
-    match recover(device, &layout).await {
+    match recover(device, &layout, true).await {
         Ok(found) => {
+            let lost = found.recovery.sectors_lost;
+            if lost > 0 {
+                let what = counted(lost, "sector");
+                checkup
+                    .errors
+                    .push(format!("{what} cannot be read where the tail of the log may be; use it read-only"));
+            }
             checkup.recovery = found.recovery;
             checkup.pieces = match &found.log {
                 Log::Tree(log) => u64::from(log.tree.live()),

@@ -184,6 +184,7 @@ counts!(
     tracks_emptied,
     blocks_moved,
     extents_ordered,
+    superblocks_mended,
     overhead_ns,
 );
 

@@ -10,12 +10,14 @@ use std::collections::BTreeMap;
 use super::append::AppendLog;
 use super::core::{Log, TreeLog};
 use super::format::{
-    ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK, Superblock,
+    ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
+    Superblock,
 };
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
 use super::tree::Tree;
 use super::vld::{Recovery, VldError};
-use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked, read_span};
+use crate::device::rescue::{rescue, rescue_as, rescue_right};
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
 /// Bytes that are read at once while a window is searched.
@@ -46,11 +48,11 @@ pub struct Info {
 /// When the device cannot be read, or holds a damaged one.
 pub async fn probe(device: &Device) -> Result<Option<Info>, VldError> {
     let superblock = match superblocks_of_blocks(device).await {
-        Ok(found) => found.0,
+        Ok(found) => found.superblock,
         Err(VldError::Nothing) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let (anchor, _) = newest_anchor(device, &superblock).await;
+    let (anchor, _) = newest_anchor(device, &superblock).await?;
     let layout = layout_of(superblock)?;
     Ok(Some(Info {
         uuid: superblock.uuid,
@@ -123,60 +125,129 @@ pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[
     Ok(superblock)
 }
 
-/// The first good superblock, and which of the two is bad.
-pub(super) async fn superblocks(device: &Device) -> Result<(Superblock, Vec<Sector>), VldError> {
+/// What the superblocks say.
+pub(super) struct Superblocks {
+    pub(super) superblock: Superblock,
+    /// A good one as it stands on the device, with the record of whoever is above.
+    block: Buf,
+    /// Those that are not as they should be, and why.
+    pub(super) bad: Vec<(Sector, String)>,
+}
+
+impl Superblocks {
+    pub(super) fn above(&self) -> &[u8] {
+        &self.block[ABOVE_AT..]
+    }
+
+    /// What is wrong with the copies, a line each.
+    pub(super) fn notes(&self) -> impl Iterator<Item = String> + '_ {
+        self.bad
+            .iter()
+            .map(|(at, why)| format!("the superblock at sector {at} is damaged: {why}; the other one is good"))
+    }
+
+    /// Writes the bad one anew. The next flush makes it durable; until then, and if it cannot be written, the good one
+    /// stays what it was. Returns how many were written.
+    pub(super) async fn mend(&self, device: &Device) -> u64 {
+        let mut mended = 0;
+        for (at, _) in &self.bad {
+            let written = device.write(*at, Data::from_slice(&self.block), WriteFlags::NONE).await;
+            mended += u64::from(written.is_ok());
+        }
+        mended
+    }
+}
+
+/// The first good superblock, and which of the two is bad. One that cannot be read is as good as a damaged one.
+pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError> {
     let sectors = device.geometry().sectors;
     if sectors < FIXED_SECTORS {
         return Err(VldError::Nothing);
     }
-    let mut found = None;
-    let mut bad = Vec::new();
-    let mut why = None;
-    for at in [Some(SUPERBLOCK), back_sector(sectors)].into_iter().flatten() {
+    let mut why: Option<&'static str> = None;
+    let mut unreadable = None;
+    let mut look = async |at: u64| {
         let is_right = |block: &[u8]| Superblock::from_block(block).is_ok();
-        let block = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await?;
-        match Superblock::from_block(&block) {
-            Ok(superblock) if superblock.device_sectors > sectors => {
-                bad.push(Sector(at));
-                why = why.or(Some("it is of a larger device"));
+        let mut read = rescue_right(device, Sector(at), FIXED_SECTORS, is_right).await?;
+        Ok::<_, DeviceError>(match read.lost.pop() {
+            Some((_, error)) => {
+                let text = format!("it cannot be read: {error}");
+                unreadable.get_or_insert(error);
+                Err(text)
             }
-            Ok(superblock) => found = found.or(Some(superblock)),
-            Err(text) => {
-                bad.push(Sector(at));
-                why = why.or(text);
-            }
+            None => match Superblock::from_block(&read.bytes) {
+                Ok(superblock) if superblock.device_sectors > sectors => {
+                    let text = "it is of a larger device";
+                    why.get_or_insert(text);
+                    Err(text.to_string())
+                }
+                Ok(superblock) => Ok((superblock, read.bytes)),
+                Err(text) => {
+                    why = why.or(text);
+                    Err(text.unwrap_or("there is none").to_string())
+                }
+            },
+        })
+    };
+    let mut looked = Vec::new();
+    for at in [Some(SUPERBLOCK), back_sector(sectors)].into_iter().flatten() {
+        looked.push((at, look(at).await?));
+    }
+    let found = looked
+        .iter()
+        .find_map(|(_, copy)| copy.as_ref().ok())
+        .map(|(superblock, block)| (*superblock, Buf::from_slice(block)));
+    let Some((superblock, block)) = found else {
+        return Err(match (unreadable, why) {
+            (Some(error), _) => VldError::Device(error),
+            (None, None) => VldError::Nothing,
+            (None, Some(why)) => VldError::Corrupt { what: "superblock", at: Sector(SUPERBLOCK), why: why.to_string() },
+        });
+    };
+    let mut bad = Vec::new();
+    for at in layout_of(superblock)?.superblocks() {
+        // A device that has grown does not have the second one at its end.
+        let copy = match looked.iter().position(|(place, _)| *place == at) {
+            Some(known) => looked.swap_remove(known).1,
+            None => look(at).await?,
+        };
+        match copy {
+            Ok((_, bytes)) if bytes[..] == block[..] => {}
+            Ok(_) => bad.push((Sector(at), "it differs from the first one".to_string())),
+            Err(text) => bad.push((Sector(at), text)),
         }
     }
-    match (found, why) {
-        (Some(superblock), _) => Ok((superblock, bad)),
-        (None, None) => Err(VldError::Nothing),
-        (None, Some(why)) => {
-            Err(VldError::Corrupt { what: "superblock", at: Sector(SUPERBLOCK), why: why.to_string() })
-        }
-    }
+    Ok(Superblocks { superblock, block, bad })
 }
 
 /// As [`superblocks`], where a map of blocks is wanted.
-pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<(Superblock, Vec<Sector>), VldError> {
+pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<Superblocks, VldError> {
     let found = superblocks(device).await?;
     // Somebody else's: not for us to read as a disk.
-    if found.0.is_above() { Err(VldError::Nothing) } else { Ok(found) }
+    if found.superblock.is_above() { Err(VldError::Nothing) } else { Ok(found) }
 }
 
 /// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
-pub(super) async fn newest_anchor(device: &Device, superblock: &Superblock) -> (Option<Anchor>, bool) {
+///
+/// # Errors
+/// When the device is gone. A slot that cannot be read is as good as a damaged one: the search goes on without it.
+pub(super) async fn newest_anchor(
+    device: &Device,
+    superblock: &Superblock,
+) -> Result<(Option<Anchor>, bool), DeviceError> {
     let mut newest: Option<Anchor> = None;
     let mut is_whole = true;
     for at in ANCHORS {
-        // A slot that cannot be read is as good as a damaged one: the search goes on without it.
         let is_right = |block: &[u8]| Anchor::from_block(block, &superblock.uuid).is_some();
-        let read = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await;
-        match read.ok().and_then(|block| Anchor::from_block(&block, &superblock.uuid)) {
+        let read = rescue_right(device, Sector(at), FIXED_SECTORS, is_right).await?;
+        // All of an anchor is in its first sector.
+        let readable = read.lost_in(Sector(at), 1).is_none();
+        match Anchor::from_block(&read.bytes, &superblock.uuid).filter(|_| readable) {
             Some(found) => newest = newest.into_iter().chain([found]).max_by_key(|anchor| anchor.generation),
             None => is_whole = false,
         }
     }
-    (newest, is_whole)
+    Ok((newest, is_whole))
 }
 
 /// What a recovery brought back.
@@ -188,8 +259,10 @@ pub(super) struct Found {
     pub(super) recovery: Recovery,
 }
 
-pub(super) async fn recover(device: &Device, layout: &Layout) -> Result<Found, VldError> {
-    let finder = Finder { device, layout, key: layout.superblock.key() };
+/// Finds the map. What cannot be read where the tail is looked for may hold it, so that going on could lose what was
+/// acknowledged: that is an error, but for a use that is `read_only`, which shows what can be shown.
+pub(super) async fn recover(device: &Device, layout: &Layout, read_only: bool) -> Result<Found, VldError> {
+    let finder = Finder { device, layout, key: layout.superblock.key(), read_only };
     let mut found = match layout.map_log {
         MapLog::Tree => finder.tree().await?,
         MapLog::Append => finder.append().await?,
@@ -206,6 +279,7 @@ struct Finder<'a> {
     device: &'a Device,
     layout: &'a Layout,
     key: Key,
+    read_only: bool,
 }
 
 /// A piece to visit: sequence first, so that the youngest is the greatest.
@@ -225,7 +299,7 @@ impl Finder<'_> {
 
     async fn tree(&self) -> Result<Found, VldError> {
         let mut recovery = Recovery::default();
-        let (anchor, is_whole) = newest_anchor(self.device, &self.layout.superblock).await;
+        let (anchor, is_whole) = newest_anchor(self.device, &self.layout.superblock).await?;
         let tail = self.tail(anchor, is_whole, &mut recovery).await?;
         let generation = anchor.map_or(1, |anchor| anchor.generation);
         let mut found = Found {
@@ -307,6 +381,43 @@ impl Finder<'_> {
         Ok(Piece::from_cell(&read, &self.key, cell))
     }
 
+    /// The region of an append-only log is reserved, too, for the log.
+    fn is_region(&self, at: Sector) -> bool {
+        let start = self.layout.cell_sector(self.layout.superblock.region_start);
+        let sectors = self.layout.superblock.region_cells * self.layout.cell_sectors;
+        self.layout.map_log == MapLog::Append && (start..start + sectors).contains(&at)
+    }
+
+    /// Reads where the tail may be, in every way in which the device can be read: where storage below is redundant, what one
+    /// member has lost is there all the same. The usual way comes first.
+    async fn read_for_tail(&self, at: Sector, sectors: u64, recovery: &mut Recovery) -> Result<Vec<Buf>, VldError> {
+        let mut read = rescue(self.device, at, sectors).await?;
+        let mut all = Vec::new();
+        for reading in (0..self.device.readings()).filter(|_| self.device.readings() > 1) {
+            let Ok(other) = rescue_as(self.device, at, sectors, Some(reading)).await else { continue };
+            read.lost.retain(|(range, _)| {
+                let is_lost = other.lost_in(range.start, range.end - range.start).is_some();
+                if !is_lost {
+                    let place =
+                        |sector: Sector| ((sector.0.clamp(at.0, at.0 + sectors) - at.0) * SECTOR_BYTES) as usize;
+                    let own = place(range.start)..place(range.end);
+                    read.bytes[own.clone()].copy_from_slice(&other.bytes[own]);
+                }
+                is_lost
+            });
+            all.push(other.bytes);
+        }
+        all.insert(0, read.bytes);
+        // No piece is ever where superblocks and anchors are.
+        let block_of = |sector: Sector| u32::try_from(sector.0 / self.layout.block_sectors).unwrap_or(u32::MAX);
+        read.lost.retain(|(range, _)| !self.layout.is_reserved(block_of(range.start)) || self.is_region(range.start));
+        recovery.sectors_lost += read.lost.iter().map(|(range, _)| range.end - range.start).sum::<u64>();
+        match read.lost.pop() {
+            Some((_, error)) if !self.read_only => Err(VldError::Device(error)),
+            _ => Ok(all),
+        }
+    }
+
     /// The youngest piece in `blocks` that completes a transaction.
     async fn scan(&self, blocks: std::ops::Range<u64>, recovery: &mut Recovery) -> Result<Option<Visit>, VldError> {
         let longest = u64::from(self.device.geometry().request_bytes_max).min(SCAN_BYTES);
@@ -319,15 +430,7 @@ impl Finder<'_> {
             let length = (count * u64::from(self.layout.block_bytes())) as usize;
             let first = self.layout.first_cell(at as u32);
             let start = self.layout.sector_of(at as u32);
-            // Where storage below is redundant, what one member has lost is there all the same.
-            let others = (0..self.device.readings()).filter(|_| self.device.readings() > 1).map(Some);
-            for reading in std::iter::once(None).chain(others) {
-                let read = match read_span(self.device, start, length as u64 / SECTOR_BYTES, reading).await {
-                    Ok(read) => read,
-                    // What cannot be read now may hold the tail: going on would lose what was acknowledged.
-                    Err(error) if reading.is_none() => return Err(VldError::Device(error)),
-                    Err(_) => continue,
-                };
+            for read in self.read_for_tail(start, length as u64 / SECTOR_BYTES, recovery).await? {
                 for (offset, cell) in read.chunks_exact(bytes).enumerate() {
                     // Most cells are none; the magic number says so without a seal being computed.
                     let number = first + offset as u64;
@@ -481,7 +584,7 @@ impl Finder<'_> {
         while (region.len() as u64) < bytes {
             let length = step.min(bytes - region.len() as u64);
             let at = start + region.len() as u64 / SECTOR_BYTES;
-            region.extend_from_slice(&self.device.read(at, Buf::dirty(length as usize)).await?);
+            region.extend_from_slice(&self.read_for_tail(at, length / SECTOR_BYTES, recovery).await?[0]);
         }
         recovery.blocks_scanned += bytes.div_ceil(u64::from(self.layout.block_bytes()));
         Ok(region)

@@ -15,13 +15,13 @@ use super::commit::Extent;
 use super::compact::{Emptying, Step, Tenant};
 use super::core::{Core, Counts, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
-use super::format::{ABOVE_AT, FIXED_BYTES, FIXED_SECTORS, PARKED, Superblock};
+use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
 use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
 use super::space::Space;
 use super::tracks::Tracks;
 use super::vld::{CommitUse, Options, Recovery, VldError};
-use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags, read_checked};
+use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
 
@@ -33,7 +33,9 @@ pub struct StoreInfo {
     pub above: Vec<u8>,
     /// The tail is found without a search.
     pub is_parked: bool,
-    /// Damage that costs nothing, one line each.
+    /// Superblocks that are damaged, one line each, where another says what they said.
+    pub damaged: Vec<String>,
+    /// Other damage that costs nothing, one line each.
     pub notes: Vec<String>,
 }
 
@@ -87,30 +89,28 @@ impl Store {
     /// # Errors
     /// `Nothing` when there is none, or one that is a disk; `Corrupt`, and what the device says.
     pub async fn info(device: &Device) -> Result<StoreInfo, VldError> {
-        let (superblock, bad) = superblocks(device).await?;
+        let found = superblocks(device).await?;
+        let superblock = found.superblock;
         if !superblock.is_above() {
             return Err(VldError::Nothing);
         }
-        let layout = layout_of(superblock)?;
-        let mut above = Vec::new();
-        for at in layout.superblocks() {
-            let is_right = |block: &[u8]| Superblock::from_block(block).is_ok_and(|found| found == superblock);
-            let block = read_checked(device, Sector(at), FIXED_SECTORS, is_right).await?;
-            if is_right(&block) {
-                above = block[ABOVE_AT..].to_vec();
-                break;
-            }
-        }
-        let (anchor, is_whole) = newest_anchor(device, &superblock).await;
-        let mut notes: Vec<String> = Vec::new();
-        notes.extend(
-            bad.into_iter().map(|at| format!("the superblock at sector {at} is damaged; the other one is good")),
-        );
+        let (anchor, is_whole) = newest_anchor(device, &superblock).await?;
+        let damaged: Vec<String> = found.notes().collect();
+        let mut notes = Vec::new();
         if !is_whole {
             notes.push("an anchor is damaged; the tail of the log is searched for everywhere".to_string());
         }
         let is_parked = is_whole && anchor.is_some_and(|anchor| anchor.state == PARKED);
-        Ok(StoreInfo { superblock, above, is_parked, notes })
+        let above = found.above().to_vec();
+        Ok(StoreInfo { superblock, above, is_parked, notes, damaged })
+    }
+
+    /// Writes damaged superblocks anew, from what the good one says; the next flush makes that durable. Returns how many.
+    ///
+    /// # Errors
+    /// As [`Store::info`]. One that cannot be written stays as it is.
+    pub async fn mend_superblocks(device: &Device) -> Result<u64, VldError> {
+        Ok(superblocks(device).await?.mend(device).await)
     }
 
     /// Opens the one on `device`. Of the space, only what the map itself takes is taken; nothing is written before the
@@ -120,12 +120,12 @@ impl Store {
     /// `Nothing` and `Corrupt`, and what the device says.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
         let start = rt.now();
-        let (superblock, _) = superblocks(&device).await?;
+        let superblock = superblocks(&device).await?.superblock;
         if !superblock.is_above() {
             return Err(VldError::Nothing);
         }
         let layout = layout_of(superblock)?;
-        let mut found = recover(&device, &layout).await?;
+        let mut found = recover(&device, &layout, options.read_only).await?;
         found.recovery.time = rt.now().saturating_sub(start);
         let durable = device.guarantees().durable_on_completion;
         let arms = device.head().map_or(0, |head| head.arms());

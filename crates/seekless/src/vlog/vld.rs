@@ -8,7 +8,7 @@ use async_trait::async_trait;
 use super::commit::Extent;
 use super::core::{Core, State};
 use super::layout::{Layout, MapLog, Plan, PlanError};
-use super::open::{Found, format, layout_of, occupy, recover, superblocks_of_blocks};
+use super::open::{Found, Superblocks, format, layout_of, occupy, recover, superblocks_of_blocks};
 use super::space::Space;
 use super::tracks::Tracks;
 use super::{compact, core};
@@ -92,6 +92,8 @@ pub struct Recovery {
     /// Blocks that were searched for the tail.
     pub blocks_scanned: u64,
     pub pieces_read: u64,
+    /// Sectors that could not be read where the tail may have been: read-only, what is shown may be of an earlier moment.
+    pub sectors_lost: u64,
     pub mapped_blocks: u64,
     pub time: Nanos,
 }
@@ -116,13 +118,16 @@ impl Vld {
         Vld::open(rt, device, options).await
     }
 
-    /// Opens the one on `device`. Nothing is written before the first change.
+    /// Opens the one on `device`. Nothing is written before the first change, but a damaged superblock anew.
     ///
     /// # Errors
     /// `Nothing` and `Corrupt`, and what the device says.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
-        let (layout, found) = Vld::found(rt, &device).await?;
-        Ok(Vld::around(rt, device, layout, options, found, 0))
+        let (layout, found, superblocks) = Vld::found(rt, &device, options.read_only).await?;
+        let mended = if options.read_only { 0 } else { superblocks.mend(&device).await };
+        let vld = Vld::around(rt, device, layout, options, found, 0);
+        core::count(&vld.core.counts.superblocks_mended, mended);
+        Ok(vld)
     }
 
     /// Opens what the snapshot `name` of the one on `device` has, to be read only; `None` when there is none of this name.
@@ -136,18 +141,18 @@ impl Vld {
         name: &str,
     ) -> Result<Option<Rc<Vld>>, VldError> {
         let options = Options { read_only: true, ..options };
-        let (layout, found) = Vld::found(rt, &device).await?;
+        let (layout, found, _) = Vld::found(rt, &device, true).await?;
         let shown = super::snapshots::find(&device, &layout, &found.map, name).await?;
         Ok(shown.map(|shown| Vld::around(rt, device, layout, options, found, shown)))
     }
 
-    async fn found(rt: &Rt, device: &Device) -> Result<(Layout, Found), VldError> {
+    async fn found(rt: &Rt, device: &Device, read_only: bool) -> Result<(Layout, Found, Superblocks), VldError> {
         let start = rt.now();
-        let (superblock, _) = superblocks_of_blocks(device).await?;
-        let layout = layout_of(superblock)?;
-        let mut found = recover(device, &layout).await?;
+        let superblocks = superblocks_of_blocks(device).await?;
+        let layout = layout_of(superblocks.superblock)?;
+        let mut found = recover(device, &layout, read_only).await?;
         found.recovery.time = rt.now().saturating_sub(start);
-        Ok((layout, found))
+        Ok((layout, found, superblocks))
     }
 
     fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found, shown: u32) -> Rc<Vld> {

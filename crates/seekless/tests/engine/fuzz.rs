@@ -17,7 +17,7 @@ struct Target {
     bytes_max: u64,
 }
 
-/// The targets that are functions of the engine. `fuse_request` is tested where it lives.
+/// The targets that are functions of the engine. `fuse_request`, `nbd_stream` and `experiment` are tested where they live.
 const TARGETS: &[Target] = &[
     Target { name: "layer_format", body: fuzz::layer::decoders, inputs: 20_000, bytes_max: 600 },
     Target { name: "layer_file", body: fuzz::layer::lower_file, inputs: 200, bytes_max: 100 },
@@ -26,6 +26,8 @@ const TARGETS: &[Target] = &[
     Target { name: "ffs_format", body: fuzz::ffs::decoders, inputs: 20_000, bytes_max: 6_000 },
     Target { name: "ffs_mount", body: fuzz::ffs::mount, inputs: 150, bytes_max: 120 },
     Target { name: "ops_differential", body: fuzz::differential, inputs: 60, bytes_max: 1_500 },
+    Target { name: "raid_format", body: fuzz::raid::decoders, inputs: 20_000, bytes_max: 600 },
+    Target { name: "raid_open", body: fuzz::raid::open, inputs: 300, bytes_max: 120 },
     Target { name: "vld_format", body: fuzz::vld::decoders, inputs: 20_000, bytes_max: 600 },
     Target { name: "vld_open", body: fuzz::vld::open, inputs: 300, bytes_max: 120 },
     Target { name: "vlfs_format", body: fuzz::vlfs::decoders, inputs: 20_000, bytes_max: 5_000 },

@@ -19,11 +19,14 @@ mod superblock;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub(super) use superblock::volume_of_copy;
+
 use super::Volume;
 use super::format::*;
 use super::group;
 use super::io::{read_bytes, write_bytes};
 use super::layout::Layout;
+use crate::device::rescue::rescue;
 use crate::device::{Data, Device, WriteFlags};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::rt::Rt;
@@ -62,6 +65,8 @@ pub enum Cause {
     Leak,
     /// A crash.
     Crash,
+    /// No crash. There is a copy that says what it should be, and the rest of the check has agreed.
+    Copy,
     /// No crash.
     Damage,
 }
@@ -112,10 +117,11 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         directories: BTreeMap::new(),
         renamed: BTreeSet::new(),
         ups_counted: false,
+        bad_copies: Vec::new(),
         layout,
     };
     if let Some(text) = problem {
-        check.problem(text, Cause::Damage);
+        check.problem(text, Cause::Copy);
     }
     check.run().await?;
     Ok(check.result)
@@ -161,6 +167,8 @@ struct Check<'a> {
     renamed: BTreeSet<u32>,
     /// The ways up have been counted.
     ups_counted: bool,
+    /// Where copies of the superblock are damaged.
+    bad_copies: Vec<Sector>,
 }
 
 impl Check<'_> {
@@ -192,6 +200,11 @@ impl Check<'_> {
         self.check_connections().await?;
         self.check_links().await?;
         let groups = self.check_groups().await?;
+        let copies = superblock::bad_copies(self.device, &self.volume).await?;
+        for (group, _, why) in &copies {
+            self.problem(format!("the copy of the superblock in group {group} {why}; made anew"), Cause::Copy);
+        }
+        self.bad_copies = copies.into_iter().map(|(_, at, _)| at).collect();
         self.count();
         self.finish(groups).await
     }
@@ -216,6 +229,19 @@ impl Check<'_> {
             return Ok(changed[..bytes].to_vec());
         }
         Ok(read_bytes(self.device, self.layout.sector(at), bytes).await?.to_vec())
+    }
+
+    /// Reads what follows from everything else, so that zeroes are as good where it cannot be read.
+    async fn read_derived(&self, at: Sector, bytes: usize) -> FsResult<Vec<u8>> {
+        Ok(rescue(self.device, at, bytes as u64 / SECTOR_BYTES).await?.bytes.to_vec())
+    }
+
+    /// As [`Check::read_derived`], as mended so far.
+    async fn read_group(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
+        match self.changed.contains_key(&at) {
+            true => self.read(at, frags).await,
+            false => self.read_derived(self.layout.sector(at), (frags * self.layout.frag_bytes) as usize).await,
+        }
     }
 
     fn write(&mut self, at: u32, bytes: Vec<u8>) {
@@ -249,7 +275,8 @@ impl Check<'_> {
         let mut totals = Totals::default();
         summaries.iter().for_each(|summary| totals.add(summary));
         let bytes = self.layout.cssize.next_multiple_of(self.layout.frag_bytes) as usize;
-        let stored = read_bytes(self.device, self.layout.sector(self.layout.csaddr), bytes).await?;
+        let place = self.layout.sector(self.layout.csaddr);
+        let stored = self.read_derived(place, bytes).await?;
         let mut area = stored.to_vec();
         for (summary, raw) in summaries.iter().zip(area.chunks_exact_mut(Csum::BYTES)) {
             summary.encode(raw);
@@ -281,8 +308,16 @@ impl Check<'_> {
         let mut raw = std::mem::take(&mut self.volume.raw);
         self.volume.superblock.encode(&mut raw);
         let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
-        write_bytes(self.device, place, Data::from_slice(&raw), WriteFlags::NONE).await?; // Now it is mended.
+        let raw = Data::from_slice(&raw);
+        write_bytes(self.device, place, raw.clone(), WriteFlags::NONE).await?; // Now it is mended.
         self.device.flush().await?;
+        // Not before the superblock is durable: there is an intact one at every moment.
+        for &copy in &self.bad_copies {
+            write_bytes(self.device, copy, raw.clone(), WriteFlags::NONE).await?;
+        }
+        if !self.bad_copies.is_empty() {
+            self.device.flush().await?;
+        }
         for problem in &mut self.result.problems {
             problem.repaired = true;
         }

@@ -55,7 +55,8 @@ pub use fsck::{Cause, Fsck, FsckOptions, Problem, fsck};
 pub use mkfs::{DriveShape, MkfsOptions, Profile, mkfs};
 
 use crate::codec;
-use crate::device::{Buf, Device};
+use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::{FsError, FsResult};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
@@ -157,21 +158,17 @@ pub struct Ffs {
     sync_gate: Gate,
     end_gate: Gate,
     closed: Cell<bool>,
+    /// What the user has to know about the volume, a line each.
+    warnings: Vec<String>,
 }
 
-/// Mounts the volume on `device`. One that was not closed is checked and mended first, unless the mount is read-only.
+/// Mounts the volume on `device`. One that was not closed is checked and mended first, unless the mount is read-only: that
+/// writes nothing, and makes do with a copy of the superblock.
 ///
 /// # Errors
 /// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
-    let volume = find_volume(&device).await?;
-    let volume = if options.read_only || volume.superblock.clean != 0 {
-        volume
-    } else {
-        mend(&rt, &device).await?;
-        find_volume(&device).await?
-    };
-    let summaries = read_summaries(&device, &volume.layout).await?;
+    let (volume, summaries, warnings) = recover(&rt, &device, options.read_only).await?;
     let Volume { layout, superblock, raw } = volume;
     let mut state = State::new(layout, options, superblock, raw, summaries);
     state.now = rt.wall();
@@ -187,6 +184,7 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
         sync_gate: Gate::new(),
         end_gate: Gate::new(),
         closed: Cell::new(false),
+        warnings,
     });
     // A volume whose root cannot be read is not worth mounting.
     ffs.step(|state| state.index(ROOT_INO).map(drop)).await?;
@@ -202,12 +200,41 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
     Ok(ffs)
 }
 
-/// Runs the check on a volume that was not closed, and lets it mend what a crash leaves behind.
-async fn mend(rt: &Rt, device: &Device) -> FsResult<()> {
+/// Finds the volume, and mends what a crash has left behind or a copy makes good; read-only, a copy of the superblock will
+/// do, and what cannot be read of the summary is left out. The last of what it returns is what the user has to know.
+async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume, Vec<Csum>, Vec<String>)> {
+    let found = find_volume(device).await;
+    if read_only {
+        let (volume, said) = match found {
+            Ok(volume) => (volume, None),
+            Err(error) => fsck::volume_of_copy(device, error).await?,
+        };
+        let (summaries, lost) = read_summaries(device, &volume.layout).await?;
+        return Ok((volume, summaries, said.into_iter().chain(lost).collect()));
+    }
+    // Whether a copy is to be believed rather than what stands in its place now, fsck is asked.
+    let volume = found?;
+    if volume.superblock.clean != 0
+        && let (summaries, None) = read_summaries(device, &volume.layout).await?
+    {
+        return Ok((volume, summaries, Vec::new()));
+    }
+    let warnings = mend(rt, device).await?;
+    let volume = find_volume(device).await?;
+    let (summaries, lost) = read_summaries(device, &volume.layout).await?;
+    Ok((volume, summaries, warnings.into_iter().chain(lost).collect()))
+}
+
+/// Runs the check on a volume that was not closed, and lets it mend what a crash leaves behind and what copies make good.
+/// Returns the latter, a line each.
+async fn mend(rt: &Rt, device: &Device) -> FsResult<Vec<String>> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
     match found.problems.iter().find(|problem| !problem.repaired) {
-        None => Ok(()),
+        None => {
+            let by_copies = found.problems.into_iter().filter(|problem| problem.cause == Cause::Copy);
+            Ok(by_copies.map(|problem| problem.text).collect())
+        }
         Some(problem) => {
             let detail = format!("{}; no crash explains this, so that fsck has to repair it first", problem.text);
             Err(FsError::corrupt("file system", "the check before mounting", detail))
@@ -229,7 +256,12 @@ pub(crate) async fn find_volume(device: &Device) -> FsResult<Volume> {
     if geometry.bytes() < end {
         return Err(FsError::corrupt("volume", "the device", "it is too small to hold UFS1"));
     }
-    let raw = io::read_bytes(device, Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES), SUPERBLOCK_BYTES).await?.to_vec();
+    let at = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+    let mut read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
+    if let Some((_, error)) = read.lost.pop() {
+        return Err(FsError::Device(error));
+    }
+    let raw = read.bytes.to_vec();
     let superblock = match decode_superblock(&raw) {
         Ok(superblock) => superblock,
         Err(error) => return Err(is_ufs2(device).await?.unwrap_or(error)),
@@ -252,7 +284,7 @@ async fn is_ufs2(device: &Device) -> FsResult<Option<FsError>> {
         if device.geometry().bytes() < offset + SUPERBLOCK_BYTES as u64 {
             continue;
         }
-        let raw = io::read_bytes(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES).await?;
+        let raw = rescue(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?.bytes;
         let magic: u32 = codec::get_at(&raw, magic_at).unwrap_or(0);
         if magic == UFS2_MAGIC || magic == UFS2_MAGIC.swap_bytes() {
             let detail = "it is of UFS2, and only UFS1 is supported here";
@@ -262,12 +294,14 @@ async fn is_ufs2(device: &Device) -> FsResult<Option<FsError>> {
     Ok(None)
 }
 
-/// Reads what the summary area says of each group.
-async fn read_summaries(device: &Device, layout: &Layout) -> FsResult<Vec<Csum>> {
-    let bytes = layout.cssize.next_multiple_of(layout.frag_bytes) as usize;
-    let raw: Buf = io::read_bytes(device, layout.sector(layout.csaddr), bytes).await?;
-    let summaries = raw.chunks_exact(Csum::BYTES).take(layout.groups as usize);
-    Ok(summaries.map(|raw| Csum::decode(raw).unwrap_or(Csum::ZERO)).collect())
+/// Reads what the summary area says of each group: nothing where it cannot be read, which is then said.
+async fn read_summaries(device: &Device, layout: &Layout) -> FsResult<(Vec<Csum>, Option<String>)> {
+    let sectors = u64::from(layout.cssize.next_multiple_of(layout.frag_bytes)) / SECTOR_BYTES;
+    let read = rescue(device, layout.sector(layout.csaddr), sectors).await?;
+    let summaries = read.bytes.chunks_exact(Csum::BYTES).take(layout.groups as usize);
+    let summaries = summaries.map(|raw| Csum::decode(raw).unwrap_or(Csum::ZERO)).collect();
+    let lost = read.lost.first().map(|(_, error)| format!("the summary of free space cannot be read: {error}"));
+    Ok((summaries, lost))
 }
 
 /// What the superblock of a volume says, without mounting it.

@@ -33,6 +33,10 @@ impl Ffs {
 
 #[async_trait(?Send)]
 impl FileSystem for Ffs {
+    fn warnings(&self) -> Vec<String> {
+        self.warnings.clone()
+    }
+
     fn traits(&self) -> FsTraits {
         FsTraits {
             name: "ffs",

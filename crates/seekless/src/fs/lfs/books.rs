@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Lfs;
 use super::Options;
+use super::find;
 use super::format::*;
 use super::layout::*;
 use super::recovery::{self, SegmentReader};
@@ -25,20 +26,18 @@ impl Lfs {
     pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
         let mut read = Read::new();
         loop {
-            let missing = {
+            let (missing, problems) = {
                 let state = self.state.borrow();
                 if state.stopped.is_some() || state.read_only {
                     return Ok(Vec::new());
                 }
                 let mut recount = Recount::new(&state, &read);
                 recount.run();
-                if recount.missing.is_empty() {
-                    let problems = recount.problems;
-                    drop(state);
-                    return Ok([problems, self.check_slots().await?].concat());
-                }
-                recount.missing
+                (recount.missing, recount.problems)
             };
+            if missing.is_empty() {
+                return Ok([problems, self.check_slots().await?].concat());
+            }
             for (at, sectors) in missing {
                 read.insert(at, self.read_log(at, sectors).await?.freeze());
             }
@@ -54,7 +53,7 @@ impl Lfs {
                 state.log.segments.clean.union(&state.log.segments.ready).copied().collect();
             (moment(&state), free)
         };
-        let found = recovery::find_volume(&self.device).await?;
+        let found = find::find_volume(&self.device).await?;
         let mut problems = Vec::new();
         for checkpoint in [Some(found.checkpoint), found.older].into_iter().flatten() {
             let options = Options { read_only: true, ..Options::default() };
@@ -66,7 +65,7 @@ impl Lfs {
                 (state.log.layout, state.log.end, live.map(|(number, _)| number).collect::<BTreeSet<SegmentNo>>())
             };
             needed.extend([end.segment, end.next_segment]);
-            let mut reader = SegmentReader { segment: None };
+            let mut reader = SegmentReader::default();
             while let Some((partial, _)) = reader.next(&slot, &layout, &end).await? {
                 end = recovery::end_after(&partial.summary);
                 needed.extend([end.segment, end.next_segment]);

@@ -17,10 +17,10 @@ use super::format::*;
 use super::layout::*;
 use super::state::*;
 use super::{CleanerPolicy, Lfs};
-use crate::device::{Buf, Device, read_right, read_span};
+use crate::device::rescue::{rescue, rescue_as};
+use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
-use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
@@ -213,9 +213,10 @@ impl Lfs {
         Ok(())
     }
 
-    /// A whole segment. Where less is intact in it than is alive, what is missing is sought in other readings.
+    /// A whole segment. Where less is intact in it than is alive, what is missing is sought in other readings. What cannot be
+    /// read in any stays where it is, as what is damaged does; all else moves.
     async fn read_segment(&self, layout: &Layout, segment: SegmentNo) -> FsResult<Buf> {
-        let mut bytes = read_sectors(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        let mut bytes = rescue(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
         while self.device.readings() > 1 {
             let partials = partials_in(layout, segment, &bytes);
             let found: u64 = partials.iter().flat_map(|partial| &partial.items).map(|item| item.live_bytes()).sum();
@@ -257,7 +258,7 @@ impl Lfs {
             change.touch(id)?;
             change.commit(Privilege::Internal)
         });
-        ignore_gone(moved.await)
+        leave_lost(moved.await)
     }
 
     async fn move_inodes(&self, count: u32, first: crate::units::Sector, payload: &[u8]) -> FsResult<()> {
@@ -275,7 +276,7 @@ impl Lfs {
                 change.inode_mut(ino, InodeDirt::Own)?;
                 change.commit(Privilege::Internal)
             });
-            ignore_gone(moved.await)?;
+            leave_lost(moved.await)?;
         }
         Ok(())
     }
@@ -296,17 +297,19 @@ impl Lfs {
                 _ => Ok(()),
             }
         });
-        ignore_gone(moved.await)
+        leave_lost(moved.await)
     }
 }
 
 /// Passes without a gain before the volume counts as full: the first may only have shifted what was in the way.
 const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 
-/// A file that has been removed has nothing alive.
-fn ignore_gone(result: FsResult<()>) -> FsResult<()> {
+/// A file that has been removed has nothing alive. What is damaged or cannot be read stays where it is, and so does its
+/// segment; whoever reads it is told, and other segments can still be cleaned.
+fn leave_lost(result: FsResult<()>) -> FsResult<()> {
     match result {
-        Err(FsError::Stale) => Ok(()),
+        Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(()),
+        Err(FsError::Device(error)) if error.is_of_medium() => Ok(()),
         other => other,
     }
 }
@@ -403,8 +406,8 @@ pub(super) async fn partial_otherwise(
     let (start, sectors) = (layout.segment_start(segment), layout.segment_sectors());
     // On a device with one reading that is the usual one.
     for reading in (0..device.readings()).filter(|_| device.readings() > 1) {
-        let Ok(bytes) = read_span(device, start, sectors, Some(reading)).await else { continue };
-        let found = partial_at(layout, segment, offset, &bytes).filter(|partial| is_wanted(&partial.summary));
+        let Ok(read) = rescue_as(device, start, sectors, Some(reading)).await else { continue };
+        let found = partial_at(layout, segment, offset, &read.bytes).filter(|partial| is_wanted(&partial.summary));
         let Some(summary) = found.map(|partial| partial.summary) else { continue };
         // Only its own sectors are known to be right.
         let is_right = |bytes: &[u8]| Summary::decode(bytes) == Some(summary) && partial_is_sealed(bytes, &summary);

@@ -3,11 +3,12 @@
 use std::fmt::Write as _;
 
 use super::cleaner::partials_in;
+use super::find;
 use super::format::*;
 use super::layout::*;
-use super::recovery;
 use crate::codec::{Field, Hex};
 use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::logfs::run::read_sectors;
 use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -31,7 +32,7 @@ pub enum Dump {
 /// # Errors
 /// As [`super::mount`].
 pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
-    let found = recovery::find_volume(device).await?;
+    let found = find::find_volume(device).await?;
     let layout = found.layout;
     let mut text = String::new();
     match what {
@@ -39,7 +40,7 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
             let block = layout.superblock.to_block();
             section(&mut text, "superblock", &block, Superblock::FIELDS);
             for slot in CHECKPOINT_SECTORS {
-                let copies = read_sectors(device, slot, 2 * BLOCK_SECTORS).await?;
+                let copies = rescue(device, slot, 2 * BLOCK_SECTORS).await?.bytes;
                 for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
                     match Checkpoint::from_block(copy) {
                         Some(_) => {
@@ -50,16 +51,13 @@ pub async fn dump(device: &Device, what: Dump) -> FsResult<String> {
                     }
                 }
             }
-            found
-                .damaged
-                .iter()
-                .chain(&found.torn)
-                .for_each(|damage| line(&mut text, format_args!("damaged: {damage}")));
+            found.damaged.iter().for_each(|damage| line(&mut text, format_args!("damaged: {damage}")));
+            found.torn.iter().for_each(|damage| line(&mut text, format_args!("damaged: {damage}")));
         }
         Dump::Segment(segment) => dump_segment(device, &layout, segment, &mut text).await?,
         Dump::Log => {
             for segment in 0..layout.segment_count() {
-                let bytes = read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
+                let bytes = rescue(device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
                 let partials = partials_in(&layout, segment, &bytes);
                 let (Some(first), Some(last)) = (partials.first(), partials.last()) else { continue };
                 let end = u64::from(last.summary.offset) + u64::from(last.summary.sectors);
@@ -92,7 +90,7 @@ async fn dump_segment(device: &Device, layout: &Layout, segment: SegmentNo, text
     if segment >= layout.segment_count() {
         return Err(FsError::Invalid("there is no such segment"));
     }
-    let bytes = read_sectors(device, layout.segment_start(segment), layout.segment_sectors()).await?;
+    let bytes = rescue(device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
     for partial in partials_in(layout, segment, &bytes) {
         let start = (u64::from(partial.summary.offset) * SECTOR_BYTES) as usize;
         section(text, &format!("partial segment at sector {}", partial.start), &bytes[start..], Summary::FIELDS);

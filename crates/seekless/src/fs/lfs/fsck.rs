@@ -4,18 +4,18 @@
 //! mended by mounting, so what this finds is damage. For what could have been lost from the end of the log it looks in
 //! every segment, where a mount looks in those that are likely.
 //!
-//! What follows from other things on the volume can be repaired: the segment usage table, the list of orphans, the
-//! counts of inodes and of bytes set aside, and in inodes the bytes used, links, and entries of directories. To repair is
-//! to recover the volume as a writable mount does, count anew, and close it; a second check says what that has mended.
-//! All else is left as it is.
+//! What follows from other things on the volume can be repaired: damaged superblock copies, the segment usage table, the
+//! list of orphans, the counts of inodes and of bytes set aside, and in inodes the bytes used, links, and entries of
+//! directories. To repair the copies is to write them; to repair the rest is to recover the volume as a writable mount
+//! does, count anew, and close it; a second check says what that has mended. All else is left as it is.
 
 use std::collections::BTreeMap;
 
 use super::Lfs;
 use super::Options;
+use super::find;
 use super::format::*;
 use super::layout::*;
-use super::recovery;
 use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
 use crate::fs::logfs::change::{Change, Privilege};
@@ -30,48 +30,59 @@ use crate::units::{Ino, SECTOR_BYTES, counted};
 pub struct FsckOptions {
     /// Read all file data too, and compare it with its checksums.
     pub data: bool,
+    /// Mend what follows from other things on the volume.
+    pub repair: bool,
 }
 
-/// Checks the volume on `device`. Nothing is written.
+/// Checks the volume on `device`. Where it is to repair, what follows from other things on it is mended, and the result says
+/// what a check finds then, and what is gone. Otherwise nothing is written.
 ///
 /// # Errors
 /// Those of [`super::mount`], when the volume cannot be recovered at all. Damage that leaves a volume is in the
 /// result.
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
-    Ok(look(rt, device, options).await?.0)
+    let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
+    if options.repair && repairable {
+        match mend(rt.clone(), device.clone()).await {
+            Ok(()) => {
+                let mended = look(rt, device.clone(), options).await?.result;
+                let is_gone = |error: &String| !mended.errors.contains(error);
+                let repaired = result.errors.into_iter().filter(is_gone).collect();
+                result = Fsck { repaired, ..mended };
+            }
+            // What is damaged besides keeps it from being mounted.
+            Err(FsError::Corrupt { .. } | FsError::NoSpace) => {}
+            Err(FsError::Device(error)) if error.is_of_medium() => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if options.repair && !found.damaged.is_empty() {
+        let said = find::mend_superblocks(&device, &found).await;
+        device.flush().await?;
+        result.mended(said);
+    }
+    Ok(result)
 }
 
-/// Checks the volume on `device`, and mends what follows from other things on it. Returns what a check finds now, and the
-/// errors that are gone.
-///
-/// # Errors
-/// As [`fsck`].
-pub async fn repair(rt: Rt, device: Device, options: FsckOptions) -> FsResult<(Fsck, Vec<String>)> {
-    let (found, repairable) = look(rt.clone(), device.clone(), options).await?;
-    if !repairable {
-        return Ok((found, Vec::new()));
-    }
-    match mend(rt.clone(), device.clone()).await {
-        Ok(()) => {}
-        // What is damaged besides keeps it from being mounted.
-        Err(FsError::Corrupt { .. } | FsError::NoSpace) => return Ok((found, Vec::new())),
-        Err(error) => return Err(error),
-    }
-    let (mended, _) = look(rt, device, options).await?;
-    let is_left = |error: &String| mended.errors.contains(error);
-    let repaired = found.errors.into_iter().filter(|error| !is_left(error)).collect();
-    Ok((mended, repaired))
+/// What a look at a volume came to.
+struct Look {
+    result: Fsck,
+    found: find::Found,
+    /// Some of what is counted is wrong, and can be counted anew.
+    repairable: bool,
 }
 
-/// Checks without writing. Returns what was found, and whether some of it can be repaired.
-async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<(Fsck, bool)> {
-    let found = recovery::find_volume(&device).await?;
+/// Checks without writing.
+async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
+    let found = find::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
     let lfs = Lfs::salvaged(rt, device, mount_options, &found, usize::MAX).await?;
     let mut check = Check::new(lfs, options.data, Segments::default());
-    check.result.errors.extend(found.damaged);
+    if !options.repair {
+        check.result.errors.extend(found.damaged.iter().map(|bad| bad.to_string()));
+    }
     check.result.errors.extend(check.fs.warnings.borrow().iter().cloned());
-    check.result.notes.extend(found.torn);
+    check.result.notes.extend(found.torn.iter().cloned());
     let replayed = check.fs.state.borrow().log.counters.replayed_transactions;
     if replayed > 0 {
         check
@@ -83,12 +94,13 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<(Fsck, b
     let counts = check_counts(&mut check);
     let is_doubtful = !check.fs.state.borrow().log.exact && !check.result.errors.is_empty();
     let repairable = counts || is_doubtful || !check.wrong.is_empty() || !check.overlong.is_empty();
-    Ok((check.result, repairable))
+    Ok(Look { result: check.result, found, repairable })
 }
 
 /// Recovers the volume, counts anew, and closes it.
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
-    let lfs = super::recovered(rt, device, Options::default()).await?;
+    let found = find::find_volume(&device).await?;
+    let lfs = super::recovered(rt, device, Options::default(), &found).await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;

@@ -73,7 +73,14 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
         return Err(FsError::Invalid("a segment is a multiple of 4 KiB, from 128 KiB to 32 MiB"));
     }
     let usable = volume_sectors.saturating_sub(HEAD_SECTORS + BLOCK_SECTORS);
-    let segment_count = (usable / segment_sectors).min(SEGMENT_COUNT_MAX);
+    let segment_count = usable / segment_sectors;
+    if segment_count > SEGMENT_COUNT_MAX {
+        // The rest would be left unused.
+        return Err(FsError::Invalid(match segment_sectors < SEGMENT_SECTORS_MAX {
+            true => "there are more than 4194304 segments of this size on the device; make them larger",
+            false => "the device is larger than 4194304 segments of 32 MiB, which are 128 TiB; use a part of it",
+        }));
+    }
     if segment_count < SEGMENT_COUNT_MIN {
         return Err(FsError::Invalid("the volume is too small: it needs room for 64 segments (8260 KiB at the least)"));
     }
@@ -185,5 +192,29 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
             None => unreachable!("it is a checkpoint"),
         },
         None => unreachable!("a checkpoint is never empty"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TIB: u64 = 1 << 40;
+
+    /// All of a device is used, but for what is less than a segment, or mkfs says why not.
+    #[test]
+    fn no_part_of_a_large_device_is_left_out() {
+        let of = |bytes: u64, segment_bytes| {
+            let options = MkfsOptions { segment_bytes, ..MkfsOptions::new([1, 2, 3, 4]) };
+            superblock(&options, bytes / SECTOR_BYTES, 4096, 0)
+        };
+        for tib in [1, 2, 8, 31, 32, 33, 63, 64, 65, 100, 128] {
+            let made = of(tib * TIB, None).unwrap_or_else(|error| panic!("{tib} TiB: {error}"));
+            let used = made.segment_count * u64::from(made.segment_sectors);
+            assert!(tib * TIB / SECTOR_BYTES - used < u64::from(made.segment_sectors) + 256, "{tib} TiB: {made:?}");
+            Layout::new(made, tib * TIB / SECTOR_BYTES).unwrap_or_else(|error| panic!("{tib} TiB: {error}"));
+        }
+        assert!(of(64 * TIB, Some(8 << 20)).is_err_and(|error| error.to_string().contains("larger")));
+        assert!(of(200 * TIB, None).is_err_and(|error| error.to_string().contains("128 TiB")));
     }
 }

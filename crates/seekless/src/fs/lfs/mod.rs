@@ -6,7 +6,7 @@
 //! log always has somewhere to go.
 //!
 //! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, with the volume in memory; `state` is what of
-//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `recovery` reads it back, `cleaner` and
+//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `find` and `recovery` read it back, `cleaner` and
 //! `segments` find room.
 //!
 //! Differences from the paper
@@ -20,6 +20,7 @@ mod assemble;
 mod books;
 mod cleaner;
 mod dump;
+mod find;
 pub mod format;
 mod fsck;
 pub mod layout;
@@ -37,9 +38,9 @@ mod witness;
 use std::rc::Rc;
 
 pub use dump::{Dump, dump};
-pub use fsck::{Fsck, FsckOptions, fsck, repair};
+pub use find::{VolumeInfo, info};
+pub use fsck::{Fsck, FsckOptions, fsck};
 pub use mkfs::{MkfsOptions, mkfs, reserve_segments};
-pub use recovery::{VolumeInfo, info};
 
 use super::logfs::LogFs;
 pub use super::logfs::{dir, xattr};
@@ -100,13 +101,15 @@ impl Default for Options {
 }
 
 /// Default segment size for a volume: small enough that there are hundreds, large enough that a disk writes it
-/// at full speed ([ro92 §3.2] used 512 KB and 1 MB).
+/// at full speed ([ro92 §3.2] used 512 KB and 1 MB). On very large ones, so large that there are not too many.
 pub fn default_segment_bytes(volume_bytes: u64) -> u64 {
     match volume_bytes {
         bytes if bytes < 256 * MIB => 128 * KIB,
         bytes if bytes < 64 * GIB => 512 * KIB,
         bytes if bytes < 1024 * GIB => 2 * MIB,
-        _ => 8 * MIB,
+        bytes if bytes <= 32 * 1024 * GIB => 8 * MIB,
+        bytes if bytes <= 64 * 1024 * GIB => 16 * MIB,
+        _ => 32 * MIB,
     }
 }
 
@@ -143,21 +146,26 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 }
 
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
-    let found = recovery::find_volume(&device).await?;
+    let found = find::find_volume(&device).await?;
     if options.read_only {
-        return Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await;
+        let lfs = Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await?;
+        found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
+        return Ok(lfs);
     }
-    let lfs = recovered(rt, device, options).await?;
+    let lfs = recovered(rt, device, options, &found).await?;
     lfs.count_if_doubtful().await?;
+    // The checkpoint that begins writing makes this durable, too.
+    for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
+        lfs.warn(if is_mended { format!("{said}; it has been written anew from a good one") } else { said });
+    }
     lfs.begin_writing().await?;
     Ok(lfs)
 }
 
 /// The volume, recovered in memory for writing.
-async fn recovered(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
-    let found = recovery::find_volume(&device).await?;
-    let lfs = Lfs::at(rt, device, options, &found, &found.checkpoint)?;
-    lfs.recover(&found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
+async fn recovered(rt: Rt, device: Device, options: Options, found: &find::Found) -> FsResult<Rc<Lfs>> {
+    let lfs = Lfs::at(rt, device, options, found, &found.checkpoint)?;
+    lfs.recover(found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
     Ok(lfs)
 }
 
@@ -167,7 +175,7 @@ impl Lfs {
         rt: Rt,
         device: Device,
         options: Options,
-        found: &recovery::Found,
+        found: &find::Found,
         checkpoint: &format::Checkpoint,
     ) -> FsResult<Rc<Lfs>> {
         let state = recovery::state_at(found.layout, checkpoint, options)?;

@@ -101,6 +101,11 @@ impl Log for Segmented {
                 state.freed_pending_bytes += pointer.live_bytes();
             }
         }
+        // G2: all of it is alive until a transaction says otherwise. Pointers that lead in circles free it over and over.
+        if state.freed_pending_bytes > state.log.segments.live_bytes {
+            let why = format!("more is freed than is alive, with inode {ino} at last: the volume is damaged, check it");
+            state.stopped.get_or_insert(why);
+        }
     }
 
     fn forget(state: &mut State, ino: Ino, known: InodeMem) {

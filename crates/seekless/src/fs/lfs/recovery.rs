@@ -1,4 +1,4 @@
-//! Mounting: finding the volume, loading the newest checkpoint, and rolling forward over the log behind it.
+//! Mounting: loading the newest checkpoint of a volume that is found, and rolling forward over the log behind it.
 //!
 //! Paper: [ro92 §4.2], [se93 §4]. Format: FORMAT.md, "Recovery".
 //!
@@ -10,152 +10,25 @@
 //!   V4  After replaying, the usage table is what a recount gives. Where that cannot be known (another release may have
 //!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
+//!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
+use super::find::Found;
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
 use super::{Lfs, Options, witness};
-use crate::device::{Buf, Device};
+use crate::device::rescue::{Rescued, rescue};
+use crate::device::{Buf, Data, DeviceError};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::file;
-use crate::fs::logfs::run::{read_sectors, read_sectors_right};
 use crate::fs::{FsError, FsResult};
-use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
+use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Serial of the checkpoint that mkfs writes, when there is one slot.
-const FIRST_SERIAL: u64 = 1;
-
-/// What a volume says about itself.
-#[derive(Clone, Debug)]
-pub struct VolumeInfo {
-    pub uuid: uuid::Uuid,
-    pub label: String,
-    pub version: u32,
-    pub volume_bytes: u64,
-    pub segment_bytes: u64,
-    pub segment_count: u64,
-    pub reserve_segments: u64,
-    /// When it was made, in seconds since 1970.
-    pub created_seconds: i64,
-    pub checkpoint_serial: u64,
-    pub checkpoint_time: WallTime,
-    /// Closed properly: nothing has to be rolled forward.
-    pub clean: bool,
-    pub inodes: u64,
-    pub live_bytes: u64,
-    pub capacity_bytes: u64,
-}
-
-/// Reads what a volume says about itself, without mounting it.
-///
-/// # Errors
-/// As [`super::mount`].
-pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
-    let found = find_volume(device).await?;
-    let (superblock, checkpoint) = (found.layout.superblock, found.checkpoint);
-    Ok(VolumeInfo {
-        uuid: uuid::Uuid::from_bytes(superblock.uuid),
-        label: superblock.label_text(),
-        version: superblock.version,
-        volume_bytes: superblock.volume_sectors * SECTOR_BYTES,
-        segment_bytes: found.layout.segment_bytes(),
-        segment_count: superblock.segment_count,
-        reserve_segments: superblock.reserve_segments.into(),
-        created_seconds: superblock.created_seconds,
-        checkpoint_serial: checkpoint.serial,
-        checkpoint_time: WallTime { seconds: checkpoint.seconds, nanos: checkpoint.nanos },
-        clean: checkpoint.flags & CHECKPOINT_CLEAN != 0,
-        inodes: checkpoint.inode_count,
-        live_bytes: checkpoint.live_bytes,
-        capacity_bytes: found.layout.capacity_bytes(),
-    })
-}
-
-/// A volume, found but not loaded.
-pub(super) struct Found {
-    pub layout: Layout,
-    /// The newest one in a slot.
-    pub checkpoint: Checkpoint,
-    /// The other slot's.
-    pub older: Option<Checkpoint>,
-    /// The slot that no intact copy is left of. A power cut can do that to the newest checkpoint, and then the log holds it.
-    pub lost_slot: Option<Sector>,
-    /// Superblock copies that are not as they should be.
-    pub damaged: Vec<String>,
-    /// Checkpoint copies that are not intact, as a power cut may leave them.
-    pub torn: Vec<String>,
-}
-
-/// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
-fn last_block(device: &Device) -> Option<Sector> {
-    let sectors = device.geometry().sectors / BLOCK_SECTORS * BLOCK_SECTORS;
-    sectors.checked_sub(BLOCK_SECTORS).map(Sector)
-}
-
-pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
-    let sectors = device.geometry().sectors;
-    if sectors < HEAD_SECTORS {
-        return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
-    }
-    let mut damaged = Vec::new();
-    let mut superblock = None;
-    let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
-    for &place in &places {
-        let is_right = |block: &[u8]| Superblock::from_block(block).is_some();
-        let block = read_sectors_right(device, place, BLOCK_SECTORS, is_right).await?;
-        match Superblock::from_block(&block) {
-            Some(copy) => match superblock {
-                None => superblock = Some(copy),
-                Some(first) if first != copy => damaged.push(format!("superblock copy at sector {place} differs")),
-                Some(_) => {}
-            },
-            None => damaged.push(format!("superblock copy at sector {place} is not intact")),
-        }
-    }
-    let Some(superblock) = superblock else {
-        let detail = "none of the three superblock copies of an LFS is intact";
-        return Err(FsError::corrupt("volume", device.describe(), detail));
-    };
-    let layout = Layout::new(superblock, sectors)?;
-    if layout.superblock_backup() != places[2] {
-        // The device has grown since mkfs, so the third copy is not at its end.
-        damaged.retain(|text| !text.contains(&format!("sector {} ", places[2])));
-    }
-    let (mut torn, mut lost_slot) = (Vec::new(), None);
-    let mut slots: Vec<Checkpoint> = Vec::new();
-    for slot in CHECKPOINT_SECTORS {
-        let is_ours = |copy: &[u8]| Checkpoint::from_block(copy).is_some_and(|found| found.uuid == superblock.uuid);
-        let is_right = |copies: &[u8]| copies.chunks_exact(BLOCK_BYTES).all(is_ours);
-        let copies = read_sectors_right(device, slot, 2 * BLOCK_SECTORS, is_right).await?;
-        let mut intact: Option<Checkpoint> = None;
-        for (number, copy) in copies.chunks_exact(BLOCK_BYTES).enumerate() {
-            match Checkpoint::from_block(copy).filter(|checkpoint| checkpoint.uuid == superblock.uuid) {
-                Some(checkpoint) if intact.is_none_or(|intact| intact.serial < checkpoint.serial) => {
-                    intact = Some(checkpoint);
-                }
-                Some(_) => {}
-                // A volume fresh from mkfs has one slot.
-                None if copy.iter().all(|&byte| byte == 0) => {}
-                None => torn.push(format!("checkpoint copy {number} at sector {slot} is not intact")),
-            }
-        }
-        match intact {
-            Some(checkpoint) => slots.push(checkpoint),
-            None => lost_slot = Some(slot),
-        }
-    }
-    slots.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.serial));
-    let Some(&checkpoint) = slots.first() else {
-        return Err(FsError::corrupt("volume", device.describe(), "no intact checkpoint in either slot"));
-    };
-    if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
-        lost_slot = None;
-    }
-    Ok(Found { layout, checkpoint, older: slots.get(1).copied(), lost_slot, damaged, torn })
-}
+/// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what there can be.
+const MEMORY_PER_VOLUME: u64 = 2;
 
 /// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
 ///
@@ -318,10 +191,17 @@ impl Lfs {
     async fn roll_forward(&self) -> FsResult<LogEnd> {
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;
-        let mut reader = SegmentReader { segment: None };
+        let mut reader = SegmentReader::default();
         let mut transaction: Vec<(FoundPartial, Buf)> = Vec::new();
         loop {
-            let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else { break };
+            let Some((partial, bytes)) = reader.next(self, &layout, &end).await? else {
+                if let Some((at, error)) = reader.lost_at(self, &layout, &end).await? {
+                    self.warn(format!(
+                        "the log may go on at sector {at}, which cannot be read ({error}); what was written there is lost"
+                    ));
+                }
+                break;
+            };
             let summary = partial.summary;
             if (summary.flags & SUMMARY_FIRST != 0) != transaction.is_empty() {
                 break; // It begins inside another; nobody writes that.
@@ -362,7 +242,7 @@ impl Lfs {
                 // Those of a file come before its other records.
                 Item::Unmapped { ino, first, count } => self.replay_dropped(ino, BlockKey(first), count).await?,
                 Item::Reserved { ino, first, count } => {
-                    self.replay_pointers(ino, first, count, Pointer::Unwritten).await?;
+                    self.replay_reserved(ino, first, count).await?;
                 }
                 _ => {}
             }
@@ -434,14 +314,28 @@ impl Lfs {
         Ok(())
     }
 
-    /// Sets the pointers of data blocks; those in the inode itself are in the inode already.
-    async fn replay_pointers(&self, ino: Ino, first: u64, count: u32, pointer: Pointer) -> FsResult<()> {
+    /// Sets space aside for data blocks; those that the inode points to itself are in the inode already.
+    ///
+    /// The count is the record's, so it is not believed further than there is something to it (V5).
+    async fn replay_reserved(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
         let end = first.saturating_add(count.into());
+        let bad = |detail: &str| {
+            let place = format_args!("inode {ino}, blocks {first} to {}", end.saturating_sub(1));
+            Err(FsError::corrupt("log record", place, detail))
+        };
         if end > FILE_BLOCKS_MAX {
-            return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
+            return bad("they are past the end of the largest file");
         }
-        for index in first..end {
-            self.replay_pointer(BlockId::data(ino, index), pointer).await?;
+        if u64::from(count) * BLOCK_BYTES as u64 > self.state.borrow().log.layout.capacity_bytes() {
+            return bad("more is set aside than the volume can hold");
+        }
+        let mut visits = Visits::new(self);
+        for index in first.max(DIRECT_POINTERS as u64)..end {
+            let id = BlockId::data(ino, index);
+            if let Holder::Node(node, _) = id.key.holder() {
+                visits.count(self, BlockId { ino, key: node })?;
+            }
+            self.replay_pointer(id, Pointer::Unwritten).await?;
         }
         Ok(())
     }
@@ -452,10 +346,15 @@ impl Lfs {
         if end > FILE_BLOCKS_MAX {
             return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
         }
+        let mut visits = Visits::new(self);
         let mut index = first.max(DIRECT_POINTERS as u64);
         while index < end {
+            let Holder::Node(node, _) = BlockKey::data(index).holder() else {
+                index += 1;
+                continue;
+            };
+            visits.count(self, BlockId { ino, key: node })?;
             let step = self.run(|state| {
-                let Holder::Node(node, _) = BlockKey::data(index).holder() else { return Ok(index + 1) };
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, BlockId { ino, key: node })?;
                 if !exists {
@@ -494,6 +393,7 @@ impl Lfs {
             key.is_valid() && key.level() <= first.level() && index <= from && to <= end
         };
         self.state.borrow_mut().blocks.remove_where(ino, is_gone);
+        let mut visits = Visits::new(self);
         while index < end {
             let mut key = BlockKey::data(index);
             while key.level() < first.level() {
@@ -505,6 +405,7 @@ impl Lfs {
                 continue;
             }
             let id = BlockId { ino, key };
+            visits.count(self, id)?;
             let step = self.run(|state| {
                 let mut change = Change::new(state);
                 let (exists, next) = file::exists_or_skip(&mut change, id)?;
@@ -521,6 +422,16 @@ impl Lfs {
             }
         }
         Ok(())
+    }
+
+    /// V5. All that replaying makes is written by the next checkpoint, for which there was room when the log was written.
+    fn check_memory(&self) -> FsResult<()> {
+        let state = self.state.borrow();
+        let bytes = state.blocks.dirty_count() * BLOCK_BYTES as u64;
+        match bytes > MEMORY_PER_VOLUME * state.log.layout.superblock.volume_sectors * SECTOR_BYTES {
+            true => Err(FsError::corrupt("log", "volume", "replaying it takes more blocks than the volume has")),
+            false => Ok(()),
+        }
     }
 
     async fn replay_pointer(&self, id: BlockId, pointer: Pointer) -> FsResult<()> {
@@ -544,8 +455,9 @@ impl Lfs {
             return Err(FsError::corrupt("log", located.at, "a block with an impossible place in its file"));
         }
         let id = BlockId { ino, key };
+        self.check_memory()?;
         if !key.is_data() {
-            let data = crate::device::Data::from_slice(located.payload);
+            let data = Data::from_slice(located.payload);
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.replace_block(id, data.clone())?;
@@ -629,6 +541,33 @@ struct Located<'a> {
     payload: &'a [u8],
 }
 
+/// The indirect blocks that replaying one record looks at (V5).
+struct Visits {
+    left: u64,
+    last: Option<BlockId>,
+}
+
+impl Visits {
+    /// As many as there can be: on the volume, and those that replaying has made.
+    fn new(lfs: &Lfs) -> Visits {
+        let sectors = lfs.state.borrow().log.layout.superblock.volume_sectors;
+        Visits { left: (1 + MEMORY_PER_VOLUME) * sectors / BLOCK_SECTORS, last: None }
+    }
+
+    /// Counts `node`, where it is another than the last one.
+    fn count(&mut self, lfs: &Lfs, node: BlockId) -> FsResult<()> {
+        if self.last.replace(node) == Some(node) {
+            return Ok(());
+        }
+        let Some(left) = self.left.checked_sub(1) else {
+            let detail = "the file's indirect blocks lead in circles";
+            return Err(FsError::corrupt("log record", format_args!("inode {}", node.ino), detail));
+        };
+        self.left = left;
+        lfs.check_memory()
+    }
+}
+
 fn located<'a>(partial: &'a FoundPartial, bytes: &'a [u8]) -> impl Iterator<Item = Located<'a>> + 'a {
     let mut sectors = u64::from(partial.summary.summary_sectors);
     partial.items.iter().map(move |&item| {
@@ -650,19 +589,21 @@ pub(super) fn end_after(summary: &Summary) -> LogEnd {
     }
 }
 
-/// Reads the log forward, a segment at a time.
+/// Reads the log forward, a segment at a time. What cannot be read in any way is as good as damaged: the log ends there, and a
+/// witness behind it tells whether it should.
+#[derive(Default)]
 pub(super) struct SegmentReader {
-    pub segment: Option<(SegmentNo, Buf)>,
+    segment: Option<(SegmentNo, Rescued)>,
 }
 
 impl SegmentReader {
     async fn bytes(&mut self, lfs: &Lfs, layout: &Layout, segment: SegmentNo) -> FsResult<&Buf> {
         if self.segment.as_ref().is_none_or(|(loaded, _)| *loaded != segment) {
             let start = layout.segment_start(segment);
-            self.segment = Some((segment, read_sectors(&lfs.device, start, layout.segment_sectors()).await?));
+            self.segment = Some((segment, rescue(&lfs.device, start, layout.segment_sectors()).await?));
         }
         match &self.segment {
-            Some((_, bytes)) => Ok(bytes),
+            Some((_, read)) => Ok(&read.bytes),
             None => unreachable!("it was just read"),
         }
     }
@@ -689,11 +630,26 @@ impl SegmentReader {
             let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
             let Some(right) = partial_otherwise(&lfs.device, layout, segment, offset, follows).await else { continue };
             let from = (offset * SECTOR_BYTES) as usize;
-            let mut bytes = Buf::from_slice(self.bytes(lfs, layout, segment).await?);
-            bytes[from..from + right.len()].copy_from_slice(&right);
-            let found = partial_at(layout, segment, offset, &bytes).map(|partial| (partial, right));
-            self.segment = Some((segment, bytes));
-            return Ok(found);
+            self.bytes(lfs, layout, segment).await?;
+            let Some((_, read)) = &mut self.segment else { unreachable!("it was just read") };
+            read.bytes[from..from + right.len()].copy_from_slice(&right);
+            let own = layout.segment_start(segment) + offset
+                ..layout.segment_start(segment) + offset + right.len() as u64 / SECTOR_BYTES;
+            read.lost.retain(|(range, _)| range.end <= own.start || own.end <= range.start);
+            return Ok(partial_at(layout, segment, offset, &read.bytes).map(|partial| (partial, right)));
+        }
+        Ok(None)
+    }
+
+    /// The first sector at which the log could go on and that cannot be read, where neither place has anything.
+    async fn lost_at(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(Sector, DeviceError)>> {
+        for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
+            self.bytes(lfs, layout, segment).await?;
+            let at = layout.segment_start(segment) + offset;
+            let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, layout.align_sectors()));
+            if let Some(error) = lost.filter(|_| offset < layout.segment_sectors()) {
+                return Ok(Some((at, error.clone())));
+            }
         }
         Ok(None)
     }

@@ -5,7 +5,8 @@
 
 use std::rc::Rc;
 
-use super::recovery::{Follow, Found};
+use super::find::Found;
+use super::recovery::Follow;
 use super::{Lfs, Options};
 use crate::device::Device;
 use crate::fs::{FsError, FsResult};
@@ -44,6 +45,9 @@ impl Lfs {
                     }
                     (Err(error @ FsError::Corrupt { .. }), _) => {
                         first_error.get_or_insert(error);
+                    }
+                    (Err(FsError::Device(error)), _) if error.is_of_medium() => {
+                        first_error.get_or_insert(FsError::Device(error));
                     }
                     (Err(error), _) => return Err(error),
                 }

@@ -14,8 +14,8 @@ use super::format::{SUMMARY_MAGIC, Summary};
 use super::layout::{Layout, SegmentNo};
 use super::state::LogEnd;
 use crate::device::Buf;
+use crate::device::rescue::rescue;
 use crate::fs::FsResult;
-use crate::fs::logfs::run::read_sectors;
 use crate::units::SECTOR_BYTES;
 
 /// Segments whose start a mount looks at when the trail breaks. A transaction is little longer than what may wait in
@@ -84,7 +84,9 @@ impl Search<'_> {
     /// Looks through a segment from `offset` on. Returns a witness, or where the log seems to have gone from here.
     async fn segment(&mut self, segment: SegmentNo, offset: u64) -> FsResult<(Option<Witness>, Option<SegmentNo>)> {
         let layout = self.layout;
-        let bytes = read_sectors(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        // What cannot be read proves nothing, and hides nothing that can.
+        let read = rescue(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
+        let bytes = read.bytes;
         let mut latest: Option<Summary> = None;
         for offset in (offset..layout.segment_sectors()).step_by(layout.align_sectors() as usize) {
             let Some(claimed) = self.later_summary(segment, offset, &bytes) else { continue };
@@ -104,8 +106,9 @@ impl Search<'_> {
     /// Whether `segment` begins with something younger than the end of the log.
     async fn is_later(&self, segment: SegmentNo) -> FsResult<bool> {
         let (start, sectors) = (self.layout.segment_start(segment), self.layout.align_sectors());
-        let bytes = read_sectors(&self.lfs.device, start, sectors).await?;
-        Ok(self.later_summary(segment, 0, &bytes).is_some())
+        let read = rescue(&self.lfs.device, start, sectors).await?;
+        // The search follows it, too, when its start cannot be read: what is behind that may prove something.
+        Ok(!read.lost.is_empty() || self.later_summary(segment, 0, &read.bytes).is_some())
     }
 
     /// What says that it is a partial segment of this volume and place, written after the end of the log.

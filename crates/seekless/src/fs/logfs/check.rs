@@ -20,6 +20,8 @@ use crate::units::{Ino, SECTOR_BYTES, counted};
 pub struct Fsck {
     /// Each one is damage, said in one line.
     pub errors: Vec<String>,
+    /// Damage that is mended, as above.
+    pub repaired: Vec<String>,
     /// Errors beyond those that are listed.
     pub errors_unlisted: u64,
     /// Worth knowing, and no damage.
@@ -32,8 +34,17 @@ pub struct Fsck {
 }
 
 impl Fsck {
+    /// Nothing was found, mended or not.
     pub fn is_clean(&self) -> bool {
-        self.errors.is_empty()
+        self.errors.is_empty() && self.repaired.is_empty()
+    }
+
+    /// Files away damage for which there was a remedy: `true` where that has worked.
+    pub(in crate::fs) fn mended(&mut self, said: Vec<(String, bool)>) {
+        for (text, is_mended) in said {
+            let list = if is_mended { &mut self.repaired } else { &mut self.errors };
+            list.push(text);
+        }
     }
 }
 
@@ -78,6 +89,8 @@ pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
     pub wrong: Vec<(Ino, Derived)>,
     /// Files with blocks past their end that are no orphans.
     pub overlong: Vec<Ino>,
+    /// Files with a block that something else has, too: what their trees lead to has no bound.
+    tangled: BTreeSet<Ino>,
 }
 
 /// A number in an inode that follows from what can be reached.
@@ -90,9 +103,18 @@ pub(in crate::fs) enum Derived {
 
 impl<L: Log, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn new(fs: Rc<LogFs<L>>, data: bool, claims: C) -> Check<L, C> {
-        let (seen, wrong, overlong) = (BTreeMap::new(), Vec::new(), Vec::new());
-        let result = Fsck::default();
-        Check { fs, data, result, seen, claims, unwritten_bytes: 0, uncounted: 0, wrong, overlong }
+        Check {
+            fs,
+            data,
+            result: Fsck::default(),
+            seen: BTreeMap::new(),
+            claims,
+            unwritten_bytes: 0,
+            uncounted: 0,
+            wrong: Vec::new(),
+            overlong: Vec::new(),
+            tangled: BTreeSet::new(),
+        }
     }
 
     pub(in crate::fs) fn error(&mut self, text: impl Into<String>) {
@@ -115,22 +137,29 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         }
     }
 
-    /// Counts bytes as used, each once.
-    pub(in crate::fs) fn claim(&mut self, from: u64, bytes: u64, what: impl std::fmt::Display) {
+    /// Counts bytes as used, each once. Returns false when they are somebody else's already, or nobody's to have.
+    pub(in crate::fs) fn claim(&mut self, from: u64, bytes: u64, what: impl std::fmt::Display) -> bool {
         let claimed = self.claims.claim(&self.fs.state.borrow(), from, bytes);
         if let Err(why) = claimed {
             self.uncounted += 1;
             self.error(format!("{what} is {why}, sector {}", from / SECTOR_BYTES));
         }
+        claimed.is_ok()
     }
 
     /// Walks the tree below a pointer. Returns the bytes that its data uses, and the last data block + 1.
+    ///
+    /// Below a block that something else has claimed it does not go: so each place is visited once, however the pointers of
+    /// a damaged volume lead in circles.
     pub(in crate::fs) async fn walk(&mut self, id: BlockId) -> FsResult<(u64, u64)> {
         let fs = self.fs.clone();
         let pointer = fs.run(|state| state.pointer(id)).await;
         let Some(pointer) = self.noted(pointer)? else { return Ok((0, 0)) };
-        if let Pointer::Mapped { at, sectors, .. } = pointer {
-            self.claim(at.byte_offset(), u64::from(sectors) * SECTOR_BYTES, format_args!("{id:?}"));
+        if let Pointer::Mapped { at, sectors, .. } = pointer
+            && !self.claim(at.byte_offset(), u64::from(sectors) * SECTOR_BYTES, format_args!("{id:?}"))
+        {
+            self.tangled.insert(id.ino);
+            return Ok((pointer.used_bytes(), 0));
         }
         if id.key.is_data() {
             return self.walk_data(id, pointer).await;
@@ -244,6 +273,9 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
             if std::mem::replace(&mut seen.reached, true) {
                 self.error(format!("directory {ino} has two places"));
                 continue;
+            }
+            if self.tangled.contains(&ino) {
+                continue; // That has been said.
             }
             let inode = seen.inode;
             let mut entries = 0;

@@ -37,10 +37,17 @@ impl<L: Log> LogFs<L> {
 
     /// Reads an extent, and those of its blocks that are not right in another way, where there is any.
     async fn read_extent(&self, extent: &Extent) -> FsResult<Data> {
-        let mut read = self.read_log(extent.at, extent.sectors).await?;
+        let read = self.read_log(extent.at, extent.sectors).await;
         if self.device.readings() < 2 {
-            return Ok(read.freeze());
+            return Ok(read?.freeze());
         }
+        let mut read = match read {
+            // Each block by itself, then.
+            Err(FsError::Device(error)) if error.is_of_medium() => {
+                Buf::zeroed((extent.sectors * SECTOR_BYTES) as usize)
+            }
+            other => other?,
+        };
         let (mut offset, mut at) = (0, extent.at);
         for &(_, sectors, crc) in &extent.blocks {
             let bytes = usize::from(sectors) * SECTOR_BYTES as usize;
@@ -98,6 +105,10 @@ impl<L: Log> LogFs<L> {
         Ok(Some(all))
     }
 }
+
+/// Blocks that a new file may take besides its data and its indirect blocks: its inode, a block and an indirect block of the
+/// inode map, and as much for its name, whose directory may have to split.
+const NEW_FILE_BLOCKS: u64 = 8;
 
 #[async_trait(?Send)]
 impl<L: Log> FileSystem for LogFs<L> {
@@ -327,12 +338,14 @@ impl<L: Log> FileSystem for LogFs<L> {
             true => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
             false => 0,
         };
+        let room_blocks = (room / block).saturating_sub(NEW_FILE_BLOCKS);
         let inodes = state.volume.ino_end - FIRST_FREE_INO;
         Ok(StatFs {
             block_bytes: BLOCK_BYTES as u32,
             blocks: capacity / block,
             blocks_free: free,
-            blocks_available: room / block,
+            // A new file can have as many: it takes some for itself besides.
+            blocks_available: room_blocks - indirect_blocks(room_blocks).min(room_blocks),
             inodes,
             inodes_free: inodes.saturating_sub(state.inode_count),
             name_bytes_max: NAME_BYTES_MAX as u32,

@@ -117,15 +117,24 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// As [`LogFs::read_log`], for what has the checksum `crc`: in another way where the usual one gives something else.
-    /// The caller checks what comes back.
+    /// As [`LogFs::read_log_checked`], for what has the checksum `crc`.
     pub(in crate::fs) async fn read_log_right(&self, at: Sector, sectors: u64, crc: u32) -> FsResult<Buf> {
-        let is_right = |bytes: &[u8]| crate::codec::crc32c(bytes) == crc;
-        let read = self.read_log(at, sectors).await?;
-        if is_right(&read) || self.state.borrow().in_flight_at(at, sectors).is_some() {
-            return Ok(read);
+        self.read_log_checked(at, sectors, |bytes| crate::codec::crc32c(bytes) == crc).await
+    }
+
+    /// As [`LogFs::read_log`], for what says itself whether it is right: in another way where the usual one gives something
+    /// else, or nothing. The caller checks what comes back.
+    async fn read_log_checked(&self, at: Sector, sectors: u64, is_right: impl Fn(&[u8]) -> bool) -> FsResult<Buf> {
+        let read = self.read_log(at, sectors).await;
+        let is_doubtful = match &read {
+            Ok(read) => !is_right(read),
+            Err(FsError::Device(error)) => error.is_of_medium(),
+            Err(_) => false,
+        };
+        if !is_doubtful || self.state.borrow().in_flight_at(at, sectors).is_some() {
+            return read;
         }
-        Ok(read_right(&self.device, at, sectors, is_right).await.unwrap_or(read))
+        read_right(&self.device, at, sectors, is_right).await.map_or(read, Ok)
     }
 
     async fn load_block(&self, id: BlockId) -> FsResult<()> {
@@ -191,9 +200,17 @@ impl<L: Log> LogFs<L> {
                 () => (0, slot.sector(), 1),
             }
         };
-        let mut stored = self.read_log(Sector(first.0 - before), before + sectors).await?;
-        let place = ((slot.sector() - first) * SECTOR_BYTES) as usize + (before * SECTOR_BYTES) as usize;
         let is_ours = |sector: &[u8]| Inode::unseal(&sector[slot.offset()..]).is_some_and(|inode| inode.ino == ino.0);
+        let (mut before, mut first) = (before, first);
+        let mut stored = match self.read_log(Sector(first.0 - before), before + sectors).await {
+            // Its own sector may be readable where those beside it are not, or in another reading.
+            Err(FsError::Device(error)) if error.is_of_medium() => {
+                (before, first) = (0, slot.sector());
+                self.read_log_checked(first, 1, is_ours).await?
+            }
+            other => other?,
+        };
+        let place = ((slot.sector() - first) * SECTOR_BYTES) as usize + (before * SECTOR_BYTES) as usize;
         let own = place..place + SECTOR_BYTES as usize;
         if !is_ours(&stored[own.clone()])
             && self.state.borrow().in_flight_at(slot.sector(), 1).is_none()
@@ -264,8 +281,12 @@ impl<L: Log> LogFs<L> {
         let Some(pointer) = wanted.filter(|pointer| pointer.is_mapped()) else { return Ok(()) };
         let beside = self.state.borrow().attributes_beside(ino, pointer);
         if let Some((first, sectors)) = beside {
-            let stored = self.read_log(first, sectors).await?;
-            self.state.borrow_mut().take_attributes(ino, first, &stored);
+            match self.read_log(first, sectors).await {
+                Ok(stored) => self.state.borrow_mut().take_attributes(ino, first, &stored),
+                // Those of this file alone may be readable.
+                Err(FsError::Device(error)) if error.is_of_medium() => {}
+                Err(error) => return Err(error),
+            }
             // Otherwise the pointer has changed meanwhile, or what is there is not its own.
             if !matches!(self.state.borrow_mut().inode(ino), Ok(known) if known.xattr.is_none()) {
                 return Ok(());
@@ -352,16 +373,6 @@ impl<L: Log> State<L> {
 /// Reads `sectors` at `at`, in as many requests as the device wants, and with its alignment.
 pub(in crate::fs) async fn read_sectors(device: &crate::device::Device, at: Sector, sectors: u64) -> FsResult<Buf> {
     Ok(crate::device::read_span(device, at, sectors, None).await?)
-}
-
-/// The same for what says itself whether it is right, see [`crate::device::read_checked`].
-pub(in crate::fs) async fn read_sectors_right(
-    device: &crate::device::Device,
-    at: Sector,
-    sectors: u64,
-    is_right: impl Fn(&[u8]) -> bool,
-) -> FsResult<Buf> {
-    Ok(crate::device::read_checked(device, at, sectors, is_right).await?)
 }
 
 /// Writes `data` at `at` in as many requests as the device wants.

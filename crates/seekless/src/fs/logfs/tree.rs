@@ -63,6 +63,15 @@ const BASE: [u64; TREES + 1] = {
 pub const FILE_BLOCKS_MAX: u64 = BASE[TREES];
 pub const FILE_BYTES_MAX: u64 = FILE_BLOCKS_MAX * BLOCK_BYTES as u64;
 
+/// Indirect blocks of a file whose first `data_blocks` blocks have bytes or space of their own, and no others.
+pub fn indirect_blocks(data_blocks: u64) -> u64 {
+    let of_tree = |tree: usize| {
+        let within = data_blocks.clamp(BASE[tree - 1], BASE[tree]) - BASE[tree - 1];
+        (1..=tree).map(|level| within.div_ceil(SPAN[level])).sum::<u64>()
+    };
+    (1..=TREES).map(of_tree).sum()
+}
+
 impl BlockKey {
     pub fn data(index: u64) -> BlockKey {
         debug_assert!(index < FILE_BLOCKS_MAX);
@@ -166,6 +175,21 @@ impl fmt::Debug for BlockId {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As many as there are when each block's holders are counted.
+    #[test]
+    fn indirect_blocks_are_counted() {
+        let mut holders = std::collections::BTreeSet::new();
+        for index in 0..2 * FANOUT.pow(2) + 1_000 {
+            assert_eq!(indirect_blocks(index), holders.len() as u64, "{index} blocks");
+            let mut key = BlockKey::data(index);
+            while let Holder::Node(node, _) = key.holder() {
+                holders.insert(node.0);
+                key = node;
+            }
+        }
+        assert_eq!(indirect_blocks(FILE_BLOCKS_MAX + 1), indirect_blocks(FILE_BLOCKS_MAX));
+    }
 
     /// Every key is its holder's child, and spans fit: checked around every border of every tree.
     #[test]

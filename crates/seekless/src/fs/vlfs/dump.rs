@@ -6,6 +6,7 @@ use super::format::*;
 use super::{Options, recovery};
 use crate::codec::{Field, Hex};
 use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::logfs::run::read_sectors;
 use crate::fs::logfs::tree::InodeSlot;
 use crate::fs::{FsError, FsResult};
@@ -43,13 +44,13 @@ pub async fn dump(rt: &Rt, device: &Device, what: Dump) -> FsResult<String> {
             );
             section(&mut text, "record of the volume in it", &found.above, VolumeRecord::FIELDS);
             for slot in ANCHORS {
-                let block = read_sectors(device, Sector(slot), BLOCK_SECTORS).await?;
+                let block = rescue(device, Sector(slot), BLOCK_SECTORS).await?.bytes;
                 match Anchor::from_block(&block, &found.superblock.uuid) {
                     Some(_) => section(&mut text, &format!("anchor, sector {slot}"), &block, Anchor::FIELDS),
                     None => line(&mut text, format_args!("anchor, sector {slot}: none")),
                 }
             }
-            found.notes.iter().for_each(|note| line(&mut text, format_args!("damaged: {note}")));
+            found.damaged.iter().chain(&found.notes).for_each(|note| line(&mut text, format_args!("damaged: {note}")));
         }
         Dump::Map => {
             for (number, entry) in map(rt, device).await? {

@@ -1,7 +1,8 @@
 //! Checking a volume: everything that can be reached is read and compared with everything that is counted.
 //!
 //! The volume is recovered in memory, as a read-only mount would, which finds what is claimed twice or cannot be; then it
-//! is walked. Nothing is written: what a power cut can leave behind is mended by mounting, so what this finds is damage.
+//! is walked. What a power cut can leave behind is mended by mounting, so what this finds is damage. All that it writes,
+//! where it is to repair, is superblocks.
 
 use super::format::*;
 use super::recovery;
@@ -19,6 +20,8 @@ use crate::units::{FixedMap, Ino, SECTOR_BYTES, counted};
 pub struct FsckOptions {
     /// Read all file data too, and compare it with its checksums.
     pub data: bool,
+    /// Write damaged superblocks anew.
+    pub repair: bool,
 }
 
 /// Checks the volume on `device`.
@@ -29,8 +32,11 @@ pub struct FsckOptions {
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let (_, found) = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
-    let vlfs = recovery::recover(rt, device, mount_options).await?;
+    let vlfs = recovery::recover(rt, device.clone(), mount_options).await?;
     let mut check = Check::new(vlfs, options.data, Places::default());
+    if !options.repair {
+        check.result.errors.extend(found.damaged.iter().cloned());
+    }
     check.result.notes.extend(found.notes);
     let warnings = check.fs.warnings.borrow().clone();
     warnings.into_iter().for_each(|warning| check.error(warning));
@@ -41,6 +47,11 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
     check.check_directories().await?;
     check.check_links();
     check_counts(&mut check);
+    if options.repair && !found.damaged.is_empty() {
+        let said = recovery::mend_superblocks(&device, found.damaged).await?;
+        device.flush().await?;
+        check.result.mended(said);
+    }
     Ok(check.result)
 }
 

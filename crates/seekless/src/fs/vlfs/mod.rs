@@ -115,10 +115,17 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 }
 
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
+    let (_, found) = recovery::find_volume(&device).await?;
     let fs = recovery::recover(rt, device, options).await?;
     recovery::check_root(&fs)?;
-    if !options.read_only {
-        fs.begin_writing().await?;
+    if options.read_only {
+        found.damaged.into_iter().for_each(|damaged| fs.warn(damaged));
+        return Ok(fs);
     }
+    // The first flush makes this durable; until then the good one is as it was.
+    for (said, is_mended) in recovery::mend_superblocks(&fs.device, found.damaged).await? {
+        fs.warn(if is_mended { format!("{said}; the damaged one has been written anew") } else { said });
+    }
+    fs.begin_writing().await?;
     Ok(fs)
 }

@@ -20,14 +20,14 @@ use super::format::*;
 use super::state::*;
 use super::{CompactUse, Counters, Options, Vlfs, Work};
 use crate::codec;
+use crate::device::rescue::rescue;
 use crate::device::{Device, read_right};
 use crate::fs::logfs::file::root_key;
-use crate::fs::logfs::run::read_sectors;
 use crate::fs::logfs::tree::*;
 use crate::fs::logfs::{Log, LogFs, is_internal};
 use crate::fs::{FsError, FsResult};
 use crate::rt::Rt;
-use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
+use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, counted};
 use crate::vlog::{Garbage, Store, VldError};
 
 /// What a volume says about itself.
@@ -70,7 +70,7 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
         capacity_bytes: capacity_bytes(&layout, usable_blocks(&layout), volume.reserve_blocks),
         created_seconds: volume.created_seconds,
         clean: found.is_parked,
-        notes: found.notes,
+        notes: found.damaged.into_iter().chain(found.notes).collect(),
     })
 }
 
@@ -122,6 +122,8 @@ fn capacity_bytes(layout: &crate::vlog::layout::Layout, usable: u64, reserve: u6
 }
 
 /// The volume as it was when the power failed, or it was closed. Nothing is written.
+///
+/// A damaged superblock, and what `info` says else, is for the caller to tell.
 pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
     let (volume, _) = find_volume(&device).await?;
     let started = rt.now();
@@ -147,6 +149,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         cache_data: options.cache_data,
         cache_bytes: options.cache_bytes,
     };
+    let lost = store.recovery().sectors_lost;
     let entries = store.entries();
     let has_head = store.has_head();
     let compact = if options.read_only { CompactUse::Never } else { options.compact };
@@ -176,10 +179,27 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
     };
     let state = State::new(log, never_changes, options.read_only);
     let fs = LogFs::new(rt.clone(), device, state, Work::default());
+    if lost > 0 {
+        let what = counted(lost, "sector");
+        fs.warn(format!(
+            "{what} cannot be read where the tail of the log may be; what is shown may be of an earlier moment"
+        ));
+    }
     let walk = Walk { fs: &fs, is_lenient: options.read_only };
     walk.run(entries).await?;
     fs.state.borrow_mut().log.counters.recovery_ns = rt.now().saturating_sub(started).0;
     Ok(fs)
+}
+
+/// Writes damaged superblocks anew. Returns what was said of each, and whether that has worked.
+pub(super) async fn mend_superblocks(device: &Device, damaged: Vec<String>) -> FsResult<Vec<(String, bool)>> {
+    if damaged.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mended = Store::mend_superblocks(device).await.map_err(|error| told(device, error))?;
+    let is_mended = mended == damaged.len() as u64;
+    let why = if is_mended { "" } else { ", and cannot be written anew" };
+    Ok(damaged.into_iter().map(|text| (format!("{text}{why}"), is_mended)).collect())
 }
 
 /// Whoever mounts must find a root.
@@ -223,6 +243,9 @@ impl Wanted {
 /// Sectors that are read with one request: as many as pass under the head while it would else be sent elsewhere.
 const SPAN_SECTORS: u64 = 128;
 
+/// Warnings that are listed: a damaged volume can have one for each of its pointers.
+const WARNINGS_MAX: usize = 100;
+
 /// Requests at once. More than any drive queues.
 const READS_AT_ONCE: usize = 32;
 
@@ -260,13 +283,21 @@ impl Walk<'_> {
 
     /// What is damaged, or a device that fails: an error, or a warning.
     fn problem(&self, error: FsError) -> FsResult<()> {
-        match (&error, self.is_lenient) {
-            (FsError::Corrupt { .. }, true) => {
-                self.fs.warn(error.to_string());
-                Ok(())
-            }
-            _ => Err(error),
+        let may_go_on = match &error {
+            FsError::Corrupt { .. } => self.is_lenient,
+            FsError::Device(error) => self.is_lenient && error.is_of_medium(),
+            _ => false,
+        };
+        if !may_go_on {
+            return Err(error);
         }
+        let said = self.fs.warnings.borrow().len();
+        match said.cmp(&WARNINGS_MAX) {
+            std::cmp::Ordering::Less => self.fs.warn(error.to_string()),
+            std::cmp::Ordering::Equal => self.fs.warn("more is damaged than is listed here".to_string()),
+            std::cmp::Ordering::Greater => {}
+        }
+        Ok(())
     }
 
     /// Reads all that is wanted, by address. Returns what that leads to.
@@ -280,22 +311,29 @@ impl Walk<'_> {
                 let start = span.first().map_or(Sector::ZERO, |first| first.at);
                 let end = span.iter().map(|wanted| wanted.at.0 + wanted.sectors).max().unwrap_or(start.0);
                 let end = end.min(self.fs.device.geometry().sectors);
-                async move { (start, read_sectors(&self.fs.device, start, end.saturating_sub(start.0)).await) }
+                async move { (start, rescue(&self.fs.device, start, end.saturating_sub(start.0)).await) }
             });
             for (span, (start, read)) in batch.iter().zip(join_all(reads).await) {
-                let bytes = read?;
+                // What is beside a block that cannot be read is none the worse for it.
+                let read = read?;
                 for wanted in *span {
                     let from = ((wanted.at.0 - start.0) * SECTOR_BYTES) as usize;
-                    let mut stored = bytes.get(from..from + (wanted.sectors * SECTOR_BYTES) as usize);
+                    let mut stored = read.bytes.get(from..from + (wanted.sectors * SECTOR_BYTES) as usize);
+                    let mut lost = read.lost_in(wanted.at, wanted.sectors);
                     let right;
-                    if stored.is_some_and(|stored| !wanted.is_right(stored)) {
+                    if stored.is_some_and(|stored| lost.is_some() || !wanted.is_right(stored)) {
                         let is_right = |bytes: &[u8]| wanted.is_right(bytes);
                         right = read_right(&self.fs.device, wanted.at, wanted.sectors, is_right).await;
-                        stored = right.as_deref().or(stored);
+                        if right.is_some() {
+                            (stored, lost) = (right.as_deref(), None);
+                        }
                     }
-                    let taken = match stored {
-                        Some(stored) => self.take(wanted, stored, &mut next),
-                        None => Err(FsError::corrupt("inode map", wanted.at, "it leads past the end of the device")),
+                    let taken = match (stored, lost) {
+                        (Some(_), Some(error)) => Err(FsError::Device(error.clone())),
+                        (Some(stored), None) => self.take(wanted, stored, &mut next),
+                        (None, _) => {
+                            Err(FsError::corrupt("inode map", wanted.at, "it leads past the end of the device"))
+                        }
                     };
                     taken.or_else(|error| self.problem(error))?;
                 }

@@ -42,7 +42,12 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     let ino = client.resolve(&path).await?;
                     let checked = log.check_file(&lower, ino, repair, &mut report).await;
                     client.forget(ino).await;
-                    for (problem, repaired) in checked? {
+                    let checked = match checked {
+                        // One file that cannot be read is no reason not to look at the others.
+                        Err(FsError::Device(error)) if error.is_of_medium() => vec![(error.to_string(), false)],
+                        other => other?,
+                    };
+                    for (problem, repaired) in checked {
                         report.findings.push(Finding { path: path.clone(), problem, repaired });
                     }
                 }

@@ -473,7 +473,7 @@ async fn exercise(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), Strin
         let _ = lfs::dump(&device, what).await;
     }
     let check = async || {
-        let found = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        let found = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await?;
         Ok(found.errors)
     };
     let mount = async |read_only| -> FsResult<Fs> {

@@ -10,6 +10,7 @@ pub mod ffs;
 pub mod layer;
 pub mod lfs;
 mod ops;
+pub mod raid;
 pub mod vld;
 pub mod vlfs;
 mod volume;

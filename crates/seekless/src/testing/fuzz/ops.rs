@@ -196,7 +196,8 @@ async fn compare(
             pair.release().await.map_err(|mismatch| mismatch.to_string())?;
             pair.check_trees().await.map_err(|mismatch| mismatch.to_string())?;
             pair.fs().close().await.map_err(|error| text("close", error))?;
-            let check = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await;
+            let check =
+                lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await;
             let check = check.map_err(|error| text("fsck", error))?;
             if !check.is_clean() {
                 return Err(format!("fsck found {:#?}", check.errors));

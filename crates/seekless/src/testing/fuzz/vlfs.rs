@@ -186,7 +186,8 @@ async fn exercise(rt: &Rt, image: &Image) -> Result<(), String> {
         let _ = vlfs::dump(rt, &device, what).await;
     }
     let check = async || {
-        let found = vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        let found =
+            vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await?;
         Ok(found.errors)
     };
     let mount = async |read_only| -> FsResult<Fs> {

@@ -62,8 +62,16 @@ impl Subject for Kind {
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
         Ok(match self {
-            Kind::Vlfs => vlfs::fsck(rt.clone(), device, vlfs::FsckOptions { data: true }).await?.errors,
-            _ => lfs::fsck(rt.clone(), device, lfs::FsckOptions { data: true }).await?.errors,
+            Kind::Vlfs => {
+                vlfs::fsck(rt.clone(), device, vlfs::FsckOptions { data: true, ..vlfs::FsckOptions::default() })
+                    .await?
+                    .errors
+            }
+            _ => {
+                lfs::fsck(rt.clone(), device, lfs::FsckOptions { data: true, ..lfs::FsckOptions::default() })
+                    .await?
+                    .errors
+            }
         })
     }
 }

@@ -21,6 +21,7 @@ fn damage(toy: &Toy, replay: Replay) -> DamageTest<'_> {
         // Both headers, as far as they hold anything.
         flip_all: vec![0..40, 4096..4136],
         flips: 100,
+        losses: 60,
         splices: 150,
         data_checked: true,
         memory: Some((64 << 20, memory_used)),
@@ -82,6 +83,7 @@ fn damages_have_names() {
         Damage::Zero { at: 1, sectors: 2 },
         Damage::Noise { at: 1, sectors: 2, seed: u64::MAX },
         Damage::Copy { from: 1, sectors: 2, to: 3 },
+        Damage::Lose { at: 1, sectors: 2 },
     ] {
         assert_eq!(damage.to_string().parse(), Ok(damage));
     }

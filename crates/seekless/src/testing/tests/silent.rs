@@ -58,9 +58,17 @@ impl Case {
 
     async fn fsck(&self, rt: &Rt, device: &Device) -> Vec<String> {
         match self.kind {
-            Kind::Lfs => lfs::fsck(rt.clone(), device.clone(), lfs::FsckOptions { data: true }).await.unwrap().errors,
+            Kind::Lfs => {
+                lfs::fsck(rt.clone(), device.clone(), lfs::FsckOptions { data: true, ..Default::default() })
+                    .await
+                    .unwrap()
+                    .errors
+            }
             Kind::Vlfs => {
-                vlfs::fsck(rt.clone(), device.clone(), vlfs::FsckOptions { data: true }).await.unwrap().errors
+                vlfs::fsck(rt.clone(), device.clone(), vlfs::FsckOptions { data: true, ..Default::default() })
+                    .await
+                    .unwrap()
+                    .errors
             }
         }
     }

@@ -194,9 +194,10 @@ impl Core {
             return Err(broken);
         }
         for row in 0..self.shape.rows {
-            let state = self.state.borrow();
-            let is_open = state.unsettled.contains(row) || state.redo.contains_key(&row);
-            drop(state);
+            let is_open = {
+                let state = self.state.borrow();
+                state.unsettled.contains(row) || state.redo.contains_key(&row)
+            };
             let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
             if is_open || (self.shape.level == Level::Parity && holders.len() < self.shape.members) {
                 continue;

@@ -27,7 +27,7 @@ impl Log for Lfs {
 
     async fn check(rt: &Rt, device: &Device) -> FsResult<Checked> {
         let info = lfs::info(device).await?;
-        let found = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        let found = lfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await?;
         let text = format!("{info:#?}\n{found:#?}\n");
         Ok(Checked { text, errors: found.errors, notes: found.notes })
     }

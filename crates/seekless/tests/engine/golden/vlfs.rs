@@ -27,7 +27,8 @@ impl Log for Vlfs {
 
     async fn check(rt: &Rt, device: &Device) -> FsResult<Checked> {
         let info = vlfs::info(device).await?;
-        let found = vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true }).await?;
+        let found =
+            vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await?;
         let text = format!("{info:#?}\n{found:#?}\n");
         // How many pieces its map has is said of every volume.
         let notes = found.notes.into_iter().filter(|note| !note.ends_with("of the inode map")).collect();

@@ -13,7 +13,7 @@ impl Check<'_> {
         let mut template: Option<Group> = None;
         let mut broken = Vec::new();
         for number in 0..self.layout.groups {
-            let bytes = self.read(self.layout.group_block(number), frags).await?;
+            let bytes = self.read_group(self.layout.group_block(number), frags).await?;
             match group::verify(&self.layout, number, &bytes) {
                 Ok(()) => template = template.or(Group::decode(&bytes)),
                 Err(detail) => broken.push((number, detail)),
@@ -22,7 +22,7 @@ impl Check<'_> {
         let mut summaries = Vec::new();
         for number in 0..self.layout.groups {
             let at = self.layout.group_block(number);
-            let mut bytes = self.read(at, frags).await?;
+            let mut bytes = self.read_group(at, frags).await?;
             let mut changed = false;
             if let Some((_, detail)) = broken.iter().find(|(group, _)| *group == number) {
                 self.problem(format!("group {number}: {detail}; made anew"), Cause::Damage);

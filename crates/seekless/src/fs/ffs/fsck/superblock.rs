@@ -7,10 +7,10 @@
 use std::collections::BTreeMap;
 
 use super::super::format::*;
-use super::super::io::read_bytes;
 use super::super::layout::Layout;
-use super::super::{Volume, find_volume, volume_from};
+use super::super::{Volume, find_volume, is_ufs2, volume_from};
 use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
 
@@ -24,13 +24,7 @@ const COPIES_MAX: u32 = 4;
 pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)> {
     let volume = match find_volume(device).await {
         Ok(volume) => volume,
-        Err(error @ FsError::Corrupt { .. }) => {
-            return match find_copy(device).await? {
-                Some(volume) => Ok((volume, Some(format!("{error}; a copy of the superblock is used")))),
-                None => Err(error),
-            };
-        }
-        Err(error) => return Err(error),
+        Err(error) => return volume_of_copy(device, error).await,
     };
     let own = fixed(&volume.superblock);
     let mut votes: BTreeMap<Vec<u64>, (u32, Option<Superblock>)> = BTreeMap::from([(own.clone(), (1, None))]);
@@ -67,6 +61,53 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
     }
 }
 
+/// The volume as a copy of its superblock describes it, which itself could not be used because of `error`, and what to say
+/// of that.
+///
+/// # Errors
+/// `error` when there is no copy, or a copy is no remedy.
+pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) -> FsResult<(Volume, Option<String>)> {
+    let worth_a_look = match &error {
+        FsError::Corrupt { .. } => true,
+        FsError::Device(error) => error.is_of_medium(),
+        _ => false,
+    };
+    // What UFS1 has left behind on a volume that is of UFS2 now is no copy.
+    if !worth_a_look || is_ufs2(device).await?.is_some() {
+        return Err(error);
+    }
+    match find_copy(device).await? {
+        Some(volume) => Ok((volume, Some(format!("{error}; a copy of the superblock is used")))),
+        None => Err(error),
+    }
+}
+
+/// The copies of the superblock that are not as they should be: the group, the place, and why.
+pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<(u32, Sector, String)>> {
+    let mut bad = Vec::new();
+    for group in 0..volume.layout.groups {
+        let Some(at) = copy_place(&volume.layout, group) else { continue };
+        let read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
+        let why = match (read.lost.first(), decode_superblock(&read.bytes)) {
+            (Some((_, error)), _) => format!("cannot be read: {error}"),
+            (None, Err(_)) => "is damaged".to_string(),
+            (None, Ok(copy)) if fixed(&copy) != fixed(&volume.superblock) => {
+                format!("differs: {}", differences(&fixed(&copy), &fixed(&volume.superblock)))
+            }
+            (None, Ok(_)) => continue,
+        };
+        bad.push((group, at, why));
+    }
+    Ok(bad)
+}
+
+/// Where a group has its copy, if it has one.
+fn copy_place(layout: &Layout, group: u32) -> Option<Sector> {
+    let at = layout.superblock_copy(group);
+    let end = at.checked_add((SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes))?;
+    (end <= layout.size).then(|| layout.sector(at))
+}
+
 /// Looks for a copy of the superblock where the first group has it.
 async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
     let geometry = device.geometry();
@@ -74,7 +115,11 @@ async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
         if geometry.bytes() < offset + SUPERBLOCK_BYTES as u64 {
             continue;
         }
-        let raw = read_bytes(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES).await?.to_vec();
+        let read = rescue(device, Sector(offset / SECTOR_BYTES), SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
+        if !read.lost.is_empty() {
+            continue;
+        }
+        let raw = read.bytes.to_vec();
         if let Ok(mut superblock) = decode_superblock(&raw)
             && u64::from(superblock.sblkno) * u64::from(superblock.fsize) == offset
         {
@@ -89,12 +134,9 @@ async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
 
 /// The copy in a group, if it is one at all.
 async fn read_copy(device: &Device, layout: &Layout, group: u32) -> FsResult<Option<Superblock>> {
-    let at = layout.superblock_copy(group);
-    if at + (SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes) > layout.size {
-        return Ok(None);
-    }
-    let raw = read_bytes(device, layout.sector(at), SUPERBLOCK_BYTES).await?;
-    Ok(decode_superblock(&raw).ok())
+    let Some(at) = copy_place(layout, group) else { return Ok(None) };
+    let read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
+    Ok(decode_superblock(&read.bytes).ok().filter(|_| read.lost.is_empty()))
 }
 
 /// Names of the fields that say where things are, and never change. 4.4BSD's heirs convert other fields when they mount a

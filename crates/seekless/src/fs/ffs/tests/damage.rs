@@ -27,6 +27,7 @@ fn damaged_images() {
         device: CrashOptions::write_through(BYTES),
         flip_all: vec![superblock.start..superblock.start + 212, superblock.end - 68..superblock.end],
         flips: 600,
+        losses: 250,
         splices: 300,
         data_checked: false,
         memory: None,
@@ -230,6 +231,80 @@ fn a_copy_of_the_superblock() {
             assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept");
         })
         .await;
+    });
+}
+
+/// What a volume has twice, or what follows from the rest, may be unreadable: the superblock, its copies, the heads of
+/// groups, the summary. Read-only, the files are there and nothing is written; a repair writes it anew, and then all is as it
+/// was.
+#[test]
+fn what_follows_from_the_rest_may_be_unreadable() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/f", b"kept").await.unwrap();
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let primary = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+        let sectors = SUPERBLOCK_BYTES as u64 / SECTOR_BYTES;
+        let group_sectors = u64::from(layout.group_block_frags() * layout.frag_bytes) / SECTOR_BYTES;
+        let mut places = vec![
+            ("superblock", primary, sectors, true),
+            ("superblock", primary, 1, true),
+            ("superblock", primary + 2, 1, true),
+            ("summary", layout.sector(layout.csaddr), 1, false),
+        ];
+        for group in 0..layout.groups {
+            places.push(("copy", layout.sector(layout.superblock_copy(group)), sectors, false));
+            places.push(("copy", layout.sector(layout.superblock_copy(group)) + 1, 1, false));
+            places.push(("group", layout.sector(layout.group_block(group)), group_sectors, false));
+        }
+        for (name, at, count, is_needed) in places {
+            let what = format!("{name} at sector {at}, {count} sectors");
+            let lost = || {
+                let fault = FaultDevice::new(&rt, Rc::new(Memory::from_image(BYTES, memory.image())), 1);
+                fault.lose(at..at + count);
+                fault
+            };
+            let fault = lost();
+            fault.add(Rule::new(Kinds::WRITE | Kinds::FLUSH, When::Always, Effect::ReadOnly));
+            let options = Options { read_only: true, ..Options::default() };
+            let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(ffs.warnings().is_empty(), matches!(name, "copy" | "group"), "{what}: {:?}", ffs.warnings());
+            assert_eq!(Client::new(ffs).read_file(b"/f").await.unwrap(), b"kept", "{what}");
+            let device: Device = fault.clone();
+            let found =
+                fsck(&rt, &device, FsckOptions::default()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!found.is_clean() && found.problems.iter().all(|problem| !problem.repaired), "{what}: {found:?}");
+            assert_eq!(fault.looked_at(0), 0, "{what}: nothing is written");
+
+            let fault = lost();
+            let device: Device = fault.clone();
+            if is_needed {
+                assert!(mount(rt.clone(), device.clone(), Options::default()).await.is_err(), "{what}");
+            }
+            let options = FsckOptions { repair: true, ..FsckOptions::default() };
+            let found = fsck(&rt, &device, options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!found.is_clean() && found.problems.iter().all(|problem| problem.repaired), "{what}: {found:?}");
+            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written anew");
+            assert_clean(&rt, &device).await;
+            session(&rt, &device, Options::default(), async |client| {
+                assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept", "{what}");
+            })
+            .await;
+        }
+        // A mount for writing makes the summary anew by itself.
+        let fault = FaultDevice::new(&rt, Rc::new(Memory::from_image(BYTES, memory.image())), 1);
+        let summary = layout.sector(layout.csaddr);
+        fault.lose(summary..summary + 1);
+        let device: Device = fault.clone();
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept");
+        })
+        .await;
+        assert_eq!(fault.lost(), Vec::<Sector>::new());
     });
 }
 

@@ -15,7 +15,7 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::*;
-use crate::device::{Device, Image, Memory};
+use crate::device::{Buf, Device, Image, Memory};
 use crate::fs::client::Client;
 use crate::fs::*;
 pub(super) use crate::testing::tests::volumes::simulate;

@@ -117,7 +117,7 @@ async fn after_a_cut(rt: &Rt, what: &str, edge: u64, overwritten: u32, indirect_
     let before = client.stat(b"/f").await.map(|attr| (attr.size, attr.sectors));
 
     let copy: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
-    let found = fsck(rt.clone(), copy.clone(), FsckOptions { data: true }).await.expect(name);
+    let found = fsck(rt.clone(), copy.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await.expect(name);
     assert_eq!(found.errors, Vec::<String>::new(), "{name}");
     let recovered = mount(rt.clone(), copy.clone(), quiet(indirect_in_log)).await.expect(name);
     assert_balanced(&recovered, name).await;
@@ -158,7 +158,8 @@ fn segments_that_recovery_emptied() {
                 for image in [Some(image.clone()), without_newest_slot(&image)].into_iter().flatten() {
                     let copy: Device = Rc::new(Memory::from_image(BYTES, image));
                     // As it is before the mount writes anything.
-                    let lfs = recovered(rt.clone(), copy.clone(), quiet(false)).await.expect(&name);
+                    let found = find::find_volume(&copy).await.expect(&name);
+                    let lfs = recovered(rt.clone(), copy.clone(), quiet(false), &found).await.expect(&name);
                     assert_eq!(lfs.recount().await.expect(&name), Vec::<String>::new(), "{name}");
                     drop(lfs);
                     let fs = mount(rt.clone(), copy.clone(), quiet(false)).await.expect(&name);
@@ -270,7 +271,7 @@ fn the_cleaner_moves_nothing_that_is_damaged() {
             client.write_file(b"/sound", &[3; 4096]).await.unwrap();
         })
         .await;
-        let layout = recovery::find_volume(&device).await.unwrap().layout;
+        let layout = find::find_volume(&device).await.unwrap().layout;
         let mut image = memory.image();
         let data = forge(&mut image, &layout, b"what was written", b"what was forged!");
         let attributes = forge(&mut image, &layout, b"value of the attribute", b"other of the attribute");
@@ -350,14 +351,15 @@ fn wrong_books_are_repaired() {
     for (what, spoil) in cases {
         simulate(1, async |rt| {
             let (memory, device) = spoilt(&rt, spoil).await;
-            let options = FsckOptions { data: true };
+            let options = FsckOptions { data: true, repair: false };
+            let repairing = FsckOptions { repair: true, ..options };
             let found = fsck(rt.clone(), device.clone(), options).await.unwrap().errors;
             assert!(found.iter().any(|error| error.contains(what)), "{what}: {found:?}");
             let untouched = memory.image();
             let again = fsck(rt.clone(), device.clone(), options).await.unwrap().errors;
             assert!(again == found && same(&untouched, &memory.image()), "a check writes nothing");
-            let (mended, repaired) = repair(rt.clone(), device.clone(), options).await.unwrap();
-            assert_eq!((mended.errors, repaired), (vec![], found), "{what}");
+            let mended = fsck(rt.clone(), device.clone(), repairing).await.unwrap();
+            assert_eq!((mended.errors, mended.repaired), (vec![], found), "{what}");
             session(&rt, &device, async |client| {
                 assert_balanced(client.fs(), what).await;
                 assert!(client.read_file(b"/f").await.unwrap() == vec![1; 300_000]);
@@ -366,8 +368,8 @@ fn wrong_books_are_repaired() {
             })
             .await;
             let before = memory.image();
-            let (clean, repaired) = repair(rt.clone(), device.clone(), options).await.unwrap();
-            assert!(clean.is_clean() && repaired.is_empty() && same(&before, &memory.image()));
+            let clean = fsck(rt.clone(), device.clone(), repairing).await.unwrap();
+            assert!(clean.is_clean() && same(&before, &memory.image()));
         });
     }
 }

@@ -6,6 +6,7 @@ use std::cell::Cell;
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::rng::Rng;
+use crate::testing::tests::volumes::copies::{Copies, Repairable};
 use crate::testing::tests::volumes::cuts::Cuts;
 use crate::testing::{DamageTest, Generator, Op, Space, Weights};
 
@@ -59,6 +60,7 @@ fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
         device: CrashOptions::volatile(CUTS.bytes),
         flip_all: vec![superblock, checkpoint..checkpoint + 256],
         flips,
+        losses: flips / 4,
         splices,
         data_checked: true,
         memory: None,
@@ -69,6 +71,68 @@ fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
         Ok(report) => println!("{report}"),
         Err(report) => panic!("{report}"),
     }
+}
+
+#[async_trait(?Send)]
+impl Repairable for Small {
+    async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        Ok(mount(rt.clone(), device, Options { read_only: true, ..self.options }).await?)
+    }
+
+    async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)> {
+        let found = fsck(rt.clone(), device, FsckOptions { repair: true, ..FsckOptions::default() }).await?;
+        Ok((found.repaired, found.errors))
+    }
+}
+
+fn copies() -> Copies {
+    let block = |at: crate::units::Sector| at.0..at.0 + format::BLOCK_SECTORS;
+    let [one, two] = format::CHECKPOINT_SECTORS;
+    Copies {
+        superblocks: [
+            format::SUPERBLOCK_SECTORS[0],
+            format::SUPERBLOCK_SECTORS[1],
+            crate::units::Sector(9 * MIB / 512 - 8),
+        ]
+        .map(block)
+        .to_vec(),
+        // The copies in a slot; that a slot is lost as a whole is the next test.
+        others: [one, two].into_iter().flat_map(|slot| [block(slot), block(slot + 8)]).collect(),
+    }
+}
+
+#[test]
+fn copies_may_be_lost() {
+    copies().may_be_lost(&Small::default(), 9 * MIB);
+}
+
+#[test]
+fn mending_never_makes_it_worse() {
+    copies().mending_never_makes_it_worse(&Small::default(), 9 * MIB);
+}
+
+#[test]
+fn gone_is_no_damage() {
+    copies().gone_is_no_damage(&Small::default(), 9 * MIB);
+}
+
+/// What is found of superblocks of two volumes is the one that a checkpoint belongs to.
+#[test]
+fn a_superblock_of_another_volume() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        let (other, _) = fresh(&rt, 9 * MIB).await;
+        mkfs(&rt, &(other.clone() as Device), &MkfsOptions::new([5, 6, 7, 8])).await.unwrap();
+        session(&rt, &device, async |client| client.write_file(b"/f", b"ours").await.unwrap()).await;
+        let mut block = vec![0; 4096];
+        other.image().read(crate::units::Sector(0), &mut block);
+        let block = crate::device::Data::from_slice(&block);
+        device.write(crate::units::Sector(0), block, crate::device::WriteFlags::NONE).await.unwrap();
+        let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        assert!(fs.warnings().len() == 1 && fs.warnings()[0].contains("differs"), "{:?}", fs.warnings());
+        fs.close().await.unwrap();
+        session(&rt, &device, async |client| assert_eq!(client.read_file(b"/f").await.unwrap(), b"ours")).await;
+    });
 }
 
 #[test]
@@ -150,7 +214,10 @@ fn damage_is_not_the_end_of_the_log() {
                     Err(error) => panic!("{what}: file {file}: {error}"),
                 }
             }
-            let errors = fsck(rt.clone(), copy(), FsckOptions { data: true }).await.expect(&what).errors;
+            let errors = fsck(rt.clone(), copy(), FsckOptions { data: true, ..FsckOptions::default() })
+                .await
+                .expect(&what)
+                .errors;
             match mount(rt.clone(), copy(), Options::default()).await {
                 Err(FsError::Corrupt { .. }) => {
                     refused += 1;

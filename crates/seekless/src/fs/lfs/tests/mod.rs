@@ -2,6 +2,7 @@
 //! devices in memory, each followed by a remount and a full check; then the harnesses.
 
 mod books;
+mod crafted;
 mod crash;
 mod damage;
 mod model;
@@ -41,7 +42,7 @@ impl Subject for Small {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
-        Ok(fsck(rt.clone(), device, FsckOptions { data: true }).await?.errors)
+        Ok(fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await?.errors)
     }
 
     /// Either checkpoint slot alone is enough (G1).

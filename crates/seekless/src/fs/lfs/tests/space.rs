@@ -28,6 +28,11 @@ fn freed_space_is_given_back() {
 }
 
 #[test]
+fn what_df_promises_can_be_allocated() {
+    space::what_df_promises_can_be_allocated(&Small::default());
+}
+
+#[test]
 fn a_full_volume_has_nothing_available() {
     space::a_full_volume_has_nothing_available(&Small::default());
 }

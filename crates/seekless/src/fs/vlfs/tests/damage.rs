@@ -5,6 +5,7 @@ use std::cell::Cell;
 
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::testing::tests::volumes::copies::{Copies, Repairable};
 use crate::testing::tests::volumes::cuts::Cuts;
 use crate::testing::{DamageTest, Generator, Op, Space, Weights};
 
@@ -58,6 +59,7 @@ fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test:
         device: CrashOptions::volatile(CUTS.bytes),
         flip_all: if all { vec![superblock, record, anchor] } else { Vec::new() },
         flips,
+        losses: flips / 2,
         splices,
         data_checked: true,
         memory: None,
@@ -68,6 +70,41 @@ fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test:
         Ok(report) => println!("{report}"),
         Err(report) => panic!("{report}"),
     }
+}
+
+#[async_trait(?Send)]
+impl Repairable for Small {
+    async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        Ok(mount(rt.clone(), device, Options { read_only: true, ..self.options }).await?)
+    }
+
+    async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)> {
+        let found = fsck(rt.clone(), device, FsckOptions { repair: true, ..FsckOptions::default() }).await?;
+        Ok((found.repaired, found.errors))
+    }
+}
+
+fn copies() -> Copies {
+    let block = |at: u64| at..at + 8;
+    Copies {
+        superblocks: vec![block(0), block(CUTS.bytes / 512 - 8)],
+        others: crate::vlog::format::ANCHORS.map(block).to_vec(),
+    }
+}
+
+#[test]
+fn copies_may_be_lost() {
+    copies().may_be_lost(&Small::default(), CUTS.bytes);
+}
+
+#[test]
+fn mending_never_makes_it_worse() {
+    copies().mending_never_makes_it_worse(&Small::default(), CUTS.bytes);
+}
+
+#[test]
+fn gone_is_no_damage() {
+    copies().gone_is_no_damage(&Small::default(), CUTS.bytes);
 }
 
 #[test]

@@ -42,7 +42,7 @@ impl Subject for Small {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
-        Ok(fsck(rt.clone(), device, FsckOptions { data: true }).await?.errors)
+        Ok(fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await?.errors)
     }
 }
 

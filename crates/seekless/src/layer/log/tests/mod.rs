@@ -80,7 +80,10 @@ impl Subject for OverLfs {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
-        let mut found = lfs::fsck(rt.clone(), device.clone(), lfs::FsckOptions { data: true }).await?.errors;
+        let mut found =
+            lfs::fsck(rt.clone(), device.clone(), lfs::FsckOptions { data: true, ..lfs::FsckOptions::default() })
+                .await?
+                .errors;
         let lower = self.lower(rt, device, true).await?;
         let report = check::check(rt, lower, self.options.clone(), false).await?;
         let line = |finding: check::Finding| format!("{}: {}", String::from_utf8_lossy(&finding.path), finding.problem);

@@ -3,6 +3,7 @@
 
 pub(crate) mod basics;
 pub(crate) mod clients;
+pub(crate) mod copies;
 pub(crate) mod cuts;
 mod declares;
 pub(crate) mod life;

@@ -96,6 +96,40 @@ pub(crate) fn a_full_volume_lets_go(subject: &dyn Subject) {
     });
 }
 
+/// As many bytes as `df` shows can be allocated for a new file, and written then: its indirect blocks and its name are
+/// not forgotten. On empty volumes and on ones that were used, of several sizes.
+pub(crate) fn what_df_promises_can_be_allocated(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        for (mib, files) in [(10, 0), (16, 0), (16, 30), (24, 7), (64, 0), (64, 90)] {
+            let (_, device) = fresh(&rt, subject, mib * MIB).await;
+            session(&rt, subject, &device, async |client| {
+                for file in 0..files {
+                    let name = format!("/f{file}");
+                    client.write_file(name.as_bytes(), &vec![file as u8; 1_000 + 4_000 * file]).await.unwrap();
+                }
+                for file in (0..files).step_by(3) {
+                    client.unlink(format!("/f{file}").as_bytes()).await.unwrap();
+                }
+                client.sync().await.unwrap();
+                let what = format!("{} of {mib} MiB with {files} files", subject.name());
+                let blocks = client.fs().statfs().await.unwrap().blocks_available;
+                assert!(blocks > mib * 256 / 4, "{what}: {blocks} blocks");
+                let file = client.create(b"/new").await.unwrap();
+                let range = FileRange { offset: 0, bytes: blocks * 4096 };
+                let allocated = client.fallocate(b"/new", range, AllocateMode::Allocate { keep_size: false }).await;
+                allocated.unwrap_or_else(|error| panic!("{what}: {blocks} blocks: {error}"));
+                for block in 0..blocks {
+                    let written = client.write(file, block * 4096, &[block as u8; 4096]).await;
+                    written.unwrap_or_else(|error| panic!("{what}: block {block} of {blocks}: {error}"));
+                }
+                client.fsync(file).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+                client.close(file).await.unwrap();
+            })
+            .await;
+        }
+    });
+}
+
 /// After a failed flush or write nothing is acknowledged as durable any more, every change is refused, reading goes
 /// on, and the volume mounts again with all that had been synced before.
 pub(crate) fn errors_of_unknown_effect_stop_all_changes(subject: &dyn Subject) {

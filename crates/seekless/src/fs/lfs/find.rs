@@ -1,0 +1,251 @@
+//! Finding a volume: what its superblock copies and checkpoint slots say, and writing damaged superblock copies anew.
+//!
+//! Format: FORMAT.md, "Recovery". One good copy is enough, in whatever reading of the device it is.
+
+use std::collections::BTreeMap;
+
+use super::format::*;
+use super::layout::*;
+use crate::device::rescue::rescue_right;
+use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::fs::{FsError, FsResult};
+use crate::units::{SECTOR_BYTES, Sector, WallTime};
+
+/// Serial of the checkpoint that mkfs writes, when there is one slot.
+const FIRST_SERIAL: u64 = 1;
+
+/// What a volume says about itself.
+#[derive(Clone, Debug)]
+pub struct VolumeInfo {
+    pub uuid: uuid::Uuid,
+    pub label: String,
+    pub version: u32,
+    pub volume_bytes: u64,
+    pub segment_bytes: u64,
+    pub segment_count: u64,
+    pub reserve_segments: u64,
+    /// When it was made, in seconds since 1970.
+    pub created_seconds: i64,
+    pub checkpoint_serial: u64,
+    pub checkpoint_time: WallTime,
+    /// Closed properly: nothing has to be rolled forward.
+    pub clean: bool,
+    pub inodes: u64,
+    pub live_bytes: u64,
+    pub capacity_bytes: u64,
+}
+
+/// Reads what a volume says about itself, without mounting it.
+///
+/// # Errors
+/// As [`super::mount`].
+pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
+    let found = find_volume(device).await?;
+    let (superblock, checkpoint) = (found.layout.superblock, found.checkpoint);
+    Ok(VolumeInfo {
+        uuid: uuid::Uuid::from_bytes(superblock.uuid),
+        label: superblock.label_text(),
+        version: superblock.version,
+        volume_bytes: superblock.volume_sectors * SECTOR_BYTES,
+        segment_bytes: found.layout.segment_bytes(),
+        segment_count: superblock.segment_count,
+        reserve_segments: superblock.reserve_segments.into(),
+        created_seconds: superblock.created_seconds,
+        checkpoint_serial: checkpoint.serial,
+        checkpoint_time: WallTime { seconds: checkpoint.seconds, nanos: checkpoint.nanos },
+        clean: checkpoint.flags & CHECKPOINT_CLEAN != 0,
+        inodes: checkpoint.inode_count,
+        live_bytes: checkpoint.live_bytes,
+        capacity_bytes: found.layout.capacity_bytes(),
+    })
+}
+
+/// A volume, found but not loaded.
+pub(super) struct Found {
+    pub layout: Layout,
+    /// The newest one in a slot.
+    pub checkpoint: Checkpoint,
+    /// The other slot's.
+    pub older: Option<Checkpoint>,
+    /// The slot that no intact copy is left of. A power cut can do that to the newest checkpoint, and then the log holds it.
+    pub lost_slot: Option<Sector>,
+    /// Superblock copies that are not as they should be.
+    pub damaged: Vec<BadCopy>,
+    /// Checkpoint copies that are not intact, as a power cut may leave them, or cannot be read.
+    pub torn: Vec<String>,
+}
+
+/// A superblock copy that is not as it should be.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct BadCopy {
+    pub at: Sector,
+    pub why: String,
+}
+
+impl std::fmt::Display for BadCopy {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "superblock copy at sector {} {}", self.at, self.why)
+    }
+}
+
+/// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
+fn last_block(device: &Device) -> Option<Sector> {
+    let sectors = device.geometry().sectors / BLOCK_SECTORS * BLOCK_SECTORS;
+    sectors.checked_sub(BLOCK_SECTORS).map(Sector)
+}
+
+/// A block of its own, of which there are copies: what is there, or why it cannot be read.
+async fn read_copy(
+    device: &Device,
+    at: Sector,
+    is_right: impl Fn(&[u8]) -> bool,
+) -> FsResult<Result<Buf, DeviceError>> {
+    let mut read = rescue_right(device, at, BLOCK_SECTORS, is_right).await?;
+    Ok(match read.lost.pop() {
+        None => Ok(read.bytes),
+        Some((_, error)) => Err(error),
+    })
+}
+
+/// Finds the volume. A copy that cannot be read is as good as a damaged one: the others say what it said.
+pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
+    let sectors = device.geometry().sectors;
+    if sectors < HEAD_SECTORS {
+        return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
+    }
+    let mut copies: BTreeMap<Sector, Result<Superblock, String>> = BTreeMap::new();
+    let mut unreadable = None;
+    let mut look = async |place: Sector| {
+        let copy = match read_copy(device, place, |block| Superblock::from_block(block).is_some()).await? {
+            Ok(block) => Superblock::from_block(&block).ok_or_else(|| "is not intact".to_string()),
+            Err(error) => {
+                let why = format!("cannot be read: {error}");
+                unreadable.get_or_insert(error);
+                Err(why)
+            }
+        };
+        copies.insert(place, copy.clone());
+        FsResult::Ok(copy)
+    };
+    let places: Vec<Sector> = SUPERBLOCK_SECTORS.into_iter().chain(last_block(device)).collect();
+    let mut candidates: Vec<Superblock> = Vec::new();
+    for &place in &places {
+        if let Ok(copy) = look(place).await?
+            && !candidates.contains(&copy)
+        {
+            candidates.push(copy);
+        }
+    }
+    let Some(&first) = candidates.first() else {
+        let detail = "none of the three superblock copies of an LFS is intact";
+        return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
+    };
+    // Where copies are of different volumes, the right one is that which has a checkpoint.
+    let slots = read_slots(device, &candidates).await?;
+    let is_alive = |superblock: &&Superblock| slots.checkpoints.iter().any(|(_, found)| found.uuid == superblock.uuid);
+    let superblock = *candidates.iter().find(is_alive).unwrap_or(&first);
+    let layout = Layout::new(superblock, sectors)?;
+    // A device that has grown since mkfs does not have the third copy at its end.
+    let _ = look(layout.superblock_backup()).await?;
+    let mut damaged = Vec::new();
+    for at in SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]) {
+        let why = match copies.get(&at) {
+            Some(Ok(copy)) if *copy == superblock => continue,
+            Some(Ok(_)) => "differs".to_string(),
+            Some(Err(why)) => why.clone(),
+            None => unreachable!("it has been looked at"),
+        };
+        damaged.push(BadCopy { at, why });
+    }
+    slots.choose(device, layout, damaged)
+}
+
+/// What the two checkpoint slots hold, of whatever volume.
+#[derive(Default)]
+struct Slots {
+    /// Intact copies, each with the sector of its slot.
+    checkpoints: Vec<(Sector, Checkpoint)>,
+    /// Slot and number of copies that are neither intact nor empty, and why.
+    bad: Vec<(Sector, usize, String)>,
+    unreadable: Option<DeviceError>,
+}
+
+async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slots> {
+    let mut slots = Slots::default();
+    for slot in CHECKPOINT_SECTORS {
+        for number in 0..2 {
+            let is_ours = |copy: &[u8]| {
+                Checkpoint::from_block(copy)
+                    .is_some_and(|found| candidates.iter().any(|known| known.uuid == found.uuid))
+            };
+            let why = match read_copy(device, slot + number as u64 * BLOCK_SECTORS, is_ours).await? {
+                Ok(copy) => match Checkpoint::from_block(&copy) {
+                    Some(checkpoint) => {
+                        slots.checkpoints.push((slot, checkpoint));
+                        continue;
+                    }
+                    // A volume fresh from mkfs has one slot.
+                    None if copy.iter().all(|&byte| byte == 0) => continue,
+                    None => "is not intact".to_string(),
+                },
+                Err(error) => {
+                    let why = format!("cannot be read: {error}");
+                    slots.unreadable.get_or_insert(error);
+                    why
+                }
+            };
+            slots.bad.push((slot, number, why));
+        }
+    }
+    Ok(slots)
+}
+
+impl Slots {
+    /// The newest checkpoint of the volume, and the other slot's.
+    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<Found> {
+        let Slots { checkpoints, bad, unreadable } = self;
+        let mut torn: Vec<String> = bad
+            .into_iter()
+            .map(|(slot, number, why)| format!("checkpoint copy {number} at sector {slot} {why}"))
+            .collect();
+        let mut lost_slot = None;
+        let mut newest: Vec<Checkpoint> = Vec::new();
+        for slot in CHECKPOINT_SECTORS {
+            let here = checkpoints.iter().filter(|(at, _)| *at == slot).map(|(_, checkpoint)| checkpoint);
+            let (ours, others): (Vec<&Checkpoint>, Vec<&Checkpoint>) =
+                here.partition(|checkpoint| checkpoint.uuid == layout.superblock.uuid);
+            torn.extend(others.iter().map(|_| format!("a checkpoint copy at sector {slot} is of another volume")));
+            match ours.into_iter().max_by_key(|checkpoint| checkpoint.serial) {
+                Some(&checkpoint) => newest.push(checkpoint),
+                None => lost_slot = Some(slot),
+            }
+        }
+        newest.sort_by_key(|checkpoint| std::cmp::Reverse(checkpoint.serial));
+        let Some(&checkpoint) = newest.first() else {
+            let detail = "no intact checkpoint in either slot";
+            return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
+        };
+        if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
+            lost_slot = None;
+        }
+        Ok(Found { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
+    }
+}
+
+/// Writes damaged superblock copies anew, from what the intact ones say. Returns what came of it, a line each, and true
+/// where all is well. Nothing is flushed: the caller does that before it says that the volume is mended.
+///
+/// Intact copies are not touched, so that whatever becomes of these writes there is one to mount with.
+pub(super) async fn mend_superblocks(device: &Device, found: &Found) -> Vec<(String, bool)> {
+    let block = Data::from_slice(&found.layout.superblock.to_block());
+    let mut said = Vec::new();
+    for bad in &found.damaged {
+        // A block that is not written leaves the volume as it was: worth saying, and no reason to refuse it.
+        let written = device.write(bad.at, block.clone(), WriteFlags::NONE).await;
+        said.push(match written {
+            Ok(()) => (format!("{bad}"), true),
+            Err(error) => (format!("{bad}, and cannot be written anew: {error}"), false),
+        });
+    }
+    said
+}
