@@ -79,7 +79,7 @@ fn distributions_are_drawn() {
     let arguments = ["disk", "validate", "hp97560", "a<b>&.trace", "hp97560", "a<b>&.trace", "--svg"];
     scratch.good(&[&arguments[..], &["fit.svg"]].concat());
     let svg = std::fs::read_to_string(scratch.path("fit.svg")).unwrap();
-    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>"), "{svg}");
+    assert!(svg.starts_with("<svg") && svg.trim_end().ends_with("</svg>\n<!-- made by seekless -->"), "{svg}");
     for text in ["service time (ms)", "requests done within it (%)", "measured on the drive", "modelled"] {
         assert_eq!(svg.matches(text).count(), 2, "{text}");
     }

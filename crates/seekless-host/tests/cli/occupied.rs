@@ -79,7 +79,7 @@ fn the_line_that_mkfs_prints_opens_it() {
         "lfs / remap:chunk=1MiB,seed=7 / file:rm.img,size=48MiB",
         "lfs:label=x,segment=256KiB,cleaner=greedy / file:\"it's, b\",size=48MiB",
         "zstd:chunk=16KiB / vlfs:inode-bytes=64KiB / permute:seed=9,size=16MiB / file:\"$HOME `c`\",size=48MiB,direct=off",
-        "ffs:block=16KiB,fragment=2KiB,metadata=softdep / raid0:n=2,stripe=32KiB / file:\"a {} / \\\"q\\\"\",size=48MiB",
+        "ffs:block=16KiB,fragment=2KiB,metadata=softdep / raid0:n=2,stripe=32KiB / file:\"a {} \\\"q\\\"\",size=48MiB",
         "vld:snapshots=2,reserve=20% / concat:n=2 / file:d=1-{},size=48MiB",
         "lfs / raid5:n=3,stripe=16KiB / file:r-{},size=48MiB",
     ] {

@@ -100,7 +100,8 @@ impl From<VldError> for Trouble {
     fn from(error: VldError) -> Trouble {
         match error {
             VldError::Device(error) => Trouble::Device(error),
-            VldError::Nothing => Trouble::other(error.to_string()).hint("make it with mkfs"),
+            VldError::Nothing => Trouble::other(error.to_string())
+                .hint("is this the right store, and the stack that it was made with? Nothing was changed"),
             other => Trouble::other(other.to_string()),
         }
     }

@@ -241,7 +241,10 @@ impl RecordHead {
 
     /// The entries of a record whose head is `bytes` and whose payload follows, or `None` when either is damaged.
     pub fn entries(&self, bytes: &[u8], payload: &[u8]) -> Option<Vec<RecordEntry>> {
-        if self.crc != crc_without(bytes, HEAD_CRC) || self.payload_crc != crc32c(payload) {
+        if bytes.len() < RecordHead::BYTES
+            || self.crc != crc_without(bytes, HEAD_CRC)
+            || self.payload_crc != crc32c(payload)
+        {
             return None;
         }
         let entries: Option<Vec<RecordEntry>> = (0..self.entry_count as usize)
