@@ -8,7 +8,7 @@ use super::file_systems::{Checked, Finding, Identity};
 use super::value::{Kind, Value};
 use super::words::Param;
 use crate::device::Device;
-use crate::device::rescue::rescue;
+use crate::device::rescue::rescue_right;
 use crate::fs::lfs::Fsck;
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 
@@ -79,7 +79,7 @@ pub(super) async fn is_anywhere(
             continue;
         }
         // One that cannot be read may have said so; the others are asked, too.
-        let read = rescue(device, place, sectors).await?;
+        let read = rescue_right(device, place, sectors, &is_it).await?;
         if read.lost.is_empty() && is_it(&read.bytes) {
             return Ok(true);
         }

@@ -138,7 +138,8 @@ async fn use_array(rt: &Rt, memories: &[Rc<Memory>], options: ArrayOptions) {
         let data = Data::from_slice(&vec![0x5a; block]);
         if array.write(Sector(at), data, WriteFlags::NONE).await.is_ok() {
             let read = array.read(Sector(at), Buf::dirty(block)).await;
-            assert!(read.is_ok_and(|read| read[..] == vec![0x5a; block][..]), "what was written is there");
+            let read = read.unwrap_or_else(|error| panic!("what was written at {at} cannot be read: {error}"));
+            assert!(read[..] == vec![0x5a; block][..], "what was written at {at} is there");
         }
     }
     let _ = array.flush().await;
