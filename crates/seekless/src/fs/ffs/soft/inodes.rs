@@ -83,6 +83,9 @@ impl State {
             Some(links) => links,
             None => panic!("U4: inode {ino} has {} links and {} more on the volume", image.nlink, own.held),
         };
+        if known.inode.is_directory() && known.inode.nlink == 0 && own.held > 0 {
+            image.nlink += 1; // A directory that still has a name has its `.`, which the one that is held need not count.
+        }
         if known.inode.has_no_blocks(self.layout.maxsymlinklen) {
             return Image::Complete(image);
         }
