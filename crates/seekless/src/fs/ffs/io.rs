@@ -325,11 +325,11 @@ impl Ffs {
     /// begun by then.
     pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
-        let mut begun = start;
+        let (mut begun, mut changed) = (start, false);
         loop {
             let waiting = self.progress.wait();
             let (places, quiet) = {
-                let state = self.state.borrow();
+                let mut state = self.state.borrow_mut();
                 if let Some(error) = &state.stopped {
                     return Err(FsError::Stopped(error.clone()));
                 }
@@ -340,6 +340,10 @@ impl Ffs {
                     return Err(FsError::Device(error.clone()));
                 }
                 let places = select(&state);
+                if places.is_empty() && changed {
+                    // Another task may have begun to write the last of them, while an older write was on its way.
+                    (begun, changed) = (state.cache.tick(), false);
+                }
                 let quiet = places.is_empty() && !state.cache.is_in_flight_since(begun);
                 (places, quiet)
             };
@@ -348,7 +352,7 @@ impl Ffs {
             }
             if !places.is_empty() {
                 self.push(places, self.options.cluster_updates);
-                begun = self.state.borrow_mut().cache.tick();
+                changed = true;
             }
             waiting.await;
         }

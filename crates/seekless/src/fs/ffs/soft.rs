@@ -282,8 +282,11 @@ impl State {
     pub(super) fn soft_text(&self) -> String {
         let Some(soft) = self.soft.as_deref() else { return String::new() };
         let records = soft.records.iter();
-        let lines = records.map(|(id, record)| format!("\n  {id}: {} ({} unmet)", record.what.to_text(), record.unmet));
-        let lines: String = lines.take(20).collect();
+        let lines = records.take(20).map(|(&id, record)| {
+            let (what, unmet) = (record.what.to_text(), self.unmet_text(soft, id));
+            format!("\n  {id}: {what} ({} unmet), waits for {unmet}", record.unmet)
+        });
+        let lines: String = lines.collect();
         let (fresh, newborn) = (soft.fresh.len(), soft.newborn.len());
         let waiters: Vec<u32> = soft.inode_waiters.keys().copied().take(20).collect();
         let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
@@ -292,6 +295,40 @@ impl State {
              {running} running, {tasks} tasks{lines}",
             soft.records.len()
         )
+    }
+
+    /// What a record waits for.
+    fn unmet_text(&self, soft: &Soft, id: u64) -> String {
+        let mut found: Vec<String> = Vec::new();
+        for (&ino, waiters) in &soft.inode_waiters {
+            if let Some(waiter) = waiters.iter().find(|waiter| waiter.id == id) {
+                let links = self.inodes.get(&ino).map(|known| (known.inode.nlink, known.dirty));
+                let born = !soft.newborn.contains_key(&ino);
+                let pointers = self.inodes.get(&ino).map(|known| known.inode.db.into_iter().chain(known.inode.ib));
+                let fresh = pointers.into_iter().flatten().filter_map(|at| Some((at, soft.fresh.get(&at)?)));
+                let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.written, fresh.taken)).collect();
+                let complete = waiter.complete;
+                found.push(format!(
+                    "an image of inode {ino} (complete {complete}, born {born}, links and dirty {links:?}, fresh {fresh:?})"
+                ));
+            }
+        }
+        for (at, events) in &soft.waits {
+            let own = |event: &Event| matches!(event, Event::Met(other) | Event::Name(other) if *other == id);
+            if let Some((since, _)) = events.iter().find(|(_, event)| own(event)) {
+                found.push(format!("the block at {at} as of {since}"));
+            }
+        }
+        for ((ino, at), indirect) in &soft.indirects {
+            if indirect.waiters.iter().any(|(_, other)| *other == id) {
+                found.push(format!("the indirect block at {at} of inode {ino}, slots {:?}", indirect.slots));
+            }
+        }
+        let others = soft.records.iter().filter(|(_, record)| record.dependents.contains(&id));
+        found.extend(others.map(|(other, _)| format!("record {other}")));
+        let unreached = soft.unreached.iter().filter(|(_, ids)| ids.contains(&id));
+        found.extend(unreached.map(|(dir, _)| format!("directory {dir} to lead to it")));
+        if found.is_empty() { "nothing".into() } else { found.join(", ") }
     }
 
     /// Whether there will be more space when what waits has been done.

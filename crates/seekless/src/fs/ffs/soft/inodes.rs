@@ -83,6 +83,9 @@ impl State {
             Some(links) => links,
             None => panic!("U4: inode {ino} has {} links and {} more on the volume", image.nlink, own.held),
         };
+        if known.inode.is_directory() && known.inode.nlink == 0 && own.held > 0 {
+            image.nlink += 1; // A directory that still has a name has its `.`, which the one that is held need not count.
+        }
         if known.inode.has_no_blocks(self.layout.maxsymlinklen) {
             return Image::Complete(image);
         }
@@ -121,9 +124,6 @@ impl State {
         let Some(known) = self.inodes.get(&ino) else { return Ok(()) };
         let Some(own) = known.soft.as_deref() else { return Ok(()) };
         let is_waited_for = soft.inode_waiters.contains_key(&ino);
-        if known.inode.nlink == 0 && own.held > 0 && !is_waited_for {
-            return Ok(()); // It is going to be freed; its image would be in vain.
-        }
         let (image, complete) = match self.inode_image(soft, ino, known, own) {
             Image::None => return Ok(()),
             Image::Partial(image) => (image, false),
@@ -199,6 +199,15 @@ impl State {
     /// Whether names on the volume may still lead to the inode.
     pub(in super::super) fn is_held(&self, ino: u32) -> bool {
         self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
+    }
+
+    /// Whether an image of the inode would most likely be in vain: its names are gone, it is free when they are gone from
+    /// the volume, too, and nothing waits for it. Until then a name on the volume may come back after a crash, so that
+    /// what is to be durable needs the image all the same.
+    pub(super) fn is_going(&self, ino: u32) -> bool {
+        let unlinked = self.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
+        let waiters = self.soft.as_deref().is_some_and(|soft| soft.inode_waiters.contains_key(&ino));
+        unlinked && !waiters && self.is_held(ino)
     }
 
     /// Whether nothing of the file's blocks has ever been shown.

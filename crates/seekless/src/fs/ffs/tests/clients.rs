@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::testing::tests::replay;
 use crate::testing::tests::volumes::clients;
 
-const BYTES: u64 = 16 * MIB;
+const BYTES: u64 = 64 * MIB;
 
 fn softly() -> Options {
     Options { metadata: Metadata::Softdep, ..Options::default() }
@@ -89,6 +89,122 @@ async fn come_and_go(ffs: Rc<Ffs>, seed: u64, number: u64) {
         if rng.chance(1, 3) {
             client.unlink(&path("/kept/f2")).await.unwrap();
         }
+    }
+}
+
+/// Eight programs as those of real processes: they write anywhere in their files, far behind the end too, cut them,
+/// rename them over one another, remove them, and make files, directories and everything durable all the time. Nothing
+/// waits for ever. Method: data is not kept in memory, as below a kernel; a wait without end is a panic.
+#[test]
+fn eight_clients() {
+    for seed in replay("fs::ffs::tests::clients::eight_clients").seeds(100..112) {
+        let done = crate::testing::subject::simulate(seed, crate::testing::crash::LIMITS, async |rt| {
+            let update_interval = Nanos::from_millis([30_000, 40, 5][seed as usize % 3]);
+            let options = Options { cache_data: seed % 2 == 1, cluster_updates: true, update_interval, ..softly() };
+            let (device, ffs) = slow(&rt, seed, options).await;
+            Client::new(ffs.clone()).mkdir(b"/own0").await.unwrap();
+            for number in 1..8 {
+                Client::new(ffs.clone()).mkdir(format!("/own{number}").as_bytes()).await.unwrap();
+            }
+            let tasks: Vec<_> = (0..8)
+                .map(|number| rt.spawn(work_on_files(rt.clone(), ffs.clone(), seed * 8 + number, number)))
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &(device as Device)).await;
+        });
+        done.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+async fn work_on_files(rt: Rt, ffs: Rc<Ffs>, seed: u64, number: u64) {
+    let client = Client::new(ffs.clone());
+    let mut rng = Rng::new(seed);
+    let mut sizes: std::collections::BTreeMap<Vec<u8>, u64> = Default::default();
+    let name = |rng: &mut Rng| match (rng.chance(1, 2), rng.below(5)) {
+        (true, file) => format!("/c{number}-{file}").into_bytes(),
+        (false, file) => format!("/own{number}/c{number}-{file}").into_bytes(),
+    };
+    for _ in 0..150 {
+        let path = name(&mut rng);
+        let directory = if path.starts_with(b"/own") { format!("/own{number}").into_bytes() } else { b"/".to_vec() };
+        let choice = rng.below(100);
+        let size = sizes.get(&path).copied();
+        if size.is_none() {
+            let file = client.create(&path).await.unwrap();
+            client.close(file).await.unwrap();
+        }
+        let size = size.unwrap_or(0);
+        match choice {
+            0..42 => {
+                let offset = match choice {
+                    0..22 => size,
+                    22..40 => rng.below(size + 1),
+                    _ => *rng.pick(&[300 << 10, 1 << 20, 5 << 20]) + rng.below(64 << 10),
+                };
+                let longest = if rng.chance(1, 4) { 60_000 } else { 9_000 };
+                let bytes = vec![number as u8 + 1; 1 + rng.below(longest) as usize];
+                let end = offset + bytes.len() as u64;
+                if end > 160 << 10 && offset < 320 << 10 {
+                    client.truncate(&path, 0).await.unwrap();
+                    sizes.insert(path, 0);
+                    continue;
+                }
+                let file = client.open(&path, OpenFlags::READ_WRITE).await.unwrap();
+                // As a kernel writes its pages: in several requests, in any order.
+                let mut pieces: Vec<_> = bytes.chunks(20_000).map(<[u8]>::to_vec).enumerate().collect();
+                rng.shuffle(&mut pieces);
+                let begin = |(index, piece): (usize, Vec<u8>)| {
+                    let ffs = ffs.clone();
+                    let at = offset + index as u64 * 20_000;
+                    rt.spawn(async move { Client::new(ffs).write(file, at, &piece).await })
+                };
+                for written in pieces.into_iter().map(begin).collect::<Vec<_>>() {
+                    written.await.unwrap();
+                }
+                if rng.chance(1, 6) {
+                    client.fsync(file).await.unwrap();
+                }
+                client.close(file).await.unwrap();
+                sizes.insert(path, size.max(end));
+                continue;
+            }
+            42..62 => client.fsync_path(&path).await.unwrap(),
+            62..76 => {
+                let new = if rng.chance(1, 2) { 0 } else { rng.below(size + size / 4 + 1) };
+                client.truncate(&path, new).await.unwrap();
+                sizes.insert(path, new);
+                continue;
+            }
+            76..90 => {
+                let from = name(&mut rng);
+                if from != path
+                    && let Some(size) = sizes.remove(&from)
+                {
+                    if rng.chance(3, 4) {
+                        client.fsync_path(&from).await.unwrap();
+                    }
+                    client.rename(&from, &path, RenameMode::Replace).await.unwrap();
+                    sizes.insert(path, size);
+                    if rng.chance(3, 4) {
+                        client.fsync_dir(&directory).await.unwrap();
+                    }
+                    continue;
+                }
+            }
+            90..94 => {
+                client.unlink(&path).await.unwrap();
+                sizes.remove(&path);
+                client.fsync_dir(&directory).await.unwrap();
+                continue;
+            }
+            94..97 => client.fsync_dir(&directory).await.unwrap(),
+            97..98 => client.sync().await.unwrap(),
+            _ => rt.sleep(Nanos::from_millis(rng.below(5))).await,
+        }
+        sizes.entry(path).or_insert(size);
     }
 }
 

@@ -157,9 +157,9 @@ fn several_clients() {
         test: "fs::ffs::tests::soft::several_clients",
         promise: PROMISE,
         devices: &devices(),
-        seeds: 10,
+        seeds: 15,
         positions: 40,
-        states_min: 1_600,
+        states_min: 2_000,
         again: None,
     };
     clients.explore(|seed| {
