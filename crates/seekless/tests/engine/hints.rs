@@ -85,9 +85,7 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
                 let least = min.max(4 * KIB).next_power_of_two();
                 Value::Bytes((least << rng.below(5)).min(max))
             }
-            Kind::Duration { min, max } => {
-                Value::Duration((min + Nanos::from_millis(rng.below(2000))).min(max))
-            }
+            Kind::Duration { min, max } => Value::Duration((min + Nanos::from_millis(rng.below(2000))).min(max)),
             Kind::Percent { max } => Value::Percent(Percent::new(rng.below(20) as u32 % (max.hundredths / 100 + 1))),
             Kind::Integer { min, max } => Value::Integer(rng.between(min, max.min(min.saturating_add(20)))),
             Kind::Text { .. } => Value::Text((*rng.pick(NAMES)).to_owned()),
