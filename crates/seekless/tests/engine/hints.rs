@@ -243,7 +243,7 @@ fn what_mkfs_prints_opens_what_it_made() {
 }
 
 /// Lines with each word in them.
-const LINES_OF_EACH: u64 = 24;
+const LINES_OF_EACH: u64 = 64;
 
 /// What a line says, without the values: `lfs:segment`.
 fn options_of(stack: &Stack) -> BTreeSet<String> {

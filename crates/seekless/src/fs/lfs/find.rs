@@ -178,14 +178,17 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
                 Checkpoint::from_block(copy)
                     .is_some_and(|found| candidates.iter().any(|known| known.uuid == found.uuid))
             };
-            let why = match read_copy(device, slot + number as u64 * BLOCK_SECTORS, is_ours).await? {
+            let at = slot + number as u64 * BLOCK_SECTORS;
+            let is_empty = |copy: &[u8]| copy.iter().all(|&byte| byte == 0);
+            let why = match read_copy(device, at, is_ours).await? {
                 Ok(copy) => match Checkpoint::from_block(&copy) {
                     Some(checkpoint) => {
                         slots.checkpoints.push((slot, checkpoint));
                         continue;
                     }
-                    // A volume fresh from mkfs has one slot.
-                    None if copy.iter().all(|&byte| byte == 0) => continue,
+                    // A volume fresh from mkfs has one slot. No reading holds a checkpoint, so one that is empty is right.
+                    None if is_empty(&copy) => continue,
+                    None if read_copy(device, at, is_empty).await?.is_ok_and(|copy| is_empty(&copy)) => continue,
                     None => "is not intact".to_string(),
                 },
                 Err(error) => {
