@@ -35,7 +35,7 @@ fn conversation(input: &[u8]) -> Vec<u8> {
         if shape < 2 || bytes.is_empty() {
             break;
         }
-        let last = bytes.u8() % 4 == 0;
+        let last = bytes.u8().is_multiple_of(4);
         let number = if last { option::GO } else { bytes.below(12) as u32 };
         let mut data = if last { vec![0; 6] } else { bytes.take(usize::from(input.len() as u8 % 40)).to_vec() };
         sent.extend(OPTION_MAGIC.to_be_bytes());

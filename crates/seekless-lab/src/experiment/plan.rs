@@ -188,8 +188,8 @@ pub(super) const PLACES_MAX: usize = 20_000;
 /// # Errors
 /// When there are too many.
 pub(super) fn combinations(description: &Description) -> Result<Vec<Values>, String> {
-    let counts = description.variables.values().map(|variable| variable.values.len());
-    let places = counts.fold(Some(description.contestants.len()), |places, count| places?.checked_mul(count));
+    let mut counts = description.variables.values().map(|variable| variable.values.len());
+    let places = counts.try_fold(description.contestants.len(), |places, count| places.checked_mul(count));
     if places.is_none_or(|places| places > PLACES_MAX) {
         return Err(format!("all values of the variables together make more than {PLACES_MAX} places to measure"));
     }

@@ -71,12 +71,12 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
         ("fault", "delay") => Value::Duration(Nanos::from_millis(rng.below(3))),
         ("fault", _) if matches!(param.kind, Kind::Percent { .. }) => Value::Percent(Percent::new(0)),
         (_, "n") => Value::Integer(rng.between(2, 3)),
-        ("lfs", "segment") => Value::Bytes(128 * KIB << rng.below(3)),
-        ("ffs", "block") => Value::Bytes(4 * KIB << rng.below(3)),
+        ("lfs", "segment") => Value::Bytes((128 * KIB) << rng.below(3)),
+        ("ffs", "block") => Value::Bytes((4 * KIB) << rng.below(3)),
         ("ffs", "fragment") => Value::Bytes(KIB << rng.below(2)),
-        ("ffs", "inode") => Value::Bytes(2 * KIB << rng.below(4)),
+        ("ffs", "inode") => Value::Bytes((2 * KIB) << rng.below(4)),
         ("ffs", "tracks" | "sectors") => Value::Integer(rng.between(8, 40)),
-        ("vld", "block") => Value::Bytes(4 * KIB << rng.below(2)),
+        ("vld", "block") => Value::Bytes((4 * KIB) << rng.below(2)),
         ("vld", "snapshots") => Value::Integer(rng.below(3)),
         // Nothing is replaced in an array that is whole.
         (_, "replace") => Value::Integer(0),
@@ -91,7 +91,10 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
             Kind::Text { .. } => Value::Text((*rng.pick(NAMES)).to_owned()),
             Kind::Path => Value::Path((*rng.pick(NAMES)).to_owned()),
             Kind::Switch => Value::Switch(rng.chance(1, 2)),
-            Kind::Choice(_) | Kind::Name { .. } => Value::Choice(*rng.pick(&param.kind.words())),
+            Kind::Choice(_) | Kind::Name { .. } => {
+                let words = param.kind.words();
+                Value::Choice(words[rng.below(words.len() as u64) as usize])
+            }
             Kind::Uuid => Value::Uuid(uuid::Uuid::from_u64_pair(rng.next_u64(), rng.next_u64())),
         },
     }
@@ -235,7 +238,8 @@ fn what_mkfs_prints_opens_what_it_made() {
     }
     let wanted = WORDS.iter().filter(|spec| !keeps_nothing(spec)).flat_map(|spec| {
         // A snapshot is there once there is a disk, and a new one has none.
-        let params = spec.params().filter(|param| param.name != "snapshot");
+        // Of `tails` only few values go with the other options of a layer, which mkfs does not make anyway.
+        let params = spec.params().filter(|param| !["snapshot", "tails"].contains(&param.name));
         params.map(|param| format!("{}:{}", spec.name, param.name))
     });
     let never: Vec<String> = wanted.filter(|name| !made.contains(name)).collect();
