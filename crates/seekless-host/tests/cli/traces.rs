@@ -1,6 +1,7 @@
 //! Traces and replay as a user meets them.
 
 use std::process::Command;
+use std::time::Duration;
 
 use seekless_host::testing::{LoopDevice, Need, skip};
 use serde_json::Value;
@@ -130,13 +131,14 @@ fn devices_are_recorded() {
     let failed = scratch.run(&["trace", "capture", &device, "-o", "two", "--", "sh", "-c", &failing]);
     let mut interrupted = scratch.command();
     let mut interrupted = interrupted.args(["trace", "capture", &device, "-o", "three"]).spawn().unwrap();
-    while instances_left() == before && interrupted.try_wait().unwrap().is_none() {
-        std::thread::yield_now();
+    let own = format!("/sys/kernel/tracing/instances/seekless-{}", interrupted.id());
+    let is_on = |file: &str| std::fs::read_to_string(format!("{own}/{file}")).is_ok_and(|text| text.trim() == "1");
+    // The last event is enabled while nothing is recorded; recording is turned on after that.
+    while !(is_on("events/block/block_rq_complete/enable") && is_on("tracing_on")) {
+        assert!(interrupted.try_wait().unwrap().is_none(), "the recording ended before it began");
+        std::thread::sleep(Duration::from_millis(5));
     }
     let reading = || Command::new("sh").args(["-c", &read]).output().unwrap();
-    while !scratch.path("three.partial").exists() {
-        std::thread::yield_now();
-    }
     for _ in 0..20 {
         reading();
     }
