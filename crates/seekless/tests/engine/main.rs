@@ -1,5 +1,6 @@
 //! The engine from outside: the house is tidy, old volumes open, and no bytes whatever do harm.
 
+mod digests;
 mod fuzz;
 mod golden;
 mod golden_layer;
