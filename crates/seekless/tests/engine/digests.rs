@@ -341,7 +341,7 @@ fn life(seed: u64) -> String {
         } else {
             let mut workers = workers(seed);
             // Where there is no device, a power cut is of all of the memory.
-            let is_cut = stack.file_system().is_some() && seed % 3 == 0;
+            let is_cut = stack.file_system().is_some() && seed.is_multiple_of(3);
             if let Some(left) = session(&rt, &stack, &stores, &mut workers, is_cut).await {
                 stores = left;
             }
