@@ -24,6 +24,8 @@ if [ -n "$remove" ]; then
 fi
 
 install -D -m 755 "$program" "$bin"
+# Function names stay, so that a backtrace says where; lines are for who has built it.
+! command -v strip >/dev/null || strip --strip-debug "$bin"
 pages=$(mktemp -d)
 trap 'rm -rf "$pages"' EXIT
 "$program" man "$pages"

@@ -10,19 +10,21 @@ minutes=${1:-60}
 seed=${2:-$(date +%Y%m%d)00000}
 # Tests that take their seeds from `Replay::seeds`, and seeds of each for one round.
 tests=(tests::crash tests::model seeded_noise)
+# The crates of the engine that have such tests.
+engine=(-p seekless -p seekless-testing -p seekless-vlog -p seekless-logfs -p seekless-ffs -p seekless-layer)
 round=20
 # A third of the time is for real processes and programs on mounts, at the end.
 end=$((SECONDS + minutes * 60 * 2 / 3))
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
 
-cargo test --release -p seekless --lib --test engine --locked --no-run
+cargo test --release "${engine[@]}" --lib --test engine --locked --no-run
 cargo test --release -p seekless-host --test processes --locked --no-run
 first=$seed
 while [ $SECONDS -lt $end ]; do
     echo "soak: seeds from $seed on"
     if ! SEEKLESS_SEED=$seed SEEKLESS_SOAK=$round \
-        cargo test --release -p seekless --lib --test engine --locked -q -- "${tests[@]}" >"$log" 2>&1; then
+        cargo test --release "${engine[@]}" --lib --test engine --locked -q -- "${tests[@]}" >"$log" 2>&1; then
         cat "$log"
         echo "soak: failed after seeds $first to $seed; the report above says what to run"
         exit 1

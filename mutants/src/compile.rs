@@ -10,8 +10,8 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use crate::find::Mutant;
-use crate::rooms::SOURCES;
-use crate::weave::{HOOK, weave};
+use crate::rooms::{CORE, ENGINE, place_of};
+use crate::weave::{HOOK, HOOK_ELSEWHERE, weave};
 
 /// Where the copy is, and what is built from it.
 pub(crate) struct Place {
@@ -30,7 +30,8 @@ impl Place {
     fn cargo(&self, words: &[&str]) -> Result<(bool, Vec<Value>)> {
         let output = Command::new("cargo")
             .args(words)
-            .args(["-p", "seekless", "--lib", "--message-format=json"])
+            .args(ENGINE.iter().flat_map(|name| ["-p", name]))
+            .args(["--lib", "--message-format=json"])
             .current_dir(&self.tree)
             .env("CARGO_TARGET_DIR", &self.target)
             // The copy is for running alone: its style is nobody's concern.
@@ -44,12 +45,19 @@ impl Place {
     }
 }
 
-/// Mutants that compile, by their number, and the program with their tests.
+/// The program with the unit tests of a crate, and the folder of that crate, where they run.
+#[derive(Clone)]
+pub(crate) struct Tests {
+    pub(crate) program: PathBuf,
+    pub(crate) folder: PathBuf,
+}
+
+/// Mutants that compile, by their number, and the programs with their tests.
 pub(crate) struct Built {
     pub(crate) mutants: BTreeMap<u32, Mutant>,
     /// Those that the compiler rejects.
     pub(crate) rejected: usize,
-    pub(crate) tests: PathBuf,
+    pub(crate) tests: Vec<Tests>,
 }
 
 /// Writes what differs, so that cargo builds again only what has changed.
@@ -126,16 +134,19 @@ fn write_woven(place: &Place, root: &Path, mutants: &BTreeMap<u32, Mutant>) -> R
     for (&number, mutant) in mutants {
         by_file.entry(&mutant.file).or_default().push((number, mutant));
     }
-    let library = Path::new(SOURCES).join("lib.rs");
     let mut map = Map { places: BTreeMap::new() };
     for (file, inside) in by_file {
-        let name = Path::new(SOURCES).join(file);
+        let name = place_of(root, file)?;
         let woven = weave(&fs::read_to_string(root.join(&name))?, &inside);
         write_changed(&place.tree.join(&name), woven.text.as_bytes())?;
         map.places.insert(name, woven.places);
     }
-    let text = fs::read_to_string(root.join(&library))? + HOOK;
-    write_changed(&place.tree.join(&library), text.as_bytes())?;
+    for name in ENGINE {
+        let library = Path::new("crates").join(name).join("src/lib.rs");
+        let hook = if *name == CORE { HOOK } else { HOOK_ELSEWHERE };
+        let text = fs::read_to_string(root.join(&library))? + hook;
+        write_changed(&place.tree.join(&library), text.as_bytes())?;
+    }
     Ok(map)
 }
 
@@ -143,13 +154,14 @@ pub(crate) fn build(place: &Place, root: &Path, mutants: Vec<Mutant>) -> Result<
     let tried = mutants.len();
     let mut mutants: BTreeMap<u32, Mutant> = (0..).zip(mutants).collect();
     ensure!(tried < 8192, "the copy has room for 8192 mutants, and these are {tried}");
-    let mut woven: BTreeSet<PathBuf> = mutants.values().map(|mutant| Path::new(SOURCES).join(&mutant.file)).collect();
-    woven.insert(Path::new(SOURCES).join("lib.rs"));
-    copy_project(place, root, &woven)?;
+    let sources: Result<BTreeSet<PathBuf>> = mutants.values().map(|mutant| place_of(root, &mutant.file)).collect();
+    let sources = sources?;
+    let libraries = ENGINE.iter().map(|name| Path::new("crates").join(name).join("src/lib.rs"));
+    copy_project(place, root, &sources.iter().cloned().chain(libraries).collect())?;
     // What has lost its last mutant is written all the same: as it is.
     for round in 1.. {
-        for name in &woven {
-            if !mutants.values().any(|mutant| name.ends_with(&mutant.file)) && !name.ends_with("lib.rs") {
+        for name in &sources {
+            if !mutants.values().any(|mutant| name.ends_with(&mutant.file)) {
                 write_changed(&place.tree.join(name), &fs::read(root.join(name))?)?;
             }
         }
@@ -169,7 +181,11 @@ pub(crate) fn build(place: &Place, root: &Path, mutants: Vec<Mutant>) -> Result<
     }
     let (success, messages) = place.cargo(&["test", "--locked", "--no-run"])?;
     ensure!(success, "the tests of the copy do not compile");
-    let tests = messages.iter().filter_map(|line| line["executable"].as_str()).next_back();
-    let tests = PathBuf::from(tests.context("cargo names no program with the tests")?);
+    let tests = |line: &Value| {
+        let folder = Path::new(line["manifest_path"].as_str()?).parent()?;
+        Some(Tests { program: line["executable"].as_str()?.into(), folder: folder.to_owned() })
+    };
+    let tests: Vec<Tests> = messages.iter().filter_map(tests).collect();
+    ensure!(tests.len() == ENGINE.len(), "cargo names {} programs with tests", tests.len());
     Ok(Built { rejected: tried - mutants.len(), mutants, tests })
 }

@@ -10,7 +10,7 @@ use anyhow::{Context, Result, bail, ensure};
 use syn::spanned::Spanned;
 use syn::visit::{self, Visit};
 
-use crate::rooms::{Rooms, SOURCES};
+use crate::rooms::{Rooms, place_of};
 
 /// How the changed text takes the place of the old one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -119,7 +119,7 @@ fn chosen(root: &Path, rooms: &Rooms) -> Result<Vec<Mutant>> {
 }
 
 fn read(root: &Path, file: &str) -> Result<String> {
-    let path = root.join(SOURCES).join(file);
+    let path = root.join(place_of(root, file)?);
     fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))
 }
 

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde::Deserialize;
 
 #[derive(Deserialize)]
 pub(crate) struct Room {
-    /// Files, from the root of the engine's sources.
+    /// Files, from the `src` of their crates.
     pub(crate) files: Vec<String>,
     /// Beginnings of the names of the tests that should notice.
     pub(crate) tests: Vec<String>,
@@ -47,8 +47,27 @@ pub(crate) struct Rooms {
     pub(crate) survivors: BTreeMap<String, String>,
 }
 
-/// Sources of the engine.
-pub(crate) const SOURCES: &str = "crates/seekless/src";
+/// The crate whose library has the switch of the mutants; all others of the engine depend on it.
+pub(crate) const CORE: &str = "seekless-core";
+
+/// The crates of the engine.
+pub(crate) const ENGINE: &[&str] = &[
+    CORE,
+    "seekless-disk",
+    "seekless-volume",
+    "seekless-vlog",
+    "seekless-logfs",
+    "seekless-ffs",
+    "seekless-layer",
+    "seekless-testing",
+    "seekless",
+];
+
+/// Where in the project `file` is, which is named from the sources of its crate: no two crates have files of one name.
+pub(crate) fn place_of(root: &Path, file: &str) -> Result<PathBuf> {
+    let mut places = ENGINE.iter().map(|name| Path::new("crates").join(name).join("src").join(file));
+    places.find(|place| root.join(place).is_file()).with_context(|| format!("no crate of the engine has {file}"))
+}
 
 impl Rooms {
     pub(crate) fn read(root: &Path) -> Result<Rooms> {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use indicatif::{ProgressBar, ProgressStyle};
 
-use crate::compile::{Built, Place};
+use crate::compile::{Built, Place, Tests};
 use crate::find::Mutant;
-use crate::rooms::{Room, Rooms, SOURCES};
+use crate::rooms::{Room, Rooms};
 
 /// What became of a mutant.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -38,6 +38,7 @@ pub(crate) struct Results {
 
 /// A test: how long it takes, and which mutants it reaches.
 struct Test {
+    program: Tests,
     name: String,
     time: Duration,
     reaches: BTreeSet<u32>,
@@ -47,16 +48,16 @@ struct Test {
 const PATIENCE: (u32, Duration) = (10, Duration::from_secs(20));
 
 /// Runs one test. `None` when it did not end within `limit`.
-fn run_test(place: &Place, built: &Built, name: &str, variable: (&str, &str), limit: Duration) -> Result<Option<bool>> {
-    let mut child = Command::new(&built.tests)
+fn run_test(tests: &Tests, name: &str, variable: (&str, &str), limit: Duration) -> Result<Option<bool>> {
+    let mut child = Command::new(&tests.program)
         .args(["--exact", name, "--test-threads=1", "-q"])
-        .current_dir(place.tree.join(SOURCES).parent().context("the sources are in a folder")?)
+        .current_dir(&tests.folder)
         .env(variable.0, variable.1)
         .stdin(Stdio::null())
         .stdout(Stdio::null())
         .stderr(Stdio::null())
         .spawn()
-        .with_context(|| format!("starting {}", built.tests.display()))?;
+        .with_context(|| format!("starting {}", tests.program.display()))?;
     let start = Instant::now();
     let mut pause = Duration::from_millis(1);
     loop {
@@ -111,41 +112,43 @@ fn is_of(room: &Room, test: &str) -> bool {
 }
 
 fn survey(place: &Place, rooms: &Rooms, built: &Built, jobs: usize) -> Result<Vec<Test>> {
-    let listed =
-        Command::new(&built.tests).args(["--list", "--format", "terse"]).output().context("listing the tests")?;
     let wanted: BTreeSet<&str> = built.mutants.values().map(|mutant| mutant.room.as_str()).collect();
-    let names: Vec<String> = String::from_utf8(listed.stdout)?
-        .lines()
-        .filter_map(|line| line.strip_suffix(": test").map(str::to_owned))
-        .filter(|test| wanted.iter().any(|room| is_of(&rooms.rooms[*room], test)))
-        .collect();
+    let mut names: Vec<(&Tests, String)> = Vec::new();
+    for tests in &built.tests {
+        let listed =
+            Command::new(&tests.program).args(["--list", "--format", "terse"]).output().context("listing the tests")?;
+        let listed = String::from_utf8(listed.stdout)?;
+        let listed = listed.lines().filter_map(|line| line.strip_suffix(": test"));
+        let of_rooms = listed.filter(|test| wanted.iter().any(|room| is_of(&rooms.rooms[*room], test)));
+        names.extend(of_rooms.map(|test| (tests, test.to_owned())));
+    }
     ensure!(!names.is_empty(), "no test is in the rooms that are mutated: see `tests` in rooms.toml");
     let _ = fs::remove_dir_all(&place.work);
     fs::create_dir_all(&place.work)?;
     let bar = bar(names.len(), "tests");
     let tests = each(names.len(), jobs, |number| {
         let file = place.work.join(number.to_string());
-        let (name, start) = (&names[number], Instant::now());
+        let ((program, name), start) = (&names[number], Instant::now());
         let text = file.to_str().context("the folder's name is text")?;
-        let passed = run_test(place, built, name, ("SEEKLESS_MUTANTS_REACHED", text), Duration::from_secs(600))?;
+        let passed = run_test(program, name, ("SEEKLESS_MUTANTS_REACHED", text), Duration::from_secs(600))?;
         ensure!(passed == Some(true), "{name} fails without any mutant");
         bar.inc(1);
         let reached = fs::read_to_string(&file).unwrap_or_default();
         let reaches = reached.lines().filter_map(|line| line.parse().ok()).collect();
-        Ok(Test { name: name.clone(), time: start.elapsed(), reaches })
+        Ok(Test { program: (*program).clone(), name: name.clone(), time: start.elapsed(), reaches })
     })?;
     bar.finish_and_clear();
     Ok(tests)
 }
 
-fn trial(place: &Place, built: &Built, number: u32, tests: &[&Test]) -> Result<Fate> {
+fn trial(number: u32, tests: &[&Test]) -> Result<Fate> {
     if tests.is_empty() {
         return Ok(Fate::Unreached);
     }
     let text = number.to_string();
     for test in tests {
         let limit = test.time * PATIENCE.0 + PATIENCE.1;
-        match run_test(place, built, &test.name, ("SEEKLESS_MUTANT", &text), limit)? {
+        match run_test(&test.program, &test.name, ("SEEKLESS_MUTANT", &text), limit)? {
             Some(true) => {}
             Some(false) => return Ok(Fate::Killed(test.name.clone())),
             None => return Ok(Fate::Hung(test.name.clone())),
@@ -171,7 +174,7 @@ pub(crate) fn run(place: &Place, rooms: &Rooms, built: Built, jobs: usize, secon
         reaching.sort_by_key(|test| test.time);
         let fate = match seconds {
             Some(seconds) if start.elapsed() > Duration::from_secs(seconds) => Fate::NotTried,
-            _ => trial(place, &built, number, &reaching)?,
+            _ => trial(number, &reaching)?,
         };
         if matches!(fate, Fate::Survived(_) | Fate::Unreached) && !rooms.survivors.contains_key(&mutant.id) {
             bar.println(format!("{} {mutant}", if fate == Fate::Unreached { "unreached" } else { "survives " }));

@@ -63,7 +63,10 @@ fn one(text: &str, number: u32, mutant: &Mutant, within: &[(u32, &Mutant)], wove
     woven.text.push_str(close);
 }
 
-/// What the copy's library gets, for the mutants to ask.
+/// What the libraries of the other crates of the copy get.
+pub(crate) const HOOK_ELSEWHERE: &str = "\n#[allow(warnings)]\npub use seekless_core::mutant;\n";
+
+/// What the library of the first crate of the copy gets, for the mutants of all crates to ask.
 pub(crate) const HOOK: &str = r#"
 
 /// Which mutant is switched on. Woven in by the tool `mutants`.

@@ -6,18 +6,34 @@
 //! never starts a thread and never lets the order of a hash map show. Same seed, same bytes, same virtual
 //! nanoseconds. `clippy.toml` holds that wall.
 //!
-//! Each room uses only those before it; `tests/engine/tidy` checks that.
+//! The rooms of the engine are in several crates, so that a change builds and tests little. This crate has the stack line, which
+//! builds what the others make, and shows all rooms under one name. Each room uses only those before it: between crates, the
+//! compiler holds that order; inside of them, `tests/engine/tidy` checks it.
 //! Rooms in import order: `units codec rng rt device disk volume vlog fs layer stack testing`
 
-pub mod codec;
-pub mod device;
-pub mod disk;
-pub mod fs;
-pub mod layer;
-pub mod rng;
-pub mod rt;
+pub use seekless_core::{codec, device, record, rng, rt, units};
+pub use seekless_disk::disk;
+pub use seekless_layer::layer;
+pub use seekless_vlog::vlog;
+pub use seekless_volume::volume;
+
+pub mod fs {
+    //! File systems: the interface, and each of them.
+
+    pub use seekless_core::fs::*;
+    pub use seekless_ffs::fs::ffs;
+    pub use seekless_logfs::fs::{lfs, vlfs};
+}
+
 pub mod stack;
-pub mod testing;
-pub mod units;
-pub mod vlog;
-pub mod volume;
+
+pub mod testing {
+    //! What the engine is tested with: the model, operations as data, comparison, the explorers of power cuts, damage and lack
+    //! of space, and the bodies of the fuzz targets.
+
+    pub mod fuzz;
+    #[cfg(test)]
+    mod tests;
+
+    pub use seekless_testing::testing::*;
+}

@@ -13,8 +13,7 @@ use seekless::volume::format as volume;
 
 use super::files::file_systems;
 use super::markdown::Page;
-use super::rust::sources;
-use super::{read, report, root, short};
+use super::{engine, read, report, root, short};
 
 /// The tables of one page, in the order in which they stand there, and the records that they describe.
 struct Format {
@@ -26,7 +25,7 @@ struct Format {
 const FORMATS: &[Format] = &[LFS, FFS, VLFS, VOLUME, VLOG, LAYER, CLASSIC];
 
 const LFS: Format = Format {
-    folder: "crates/seekless/src/fs/lfs",
+    folder: "crates/seekless-logfs/src/fs/lfs",
     tables: &[
         ("Superblock", lfs::Superblock::FIELDS),
         ("Checkpoint", lfs::Checkpoint::FIELDS),
@@ -41,7 +40,7 @@ const LFS: Format = Format {
 };
 
 const FFS: Format = Format {
-    folder: "crates/seekless/src/fs/ffs",
+    folder: "crates/seekless-ffs/src/fs/ffs",
     tables: &[
         ("Superblock", ffs::Superblock::FIELDS),
         ("Csum", ffs::Csum::FIELDS),
@@ -51,10 +50,10 @@ const FFS: Format = Format {
 };
 
 const VLFS: Format =
-    Format { folder: "crates/seekless/src/fs/vlfs", tables: &[("VolumeRecord", vlfs::VolumeRecord::FIELDS)] };
+    Format { folder: "crates/seekless-logfs/src/fs/vlfs", tables: &[("VolumeRecord", vlfs::VolumeRecord::FIELDS)] };
 
 const VOLUME: Format = Format {
-    folder: "crates/seekless/src/volume",
+    folder: "crates/seekless-volume/src/volume",
     tables: &[
         ("Superblock", volume::Superblock::FIELDS),
         ("BitmapSector", volume::BitmapSector::FIELDS),
@@ -64,7 +63,7 @@ const VOLUME: Format = Format {
 };
 
 const LAYER: Format = Format {
-    folder: "crates/seekless/src/layer/log",
+    folder: "crates/seekless-layer/src/layer/log",
     tables: &[
         ("Slot", layer::Slot::FIELDS),
         ("Entry", layer::Entry::FIELDS),
@@ -75,7 +74,7 @@ const LAYER: Format = Format {
 };
 
 const VLOG: Format = Format {
-    folder: "crates/seekless/src/vlog",
+    folder: "crates/seekless-vlog/src/vlog",
     tables: &[
         ("Superblock", vlog::Superblock::FIELDS),
         ("Anchor", vlog::Anchor::FIELDS),
@@ -88,7 +87,7 @@ const VLOG: Format = Format {
 };
 
 const CLASSIC: Format = Format {
-    folder: "crates/seekless/src/layer/classic",
+    folder: "crates/seekless-layer/src/layer/classic",
     tables: &[
         ("UnitHead", classic::UnitHead::FIELDS),
         ("IndexHead", classic::IndexHead::FIELDS),
@@ -141,7 +140,7 @@ fn format_pages_equal_the_code() {
 /// Aim: no record goes undescribed. Method: the records that the sources declare, and the folders that there are.
 #[test]
 fn every_record_is_described() {
-    let sources = sources(&root().join("crates/seekless/src"));
+    let sources = engine();
     let mut problems = Vec::new();
     let others = [VOLUME, VLOG, LAYER, CLASSIC].map(|format| root().join(format.folder));
     for folder in file_systems().into_iter().chain(others) {
@@ -176,7 +175,7 @@ fn lfs_items_have_their_numbers() {
         ("reserved", lfs::Item::Reserved { ino, first, count }),
         ("segment freed", lfs::Item::SegmentFreed { segment: 0, bytes: 0 }),
     ];
-    let page = Page::read(&root().join("crates/seekless/src/fs/lfs/FORMAT.md"));
+    let page = Page::read(&root().join("crates/seekless-logfs/src/fs/lfs/FORMAT.md"));
     let table = page.tables.iter().find(|table| table.header.first().is_some_and(|cell| cell == "kind"));
     let table = table.expect("the page has a table of kinds");
     let found: Vec<(String, String)> = table.rows.iter().map(|row| (row[1].clone(), row[0].clone())).collect();

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use seekless::testing::environment::package;
+
 use super::markdown::{Page, Table};
-use super::{files_under, read, report, root, short};
+use super::rust::sources;
+use super::{ENGINE, engine_folders, files_under, read, report, root, short};
 
 /// The words of the first column: names with commas between them, and what is remarked in brackets.
 fn names_in_first_column(table: &Table) -> BTreeSet<String> {
@@ -104,12 +107,9 @@ fn every_chosen_mutant_has_its_place() {
         .flat_map(|room| room["files"].as_array().expect("a list of files"))
         .map(|file| file.as_str().expect("a name").to_owned())
         .collect();
-    let sources = root().join("crates/seekless/src");
-    let mut problems: Vec<String> = rooms
-        .iter()
-        .filter(|file| !sources.join(file).is_file())
-        .map(|file| format!("rooms.toml: no {file}"))
-        .collect();
+    let place = |file: &str| engine_folders().map(|folder| folder.join(file)).find(|path| path.is_file());
+    let mut problems: Vec<String> =
+        rooms.iter().filter(|file| place(file).is_none()).map(|file| format!("rooms.toml: no {file}")).collect();
     let chosen = table("chosen.toml");
     let mutants = chosen["mutant"].as_array().expect("a list of mutants");
     assert!(mutants.len() > 10, "only {} mutants were found: the search is broken", mutants.len());
@@ -118,7 +118,7 @@ fn every_chosen_mutant_has_its_place() {
         let (file, before) = (text("file"), text("before").replace(['«', '»'], ""));
         if !rooms.contains(file) {
             problems.push(format!("chosen.toml: {file} is in no room"));
-        } else if read(&sources.join(file)).matches(&before).count() != 1 {
+        } else if place(file).is_none_or(|path| read(&path).matches(&before).count() != 1) {
             problems.push(format!("chosen.toml: {file} does not have `{before}` once"));
         }
     }
@@ -126,4 +126,28 @@ fn every_chosen_mutant_has_its_place() {
         &problems,
         "Write the new text of the place into mutants/chosen.toml, so that the mutant can still be tried.",
     );
+}
+
+/// Aim: the command that a failing unit test prints runs that test. Method: the crate in which each module with tests is, against
+/// what `replay` takes for it.
+#[test]
+fn replays_name_the_crate_of_their_test() {
+    let (mut checked, mut problems) = (0, Vec::new());
+    for (name, folder) in ENGINE.iter().zip(engine_folders()) {
+        for source in sources(&folder) {
+            let says = |word: &str| source.words.iter().any(|(other, _)| other == word);
+            // An attribute `test`, in a module of tests.
+            if !says("replay") || !says("test") || !source.module.contains(&"tests".to_owned()) {
+                continue;
+            }
+            checked += 1;
+            let test = format!("{}::a_test", source.module.join("::"));
+            let package = package(&test);
+            if package != *name {
+                problems.push(format!("{}: `cargo test -p {package} {test}`", short(&source.path)));
+            }
+        }
+    }
+    assert!(checked > 20, "only {checked} modules were found: the search is broken");
+    report(&problems, "The list in testing/environment.rs says which crate has which tests.");
 }

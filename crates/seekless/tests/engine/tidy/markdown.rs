@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, TagEnd};
 
 use super::rust::{Source, sources};
-use super::{files_under, read, report, root, short};
+use super::{ENGINE, engine, files_under, read, report, root, short};
 
 /// A table with the heading under which it stands.
 pub(super) struct Table {
@@ -149,10 +149,12 @@ const ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".sh", ".csv", ".py", ".lock"]
 /// Where paths in text may begin: at the page, at the workspace, at the sources of the crates, in the docs.
 fn bases(page: &Path) -> Vec<PathBuf> {
     let root = root();
-    let of_crate = |name: &str| [root.join("crates").join(name), root.join("crates").join(name).join("src")];
+    let of_crate = |name: &str| {
+        let folder = root.join("crates").join(name);
+        [folder.join("src/fs"), folder.join("src"), folder]
+    };
     let mut bases = vec![page.parent().unwrap_or(page).to_path_buf(), root.clone()];
-    bases.extend(["seekless", "seekless-lab", "seekless-host"].iter().flat_map(|name| of_crate(name)));
-    bases.push(root.join("crates/seekless/src/fs"));
+    bases.extend(ENGINE.iter().chain(&["seekless-lab", "seekless-host"]).flat_map(|name| of_crate(name)));
     bases
 }
 
@@ -198,9 +200,12 @@ fn named_files_exist() {
     report(&problems, "Name the file as it is now, from the workspace, from a crate or from its `src`.");
 }
 
-/// Crates as paths in text begin.
-const CRATES: &[(&str, &str)] =
-    &[("seekless", "seekless"), ("seekless_lab", "seekless-lab"), ("seekless_host", "seekless-host")];
+/// What paths in text begin with, and the sources that they lead to. Those of the engine are known by the name of the crate
+/// that shows them all.
+fn crates() -> Vec<(&'static str, Vec<Source>)> {
+    let of = |name: &str| sources(&root().join("crates").join(name).join("src"));
+    vec![("seekless", engine()), ("seekless_lab", of("seekless-lab")), ("seekless_host", of("seekless-host"))]
+}
 
 /// The parts of a Rust path such as `fs::lfs::mount`, when that is what `code` is.
 fn rust_path_in(code: &str) -> Option<Vec<&str>> {
@@ -230,8 +235,7 @@ fn is_known(parts: &[&str], sources: &[Source]) -> Option<bool> {
 /// the longest module that they name must have the rest as words.
 #[test]
 fn named_code_exists() {
-    let crates: Vec<(&str, Vec<Source>)> =
-        CRATES.iter().map(|(name, folder)| (*name, sources(&root().join("crates").join(folder).join("src")))).collect();
+    let crates = crates();
     let mut problems = Vec::new();
     for (path, page) in pages() {
         for code in &page.codes {
@@ -295,7 +299,7 @@ fn wrong_pages_are_noticed() {
     for other in ["/dev/fuse", "a/b", "O(1)", "lfs", "..", "crate::x"] {
         assert_eq!(file_in(other), None, "{other}");
     }
-    let engine = sources(&root().join("crates/seekless/src"));
+    let engine = engine();
     assert_eq!(is_known(&["fs", "lfs", "mount"], &engine), Some(true));
     assert_eq!(is_known(&["fs", "lfs", "no_such_thing"], &engine), Some(false));
     assert_eq!(is_known(&["std", "rc"], &engine), None);

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::rust::{Named, Source, sources};
-use super::{files_under, read, report, root, short};
+use super::rust::{Named, Source};
+use super::{ENGINE, engine, files_under, read, report, root, short};
 
 /// What a room must not know although it lies above it in the list: importing it would tie two things together that
 /// are meant to be exchanged for one another. A folder inside a room is written with a slash.
@@ -61,6 +61,17 @@ fn is_in(module: &[String], room: &str) -> bool {
     module.len() >= parts.len() && module.iter().zip(&parts).all(|(one, two)| one == two)
 }
 
+/// What is wrong with `source` naming another crate of the engine: `lib.rs` gives what is in them the paths that they have in
+/// `seekless`, and these are what the rules are about.
+fn judge_crates(source: &Source, named: &Named) -> Option<String> {
+    let is_ours = ENGINE.iter().any(|name| name.replace('-', "_") == named.parts[0]);
+    let of_room = !source.module.is_empty() && named.line > 0;
+    (is_ours && of_room).then(|| {
+        let path = named.parts.join("::");
+        format!("{}:{}: {path}: only lib.rs names other crates of the engine", short(&source.path), named.line)
+    })
+}
+
 /// What is wrong with `source` naming `named`.
 fn judge(source: &Source, named: &Named, order: &[String], macros: &BTreeMap<String, String>) -> Option<String> {
     if named.parts[0] != "crate" || source.module.is_empty() || named.line == 0 {
@@ -95,7 +106,7 @@ fn judge(source: &Source, named: &Named, order: &[String], macros: &BTreeMap<Str
 /// the crate.
 #[test]
 fn rooms_use_only_rooms_above() {
-    let sources = sources(&root().join("crates/seekless/src"));
+    let sources = engine();
     let (order, macros) = (order(), macros(&sources));
     assert!(macros.contains_key("record"), "exported macros are found");
     for source in &sources {
@@ -108,10 +119,14 @@ fn rooms_use_only_rooms_above() {
     for (source, named) in all {
         checked += 1;
         problems.extend(judge(source, named, &order, &macros));
+        problems.extend(judge_crates(source, named));
     }
     assert!(checked > 1_000, "only {checked} paths were found: the search is broken");
     report(&problems, "Move what is used into a room above, or hand it in from outside (DESIGN: \"The house\").");
 }
+
+/// What tests alone use, and no part of the engine: it reads the variables of `docs/testing.md`.
+const FOR_TESTS: [&str; 2] = ["testing", "environment"];
 
 /// Aim: the engine stays deterministic and safe. Method: words that would end it; clippy.toml catches more, where it
 /// sees types.
@@ -128,8 +143,9 @@ fn the_engine_has_no_clock_no_thread_and_no_unsafe() {
         (&["rustix"], "the operating system lives in the host crate"),
     ];
     let mut problems = Vec::new();
-    for source in sources(&root().join("crates/seekless/src")) {
-        for named in source.named.iter().filter(|named| !named.in_test) {
+    for source in engine() {
+        let is_for_tests = source.module == FOR_TESTS;
+        for named in source.named.iter().filter(|named| !named.in_test && !is_for_tests) {
             let forbidden = FORBIDDEN.iter().find(|(path, _)| {
                 named.parts.len() >= path.len() && named.parts.iter().zip(*path).all(|(a, b)| a == b)
             });
@@ -142,8 +158,16 @@ fn the_engine_has_no_clock_no_thread_and_no_unsafe() {
         problems.extend(is_unsafe.map(|(_, line)| format!("{}:{line}: unsafe", short(&source.path))));
     }
     report(&problems, "What needs the real world belongs into the host crate, behind an interface of the engine.");
-    let manifest = read(&root().join("crates/seekless/Cargo.toml"));
-    assert!(manifest.contains("unsafe_code = \"forbid\""), "the compiler forbids unsafe code in the engine, too");
+    let manifest: toml::Table = read(&root().join("Cargo.toml")).parse().expect("the workspace has a manifest");
+    let lints = &manifest["workspace"]["lints"];
+    assert_eq!(lints["rust"]["unsafe_code"].as_str(), Some("forbid"), "the compiler forbids unsafe code, too");
+    for (name, lint) in [("disallowed_methods", "deny"), ("disallowed_types", "deny")] {
+        assert_eq!(lints["clippy"][name].as_str(), Some(lint), "{name}");
+    }
+    for name in ENGINE {
+        let manifest = read(&root().join("crates").join(name).join("Cargo.toml"));
+        assert!(manifest.contains("[lints]\nworkspace = true\n"), "{name} has the lints of the workspace");
+    }
 }
 
 /// Aim: the laboratory stays free of mounts, hosts and Python, and the engine of both. Method: the dependencies in the
@@ -151,12 +175,13 @@ fn the_engine_has_no_clock_no_thread_and_no_unsafe() {
 #[test]
 fn crates_depend_on_crates_below() {
     const RULES: &[(&str, &[&str])] = &[
-        ("seekless", &["seekless-lab", "seekless-host", "seekless-py", "libc", "rustix", "io-uring", "fuser", "pyo3"]),
         ("seekless-lab", &["seekless-host", "seekless-py", "libc", "io-uring", "fuser", "pyo3"]),
         ("seekless-host", &["seekless-py", "pyo3"]),
     ];
+    const FOR_ENGINE: &[&str] =
+        &["seekless-lab", "seekless-host", "seekless-py", "libc", "rustix", "io-uring", "fuser", "pyo3"];
     let mut problems = Vec::new();
-    for (name, forbidden) in RULES {
+    for (name, forbidden) in ENGINE.iter().map(|&name| (name, FOR_ENGINE)).chain(RULES.iter().copied()) {
         let path = root().join("crates").join(name).join("Cargo.toml");
         let manifest: toml::Table = read(&path).parse().unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         for table in ["dependencies", "build-dependencies"] {

@@ -1,0 +1,181 @@
+//! Aim: after a power cut and a check, names are those that were acknowledged, nothing is cross-linked, and every file
+//! that was not being written survives. Method: the crash explorer, on devices with different guarantees.
+
+use super::model::possible;
+use super::*;
+use crate::device::crash::CrashOptions;
+use crate::device::cut::Effort;
+use crate::testing::environment::{or_panic, replay};
+use crate::testing::generate::bounded;
+use crate::testing::scripts::SCRIPTS;
+use crate::testing::volumes::clients::Clients;
+use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+
+pub(super) const BYTES: u64 = 4 * MIB;
+
+/// A volume that is checked before it is mounted, as a system does at boot. What has no name is freed, because the oracle
+/// knows nothing of `lost+found`.
+pub(super) struct Checked(pub Volume);
+
+impl Default for Checked {
+    fn default() -> Checked {
+        let mkfs = MkfsOptions { bytes_per_inode: Some(32_768), ..small_groups() };
+        Checked(Volume { mkfs, options: Options::default() })
+    }
+}
+
+#[async_trait(?Send)]
+impl Subject for Checked {
+    fn name(&self) -> String {
+        self.0.name()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.0.mkfs(rt, device).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        if !info(&device).await?.clean {
+            let options = FsckOptions { repair: true, reconnect: false, only_after_crash: true };
+            let found = fsck(rt, &device, options).await?;
+            if let Some(problem) = found.problems.iter().find(|problem| problem.cause == Cause::Damage) {
+                return Err(FsError::corrupt("volume", "after a power cut", &problem.text));
+            }
+        }
+        self.0.mount(rt, device).await
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        self.0.fsck(rt, device).await
+    }
+
+    fn can(&self, op: &Op) -> bool {
+        possible(op)
+    }
+}
+
+pub(super) fn devices() -> [CrashOptions; 3] {
+    [CrashOptions::volatile(BYTES), CrashOptions::write_through(BYTES), CrashOptions::in_order(BYTES)]
+}
+
+fn here(test: &str) -> Replay {
+    replay(&format!("fs::ffs::tests::crash::{test}"))
+}
+
+/// Those of `ops` that FFS can do.
+pub(super) fn possible_ones<'a>(ops: impl IntoIterator<Item = &'a Op>) -> Vec<Op> {
+    ops.into_iter().filter(|op| possible(op)).cloned().collect()
+}
+
+/// Every position of every script.
+#[test]
+fn scripts() {
+    let mut total = CrashReport::default();
+    for (index, device) in devices().into_iter().enumerate() {
+        for script in SCRIPTS {
+            let subject = Checked::default();
+            // The first device can do everything that the others can, and is looked at closely.
+            let thorough = PowerCuts::new(&subject, device.clone(), Promise::IN_PLACE, here("scripts"));
+            let cuts = match index {
+                0 => thorough,
+                _ => PowerCuts { effort: Effort::SAMPLED, again: None, ..thorough },
+            };
+            let result = cuts.run(&possible_ones(&script.setup_ops()), &possible_ones(&script.body_ops()));
+            total.add(result.unwrap_or_else(|report| panic!("{}: {report}", script.name)));
+        }
+    }
+    println!("{total}");
+    assert!(total.states > 1_000, "{total}");
+}
+
+/// Short sequences of operations of every kind.
+#[test]
+fn short_sequences() {
+    let mut total = CrashReport::default();
+    let sequences = bounded(2);
+    let prologue = crate::testing::generate::Bounded::prologue().len();
+    let replay = here("short_sequences");
+    for ops in sequences.sample(40 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
+        let (setup, body) = ops.split_at(prologue);
+        let (setup, body) = (possible_ones(setup), possible_ones(body));
+        let subject = Checked::default();
+        let device = CrashOptions::volatile(BYTES);
+        let cuts = PowerCuts::new(&subject, device, Promise::IN_PLACE, here("short_sequences"));
+        total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(&setup, &body)));
+    }
+    println!("{total}");
+}
+
+/// Long random sequences, with updates so often that they meet operations.
+#[test]
+fn random_runs() {
+    let mut total = CrashReport::default();
+    for seed in here("random_runs").seeds(0..4) {
+        let device = devices()[seed as usize % 3].clone();
+        let options =
+            Options { update_interval: Nanos::from_millis(3), realloc_blocks: seed % 2 == 1, ..Options::default() };
+        let mut subject = Checked::default();
+        subject.0.options = options;
+        let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 300_000 }, ..Space::small() };
+        let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).filter(possible).take(200).collect();
+        let cuts = PowerCuts::sampled(&subject, device, Promise::IN_PLACE, here("random_runs"));
+        total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run(&[], &ops)));
+    }
+    println!("{total}");
+}
+
+/// Several programs at once.
+#[test]
+fn several_clients() {
+    let clients = Clients {
+        test: "fs::ffs::tests::crash::several_clients",
+        promise: Promise::IN_PLACE,
+        devices: &devices(),
+        seeds: 12,
+        positions: 40,
+        states_min: 2_000,
+        again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+    };
+    clients.explore(|seed| {
+        let mut subject = Checked::default();
+        subject.0.options.realloc_blocks = seed % 2 == 1;
+        subject.0.options.update_interval = Nanos::from_millis([2, 10, 30_000][seed as usize / 3 % 3]);
+        subject
+    });
+}
+
+/// 4.4BSD's window: the tail of a file moves when it grows, its old fragments go to another file at once, and the power
+/// fails before the first file's inode is written. Both inodes then have the fragments. The check gives them to the
+/// inode that changed last, which was synced; the other file was being written, and loses its tail.
+#[test]
+fn the_window_when_a_tail_moves() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/moves", &[1; 1000]).await.unwrap();
+        client.fsync_path(b"/moves").await.unwrap();
+        // Its neighbour in the block is taken, so that it cannot grow in place.
+        client.write_file(b"/neighbour", &[2; 1000]).await.unwrap();
+        client.fsync_path(b"/neighbour").await.unwrap();
+        let before = ffs.counters().into_iter().find(|(name, _)| *name == "tails_moved");
+        rt.sleep(Nanos::from_secs(1)).await;
+        let file = client.open(b"/moves", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 1000, &[1; 3000]).await.unwrap();
+        client.close(file).await.unwrap();
+        let after = ffs.counters().into_iter().find(|(name, _)| *name == "tails_moved");
+        assert_ne!(before, after, "the tail had to move");
+        rt.sleep(Nanos::from_secs(1)).await;
+        client.write_file(b"/takes", &[3; 1000]).await.unwrap();
+        client.fsync_path(b"/takes").await.unwrap();
+        let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
+        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode's")), "{found:?}");
+        session(&rt, &crashed, Options::default(), async |client| {
+            assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]);
+            assert!(client.read_file(b"/neighbour").await.unwrap() == [2; 1000]);
+            assert_eq!(client.read_file(b"/moves").await.unwrap().len(), 0);
+        })
+        .await;
+    });
+}

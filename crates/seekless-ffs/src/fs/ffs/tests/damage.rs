@@ -1,0 +1,242 @@
+//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or an answer, never in a panic. What
+//! a check mends is right afterwards. Method: the damage and fault explorers.
+
+use super::crash::Checked;
+use super::model::possible;
+use super::*;
+use crate::device::WriteFlags;
+use crate::device::crash::CrashOptions;
+use crate::rng::Rng;
+use crate::testing::environment::replay;
+use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Weights};
+
+const BYTES: u64 = 4 * MIB;
+
+fn ops(seed: u64, count: usize) -> Vec<Op> {
+    Generator::new(seed, Space::small(), Weights::BALANCED).filter(possible).take(count).collect()
+}
+
+/// Every bit of the superblock's fields and of the first group's head, a sample of all other bits, and larger damage.
+#[test]
+fn damaged_images() {
+    let subject = Volume { mkfs: MkfsOptions { bytes_per_inode: Some(65_536), ..small_groups() }, ..Volume::default() };
+    let superblock = SUPERBLOCK_OFFSET..SUPERBLOCK_OFFSET + Superblock::BYTES as u64;
+    let damage = DamageTest {
+        subject: &subject,
+        device: CrashOptions::write_through(BYTES),
+        flip_all: vec![superblock.start..superblock.start + 212, superblock.end - 68..superblock.end],
+        flips: 600,
+        losses: 250,
+        splices: 300,
+        data_checked: false,
+        memory: None,
+        seed: 1,
+        replay: replay("fs::ffs::tests::damage::damaged_images"),
+    };
+    match damage.run(&ops(3, 200)) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+/// After random damage to metadata, a check that repairs leaves a volume in which a second check finds nothing, and
+/// which can be mounted and read.
+#[test]
+fn repaired_images_are_clean() {
+    simulate(1, async |rt| {
+        let options = MkfsOptions { bytes_per_inode: Some(65_536), ..small_groups() };
+        let (memory, device) = fresh(&rt, BYTES, &options).await;
+        session(&rt, &device, Options::default(), async |client| {
+            for i in 0..40 {
+                client.mkdir(format!("/d{i}").as_bytes()).await.unwrap();
+                client.write_file(format!("/d{i}/f").as_bytes(), &vec![i as u8; i * 977]).await.unwrap();
+            }
+            client.write_file(b"/big", &vec![9; 300_000]).await.unwrap();
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let whole = memory.image();
+        let (mut mended, mut hopeless) = (0, 0);
+        let replay = replay("fs::ffs::tests::damage::repaired_images_are_clean");
+        for seed in replay.seeds(0..300) {
+            let again = replay.command(seed, None, None, None);
+            let mut rng = Rng::new(seed);
+            let device: Device = Rc::new(Memory::from_image(BYTES, whole.clone()));
+            for _ in 0..rng.between(1, 4) {
+                let group = rng.below(layout.groups.into()) as u32;
+                // Somewhere in the group's block, its inodes, or the first of its data, where directories are.
+                let at = layout.group_block(group) + rng.below(40) as u32;
+                let sector = layout.sector(at.min(layout.size - 1));
+                let mut bytes = device.read(sector, Buf::zeroed(512)).await.unwrap();
+                for _ in 0..rng.between(1, 6) {
+                    let place = rng.below(512) as usize;
+                    bytes[place] = rng.next_u64() as u8;
+                }
+                device.write(sector, bytes.freeze(), WriteFlags::NONE).await.unwrap();
+            }
+            let options = FsckOptions { repair: true, ..FsckOptions::default() };
+            match fsck(&rt, &device, options).await {
+                Err(_) => hopeless += 1,
+                Ok(_) => {
+                    mended += 1;
+                    let found = fsck(&rt, &device, FsckOptions::default()).await.unwrap();
+                    assert_eq!(found.problems, Vec::new(), "{again}");
+                    let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+                    let tree = crate::testing::Tree::of(ffs.clone()).await.unwrap();
+                    assert_eq!(tree.problems, Vec::<String>::new(), "{again}");
+                    ffs.close().await.unwrap();
+                }
+            }
+        }
+        assert!(mended > 5 * hopeless, "{mended} mended, {hopeless} hopeless");
+    });
+}
+
+/// Without its first superblock a volume is found by a copy, and mended.
+#[test]
+fn a_copy_of_the_superblock() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/f", b"kept").await.unwrap();
+        })
+        .await;
+        let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+        device.write(place, crate::device::Data::zeroes(SUPERBLOCK_BYTES), WriteFlags::NONE).await.unwrap();
+        assert!(mount(rt.clone(), device.clone(), Options::default()).await.is_err());
+        let options = FsckOptions { repair: true, ..FsckOptions::default() };
+        assert!(!fsck(&rt, &device, options).await.unwrap().is_clean());
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept");
+        })
+        .await;
+    });
+}
+
+/// What a volume has twice, or what follows from the rest, may be unreadable: the superblock, its copies, the heads of
+/// groups, the summary. Read-only, the files are there and nothing is written; a repair writes it anew, and then all is as it
+/// was.
+#[test]
+fn what_follows_from_the_rest_may_be_unreadable() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/f", b"kept").await.unwrap();
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let primary = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
+        let sectors = SUPERBLOCK_BYTES as u64 / SECTOR_BYTES;
+        let group_sectors = u64::from(layout.group_block_frags() * layout.frag_bytes) / SECTOR_BYTES;
+        let mut places = vec![
+            ("superblock", primary, sectors, true),
+            ("superblock", primary, 1, true),
+            ("superblock", primary + 2, 1, true),
+            ("summary", layout.sector(layout.csaddr), 1, false),
+        ];
+        for group in 0..layout.groups {
+            places.push(("copy", layout.sector(layout.superblock_copy(group)), sectors, false));
+            places.push(("copy", layout.sector(layout.superblock_copy(group)) + 1, 1, false));
+            places.push(("group", layout.sector(layout.group_block(group)), group_sectors, false));
+        }
+        for (name, at, count, is_needed) in places {
+            let what = format!("{name} at sector {at}, {count} sectors");
+            let lost = || {
+                let fault = FaultDevice::new(&rt, Rc::new(Memory::from_image(BYTES, memory.image())), 1);
+                fault.lose(at..at + count);
+                fault
+            };
+            let fault = lost();
+            fault.add(Rule::new(Kinds::WRITE | Kinds::FLUSH, When::Always, Effect::ReadOnly));
+            let options = Options { read_only: true, ..Options::default() };
+            let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert_eq!(ffs.warnings().is_empty(), matches!(name, "copy" | "group"), "{what}: {:?}", ffs.warnings());
+            assert_eq!(Client::new(ffs).read_file(b"/f").await.unwrap(), b"kept", "{what}");
+            let device: Device = fault.clone();
+            let found =
+                fsck(&rt, &device, FsckOptions::default()).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!found.is_clean() && found.problems.iter().all(|problem| !problem.repaired), "{what}: {found:?}");
+            assert_eq!(fault.looked_at(0), 0, "{what}: nothing is written");
+
+            let fault = lost();
+            let device: Device = fault.clone();
+            if is_needed {
+                assert!(mount(rt.clone(), device.clone(), Options::default()).await.is_err(), "{what}");
+            }
+            let options = FsckOptions { repair: true, ..FsckOptions::default() };
+            let found = fsck(&rt, &device, options).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+            assert!(!found.is_clean() && found.problems.iter().all(|problem| problem.repaired), "{what}: {found:?}");
+            assert_eq!(fault.lost(), Vec::<Sector>::new(), "{what}: it is written anew");
+            assert_clean(&rt, &device).await;
+            session(&rt, &device, Options::default(), async |client| {
+                assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept", "{what}");
+            })
+            .await;
+        }
+        // A mount for writing makes the summary anew by itself.
+        let fault = FaultDevice::new(&rt, Rc::new(Memory::from_image(BYTES, memory.image())), 1);
+        let summary = layout.sector(layout.csaddr);
+        fault.lose(summary..summary + 1);
+        let device: Device = fault.clone();
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_file(b"/f").await.unwrap(), b"kept");
+        })
+        .await;
+        assert_eq!(fault.lost(), Vec::<Sector>::new());
+    });
+}
+
+/// Each request in turn fails, or finds the device gone; what was promised before is kept.
+#[test]
+fn failing_requests() {
+    const REQUESTS: u64 = 12;
+    for (seed, nth) in (0..2_u64).flat_map(|seed| (1..=REQUESTS).map(move |nth| (seed, nth * 3 - 2))) {
+        for kind in ["write-error", "flush-error", "read-error", "gone"] {
+            let subject = Checked::default();
+            let ops: Vec<Op> =
+                Generator::new(seed, Space::small(), Weights::CRASHY).filter(possible).take(60).collect();
+            let mut replay = replay("fs::ffs::tests::damage::failing_requests");
+            replay.case.get_or_insert(format!("{kind}:{nth}"));
+            let cuts = PowerCuts::sampled(&subject, CrashOptions::volatile(BYTES), Promise::IN_PLACE, replay);
+            let faults = Faults { cuts: PowerCuts { seed, again: None, ..cuts }, each_max: 1, positions_max: 4 };
+            if let Err(report) = faults.run(&[], &ops) {
+                panic!("{report}");
+            }
+        }
+    }
+}
+
+/// While the storage below has no room, what needs some is refused and has no effect; reading goes on; and when there is
+/// room again, so does writing, and nothing is lost.
+#[test]
+fn no_room_below() {
+    use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+    simulate(1, async |rt| {
+        let (_, memory) = fresh(&rt, 16 * MIB, &small_groups()).await;
+        let fault = FaultDevice::new(&rt, memory.clone(), 1);
+        let ffs = mount(rt.clone(), fault.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/before", &[1; 50_000]).await.unwrap();
+        client.sync().await.unwrap();
+        fault.add(Rule::new(Kinds::WRITE, When::From(1), Effect::NoSpace));
+        assert_eq!(client.mkdir(b"/d").await, Err(FsError::NoSpace));
+        assert_eq!(client.write_file(b"/new", b"x").await, Err(FsError::NoSpace));
+        assert_eq!(client.unlink(b"/before").await, Err(FsError::NoSpace));
+        assert!(client.sync().await.is_err());
+        assert_eq!(client.read_dir(b"/").await.unwrap().len(), 1);
+        assert!(client.read_file(b"/before").await.unwrap() == [1; 50_000]);
+        fault.clear();
+        client.mkdir(b"/d").await.unwrap();
+        client.write_file(b"/d/new", &[2; 20_000]).await.unwrap();
+        client.sync().await.unwrap();
+        ffs.close().await.unwrap();
+        drop((client, ffs));
+        assert_clean(&rt, &memory).await;
+        session(&rt, &memory, Options::default(), async |client| {
+            assert!(client.read_file(b"/before").await.unwrap() == [1; 50_000]);
+            assert!(client.read_file(b"/d/new").await.unwrap() == [2; 20_000]);
+        })
+        .await;
+    });
+}

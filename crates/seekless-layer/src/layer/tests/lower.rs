@@ -1,0 +1,162 @@
+//! Aim: whatever becomes of a lower file, reading, checking, mending and writing end in answers or errors, in bounded time
+//! and memory, and other files are as they were. The log scheme, which has checksums, never gives a wrong byte. Method: one
+//! flipped bit or one lost sector at a time in files of both schemes.
+
+use std::sync::Arc;
+
+use crate::fs::client::Client;
+use crate::fs::{Fs, FsResult};
+use crate::layer::codecs::{Codec, Copy, Deflate, Zstd};
+use crate::layer::{Report, classic, log};
+use crate::rng::Rng;
+use crate::rt::{Limits, Rt};
+use crate::testing::environment::replay;
+use crate::testing::subject::simulate;
+use crate::testing::{Loose, MemFs, MemFsOptions};
+use crate::units::{Nanos, SECTOR_BYTES};
+
+/// A hundred times what a sound file takes.
+const LIMITS: Limits = Limits { events: 300_000, until: Nanos::from_secs(100_000) };
+
+/// Bytes in memory at a time, likewise.
+const MEMORY_MAX: u64 = 64 << 20;
+
+const FILES: usize = 3;
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Scheme {
+    Log,
+    Classic,
+}
+
+impl Scheme {
+    fn codec(self, seed: u64) -> Arc<dyn Codec> {
+        match seed % 3 {
+            0 => Arc::new(Deflate::default()),
+            1 => Arc::new(Zstd::default()),
+            _ => Arc::new(Copy),
+        }
+    }
+
+    async fn stack_on(self, rt: &Rt, lower: Fs, seed: u64) -> FsResult<Fs> {
+        let codec = self.codec(seed);
+        match self {
+            Scheme::Log => {
+                let options = log::Options { chunk_shift: 12, ..log::Options::new(codec) };
+                log::stack_on(rt, lower, options).await
+            }
+            Scheme::Classic => classic::stack_on(rt, lower, classic::Options::new(codec)).await,
+        }
+    }
+
+    async fn check(self, rt: &Rt, lower: Fs, seed: u64, repair: bool) -> FsResult<Report> {
+        let codec = self.codec(seed);
+        match self {
+            Scheme::Log => log::check::check(rt, lower, log::Options::new(codec), repair).await,
+            Scheme::Classic => classic::check::check(rt, lower, classic::Options::new(codec), repair).await,
+        }
+    }
+}
+
+fn name(file: usize) -> Vec<u8> {
+    format!("/f{file}").into_bytes()
+}
+
+fn content(file: usize) -> Vec<u8> {
+    let mut content = vec![file as u8; [700, 23_000, 60_000][file]];
+    Rng::new(file as u64).fill(&mut content[..400]);
+    content
+}
+
+/// One damage. Returns whether it was noticed.
+async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
+    let text = |error: crate::fs::FsError| error.to_string();
+    let options = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
+    let lower = Loose::around(rt, options, MemFs::with_options(rt, options));
+    let below: Fs = lower.clone();
+    let fs = scheme.stack_on(rt, below.clone(), seed).await.map_err(text)?;
+    let client = Client::new(fs.clone());
+    for file in 0..FILES {
+        client.write_file(&name(file), &content(file)).await.map_err(text)?;
+        client.fsync_path(&name(file)).await.map_err(text)?;
+    }
+    fs.close().await.map_err(text)?;
+    drop((client, fs));
+    let mut rng = Rng::new(seed);
+    let damaged = rng.below(FILES as u64) as usize;
+    let direct = Client::new(below.clone());
+    let mut bytes = direct.read_file(&name(damaged)).await.map_err(text)?;
+    // Half of them where heads and indexes are: at the start, and at the end.
+    let length = bytes.len() as u64;
+    let at = match rng.below(4) {
+        0 => rng.below(length.min(1_024)),
+        1 => length - 1 - rng.below(length.min(1_024)),
+        _ => rng.below(length),
+    };
+    if seed.is_multiple_of(2) {
+        bytes[at as usize] ^= 1 << rng.below(8);
+        direct.write_file(&name(damaged), &bytes).await.map_err(text)?;
+    } else {
+        let ino = direct.stat(&name(damaged)).await.map_err(text)?.ino;
+        lower.lose(ino, at / SECTOR_BYTES);
+    }
+    let mut noticed = false;
+    for repair in [false, true] {
+        match scheme.check(rt, below.clone(), seed, repair).await {
+            Ok(report) => noticed |= !report.findings.is_empty(),
+            Err(_) => noticed = true,
+        }
+        let fs = scheme.stack_on(rt, below.clone(), seed).await.map_err(text)?;
+        let client = Client::new(fs.clone());
+        for file in 0..FILES {
+            let read = client.read_file(&name(file)).await;
+            noticed |= read.is_err();
+            let is_right = read.as_ref().is_ok_and(|read| *read == content(file));
+            if file != damaged && !is_right {
+                return Err(format!("file {file} has changed with file {damaged}: {:?}", read.err()));
+            }
+            // A repair brings back an earlier moment of a file, and says so.
+            if scheme == Scheme::Log && !repair && read.is_ok() && !is_right {
+                return Err(format!("file {file} has wrong bytes, and nothing was said"));
+            }
+        }
+        // Whatever these answer, they come to an end.
+        let _ = client.truncate(&name(damaged), 5_000).await;
+        let _ = client.write_file(&name(damaged), &content(damaged)).await;
+        let _ = fs.close().await;
+        drop((client, fs));
+        if !repair {
+            // The repair is of the damage, not of what was just written over it.
+            direct.write_file(&name(damaged), &bytes).await.map_err(text)?;
+        }
+    }
+    Ok(noticed)
+}
+
+fn explore(scheme: Scheme, test: &str, usual: u64) {
+    let replay = replay(&format!("layer::tests::lower::{test}"));
+    let mut noticed = 0;
+    for seed in replay.seeds(0..usual) {
+        let mut ended = Err(String::new());
+        let memory = allocation_counter::measure(|| {
+            ended = simulate(seed, LIMITS, async |rt| one(&rt, scheme, seed).await).and_then(|ended| ended);
+        });
+        let again = replay.command(seed, None, None, None);
+        match ended {
+            Ok(was_noticed) => noticed += u64::from(was_noticed),
+            Err(what) => panic!("{scheme:?}: {what}\n\nrun again:\n  {again}\n"),
+        }
+        assert!(memory.bytes_max <= MEMORY_MAX, "{scheme:?}: {} bytes of memory: {again}", memory.bytes_max);
+    }
+    assert!(noticed > 0 || replay.seed.is_some(), "nothing was damaged");
+}
+
+#[test]
+fn damaged_files_of_the_log_scheme() {
+    explore(Scheme::Log, "damaged_files_of_the_log_scheme", 200);
+}
+
+#[test]
+fn damaged_files_of_the_classic_scheme() {
+    explore(Scheme::Classic, "damaged_files_of_the_classic_scheme", 200);
+}

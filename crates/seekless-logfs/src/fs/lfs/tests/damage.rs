@@ -1,0 +1,235 @@
+//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
+//! fail are answered truthfully. Method: the damage and fault explorers.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::device::crash::CrashOptions;
+use crate::rng::Rng;
+use crate::testing::volumes::copies::{Copies, Repairable};
+use crate::testing::volumes::cuts::Cuts;
+use crate::testing::{DamageTest, Generator, Op, Space, Weights};
+
+const CUTS: Cuts = Cuts { module: "fs::lfs::tests::damage", bytes: 9 * MIB };
+
+/// Every bit of the superblocks and checkpoints, a sample of all other bits, and larger damage.
+#[test]
+fn damaged_images() {
+    explore(&Small::default(), 1_000, 400, "damaged_images");
+}
+
+/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+#[test]
+fn damaged_images_read_only() {
+    explore(&ThenReadOnly::default(), 500, 300, "damaged_images_read_only");
+}
+
+/// Mounted for writing once, after mkfs.
+#[derive(Default)]
+struct ThenReadOnly {
+    written: Cell<bool>,
+}
+
+#[async_trait(?Send)]
+impl Subject for ThenReadOnly {
+    fn name(&self) -> String {
+        "lfs, read-only".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.written.set(false);
+        mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let options = Options { read_only: self.written.replace(true), ..Options::default() };
+        Ok(mount(rt.clone(), device, options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        Small::default().fsck(rt, device).await
+    }
+}
+
+fn explore(subject: &dyn Subject, flips: usize, splices: usize, test: &str) {
+    let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
+    let superblock = 0..format::Superblock::BYTES as u64;
+    let checkpoint = format::CHECKPOINT_SECTORS[0].byte_offset();
+    let damage = DamageTest {
+        subject,
+        device: CrashOptions::volatile(CUTS.bytes),
+        flip_all: vec![superblock, checkpoint..checkpoint + 256],
+        flips,
+        losses: flips / 4,
+        splices,
+        data_checked: true,
+        memory: None,
+        seed: 1,
+        replay: CUTS.here(test),
+    };
+    match damage.run(&ops) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+#[async_trait(?Send)]
+impl Repairable for Small {
+    async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        Ok(mount(rt.clone(), device, Options { read_only: true, ..self.options }).await?)
+    }
+
+    async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)> {
+        let found = fsck(rt.clone(), device, FsckOptions { repair: true, ..FsckOptions::default() }).await?;
+        Ok((found.repaired, found.errors))
+    }
+}
+
+fn copies() -> Copies {
+    let block = |at: crate::units::Sector| at.0..at.0 + format::BLOCK_SECTORS;
+    let [one, two] = format::CHECKPOINT_SECTORS;
+    Copies {
+        superblocks: [
+            format::SUPERBLOCK_SECTORS[0],
+            format::SUPERBLOCK_SECTORS[1],
+            crate::units::Sector(9 * MIB / 512 - 8),
+        ]
+        .map(block)
+        .to_vec(),
+        // The copies in a slot; that a slot is lost as a whole is the next test.
+        others: [one, two].into_iter().flat_map(|slot| [block(slot), block(slot + 8)]).collect(),
+    }
+}
+
+#[test]
+fn copies_may_be_lost() {
+    copies().may_be_lost(&Small::default(), 9 * MIB);
+}
+
+#[test]
+fn mending_never_makes_it_worse() {
+    copies().mending_never_makes_it_worse(&Small::default(), 9 * MIB);
+}
+
+#[test]
+fn gone_is_no_damage() {
+    copies().gone_is_no_damage(&Small::default(), 9 * MIB);
+}
+
+/// What is found of superblocks of two volumes is the one that a checkpoint belongs to.
+#[test]
+fn a_superblock_of_another_volume() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 9 * MIB).await;
+        let (other, _) = fresh(&rt, 9 * MIB).await;
+        mkfs(&rt, &(other.clone() as Device), &MkfsOptions::new([5, 6, 7, 8])).await.unwrap();
+        session(&rt, &device, async |client| client.write_file(b"/f", b"ours").await.unwrap()).await;
+        let mut block = vec![0; 4096];
+        other.image().read(crate::units::Sector(0), &mut block);
+        let block = crate::device::Data::from_slice(&block);
+        device.write(crate::units::Sector(0), block, crate::device::WriteFlags::NONE).await.unwrap();
+        let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        assert!(fs.warnings().len() == 1 && fs.warnings()[0].contains("differs"), "{:?}", fs.warnings());
+        fs.close().await.unwrap();
+        session(&rt, &device, async |client| assert_eq!(client.read_file(b"/f").await.unwrap(), b"ours")).await;
+    });
+}
+
+#[test]
+fn failing_requests() {
+    CUTS.failing_requests(&Small::default(), 0..2);
+}
+
+/// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.
+const LONG_FILES: usize = 12;
+
+fn long_name(file: usize) -> Vec<u8> {
+    format!("/f{file:02}").into_bytes()
+}
+
+fn long_content(file: usize) -> Vec<u8> {
+    let mut content = vec![0; if file < LONG_FILES { 200_000 + 25_000 * file } else { 100 }];
+    Rng::new(file as u64).fill(&mut content);
+    content
+}
+
+/// The image of a volume that was not closed after syncing them, and the segment in which the log ended.
+async fn long_transactions(rt: &Rt, bytes: u64) -> (Image, layout::Layout, u64) {
+    let memory = Rc::new(Memory::new(bytes));
+    let device: Device = memory.clone();
+    mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+    let options = Options { checkpoint_interval: Nanos::from_secs(3600), ..Options::default() };
+    let lfs = open(rt.clone(), device, options).await.unwrap();
+    let client = Client::new(lfs.clone());
+    for file in 0..LONG_FILES + 2 {
+        client.write_file(&long_name(file), &long_content(file)).await.unwrap();
+        client.fsync_path(&long_name(file)).await.unwrap();
+        client.fsync_path(b"/").await.unwrap();
+    }
+    let state = lfs.state.borrow();
+    (memory.image(), state.log.layout, state.log.end.segment)
+}
+
+/// Aim: damage in the log is told from its end, also where a transaction is longer than a segment; a read-only mount
+/// then shows what was there before. Method: one bit after another, and whole segments, of a log without a checkpoint
+/// behind it.
+#[test]
+fn damage_is_not_the_end_of_the_log() {
+    const BYTES: u64 = 32 * MIB;
+    let (image, layout, last) = simulate(1, async |rt| long_transactions(&rt, BYTES).await);
+    assert!(last > 2 * LONG_FILES as u64, "transactions are longer than a segment");
+    let mut rng = Rng::new(5);
+    // Each segment as a whole but those that hold the checkpoint or the end, and bits in all but the last.
+    let mut places: Vec<(u64, u64)> =
+        (2..last - 2).map(|segment| (layout.segment_start(segment).byte_offset(), layout.segment_bytes())).collect();
+    let log = layout.segment_start(0).byte_offset()..layout.segment_start(last).byte_offset();
+    places.extend((0..400).map(|_| (log.start + rng.below(log.end - log.start), 1)));
+    let mut refused = 0;
+    for (at, bytes) in places {
+        let mut image = image.clone();
+        let first = crate::units::Sector(at / crate::units::SECTOR_BYTES);
+        match bytes {
+            1 => {
+                let mut sector = [0; crate::units::SECTOR_BYTES as usize];
+                image.read(first, &mut sector);
+                sector[(at % crate::units::SECTOR_BYTES) as usize] ^= 1 << rng.below(8);
+                image.write(first, &sector);
+            }
+            _ => image.zero(first, bytes / crate::units::SECTOR_BYTES),
+        }
+        let what = format!("{bytes} bytes at {at}");
+        simulate(1, async |rt| {
+            let copy = || -> Device { Rc::new(Memory::from_image(BYTES, image.clone())) };
+            let read_only = Options { read_only: true, ..Options::default() };
+            let shown = mount(rt.clone(), copy(), read_only).await.expect(&what);
+            let client = Client::new(shown.clone());
+            let mut there = 0;
+            for file in 0..LONG_FILES + 1 {
+                match client.read_file(&long_name(file)).await {
+                    Ok(content) => {
+                        assert!(content == long_content(file), "{what}: file {file}");
+                        there += 1;
+                    }
+                    Err(FsError::NotFound | FsError::Corrupt { .. }) => {}
+                    Err(error) => panic!("{what}: file {file}: {error}"),
+                }
+            }
+            let errors = fsck(rt.clone(), copy(), FsckOptions { data: true, ..FsckOptions::default() })
+                .await
+                .expect(&what)
+                .errors;
+            match mount(rt.clone(), copy(), Options::default()).await {
+                Err(FsError::Corrupt { .. }) => {
+                    refused += 1;
+                    assert!(!shown.warnings().is_empty() && !errors.is_empty(), "{what}");
+                }
+                Err(error) => panic!("{what}: {error}"),
+                Ok(_) => assert!(there == LONG_FILES + 1 || !errors.is_empty(), "{what}: only {there} files are left"),
+            }
+            if there < LONG_FILES + 1 {
+                assert!(!errors.is_empty(), "{what}: {there} files and nothing said");
+            }
+        });
+    }
+    assert!(refused > 200, "{refused}");
+}

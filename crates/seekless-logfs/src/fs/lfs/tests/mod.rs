@@ -1,0 +1,138 @@
+//! Aim: LFS does what every file system does, and what only it does, and finds it again. Method: small programs over
+//! devices in memory, each followed by a remount and a full check; then the harnesses.
+
+mod books;
+mod crafted;
+mod crash;
+mod damage;
+mod model;
+mod space;
+
+use std::rc::Rc;
+
+use async_trait::async_trait;
+
+use super::*;
+use crate::device::{Device, Image, Memory};
+use crate::fs::client::Client;
+use crate::fs::*;
+use crate::testing::Subject;
+use crate::testing::volumes;
+pub(super) use crate::testing::volumes::simulate;
+use crate::units::{MIB, Nanos};
+
+/// LFS on a small volume.
+#[derive(Default)]
+pub(super) struct Small {
+    pub options: Options,
+}
+
+#[async_trait(?Send)]
+impl Subject for Small {
+    fn name(&self) -> String {
+        "lfs".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        Ok(mount(rt.clone(), device, self.options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        Ok(fsck(rt.clone(), device, FsckOptions { data: true, ..FsckOptions::default() }).await?.errors)
+    }
+
+    /// Either checkpoint slot alone is enough (G1).
+    fn without_redundancy(&self, image: &Image) -> Vec<(String, Image)> {
+        without_newest_slot(image).into_iter().map(|image| ("the newest checkpoint".to_string(), image)).collect()
+    }
+}
+
+/// The serial of the checkpoint in each slot.
+pub(super) fn slot_serials(image: &Image) -> [Option<u64>; 2] {
+    format::CHECKPOINT_SECTORS.map(|slot| {
+        let mut bytes = vec![0; 2 * format::BLOCK_BYTES];
+        image.read(slot, &mut bytes);
+        let copies = bytes.chunks_exact(format::BLOCK_BYTES).filter_map(format::Checkpoint::from_block);
+        copies.map(|checkpoint| checkpoint.serial).max()
+    })
+}
+
+/// `image` without the newest checkpoint's slot, where both are there.
+pub(super) fn without_newest_slot(image: &Image) -> Option<Image> {
+    let [Some(first), Some(second)] = slot_serials(image) else { return None };
+    let newest = format::CHECKPOINT_SECTORS[usize::from(second > first)];
+    let mut image = image.clone();
+    image.zero(newest, 2 * format::BLOCK_SECTORS);
+    Some(image)
+}
+
+pub(super) async fn fresh(rt: &Rt, bytes: u64) -> (Rc<Memory>, Device) {
+    volumes::fresh(rt, &Small::default(), bytes).await
+}
+
+pub(super) async fn assert_clean(rt: &Rt, device: &Device) {
+    volumes::assert_clean(rt, &Small::default(), device).await;
+}
+
+pub(super) async fn session<T>(rt: &Rt, device: &Device, program: impl AsyncFnOnce(&Client) -> T) -> T {
+    volumes::session(rt, &Small::default(), device, program).await
+}
+
+#[test]
+fn an_empty_volume_is_clean() {
+    volumes::basics::an_empty_volume_is_clean(&Small::default(), 9 * MIB);
+}
+
+#[test]
+fn files_survive_a_remount() {
+    volumes::basics::files_survive_a_remount(&Small::default());
+}
+
+#[test]
+fn synced_files_survive_without_closing() {
+    volumes::basics::synced_files_survive_without_closing(&Small::default());
+}
+
+#[test]
+fn same_seed_same_bytes_and_time() {
+    volumes::basics::same_seed_same_bytes_and_time(&Small::default());
+}
+
+#[test]
+fn changes_take_capabilities_away() {
+    volumes::basics::changes_take_capabilities_away(&Small::default());
+}
+
+#[test]
+fn a_name_exchanged_with_itself() {
+    volumes::basics::a_name_exchanged_with_itself(&Small::default());
+}
+
+#[test]
+fn sectors_of_4096_bytes() {
+    volumes::basics::sectors_of_4096_bytes(&Small::default());
+}
+
+#[test]
+fn renames_leave_whiteouts() {
+    volumes::unnamed::renames_leave_whiteouts(&Small::default());
+}
+
+#[test]
+fn files_without_names() {
+    volumes::unnamed::files_without_names(&Small::default());
+}
+
+#[test]
+fn lists_are_inherited_without_names() {
+    volumes::unnamed::lists_are_inherited_without_names(&Small::default());
+}
+
+#[test]
+fn attribute_names_are_checked() {
+    volumes::unnamed::attribute_names_are_checked(&Small::default());
+}

@@ -1,0 +1,113 @@
+//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
+//! fail are answered truthfully. Method: the damage and fault explorers.
+
+use std::cell::Cell;
+
+use super::*;
+use crate::device::crash::CrashOptions;
+use crate::testing::volumes::copies::{Copies, Repairable};
+use crate::testing::volumes::cuts::Cuts;
+use crate::testing::{DamageTest, Generator, Op, Space, Weights};
+
+const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::damage", bytes: 4 * MIB };
+
+/// Every bit of a superblock, of the record in it and of an anchor, a sample of all other bits, and larger damage.
+#[test]
+fn damaged_images() {
+    explore(&Small::default(), true, 200, 100, "damaged_images");
+}
+
+/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+#[test]
+fn damaged_images_read_only() {
+    explore(&ThenReadOnly::default(), false, 200, 80, "damaged_images_read_only");
+}
+
+/// Mounted for writing once, after mkfs.
+#[derive(Default)]
+struct ThenReadOnly {
+    written: Cell<bool>,
+}
+
+#[async_trait(?Send)]
+impl Subject for ThenReadOnly {
+    fn name(&self) -> String {
+        "vlfs, read-only".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.written.set(false);
+        mkfs(rt, &device, &MkfsOptions::new([1, 2, 3, 4])).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        let options = Options { read_only: self.written.replace(true), ..Options::default() };
+        Ok(mount(rt.clone(), device, options).await?)
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        Small::default().fsck(rt, device).await
+    }
+}
+
+fn explore(subject: &dyn Subject, all: bool, flips: usize, splices: usize, test: &str) {
+    let ops: Vec<Op> = Generator::new(3, Space::small(), Weights::BALANCED).take(300).collect();
+    let (superblock, anchor) = (0..112, 4096..4096 + 72);
+    let record = 512..512 + 16;
+    let damage = DamageTest {
+        subject,
+        device: CrashOptions::volatile(CUTS.bytes),
+        flip_all: if all { vec![superblock, record, anchor] } else { Vec::new() },
+        flips,
+        losses: flips / 2,
+        splices,
+        data_checked: true,
+        memory: None,
+        seed: 1,
+        replay: CUTS.here(test),
+    };
+    match damage.run(&ops) {
+        Ok(report) => println!("{report}"),
+        Err(report) => panic!("{report}"),
+    }
+}
+
+#[async_trait(?Send)]
+impl Repairable for Small {
+    async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        Ok(mount(rt.clone(), device, Options { read_only: true, ..self.options }).await?)
+    }
+
+    async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)> {
+        let found = fsck(rt.clone(), device, FsckOptions { repair: true, ..FsckOptions::default() }).await?;
+        Ok((found.repaired, found.errors))
+    }
+}
+
+fn copies() -> Copies {
+    let block = |at: u64| at..at + 8;
+    Copies {
+        superblocks: vec![block(0), block(CUTS.bytes / 512 - 8)],
+        others: crate::vlog::format::ANCHORS.map(block).to_vec(),
+    }
+}
+
+#[test]
+fn copies_may_be_lost() {
+    copies().may_be_lost(&Small::default(), CUTS.bytes);
+}
+
+#[test]
+fn mending_never_makes_it_worse() {
+    copies().mending_never_makes_it_worse(&Small::default(), CUTS.bytes);
+}
+
+#[test]
+fn gone_is_no_damage() {
+    copies().gone_is_no_damage(&Small::default(), CUTS.bytes);
+}
+
+#[test]
+fn failing_requests() {
+    CUTS.failing_requests(&Small::default(), 0..2);
+}

@@ -1,0 +1,37 @@
+//! Aim: VLFS answers as the model does, whatever is asked. Method: the same generated operations on both; each answer is
+//! compared, now and then the volume is closed, checked and mounted again, and at the end all of it is compared.
+
+use super::*;
+use crate::testing::Space;
+use crate::testing::environment::replay;
+use crate::testing::volumes::model::check;
+
+fn here(test: &str) -> crate::testing::Replay {
+    replay(&format!("fs::vlfs::tests::model::{test}"))
+}
+
+#[test]
+fn small_files_and_few_names() {
+    let replay = here("small_files_and_few_names");
+    for seed in replay.seeds(0..6) {
+        check(&Small::default(), &replay, seed, 32 * MIB, 1600, Space::small());
+    }
+}
+
+#[test]
+fn large_files_and_many_names() {
+    let replay = here("large_files_and_many_names");
+    for seed in replay.seeds(0..2) {
+        check(&Small::default(), &replay, seed, 512 * MIB, 1200, Space::large());
+    }
+}
+
+/// A cache too small for anything makes every step load and start again.
+#[test]
+fn a_tiny_cache() {
+    let replay = here("a_tiny_cache");
+    for seed in replay.seeds(100..102) {
+        let options = Options { cache_bytes: 1, ..Options::default() };
+        check(&Small { options }, &replay, seed, 64 * MIB, 800, Space::small());
+    }
+}

@@ -1,0 +1,20 @@
+//! LFS, VLFS, and what they have in common above their logs.
+
+#[cfg(test)]
+use seekless_core::rng;
+use seekless_core::{codec, device, record, rt, units};
+#[cfg(test)]
+use seekless_disk::disk;
+#[cfg(test)]
+use seekless_testing::testing;
+use seekless_vlog::vlog;
+
+pub mod fs {
+    //! The interface of file systems, and the two of this crate.
+
+    pub mod lfs;
+    mod logfs;
+    pub mod vlfs;
+
+    pub use seekless_core::fs::*;
+}

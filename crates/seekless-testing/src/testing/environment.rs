@@ -1,0 +1,39 @@
+//! What the tests of all crates of the engine take from their environment, and how they report.
+
+use super::{CrashReport, Replay};
+
+/// Crates of the tests, by the beginning of their names. The first that fits counts; all others are of `seekless`.
+const PACKAGES: &[(&str, &str)] = &[
+    ("disk::", "seekless-disk"),
+    ("volume::", "seekless-volume"),
+    ("vlog::", "seekless-vlog"),
+    ("fs::ffs::", "seekless-ffs"),
+    ("fs::lfs::", "seekless-logfs"),
+    ("fs::logfs::", "seekless-logfs"),
+    ("fs::vlfs::", "seekless-logfs"),
+    ("layer::", "seekless-layer"),
+    ("testing::tests::compare::", "seekless-testing"),
+    ("testing::tests::crash::", "seekless-testing"),
+    ("testing::tests::damage::", "seekless-testing"),
+    ("testing::tests::faults::", "seekless-testing"),
+];
+
+/// The crate that has the unit test `test`, for `cargo test -p`.
+pub fn package(test: &str) -> &'static str {
+    PACKAGES.iter().find(|(start, _)| test.starts_with(start)).map_or("seekless", |(_, package)| package)
+}
+
+/// The replay that the environment asks for, for the unit test `test` of the engine.
+pub fn replay(test: &str) -> Replay {
+    #[allow(clippy::disallowed_methods)]
+    let lookup = |name: &str| std::env::var(name).ok();
+    match Replay::read(package(test), test, lookup) {
+        Ok(replay) => replay,
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// What an exploration did; what it found is a failure.
+pub fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
+    result.unwrap_or_else(|report| panic!("{report}"))
+}

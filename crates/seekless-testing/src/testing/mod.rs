@@ -1,0 +1,47 @@
+//! What the file systems are tested with: the model, operations as data, comparison, and the explorers of
+//! power cuts, damage and lack of space.
+
+pub mod compare;
+mod contents;
+pub mod crash;
+pub mod damage;
+#[doc(hidden)]
+pub mod environment;
+#[doc(hidden)]
+pub mod exercise;
+pub mod faults;
+pub mod generate;
+pub mod history;
+pub mod life;
+pub mod loose;
+pub mod memfs;
+pub mod ops;
+pub mod oracle;
+pub mod programs;
+pub mod replay;
+pub mod runner;
+pub mod scripts;
+pub mod subject;
+pub mod tree;
+#[doc(hidden)]
+pub mod volumes;
+
+pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
+pub use contents::Contents;
+pub use crash::{Again, CrashReport, PowerCuts};
+pub use damage::{Damage, DamageReport, DamageTest};
+pub use faults::{Fault, FaultReport, Faults};
+pub use generate::{Generator, Space, Weights};
+pub use history::{History, Recorder};
+pub use life::{Life, LifeReport};
+pub use loose::Loose;
+pub use memfs::{MemFs, MemFsOptions};
+pub use ops::Op;
+pub use oracle::{Promise, Strength};
+pub use replay::{CutName, Replay};
+pub use runner::{Outcome, Runner};
+pub use subject::Subject;
+pub use tree::Tree;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,185 @@
+//! Aim: a file system does what its interface says, and finds it again. Method: small programs over a device in memory,
+//! each followed by a remount and a full check.
+
+use std::rc::Rc;
+
+use super::*;
+use crate::fs::*;
+use crate::units::{MIB, Nanos, Sector};
+
+pub fn an_empty_volume_is_clean(subject: &dyn Subject, bytes: u64) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, bytes).await;
+        assert_clean(&rt, subject, &device).await;
+        session(&rt, subject, &device, async |client| {
+            assert_eq!(client.read_dir(b"/").await, Ok(vec![]));
+        })
+        .await;
+    });
+}
+
+pub fn files_survive_a_remount(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 32 * MIB).await;
+        let big: Vec<u8> = (0..3_000_000u32).map(|i| (i / 7) as u8).collect();
+        let long_value = vec![9; 60_000];
+        session(&rt, subject, &device, async |client| {
+            client.mkdir(b"/d").await.unwrap();
+            for i in 0..1000 {
+                client.write_file(format!("/d/f{i}").as_bytes(), format!("content {i}").as_bytes()).await.unwrap();
+            }
+            client.write_file(b"/big", &big).await.unwrap();
+            client.symlink(b"target", b"/link").await.unwrap();
+            client.set_xattr(b"/big", b"user.a", b"value").await.unwrap();
+            client.set_xattr(b"/d/f7", b"user.long", &long_value).await.unwrap();
+        })
+        .await;
+        session(&rt, subject, &device, async |client| {
+            assert_eq!(client.read_dir(b"/d").await.unwrap().len(), 1000);
+            for i in 0..1000 {
+                let read = client.read_file(format!("/d/f{i}").as_bytes()).await.unwrap();
+                assert_eq!(read, format!("content {i}").as_bytes());
+            }
+            assert!(client.read_file(b"/big").await.unwrap() == big);
+            assert_eq!(client.read_link(b"/link").await.unwrap(), b"target");
+            assert_eq!(client.get_xattr(b"/big", b"user.a").await.unwrap(), b"value");
+            assert!(client.get_xattr(b"/d/f7", b"user.long").await.unwrap() == long_value);
+            for i in 0..1000 {
+                client.unlink(format!("/d/f{i}").as_bytes()).await.unwrap();
+            }
+            client.rmdir(b"/d").await.unwrap();
+            client.truncate(b"/big", 100_000).await.unwrap();
+        })
+        .await;
+        session(&rt, subject, &device, async |client| {
+            assert!(client.read_file(b"/big").await.unwrap() == big[..100_000]);
+            assert_eq!(client.read_dir(b"/").await.unwrap().len(), 2);
+        })
+        .await;
+    });
+}
+
+/// What was synced is there after a crash without closing, and the volume is in order as the crash left it.
+pub fn synced_files_survive_without_closing(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, subject, 32 * MIB).await;
+        let fs = subject.mount(&rt, device).await.unwrap();
+        let client = Client::new(fs.clone());
+        let big = vec![7; 2_000_000];
+        client.mkdir(b"/d").await.unwrap();
+        client.write_file(b"/d/big", &big).await.unwrap();
+        client.fsync_path(b"/d/big").await.unwrap();
+        client.write_file(b"/d/small", b"hello").await.unwrap();
+        client.fsync_path(b"/d/small").await.unwrap();
+        let device: Device = Rc::new(Memory::from_image(32 * MIB, memory.image()));
+        assert_clean(&rt, subject, &device).await;
+        session(&rt, subject, &device, async |client| {
+            assert!(client.read_file(b"/d/big").await.unwrap() == big);
+            assert_eq!(client.read_file(b"/d/small").await.unwrap(), b"hello");
+        })
+        .await;
+    });
+}
+
+/// Everything that can show is a function of the seed: the bytes on the device, and the time it took.
+pub fn same_seed_same_bytes_and_time(subject: &dyn Subject) {
+    let run = |seed| {
+        simulate(seed, async |rt| {
+            let (memory, device) = fresh(&rt, subject, 16 * MIB).await;
+            session(&rt, subject, &device, async |client| {
+                for i in 0..200 {
+                    client.write_file(format!("/f{i}").as_bytes(), &[i as u8; 5000]).await.unwrap();
+                    rt.sleep(Nanos::from_millis(300)).await;
+                }
+            })
+            .await;
+            let mut bytes = vec![0; 16 * MIB as usize];
+            memory.image().read(Sector(0), &mut bytes);
+            (crate::codec::crc32c(&bytes), rt.now())
+        })
+    };
+    assert_eq!(run(1), run(1));
+}
+
+/// Aim: a program that was given capabilities loses them with every change of data, size or owner, and keeps them, and
+/// all other attributes, otherwise. Method: each kind of change, with and without another attribute.
+pub fn changes_take_capabilities_away(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 9 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            let range = FileRange { offset: 0, bytes: 4096 };
+            for (change, keeps) in [(0, false), (1, false), (2, false), (3, false), (4, true), (5, true)] {
+                client.write_file(b"/program", &[1; 5000]).await.unwrap();
+                client.set_xattr(b"/program", XATTR_CAPABILITY, b"all").await.unwrap();
+                if change % 2 == 0 {
+                    client.set_xattr(b"/program", b"user.other", b"value").await.unwrap();
+                }
+                client.fs().drop_caches().await.unwrap();
+                match change {
+                    0 => {
+                        let file = client.open(b"/program", OpenFlags::READ_WRITE).await.unwrap();
+                        client.write(file, 10_000, b"x").await.unwrap();
+                        client.close(file).await.unwrap();
+                    }
+                    1 => client.truncate(b"/program", 100).await.unwrap(),
+                    2 => client.fallocate(b"/program", range, AllocateMode::PunchHole).await.unwrap(),
+                    3 => {
+                        let owner = SetAttr { uid: Some(7), ..SetAttr::default() };
+                        client.setattr(b"/program", owner).await.unwrap();
+                    }
+                    4 => client.rename(b"/program", b"/program2", RenameMode::Replace).await.unwrap(),
+                    _ => client.link(b"/program", b"/program2").await.unwrap(),
+                }
+                let name: &[u8] = if change < 4 { b"/program" } else { b"/program2" };
+                let found = client.get_xattr(name, XATTR_CAPABILITY).await;
+                let expected = if keeps { Ok(b"all".to_vec()) } else { Err(FsError::NoAttribute) };
+                assert_eq!(found, expected, "change {change}");
+                assert_eq!(client.get_xattr(name, b"user.other").await.is_ok(), change % 2 == 0, "change {change}");
+                client.unlink(name).await.unwrap();
+                let _ = client.unlink(b"/program").await;
+            }
+        })
+        .await;
+    });
+}
+
+/// Exchanging a name with itself changes nothing, not even times.
+pub fn a_name_exchanged_with_itself(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, subject, 9 * MIB).await;
+        session(&rt, subject, &device, async |client| {
+            client.write_file(b"/a", b"x").await.unwrap();
+            let (root, file) = (client.stat(b"/").await.unwrap(), client.stat(b"/a").await.unwrap());
+            rt.sleep(Nanos::from_secs(1)).await;
+            client.rename(b"/a", b"/a", RenameMode::Exchange).await.unwrap();
+            assert_eq!((client.stat(b"/").await.unwrap(), client.stat(b"/a").await.unwrap()), (root, file));
+        })
+        .await;
+    });
+}
+
+/// Where nothing shorter than 4 KiB can be written, nothing shorter is.
+pub fn sectors_of_4096_bytes(subject: &dyn Subject) {
+    simulate(1, async |rt| {
+        let device: Device = Declares::blocks_of_4096(Rc::new(Memory::new(16 * MIB)));
+        subject.mkfs(&rt, device.clone()).await.expect("mkfs");
+        session(&rt, subject, &device, async |client| {
+            for i in 0..300 {
+                client.write_file(format!("/f{i}").as_bytes(), &vec![i as u8; i * 20]).await.unwrap();
+                if i % 10 == 0 {
+                    client.fsync_path(format!("/f{i}").as_bytes()).await.unwrap();
+                }
+            }
+            for i in (0..300).step_by(2) {
+                client.unlink(format!("/f{i}").as_bytes()).await.unwrap();
+            }
+        })
+        .await;
+        session(&rt, subject, &device, async |client| {
+            for i in (1..300).step_by(2) {
+                assert!(client.read_file(format!("/f{i}").as_bytes()).await.unwrap() == vec![i as u8; i * 20]);
+            }
+        })
+        .await;
+    });
+}

@@ -1,0 +1,104 @@
+//! Aim: what a file system promises holds through power cuts, damage and failing requests. Method: the explorers, on
+//! small volumes and on devices with different guarantees.
+
+use super::clients::Clients;
+use super::*;
+use crate::device::crash::CrashOptions;
+use crate::device::cut::Effort;
+use crate::testing::environment::{or_panic, replay};
+use crate::testing::generate::{Bounded, bounded};
+use crate::testing::scripts::SCRIPTS;
+use crate::testing::{Again, CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+
+/// The tests of one file system, whose volumes keep all names as they were at one moment.
+pub struct Cuts<'a> {
+    /// Its tests' module, for the commands that replay failures.
+    pub module: &'a str,
+    /// Bytes of a volume.
+    pub bytes: u64,
+}
+
+impl Cuts<'_> {
+    pub fn here(&self, test: &str) -> Replay {
+        replay(&format!("{}::{test}", self.module))
+    }
+
+    fn devices(&self) -> [CrashOptions; 4] {
+        [
+            CrashOptions::volatile(self.bytes),
+            CrashOptions::host_file(self.bytes),
+            CrashOptions::write_through(self.bytes),
+            CrashOptions::in_order(self.bytes),
+        ]
+    }
+
+    /// Every position of every script.
+    pub fn scripts(&self, subject: &dyn Subject) {
+        let mut total = CrashReport::default();
+        for device in self.devices() {
+            for script in SCRIPTS {
+                let cuts = PowerCuts::new(subject, device.clone(), Promise::NAMESPACE_PREFIX, self.here("scripts"));
+                let cuts = PowerCuts { fsck_unrecovered: true, ..cuts };
+                total.add(or_panic(cuts.run(&script.setup_ops(), &script.body_ops())));
+            }
+        }
+        println!("{total}");
+        assert!(total.states > 1_000, "{total}");
+    }
+
+    /// Short sequences of operations of every kind.
+    pub fn short_sequences(&self, subject: &dyn Subject) {
+        let mut total = CrashReport::default();
+        let prologue = Bounded::prologue().len();
+        let replay = self.here("short_sequences");
+        for ops in bounded(2).sample(60 * replay.soak.max(1), replay.seed.unwrap_or(7)) {
+            let (setup, body) = ops.split_at(prologue);
+            let device = CrashOptions::volatile(self.bytes);
+            let cuts = PowerCuts::new(subject, device, Promise::NAMESPACE_PREFIX, self.here("short_sequences"));
+            total.add(or_panic(PowerCuts { effort: Effort::SAMPLED, again: None, ..cuts }.run(setup, body)));
+        }
+        println!("{total}");
+    }
+
+    /// Long random sequences; `subject` says for each seed how the volume is mounted.
+    pub fn random_runs<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+        let mut total = CrashReport::default();
+        for seed in self.here("random_runs").seeds(0..4) {
+            let device = self.devices()[seed as usize % 4].clone();
+            let subject = subject(seed);
+            let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 400_000 }, ..Space::small() };
+            let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).take(250).collect();
+            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, self.here("random_runs"));
+            let cuts = PowerCuts { seed, positions_max: 120, ..cuts };
+            total.add(or_panic(cuts.run(&[], &ops)));
+        }
+        println!("{total}");
+    }
+
+    /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` says for each seed how the
+    /// volume is mounted.
+    pub fn several_clients<S: Subject>(&self, subject: impl Fn(u64) -> S) {
+        let clients = Clients {
+            test: &format!("{}::several_clients", self.module),
+            promise: Promise::NAMESPACE_PREFIX,
+            devices: &self.devices(),
+            seeds: 12,
+            positions: 44,
+            states_min: 2_000,
+            again: Some(Again { every: 60, ops: 8, positions: 8, effort: Effort::SAMPLED }),
+        };
+        clients.explore(subject);
+    }
+
+    /// Each request in turn fails, or finds no space.
+    pub fn failing_requests(&self, subject: &dyn Subject, seeds: std::ops::Range<u64>) {
+        for seed in seeds {
+            let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();
+            let replay = self.here("failing_requests");
+            let device = CrashOptions::volatile(self.bytes);
+            let cuts = PowerCuts::sampled(subject, device, Promise::NAMESPACE_PREFIX, replay);
+            let faults = Faults { cuts: PowerCuts { seed, ..cuts }, each_max: 25, positions_max: 4 };
+            println!("{}", faults.run(&[], &ops).unwrap_or_else(|report| panic!("{report}")));
+        }
+    }
+}

@@ -1,0 +1,51 @@
+//! What every file system owes to its users, whatever lies below it. A file system's own tests name these, with itself
+//! as the subject, beside what only it does.
+
+pub mod basics;
+pub mod clients;
+pub mod copies;
+pub mod cuts;
+mod declares;
+pub mod life;
+pub mod model;
+pub mod space;
+pub mod unnamed;
+
+use std::rc::Rc;
+
+pub use declares::Declares;
+
+use crate::device::{Device, Memory};
+use crate::fs::client::Client;
+use crate::rt::{Executor, HostProfile, Rt};
+use crate::testing::Subject;
+
+/// Runs `program` in virtual time; a stall is a failure.
+pub fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
+    let executor = Executor::simulated(seed, HostProfile::NONE);
+    let rt = executor.rt().clone();
+    executor.block_on(program(rt)).unwrap_or_else(|stalled| panic!("{stalled}"))
+}
+
+/// An empty volume in memory, as what it is and as a device.
+pub async fn fresh(rt: &Rt, subject: &dyn Subject, bytes: u64) -> (Rc<Memory>, Device) {
+    let memory = Rc::new(Memory::new(bytes));
+    subject.mkfs(rt, memory.clone()).await.expect("mkfs");
+    (memory.clone(), memory)
+}
+
+pub async fn assert_clean(rt: &Rt, subject: &dyn Subject, device: &Device) {
+    let errors = subject.fsck(rt, device.clone()).await.expect("fsck runs");
+    assert_eq!(errors, Vec::<String>::new());
+}
+
+/// Mounts, lets `program` work, closes, and checks.
+pub async fn session<T>(rt: &Rt, subject: &dyn Subject, device: &Device, program: impl AsyncFnOnce(&Client) -> T) -> T {
+    let fs = subject.mount(rt, device.clone()).await.expect("mount");
+    let client = Client::new(fs.clone());
+    let result = program(&client).await;
+    fs.close().await.expect("close");
+    drop((client, fs));
+    assert_clean(rt, subject, device).await;
+    result
+}

@@ -1,0 +1,14 @@
+//! A file system answers as the model does, whatever is asked.
+
+use crate::device::crash::CrashOptions;
+use crate::testing::{Comparison, Generator, Op, Replay, Space, Subject, SubjectComparison, Weights};
+
+/// Gives the same generated operations to both; each answer is compared. Now and then the volume is closed, checked and
+/// mounted again, and all of it is compared.
+pub fn check(subject: &dyn Subject, replay: &Replay, seed: u64, bytes: u64, ops: usize, space: Space) {
+    let ops: Vec<Op> = Generator::new(seed, space, Weights::CURIOUS).filter(|op| subject.can(op)).take(ops).collect();
+    let (device, replay) = (CrashOptions::volatile(bytes), replay.clone());
+    let comparison = Comparison::default();
+    let run = SubjectComparison { subject, device, comparison, remount_every: 400, seed, replay }.run(&ops);
+    println!("{:?}", run.unwrap_or_else(|report| panic!("{report}")));
+}

@@ -1,0 +1,480 @@
+//! The array in memory: which members there are, what has been recorded about them, and how one becomes the other.
+//!
+//! Invariants
+//!   A1  A write is acknowledged only when every member that took no part in it is recorded as failed on the others.
+//!       So a member that missed something is never believed later.
+//!   A2  What is recorded changes only while no write is under way and everything completed is durable: then all rows
+//!       are consistent, whatever was known before.
+//!   A3  An array that has lost more members than it can bear writes nothing more, not even that.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::rc::Rc;
+
+use futures_util::future::join_all;
+
+use super::bitmap::Bitmap;
+use super::journal::Journal;
+use super::rows::{RowLocks, RowSet};
+use super::shape::{Level, Shape};
+use super::write::{Redo, Ticket};
+use super::{ArrayOptions, Doubt};
+pub use crate::device::Standing;
+use crate::device::{Device, DeviceError, WriteFlags};
+use crate::rt::{Event, Gate, Rt};
+use crate::units::{Nanos, Sector};
+use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, MAGIC, SUPERBLOCKS, Superblock, VERSION};
+
+/// A standing as the members' superblocks have it.
+pub(super) trait StandingByte {
+    fn to_byte(self) -> u8;
+
+    fn from_byte(byte: u8) -> Self;
+}
+
+impl StandingByte for Standing {
+    fn to_byte(self) -> u8 {
+        match self {
+            Standing::Active => 0,
+            Standing::Failed => 1,
+            Standing::Rebuilding => 2,
+        }
+    }
+
+    fn from_byte(byte: u8) -> Standing {
+        match byte {
+            0 => Standing::Active,
+            2 => Standing::Rebuilding,
+            _ => Standing::Failed,
+        }
+    }
+}
+
+/// Where the metadata of an array lies, which is the same on every member.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Layout {
+    pub(super) uuid: [u8; 16],
+    pub(super) region_rows: u64,
+    pub(super) bitmap_sectors: u64,
+    pub(super) journal_start: u64,
+    pub(super) journal_sectors: u64,
+    pub(super) journal_always: bool,
+}
+
+/// What is known about the members.
+pub(super) struct State {
+    pub(super) now: Vec<Standing>,
+    pub(super) recorded: Vec<Standing>,
+    /// Rows below are on the member that is being rebuilt.
+    pub(super) cursor: u64,
+    pub(super) cursor_recorded: u64,
+    pub(super) generation: u64,
+    /// A3.
+    pub(super) stopped: bool,
+    /// Rows that a power cut may have left inconsistent. They are settled before they are used.
+    pub(super) unsettled: RowSet,
+    /// Writes that found no space; until they are done their rows are inconsistent.
+    pub(super) redo: BTreeMap<u64, Redo>,
+    /// Writers that wait for a row, to be served together.
+    pub(super) queues: BTreeMap<u64, Vec<Rc<Ticket>>>,
+    /// Why the last rebuild ended early.
+    pub(super) rebuild_error: Option<DeviceError>,
+}
+
+/// What has happened.
+#[derive(Default)]
+pub(super) struct Counts {
+    pub(super) reads: Cell<u64>,
+    pub(super) writes: Cell<u64>,
+    pub(super) full_stripes: Cell<u64>,
+    pub(super) read_modify_writes: Cell<u64>,
+    pub(super) reconstruct_writes: Cell<u64>,
+    pub(super) degraded_writes: Cell<u64>,
+    pub(super) degraded_reads: Cell<u64>,
+    pub(super) repaired: Cell<u64>,
+    pub(super) settled: Cell<u64>,
+    pub(super) rebuilt: Cell<u64>,
+    pub(super) bitmap_writes: Cell<u64>,
+    pub(super) journal_records: Cell<u64>,
+    pub(super) superblock_writes: Cell<u64>,
+    pub(super) corrected: Cell<u64>,
+}
+
+pub(super) fn count(counter: &Cell<u64>) {
+    counter.set(counter.get() + 1);
+}
+
+pub(super) struct Core {
+    pub(super) rt: Rt,
+    pub(super) shape: Shape,
+    pub(super) layout: Option<Layout>,
+    pub(super) members: RefCell<Vec<Option<Device>>>,
+    pub(super) state: RefCell<State>,
+    pub(super) locks: RowLocks,
+    pub(super) bitmap: Bitmap,
+    pub(super) journal: Journal,
+    pub(super) counts: Counts,
+    /// Reads under way on each member, and where the last one ended.
+    pub(super) balance: Vec<Cell<(u64, u64)>>,
+    /// Times that each member held something else than was stored.
+    pub(super) wrong: Vec<Cell<u64>>,
+    /// Read from the first member of a mirror that can be, not from any.
+    pub(super) from_first: Cell<bool>,
+    /// Serve what cannot be known for certain, see [`super::Doubt`].
+    pub(super) accept_doubt: bool,
+    /// See [`super::ArrayOptions`].
+    pub(super) batch: u64,
+    pub(super) progress: u64,
+    pub(super) request_sectors_max: u64,
+    under_way: Cell<u64>,
+    paused: Cell<bool>,
+    resumed: Event,
+    calm: Event,
+    transitions: Gate,
+    superblocks: Gate,
+    /// The task that settles and rebuilds is under way, and its end.
+    pub(super) working: Cell<u64>,
+    pub(super) worked: Event,
+    /// A task that tidies up later is under way.
+    pub(super) tidying: Cell<bool>,
+    pub(super) last_tidy: Cell<Nanos>,
+}
+
+/// A write under way. What is recorded does not change before it is dropped.
+pub(super) struct Token(Rc<Core>);
+
+impl Drop for Token {
+    fn drop(&mut self) {
+        let left = self.0.under_way.get() - 1;
+        self.0.under_way.set(left);
+        if left == 0 {
+            self.0.calm.notify();
+        }
+    }
+}
+
+/// An array that has stopped.
+fn stopped(at: Sector, bytes: u64) -> DeviceError {
+    let cause = "the array has lost more members than it can bear, and has stopped".to_string();
+    DeviceError::Io { operation: "use", at, bytes, cause }
+}
+
+impl Core {
+    #[allow(clippy::too_many_arguments)]
+    pub(super) fn new(
+        rt: Rt,
+        shape: Shape,
+        layout: Option<Layout>,
+        members: Vec<Option<Device>>,
+        state: State,
+        bitmap: Bitmap,
+        journal: Journal,
+        options: &ArrayOptions,
+        request_sectors_max: u64,
+    ) -> Rc<Core> {
+        Rc::new(Core {
+            rt,
+            shape,
+            layout,
+            balance: members.iter().map(|_| Cell::new((0, 0))).collect(),
+            wrong: members.iter().map(|_| Cell::new(0)).collect(),
+            from_first: Cell::new(false),
+            members: RefCell::new(members),
+            state: RefCell::new(state),
+            locks: RowLocks::default(),
+            bitmap,
+            journal,
+            counts: Counts::default(),
+            accept_doubt: options.doubt == Doubt::Accept,
+            batch: options.batch,
+            progress: options.progress,
+            request_sectors_max,
+            under_way: Cell::new(0),
+            paused: Cell::new(false),
+            resumed: Event::new(),
+            calm: Event::new(),
+            transitions: Gate::new(),
+            superblocks: Gate::new(),
+            working: Cell::new(0),
+            worked: Event::new(),
+            tidying: Cell::new(false),
+            last_tidy: Cell::new(Nanos::ZERO),
+        })
+    }
+
+    /// The device in `slot`.
+    ///
+    /// # Panics
+    /// When there is none: only members that take part are asked for.
+    pub(super) fn device(&self, slot: usize) -> Device {
+        match &self.members.borrow()[slot] {
+            Some(device) => device.clone(),
+            None => unreachable!("a member that takes part has a device"),
+        }
+    }
+
+    /// True when `member` holds its unit of `row`.
+    pub(super) fn holds(&self, member: usize, row: u64) -> bool {
+        let state = self.state.borrow();
+        holds(&state.now, state.cursor, member, row)
+    }
+
+    /// The member of `row` that cannot be used. On an array that has stopped there may be more than one.
+    pub(super) fn absent(&self, row: u64) -> Option<usize> {
+        let state = self.state.borrow();
+        (0..self.shape.members).find(|&member| !holds(&state.now, state.cursor, member, row))
+    }
+
+    /// The member of `row` that could not be used if the power failed now.
+    pub(super) fn absent_recorded(&self, row: u64) -> Option<usize> {
+        let state = self.state.borrow();
+        (0..self.shape.members).find(|&member| !holds(&state.recorded, state.cursor_recorded, member, row))
+    }
+
+    /// Members that requests go to at all.
+    pub(super) fn in_use(&self) -> Vec<usize> {
+        let state = self.state.borrow();
+        (0..self.shape.members).filter(|&member| state.now[member] != Standing::Failed).collect()
+    }
+
+    pub(super) fn check_running(&self, at: Sector, bytes: u64) -> Result<(), DeviceError> {
+        if self.state.borrow().stopped { Err(stopped(at, bytes)) } else { Ok(()) }
+    }
+
+    /// Waits while what is recorded changes, then counts as a write under way.
+    pub(super) async fn begin(self: &Rc<Self>) -> Token {
+        while self.paused.get() {
+            self.resumed.wait().await;
+        }
+        self.under_way.set(self.under_way.get() + 1);
+        Token(self.clone())
+    }
+
+    /// Held while what is recorded changes.
+    pub(super) fn transitions(&self) -> &Gate {
+        &self.transitions
+    }
+
+    pub(super) fn writes_under_way(&self) -> u64 {
+        self.under_way.get()
+    }
+
+    /// `member` has failed: from now on it is not used. Returns false when the array cannot do without it, and then a
+    /// mirror goes on using it, because a bad copy is better than none, and an array with parity stops.
+    pub(super) fn fail(&self, member: usize) -> bool {
+        let mut state = self.state.borrow_mut();
+        if state.now[member] == Standing::Failed {
+            return true;
+        }
+        let others = (0..self.shape.members).filter(|&other| other != member);
+        let active = others.filter(|&other| state.now[other] == Standing::Active).count();
+        let needed = match (self.shape.level, state.now[member]) {
+            (_, Standing::Rebuilding) => 0,
+            (Level::Mirror, _) => 1,
+            (Level::Parity, _) => self.shape.members - 1,
+        };
+        if active < needed {
+            state.stopped |= self.shape.level == Level::Parity;
+            return false;
+        }
+        state.now[member] = Standing::Failed;
+        if self.layout.is_none() {
+            state.recorded = state.now.clone(); // Nobody asks later.
+        }
+        true
+    }
+
+    /// True when the members do not know yet what is known about them.
+    fn is_unrecorded(&self) -> bool {
+        let state = self.state.borrow();
+        state.now != state.recorded
+    }
+
+    /// The end of every write (A1).
+    pub(super) async fn acknowledge(self: &Rc<Self>) -> Result<(), DeviceError> {
+        // What another task is recording at this moment counts as recorded only when that task has ended.
+        if self.is_unrecorded() || self.paused.get() {
+            self.record(false).await?;
+        }
+        self.check_running(Sector::ZERO, 0)
+    }
+
+    /// For reads, which need not wait: records in the background what they found out.
+    pub(super) fn acknowledge_later(self: &Rc<Self>) {
+        if self.is_unrecorded() {
+            let core = self.clone();
+            self.rt.spawn(async move {
+                // Whoever writes next is told when this failed.
+                let _ = core.record(false).await;
+            });
+        }
+    }
+
+    /// Records what is known about the members, and how far a rebuild has come if `progress` is to be recorded too (A2).
+    pub(super) async fn record(self: &Rc<Self>, progress: bool) -> Result<(), DeviceError> {
+        let _transition = self.transitions.enter().await;
+        if self.layout.is_none() {
+            let mut state = self.state.borrow_mut();
+            state.recorded = state.now.clone();
+            state.cursor_recorded = state.cursor;
+            return Ok(());
+        }
+        let is_due = || self.is_unrecorded() || progress;
+        if !is_due() {
+            return Ok(());
+        }
+        self.paused.set(true);
+        let _resume = Resume(self);
+        while self.under_way.get() > 0 {
+            self.calm.wait().await;
+        }
+        loop {
+            self.flush_members().await?;
+            let bits = self.write_next_bitmap().await?;
+            let known = self.state.borrow().now.clone();
+            self.write_superblocks(|state| {
+                self.journal.forget_all();
+                self.use_bitmap(bits);
+                state.recorded = state.now.clone();
+                // The bit of a region is about rows that all are on this member, or none.
+                let region_rows = self.layout.map_or(1, |layout| layout.region_rows);
+                state.cursor_recorded = match state.cursor == self.shape.rows {
+                    true => state.cursor,
+                    false => state.cursor / region_rows * region_rows,
+                };
+            })
+            .await?;
+            // Members may have failed while they were told.
+            if self.state.borrow().now == known {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Flushes every member in use. One that fails is given up, because nobody knows what it has lost.
+    pub(super) async fn flush_members(&self) -> Result<(), DeviceError> {
+        let members = self.in_use();
+        let results = join_all(members.iter().map(|&member| {
+            let device = self.device(member);
+            async move { device.flush().await }
+        }))
+        .await;
+        for (&member, result) in members.iter().zip(results) {
+            if let Err(error) = result
+                && !self.fail(member)
+            {
+                return Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
+            }
+        }
+        self.check_running(Sector::ZERO, 0)
+    }
+
+    /// Writes the superblock of every member in use, after `change`.
+    pub(super) async fn write_superblocks(&self, change: impl FnOnce(&mut State)) -> Result<(), DeviceError> {
+        let Some(layout) = &self.layout else { return Ok(()) };
+        let _gate = self.superblocks.enter().await;
+        let members = self.in_use();
+        let blocks: Vec<_> = {
+            let mut state = self.state.borrow_mut();
+            if state.stopped {
+                return Err(stopped(Sector::ZERO, 0)); // A3
+            }
+            change(&mut state);
+            state.generation += 1;
+            members.iter().map(|&member| self.superblock(layout, &state, member)).collect()
+        };
+        count(&self.counts.superblock_writes);
+        let written = members.iter().zip(&blocks).map(|(&member, superblock)| {
+            let device = self.device(member);
+            let at = Sector(SUPERBLOCKS[(superblock.generation % 2) as usize]);
+            let block = crate::device::Data::from_slice(&superblock.to_block());
+            async move { device.write(at, block, WriteFlags::FUA).await }
+        });
+        let results = join_all(written).await;
+        self.judge(members.iter().copied().zip(results), true)
+    }
+
+    /// Gives up the members that could not be written. Lack of space is told to the caller; but a member that has no
+    /// space for its superblock, which has been written in the same place since the array was made, is given up too.
+    fn judge(
+        &self,
+        results: impl Iterator<Item = (usize, Result<(), DeviceError>)>,
+        is_strict: bool,
+    ) -> Result<(), DeviceError> {
+        let mut answer = Ok(());
+        for (member, result) in results {
+            let Err(error) = result else { continue };
+            let has_no_space = matches!(error, DeviceError::NoSpace { .. });
+            if has_no_space && !is_strict || !self.fail(member) {
+                answer = Err(crate::volume::members::relocate(error, member, Sector::ZERO, 0));
+            }
+        }
+        answer
+    }
+
+    fn superblock(&self, layout: &Layout, state: &State, slot: usize) -> Superblock {
+        let Layout { uuid, region_rows, bitmap_sectors, journal_start, journal_sectors, journal_always } = *layout;
+        let Shape { level, members, unit, rows, data_start } = self.shape;
+        let (journal_sequence, journal_position) = self.journal.tail();
+        let mut states = [Standing::Failed.to_byte(); 64];
+        for (byte, standing) in states.iter_mut().zip(&state.recorded) {
+            *byte = standing.to_byte();
+        }
+        Superblock {
+            magic: MAGIC,
+            version: VERSION,
+            crc: 0,
+            uuid,
+            generation: state.generation,
+            level: if level == Level::Mirror { 1 } else { 5 },
+            member_count: members as u32,
+            slot: slot as u32,
+            flags: if journal_always { FLAG_JOURNAL_ALWAYS } else { 0 },
+            unit_sectors: unit,
+            row_count: rows,
+            region_rows,
+            bitmap_sectors,
+            journal_start,
+            journal_sectors,
+            data_start,
+            journal_sequence,
+            journal_position,
+            bitmap_epoch: self.bitmap.epoch(),
+            rebuilt_rows: state.cursor_recorded,
+            states,
+        }
+    }
+
+    /// Writes `data` at sector `at` of every member in use, with `fua`: for metadata.
+    pub(super) async fn write_everywhere(&self, writes: &[(u64, crate::device::Data)]) -> Result<(), DeviceError> {
+        let members = self.in_use();
+        let each = members.iter().flat_map(|&member| writes.iter().map(move |write| (member, write)));
+        let each: Vec<(usize, &(u64, crate::device::Data))> = each.collect();
+        let results = join_all(each.iter().map(|(member, (at, data))| {
+            let (device, at, data) = (self.device(*member), Sector(*at), data.clone());
+            async move { device.write(at, data, WriteFlags::FUA).await }
+        }))
+        .await;
+        self.judge(each.iter().map(|(member, _)| *member).zip(results), false)
+    }
+}
+
+pub(super) fn holds(standings: &[Standing], cursor: u64, member: usize, row: u64) -> bool {
+    match standings[member] {
+        Standing::Active => true,
+        Standing::Failed => false,
+        Standing::Rebuilding => row < cursor,
+    }
+}
+
+/// Lets writes go on.
+struct Resume<'a>(&'a Core);
+
+impl Drop for Resume<'_> {
+    fn drop(&mut self) {
+        self.0.paused.set(false);
+        self.0.resumed.notify();
+    }
+}
+
+const _: () = assert!(SUPERBLOCKS[1] == BLOCK_SECTORS);

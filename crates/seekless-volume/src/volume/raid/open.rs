@@ -1,0 +1,588 @@
+//! Making an array, and finding it again on its members.
+//!
+//! The member with the highest generation says what is so. Another one is believed when it is at most one generation
+//! behind and not said to have failed: what is recorded changes on all members before anything else happens, so who is
+//! further behind has missed something.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+
+use super::bitmap::{Bitmap, collect};
+use super::core::{Core, Layout, Standing, StandingByte, State};
+use super::journal::{Journal, read_records};
+use super::rows::RowSet;
+use super::shape::{Level, Shape};
+use super::write::MemberWrite;
+use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
+use crate::device::fork::ForkDevice;
+use crate::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
+use crate::rt::Rt;
+use crate::units::{KIB, MIB, SECTOR_BYTES, Sector};
+use crate::volume::format::{
+    BITMAP_START, BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, FLAG_JOURNAL_ALWAYS, MEMBERS_MAX, REGIONS_PER_SECTOR,
+    SUPERBLOCKS, Superblock, bitmap_start, uuid_start,
+};
+use crate::volume::members::{ShapeError, block_bytes, bytes, check_grain, request_bytes_max, request_sectors_max};
+
+/// Largest journal by default. Some requests of the largest size fit in.
+const JOURNAL_BYTES: u64 = 32 * MIB;
+
+/// Smallest region of the bitmap by default, and largest.
+const REGION_BYTES: (u64, u64) = (64 * KIB, 64 * MIB);
+
+/// Regions by default: few enough that a bit is not set with every write, enough that few rows are settled in vain.
+const REGIONS: u64 = 4096;
+
+fn of_member(member: usize) -> impl Fn(DeviceError) -> ArrayError {
+    move |error| ArrayError::Device { member, error }
+}
+
+/// Checks what holds for every array.
+fn check_members(level: Level, members: &[Device], unit: u64) -> Result<(), ArrayError> {
+    let least = if level == Level::Mirror { 2 } else { 3 };
+    if members.len() < least {
+        return Err(ArrayError::Count { level: level.name(), least, found: members.len() });
+    }
+    check_grain(members, "the unit", unit)?;
+    Ok(())
+}
+
+fn smallest(members: &[Device]) -> (usize, u64) {
+    let sizes = members.iter().map(|member| member.geometry().sectors).enumerate();
+    sizes.min_by_key(|(_, sectors)| *sectors).unwrap_or((0, 0))
+}
+
+fn new_state(members: usize, unsettled: RowSet) -> State {
+    State {
+        now: vec![Standing::Active; members],
+        recorded: vec![Standing::Active; members],
+        cursor: 0,
+        cursor_recorded: 0,
+        generation: 0,
+        stopped: false,
+        unsettled,
+        redo: BTreeMap::new(),
+        queues: BTreeMap::new(),
+        rebuild_error: None,
+    }
+}
+
+/// The longest request of an array with parity, so that a record of the journal always fits. A record holds the data,
+/// the parity, and what others wrote to the two rows at the ends.
+fn parity_request_bytes_max(members: &[Device], layout: Option<&Layout>) -> u32 {
+    let spread = request_bytes_max(members, members.len() as u64 - 1);
+    let Some(layout) = layout else { return spread };
+    let block = u64::from(block_bytes(members)).max(BLOCK_BYTES);
+    let quarter = layout.journal_sectors * SECTOR_BYTES / 4 / block * block;
+    spread.min(u32::try_from(quarter).unwrap_or(u32::MAX))
+}
+
+/// An array without metadata.
+pub(super) fn bare(rt: &Rt, level: Level, members: Vec<Device>, unit: u64) -> Result<Rc<Array>, ArrayError> {
+    check_members(level, &members, unit)?;
+    let (member, sectors) = smallest(&members);
+    let shape = Shape { level, members: members.len(), unit, rows: sectors / unit, data_start: 0 };
+    if shape.rows == 0 {
+        return Err(ShapeError::TooSmall { member, sectors, needed: unit }.into());
+    }
+    check_size(&shape)?;
+    let state = new_state(members.len(), RowSet::default());
+    Ok(build(
+        rt,
+        shape,
+        None,
+        members.into_iter().map(Some).collect(),
+        state,
+        Bitmap::default(),
+        Journal::default(),
+        &ArrayOptions::new(level),
+    ))
+}
+
+fn check_size(shape: &Shape) -> Result<(), ArrayError> {
+    let sectors = u128::from(shape.rows) * u128::from(shape.row_sectors());
+    match sectors * u128::from(SECTOR_BYTES) > u128::from(u64::MAX) {
+        true => Err(ShapeError::TooLarge { sectors }.into()),
+        false => Ok(()),
+    }
+}
+
+#[allow(clippy::too_many_arguments)]
+fn build(
+    rt: &Rt,
+    shape: Shape,
+    layout: Option<Layout>,
+    members: Vec<Option<Device>>,
+    state: State,
+    bitmap: Bitmap,
+    journal: Journal,
+    options: &ArrayOptions,
+) -> Rc<Array> {
+    let present: Vec<Device> = members.iter().flatten().cloned().collect();
+    let request_bytes_max = match shape.level {
+        Level::Mirror => request_bytes_max(&present, 1),
+        Level::Parity => parity_request_bytes_max(&present, layout.as_ref()),
+    };
+    let core =
+        Core::new(rt.clone(), shape, layout, members, state, bitmap, journal, options, request_sectors_max(&present));
+    Rc::new(Array::around(core, &present, request_bytes_max))
+}
+
+/// The numbers of a new array.
+fn plan(members: &[Device], options: &ArrayOptions, uuid: [u8; 16]) -> Result<(Shape, Layout), ArrayError> {
+    let ArrayOptions { level, unit, region, journal, .. } = *options;
+    check_members(level, members, unit)?;
+    if members.len() > MEMBERS_MAX {
+        return Err(ArrayError::TooMany { found: members.len() });
+    }
+    check_grain(members, "a block of metadata", BLOCK_SECTORS)?;
+    let (member, sectors) = smallest(members);
+    let count = members.len() as u64;
+    let region_bytes = region.unwrap_or_else(|| {
+        (sectors * SECTOR_BYTES / REGIONS).clamp(REGION_BYTES.0, REGION_BYTES.1).next_power_of_two()
+    });
+    let region_rows = (region_bytes / SECTOR_BYTES).div_ceil(unit).max(1);
+    let rows_at_most = sectors / unit;
+    let bitmap_sectors =
+        rows_at_most.div_ceil(region_rows).div_ceil(REGIONS_PER_SECTOR).next_multiple_of(BLOCK_SECTORS);
+    let journal_start = bitmap_start(2, bitmap_sectors);
+    let journal_sectors = match level {
+        Level::Mirror => 0,
+        Level::Parity => {
+            let least = 4 * count * unit + 64 * KIB / SECTOR_BYTES;
+            let wanted = (sectors / 64).min(JOURNAL_BYTES / SECTOR_BYTES);
+            wanted.max(least).next_multiple_of(BLOCK_SECTORS)
+        }
+    };
+    // Data begins where partitions do, on devices of which that takes no large part.
+    let align = if sectors * SECTOR_BYTES >= 256 * MIB { MIB / SECTOR_BYTES } else { BLOCK_SECTORS };
+    let data_start = (journal_start + journal_sectors).next_multiple_of(align);
+    let rows = sectors.saturating_sub(data_start) / unit;
+    if rows == 0 {
+        return Err(ShapeError::TooSmall { member, sectors, needed: data_start + unit }.into());
+    }
+    let shape = Shape { level, members: members.len(), unit, rows, data_start };
+    check_size(&shape)?;
+    let journal_always = journal == JournalUse::Always;
+    Ok((shape, Layout { uuid, region_rows, bitmap_sectors, journal_start, journal_sectors, journal_always }))
+}
+
+/// Makes an array. What is on the members is lost.
+pub(super) async fn create(
+    rt: &Rt,
+    members: Vec<Device>,
+    options: &ArrayOptions,
+    uuid: [u8; 16],
+    contents: Contents,
+) -> Result<Rc<Array>, ArrayError> {
+    let (shape, layout) = plan(&members, options, uuid)?;
+    let makes_zeroes = members.iter().all(|member| member.guarantees().discard == Discard::Zeroes);
+    let discards = contents == Contents::Unknown && makes_zeroes;
+    let is_zero = contents == Contents::Zeroes || discards;
+    for (index, member) in members.iter().enumerate() {
+        // What was there before is no array from now on, also if the power fails before there is another.
+        for at in SUPERBLOCKS {
+            let zeroes = Data::zeroes(BLOCK_BYTES as usize);
+            member.write(Sector(at), zeroes, WriteFlags::FUA).await.map_err(of_member(index))?;
+        }
+        if discards {
+            let (at, sectors) = (Sector(shape.data_start), shape.rows * shape.unit);
+            member.discard(at, sectors).await.map_err(of_member(index))?;
+        }
+        // The journal is read from its start: no record of an earlier life may be there. Its UUID differs.
+        member.flush().await.map_err(of_member(index))?;
+    }
+    let mut unsettled = RowSet::default();
+    let mut dirty = BTreeSet::new();
+    if !is_zero {
+        (0..shape.rows).for_each(|row| unsettled.insert(row));
+        dirty = (0..shape.rows.div_ceil(layout.region_rows)).collect();
+    }
+    let state = new_state(members.len(), unsettled);
+    let members = members.into_iter().map(Some).collect();
+    let array = build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
+    let core = array.core();
+    core.record(true).await.map_err(of_member(0))?;
+    if core.in_use().len() < shape.members {
+        return Err(ArrayError::Made);
+    }
+    array.start();
+    Ok(array)
+}
+
+/// What was found on one member.
+struct Found {
+    device: Device,
+    superblock: Superblock,
+}
+
+/// The newest superblock of a device.
+async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, DeviceError> {
+    if device.geometry().bytes() < BITMAP_START * SECTOR_BYTES {
+        return Ok(Err(None));
+    }
+    let mut newest: Option<Superblock> = None;
+    let mut why = None;
+    for at in SUPERBLOCKS {
+        let block = device.read(Sector(at), Buf::dirty(BLOCK_BYTES as usize)).await?;
+        match Superblock::from_block(&block) {
+            Ok(found) if newest.is_none_or(|newest| newest.generation < found.generation) => newest = Some(found),
+            Ok(_) => {}
+            Err(text) => why = why.or(text),
+        }
+    }
+    Ok(newest.ok_or(why))
+}
+
+/// What is on one device that may be a member.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MemberInfo {
+    /// Which member it is; `None` where it is none, or is not there.
+    pub slot: Option<usize>,
+    /// Which state of the array it knows; the highest counts.
+    pub generation: u64,
+    /// Why it is none, if it is not.
+    pub why: Option<String>,
+}
+
+/// What superblocks say about an array, without opening it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ArrayInfo {
+    pub uuid: [u8; 16],
+    pub level: Level,
+    /// Bytes that it offers.
+    pub bytes: u64,
+    pub unit_bytes: u64,
+    pub journal: JournalUse,
+    pub journal_bytes: u64,
+    /// Bytes of a member for which the bitmap has one bit.
+    pub region_bytes: u64,
+    pub generation: u64,
+    /// What the newest superblock says of each member.
+    pub members: Vec<Standing>,
+    /// Rows, and how many of them a rebuild has certainly done.
+    pub rows: u64,
+    pub rebuilt_rows: u64,
+    /// Regions that a power cut may have left inconsistent.
+    pub dirty_regions: u64,
+    /// In the order in which they were given.
+    pub given: Vec<MemberInfo>,
+}
+
+impl ArrayInfo {
+    /// Members that hold everything, and are there.
+    pub fn present(&self) -> usize {
+        let is_there = |slot: usize| {
+            let knows = |given: &&MemberInfo| given.slot == Some(slot) && given.generation + 1 >= self.generation;
+            self.given.iter().any(|given| knows(&given))
+        };
+        let members = self.members.iter().enumerate();
+        members.filter(|(slot, standing)| **standing == Standing::Active && is_there(*slot)).count()
+    }
+}
+
+/// Looks at the array of which `given` are members; `None` where there is none. Nothing is written.
+///
+/// # Errors
+/// When what the members say cannot be: they are of two arrays.
+pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
+    let mut found: Vec<(usize, Found)> = Vec::new();
+    let mut members: Vec<MemberInfo> = Vec::new();
+    for (index, device) in given.iter().enumerate() {
+        let nothing = |why: String| MemberInfo { slot: None, generation: 0, why: Some(why) };
+        members.push(match device {
+            None => nothing("it could not be opened".to_string()),
+            Some(device) => match look(device).await {
+                Ok(Ok(superblock)) => {
+                    found.push((index, Found { device: device.clone(), superblock }));
+                    MemberInfo { slot: Some(superblock.slot as usize), generation: superblock.generation, why: None }
+                }
+                Ok(Err(why)) => nothing(why.unwrap_or_else(|| "it holds no array".to_string())),
+                Err(error) => nothing(error.to_string()),
+            },
+        });
+    }
+    let slots = by_slot(found)?;
+    let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
+        return Ok(None);
+    };
+    let (shape, layout) = numbers(&truth);
+    let states = &truth.states[..shape.members];
+    let active: Vec<(usize, Device)> = slots
+        .iter()
+        .filter(|(slot, found)| {
+            let standing = states.get(**slot).map(|&state| Standing::from_byte(state));
+            standing == Some(Standing::Active) && found.superblock.generation + 1 >= truth.generation
+        })
+        .map(|(&slot, found)| (slot, found.device.clone()))
+        .collect();
+    let dirty = read_bitmap(&active, &layout, &shape, truth.bitmap_epoch).await;
+    Ok(Some(ArrayInfo {
+        uuid: truth.uuid,
+        level: shape.level,
+        bytes: shape.sectors() * SECTOR_BYTES,
+        unit_bytes: shape.unit * SECTOR_BYTES,
+        journal: if layout.journal_always { JournalUse::Always } else { JournalUse::Degraded },
+        journal_bytes: layout.journal_sectors * SECTOR_BYTES,
+        region_bytes: layout.region_rows * shape.unit * SECTOR_BYTES,
+        generation: truth.generation,
+        members: states.iter().map(|&state| Standing::from_byte(state)).collect(),
+        rows: shape.rows,
+        rebuilt_rows: truth.rebuilt_rows,
+        dirty_regions: dirty.len() as u64,
+        given: members,
+    }))
+}
+
+/// The numbers of an array that a superblock says, which has been checked (F2).
+fn numbers(truth: &Superblock) -> (Shape, Layout) {
+    let shape = Shape {
+        level: if truth.level == 1 { Level::Mirror } else { Level::Parity },
+        members: truth.member_count as usize,
+        unit: truth.unit_sectors,
+        rows: truth.row_count,
+        data_start: truth.data_start,
+    };
+    let layout = Layout {
+        uuid: truth.uuid,
+        region_rows: truth.region_rows,
+        bitmap_sectors: truth.bitmap_sectors,
+        journal_start: truth.journal_start,
+        journal_sectors: truth.journal_sectors,
+        journal_always: truth.flags & FLAG_JOURNAL_ALWAYS != 0,
+    };
+    (shape, layout)
+}
+
+/// Puts an array together again.
+pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
+    let given: Vec<Option<Device>> = match options.read_only {
+        // Recovery then happens in memory.
+        true => given.into_iter().map(|device| device.map(|device| ForkDevice::new(device) as Device)).collect(),
+        false => given,
+    };
+    let mut found: Vec<(usize, Found)> = Vec::new();
+    let mut unknown: Vec<(usize, String)> = Vec::new();
+    for (index, device) in given.iter().enumerate() {
+        let Some(device) = device else {
+            unknown.push((index, "it could not be opened".to_string()));
+            continue;
+        };
+        match look(device).await {
+            Ok(Ok(superblock)) => found.push((index, Found { device: device.clone(), superblock })),
+            Ok(Err(why)) => {
+                let why = why.map_or("it holds no array".to_string(), |why| format!("it holds an array, but {why}"));
+                unknown.push((index, why));
+            }
+            Err(error) => unknown.push((index, error.to_string())),
+        }
+    }
+    let slots = by_slot(found)?;
+    let Some(truth) = slots.values().map(|found| found.superblock).max_by_key(|found| found.generation) else {
+        let why = unknown.into_iter().map(|(member, why)| format!("member {member}: {why}")).collect::<Vec<_>>();
+        return Err(ArrayError::Nothing { why: why.join("; ") });
+    };
+    check_truth(&truth, &slots, given.len(), options)?;
+    let (shape, layout) = numbers(&truth);
+    let mut now: Vec<Standing> = Vec::new();
+    let recorded: Vec<Standing> =
+        truth.states[..shape.members].iter().map(|&state| Standing::from_byte(state)).collect();
+    let mut members: Vec<Option<Device>> = Vec::new();
+    let mut missing = Vec::new();
+    for (slot, &standing) in recorded.iter().enumerate() {
+        let found = slots
+            .get(&slot)
+            .filter(|found| found.superblock.generation + 1 >= truth.generation && standing != Standing::Failed);
+        let fits = |found: &&Found| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
+        let found = found.filter(fits);
+        if found.is_none() && standing == Standing::Active {
+            let why = match slots.get(&slot) {
+                Some(found) if found.superblock.generation + 1 < truth.generation => "it is out of date".to_string(),
+                Some(_) => "it is smaller than it was".to_string(),
+                None => unknown.first().map_or("it is not among them".to_string(), |(_, why)| why.clone()),
+            };
+            missing.push((slot, why));
+        }
+        now.push(if found.is_some() { standing } else { Standing::Failed });
+        members.push(found.map(|found| found.device.clone()));
+    }
+    let active = now.iter().filter(|standing| **standing == Standing::Active).count();
+    let needed = if shape.level == Level::Mirror { 1 } else { shape.members - 1 };
+    if active < needed {
+        let lost = (0..shape.members).filter(|&slot| now[slot] != Standing::Active).collect();
+        return Err(ArrayError::TooFew { active, needed, lost });
+    }
+    if let Some((slot, why)) = missing.into_iter().next()
+        && !options.degraded
+    {
+        return Err(ArrayError::Missing { slot, why });
+    }
+    let in_use: Vec<(usize, Device)> = (0..shape.members)
+        .filter(|&slot| now[slot] == Standing::Active)
+        .filter_map(|slot| Some((slot, members[slot].clone()?)))
+        .collect();
+    let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
+    let mut unsettled = RowSet::default();
+    for &region in &dirty {
+        let rows = region * layout.region_rows..((region + 1) * layout.region_rows).min(shape.rows);
+        rows.for_each(|row| unsettled.insert(row));
+    }
+    let tail = (truth.journal_sequence, truth.journal_position);
+    let devices: Vec<Device> = in_use.iter().map(|(_, device)| device.clone()).collect();
+    let sectors_max = request_sectors_max(&devices);
+    let (records, next) = match shape.level {
+        Level::Mirror => (Vec::new(), tail),
+        Level::Parity => {
+            read_records(&devices, &layout.uuid, layout.journal_start, layout.journal_sectors, tail, sectors_max).await
+        }
+    };
+    let mut changed = !records.is_empty() || now != recorded;
+    // The power failed while superblocks were being written. Until all say the same, one that lags must not be left alone:
+    // it names another copy of the bitmap than the one that is used from now on.
+    let lagging: Vec<(usize, Device)> = (0..shape.members)
+        .filter(|slot| slots.get(slot).is_some_and(|found| found.superblock.generation < truth.generation))
+        .filter_map(|slot| Some((slot, members[slot].clone()?)))
+        .collect();
+    let state = State {
+        now,
+        recorded,
+        cursor: truth.rebuilt_rows,
+        cursor_recorded: truth.rebuilt_rows,
+        generation: truth.generation,
+        ..new_state(shape.members, unsettled)
+    };
+    // One number is left out: half of a record with the next one may be somewhere.
+    let next = if changed { (next.0 + 1, next.1) } else { next };
+    let array = build(
+        rt,
+        shape,
+        Some(layout),
+        members,
+        state,
+        Bitmap::new(truth.bitmap_epoch, dirty),
+        Journal::new(next),
+        options,
+    );
+    let core = array.core();
+    for (slot, device) in lagging {
+        // In the place of what is older still: if this is torn, the member lags as before.
+        let block = Data::from_slice(&Superblock { slot: slot as u32, ..truth }.to_block());
+        let at = Sector(SUPERBLOCKS[(truth.generation % 2) as usize]);
+        if let Err(error) = device.write(at, block, WriteFlags::FUA).await {
+            if !core.fail(slot) {
+                return Err(ArrayError::Device { member: slot, error });
+            }
+            changed = true;
+        }
+    }
+    replay(&core, records).await?;
+    if changed {
+        core.record(true).await.map_err(of_member(0))?;
+    }
+    if !options.read_only {
+        array.start();
+    }
+    Ok(array)
+}
+
+/// The members of the array to which most of them belong.
+fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayError> {
+    let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
+    for (_, found) in &found {
+        *votes.entry(found.superblock.uuid).or_insert(0) += 1;
+    }
+    let uuid = votes.into_iter().max_by_key(|(_, votes)| *votes).map(|(uuid, _)| uuid);
+    let mut slots = BTreeMap::new();
+    for (member, found) in found {
+        if Some(found.superblock.uuid) != uuid {
+            return Err(ArrayError::Foreign { member });
+        }
+        let slot = found.superblock.slot as usize;
+        if slots.insert(slot, found).is_some() {
+            return Err(ArrayError::Twice { slot });
+        }
+    }
+    Ok(slots)
+}
+
+/// What the superblocks say must fit each other, what was asked for, and what is there.
+fn check_truth(
+    truth: &Superblock,
+    slots: &BTreeMap<usize, Found>,
+    given: usize,
+    options: &ArrayOptions,
+) -> Result<(), ArrayError> {
+    for (&slot, found) in slots {
+        if slot >= truth.member_count as usize {
+            return Err(ArrayError::Twice { slot }); // F1: they do not describe the same array.
+        }
+        let (of_truth, of_slot) = (truth.states[slot], found.superblock.states[truth.slot as usize]);
+        let failed = Standing::Failed.to_byte();
+        // Each has gone on without the other.
+        if of_truth == failed && of_slot == failed && found.superblock.states[slot] != failed {
+            let (one, two) = (slot.min(truth.slot as usize), slot.max(truth.slot as usize));
+            return Err(ArrayError::Conflict { one, two });
+        }
+    }
+    let contradiction = |what, said: String, found: String| Err(ArrayError::Contradiction { what, said, found });
+    let level = if truth.level == 1 { Level::Mirror } else { Level::Parity };
+    if level != options.level {
+        return contradiction("the kind of array", options.level.name().into(), level.name().into());
+    }
+    if given != truth.member_count as usize {
+        return contradiction("the number of members", given.to_string(), truth.member_count.to_string());
+    }
+    if level == Level::Parity && options.unit_given && options.unit != truth.unit_sectors {
+        let human = |sectors: u64| crate::units::human_bytes(sectors * SECTOR_BYTES);
+        return contradiction("the stripe unit", human(options.unit), human(truth.unit_sectors));
+    }
+    Ok(())
+}
+
+/// Regions whose bit is set on any of `members`. A sector that is damaged on all of them counts as set.
+async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape, epoch: u64) -> BTreeSet<u64> {
+    let start = bitmap_start(epoch % 2, layout.bitmap_sectors);
+    let regions = shape.rows.div_ceil(layout.region_rows);
+    let mut set = BTreeSet::new();
+    let mut known = BTreeSet::new();
+    for (_, member) in members {
+        for block in (0..layout.bitmap_sectors).step_by(BLOCK_SECTORS as usize) {
+            let read = member.read(Sector(start + block), Buf::dirty(BLOCK_BYTES as usize)).await;
+            // A member that cannot be read here says nothing.
+            let Ok(read) = read else { continue };
+            for sector in 0..BLOCK_SECTORS {
+                let (bytes, index) = (&read[bytes(sector, 1)], block + sector);
+                let found = BitmapSector::from_bytes(bytes, index, epoch, uuid_start(&layout.uuid));
+                if let Some(found) = found {
+                    collect(&found, &mut set);
+                    known.insert(block + sector);
+                }
+            }
+        }
+    }
+    let unknown = (0..layout.bitmap_sectors).filter(|sector| !known.contains(sector));
+    set.extend(unknown.flat_map(|sector| sector * REGIONS_PER_SECTOR..(sector + 1) * REGIONS_PER_SECTOR));
+    set.retain(|region| *region < regions);
+    set
+}
+
+/// Does again what the journal holds, in its order.
+async fn replay(core: &Rc<Core>, records: Vec<Vec<MemberWrite>>) -> Result<(), ArrayError> {
+    let end = core.shape.data_start + core.shape.rows * core.shape.unit;
+    for writes in records {
+        for write in &writes {
+            let is_inside = write.member < core.shape.members
+                && write.at >= core.shape.data_start
+                && write.at.checked_add(write.sectors).is_some_and(|stop| stop <= end);
+            if !is_inside {
+                return Err(ArrayError::Journal { member: write.member, at: Sector(write.at) });
+            }
+        }
+        let in_use = core.in_use();
+        let writes = writes.into_iter().filter(|write| in_use.contains(&write.member)).collect();
+        let writes = super::write::merge(writes, core.request_sectors_max);
+        let done = core.perform(writes, WriteFlags::NONE, None, Sector::ZERO, 0).await;
+        done.map_err(of_member(0))?;
+    }
+    Ok(())
+}
