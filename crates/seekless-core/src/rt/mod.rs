@@ -13,6 +13,7 @@
 //!   R3  Virtual time moves only while no task can run.
 //!   R4  In virtual time a task that runs on and waits for nothing ends in a panic that names it, and never in a hang.
 
+mod cover;
 mod cpu;
 mod executor;
 mod sync;
@@ -21,6 +22,7 @@ mod task;
 mod tests;
 mod turn;
 
+pub use cover::{cover, covered};
 pub use cpu::{HostProfile, Work};
 pub use executor::{Clock, Executor, Limits, Stalled, Unfinished, VirtualClock};
 pub use sync::{Event, Gate, Receiver, Sender, oneshot};

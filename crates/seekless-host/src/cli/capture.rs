@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use seekless::stack::quoted_path;
 use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{Options, Output, Trace};
@@ -151,7 +152,7 @@ fn device_number(path: &Path) -> Result<u32, Failure> {
         }
     }
     let problem = format!("{} is no block device, and no loop device shows it", path.display());
-    Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", path.display())))
+    Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", quoted_path(path))))
 }
 
 /// Moves what the kernel has to say; the number of events.

@@ -370,7 +370,7 @@ fn to_text(
         let not_measured = if open > 0 { format!(", {open} not measured") } else { String::new() };
         text += &format!("{held} of {} claims hold{not_measured}.\n", claims.len());
     }
-    let folder = folder.display();
+    let folder = seekless::stack::quoted_path(folder);
     text + &format!("For a page: seekless report {folder} -o {}.html\n", experiment.name)
 }
 

@@ -160,7 +160,7 @@ pub enum SyncError {
     #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
     NotOurs { path: PathBuf },
     #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
-        path.display(), path.display())]
+        path.display(), seekless::stack::quoted_path(path))]
     Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },

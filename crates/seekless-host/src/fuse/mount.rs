@@ -19,6 +19,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, UnmountFlags};
 use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SocketFlags, SocketType};
+use seekless::stack::quoted_path;
 use seekless::units::Nanos;
 
 use super::reply::CacheTimes;
@@ -135,10 +136,10 @@ pub enum MountError {
     NotAFile { path: PathBuf },
     #[error("mount point {} is not empty; choose an empty {kind}", path.display())]
     NotEmpty { path: PathBuf, kind: &'static str },
-    #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), path.display())]
+    #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), quoted_path(path))]
     Mounted { path: PathBuf },
     #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
-        path.display(), path.display())]
+        path.display(), quoted_path(path))]
     Dead { path: PathBuf },
     #[error("cannot open /dev/fuse: {0}; is the fuse module loaded, and the device passed into this container?")]
     Device(Errno),

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
 use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
-use seekless::stack::{Leaves, Purpose, Sharing, Trouble, Word, quoted_if_need_be};
+use seekless::stack::{Leaves, Purpose, Sharing, Trouble, Word, quoted_path};
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
@@ -205,7 +205,7 @@ impl HostLeaves {
             _ if word.is_member() => Err(Trouble::other(problem).hint(format!(
                 "a mirror or RAID-5 goes on without member {number} with degraded=on; with replace={number} it takes a new \
                  one, of the size of the others: truncate -s SIZE {}",
-                quoted_if_need_be(&path.display().to_string()),
+                quoted_path(path),
                 number = word.instance()
             ))),
             _ => Err(Trouble::Missing { problem }),

@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use rustix::io::Errno;
+use seekless::stack::quoted_path;
 
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -175,7 +176,7 @@ impl Users {
         match self {
             Users::Unknown => None,
             Users::Mounted(place) => {
-                Some(format!("it is mounted on {}: seekless umount {}", place.display(), place.display()))
+                Some(format!("it is mounted on {}: seekless umount {}", place.display(), quoted_path(place)))
             }
             Users::Elsewhere(place) => Some(format!("it is mounted {place}")),
             Users::Ending => Some("it was unmounted, and its daemon still writes what it holds".into()),

@@ -18,6 +18,7 @@ use super::tree::Tree;
 use super::vld::{Recovery, VldError};
 use crate::device::rescue::{rescue, rescue_as, rescue_right};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
+use crate::rt::cover;
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
 /// Bytes that are read at once while a window is searched.
@@ -336,6 +337,7 @@ impl Finder<'_> {
             && piece.sequence == anchor.tail_sequence
             && piece.commits
         {
+            cover("vlog: a parked log names its tail");
             return Ok(Some(visit(&piece, anchor.tail_cell)));
         }
         let window = match anchor {
@@ -344,14 +346,20 @@ impl Finder<'_> {
                 anchor.window_start..end.min(u64::from(self.layout.blocks))
             }
             // An anchor is damaged, or lies: everywhere.
-            _ => 0..u64::from(self.layout.blocks),
+            _ => {
+                cover("vlog: the tail is searched for everywhere");
+                0..u64::from(self.layout.blocks)
+            }
         };
         let youngest = self.scan(window, recovery).await?;
         match (youngest, known) {
             (Some(youngest), Some(anchor)) if youngest.sequence < anchor.tail_sequence => {
                 self.anchored(anchor).await.map(Some)
             }
-            (Some(youngest), _) => Ok(Some(youngest)),
+            (Some(youngest), _) => {
+                cover("vlog: the tail is found by a search");
+                Ok(Some(youngest))
+            }
             (None, Some(anchor)) => self.anchored(anchor).await.map(Some),
             (None, None) => Ok(None),
         }
@@ -359,6 +367,7 @@ impl Finder<'_> {
 
     /// The tail that the anchor names.
     async fn anchored(&self, anchor: Anchor) -> Result<Visit, VldError> {
+        cover("vlog: the tail is the one that the anchor names");
         match self.read_piece(anchor.tail_cell).await? {
             Some(piece) if piece.sequence == anchor.tail_sequence && piece.commits => {
                 Ok(visit(&piece, anchor.tail_cell))

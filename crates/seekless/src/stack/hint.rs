@@ -99,3 +99,8 @@ pub fn quoted_if_need_be(text: &str) -> String {
         false => quoted(text),
     }
 }
+
+/// A path as a word of a command for a shell.
+pub fn quoted_path(path: &std::path::Path) -> String {
+    quoted_if_need_be(&path.display().to_string())
+}

@@ -69,7 +69,7 @@ pub use error::{Cause, Report, StackError};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
-pub use hint::{quoted, quoted_if_need_be};
+pub use hint::{quoted, quoted_if_need_be, quoted_path};
 pub use layers::{Check, Convert, LayerSpec, Tell};
 pub use order::{Interface, Role};
 pub use part::Part;

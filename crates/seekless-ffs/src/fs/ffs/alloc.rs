@@ -16,6 +16,7 @@ use super::group::GroupMut;
 use super::state::*;
 use crate::device::Buf;
 use crate::fs::FsError;
+use crate::rt::cover;
 
 /// What a search in a group is given: a preferred place in the group, or none.
 type Search<'a> = dyn Fn(&mut GroupMut<'_>, Option<u32>) -> Option<u32> + 'a;
@@ -185,7 +186,13 @@ impl State {
         let found = self.search_groups(first, in_group, &possible, &|map, preferred| {
             if whole { map.take_block(preferred) } else { map.take_frags(preferred, frags) }
         })?;
-        let Some((group, in_group)) = found else { return fail(FsError::NoSpace) };
+        let Some((group, in_group)) = found else {
+            cover("ffs: no group has room for a block");
+            return fail(FsError::NoSpace);
+        };
+        if group != first {
+            cover("ffs: a block goes to another cylinder group");
+        }
         let at = self.layout.group_base(group) + in_group;
         if !self.layout.is_data(at, frags) {
             let place = format_args!("group {group}").to_string();
@@ -225,11 +232,13 @@ impl State {
         let in_group = at - self.layout.group_base(group);
         let extended = self.change_group(group, |map| map.extend(in_group, old, new).then_some(()))?;
         if extended.is_some() {
+            cover("ffs: a tail grows in its place");
             self.cache.replace(at, grown.freeze());
             self.note_taken(at);
             self.counters.tails_extended += 1;
             return Ok((at, None));
         }
+        cover("ffs: a tail moves to grow");
         let inode = self.inode(ino)?.inode;
         let preferred = self.preferred_block(ino, lbn, lbn as usize, &inode.db);
         let wanted = self.tail_request(new);

@@ -17,6 +17,7 @@ use super::Ffs;
 use super::format::*;
 use super::state::*;
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 
 /// One name.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -218,6 +219,7 @@ impl State {
 
     /// Fills a fresh chunk at `start` with the one entry, behind whatever the directory had.
     pub(super) fn append_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
+        cover("ffs: a directory gets another chunk");
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
         let chunk = &mut self.buffer_mut(at)?[within..within + DIR_CHUNK_BYTES];

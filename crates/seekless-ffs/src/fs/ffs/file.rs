@@ -18,6 +18,7 @@ use super::{Ffs, Metadata};
 use crate::codec;
 use crate::device::{Buf, Data};
 use crate::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, SeekTo};
+use crate::rt::cover;
 
 /// What remains to be done before block `lbn` of a file can be changed.
 enum Ready {
@@ -558,6 +559,11 @@ impl Ffs {
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
     async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> FsResult<()> {
+        match level {
+            1 => cover("ffs: a singly indirect block is cut"),
+            2 => cover("ffs: a doubly indirect block is cut"),
+            _ => cover("ffs: a triply indirect block is cut"),
+        }
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         if !children.is_empty() {
             self.write_in_order_or_later(at).await?;

@@ -13,6 +13,7 @@
 use std::collections::BTreeMap;
 
 use super::format::{DEPTH_MAX, Entry, NODE_ENTRIES, NODE_SHIFT, ROOT_ENTRIES};
+use crate::rt::cover;
 
 /// See the head of the file.
 #[derive(Clone, Debug, Default)]
@@ -147,6 +148,7 @@ impl Index {
     /// One more level: what was the root becomes its first node.
     fn grow(&mut self) {
         assert!(self.depth < DEPTH_MAX, "the caller has asked `has_room`");
+        cover("layer: an index gets another level");
         let is_empty = self.nodes.is_empty() && self.root.iter().all(Entry::is_hole);
         self.depth += 1;
         let mut entries = std::mem::take(&mut self.root);

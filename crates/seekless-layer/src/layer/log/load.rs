@@ -7,6 +7,7 @@ use super::mark::NAME;
 use super::{Log, Plain, count};
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::read_lower;
+use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES};
 
 /// What a lower file holds.
@@ -75,8 +76,14 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
         && states[1] != SlotState::CutOff
     {
         newest = match (is_whole(lower, ino, handle, &commit, lower_size).await?, older) {
-            (true, _) => Some(commit),
-            (false, Some(older)) => Some(older),
+            (true, _) => {
+                cover("layer: a provisional commit is whole");
+                Some(commit)
+            }
+            (false, Some(older)) => {
+                cover("layer: the commit before a provisional one counts");
+                Some(older)
+            }
             // Its birth was not even durable.
             (false, None) => return Ok(Content::Empty),
         };

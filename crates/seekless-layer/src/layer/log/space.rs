@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{Entry, RECORDS_START};
+use crate::rt::cover;
 
 /// Bytes of the lower file.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -112,7 +113,10 @@ impl Space {
     pub(super) fn allocate(&mut self, bytes: u64) -> Extent {
         let fitting = self.by_size.range((bytes, 0)..).next().copied();
         match fitting {
-            Some((found, offset)) => self.carve(Extent { offset, bytes: found }, bytes),
+            Some((found, offset)) => {
+                cover("layer: a record goes into free space");
+                self.carve(Extent { offset, bytes: found }, bytes)
+            }
             None => {
                 let extent = Extent { offset: self.end, bytes };
                 self.end += bytes;

@@ -13,7 +13,7 @@ use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, WriteMode};
 use crate::layer::codecs::{Position, ids};
 use crate::layer::work;
-use crate::rt::Work;
+use crate::rt::{Work, cover};
 
 /// Chunks that are encoded at once, and written together where they fit together: 1 MiB of chunks of 64 KiB.
 const BATCH_CHUNKS: usize = 16;
@@ -238,6 +238,7 @@ impl Log {
             return Ok(());
         }
         self.ensure_dirty(lower, None, node, tail.chunk).await?;
+        cover("layer: a tail becomes a chunk");
         if let Some(dirty) = file.borrow_mut().dirty.get_mut(&tail.chunk) {
             dirty.base = None;
         }

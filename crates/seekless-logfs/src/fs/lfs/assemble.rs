@@ -513,6 +513,7 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     {
         state.log.orphans.store_block(id.key.0, bytes);
     }
+    id.key.cover_written();
     let old = match state.pointer(id) {
         Ok(pointer) => pointer,
         Err(_) => unreachable!("S1: the holder of a dirty block is in memory"),

@@ -22,6 +22,7 @@ use crate::device::{Buf, Device, read_right};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
 /// Live bytes that one pass moves at most; they are all in memory.
@@ -254,6 +255,7 @@ impl Lfs {
                 block[payload.len()..].fill(0);
                 state.blocks.insert_clean(id, block.freeze());
             }
+            cover("lfs: the cleaner moves a block");
             let mut change = Change::new(state);
             change.touch(id)?;
             change.commit(Privilege::Internal)
@@ -271,6 +273,7 @@ impl Lfs {
                 if state.inode_slot(ino)? != slot {
                     return Ok(());
                 }
+                cover("lfs: the cleaner moves an inode");
                 state.insert_inode(ino, InodeMem::new(inode, slot));
                 let mut change = Change::new(state);
                 change.inode_mut(ino, InodeDirt::Own)?;
@@ -288,6 +291,7 @@ impl Lfs {
                 Some(Pointer::Mapped { at: now_at, crc, .. })
                     if now_at == at && !known.xattr_dirty && crate::codec::crc32c(payload) == crc =>
                 {
+                    cover("lfs: the cleaner moves attributes");
                     known.xattr = Some(crate::device::Data::from_slice(payload));
                     let same = known.xattr.clone();
                     let mut change = Change::new(state);

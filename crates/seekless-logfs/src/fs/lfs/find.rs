@@ -9,6 +9,7 @@ use super::layout::*;
 use crate::device::rescue::rescue_right;
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{SECTOR_BYTES, Sector, WallTime};
 
 /// Serial of the checkpoint that mkfs writes, when there is one slot.
@@ -228,6 +229,9 @@ impl Slots {
             let detail = "no intact checkpoint in either slot";
             return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
         };
+        if lost_slot.is_some() && checkpoint.serial > FIRST_SERIAL {
+            cover("lfs: one checkpoint slot holds nothing intact");
+        }
         if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
             lost_slot = None;
         }

@@ -17,6 +17,7 @@ use super::layout::*;
 use super::state::*;
 use crate::device::{Buf, Data, DeviceError, Discard, WriteFlags};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Nanos, Sector};
 
 /// Bytes on their way to the device before writers have to wait.
@@ -296,6 +297,7 @@ impl Lfs {
         self.checkpoint(false).await?;
         let orphans = self.state.borrow().log.orphans.list();
         for ino in orphans {
+            cover("lfs: a mount frees an orphan");
             self.reclaim(ino).await?;
         }
         self.rt.spawn(write_back_task(Rc::downgrade(self)));

@@ -12,6 +12,7 @@ use crate::device::{Buf, Counter};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
 impl Log for Segmented {
@@ -64,6 +65,7 @@ impl Log for Segmented {
                 return if state.freed_pending_bytes > 0 {
                     Err(Stop::Wait(Wait::WriteBack))
                 } else {
+                    cover("lfs: a change finds the volume full");
                     fail(FsError::NoSpace)
                 };
             }

@@ -25,6 +25,7 @@ use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
 /// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what there can be.
@@ -117,6 +118,7 @@ impl Lfs {
         state.log.durable_sequence = state.log.end.sequence;
         if loaded != slot_serial && (loaded + 1) % 2 == slot_serial % 2 {
             // The next checkpoint must not go where the only good one is.
+            cover("lfs: a serial is skipped to spare the only good slot");
             state.log.checkpoint_serial += 1;
         }
         // G1: of a slot that is lost, the checkpoint before the newest is assumed.
@@ -131,6 +133,7 @@ impl Lfs {
 
     /// The usage table cannot be trusted, and why.
     fn doubt(&self, why: String) {
+        cover("lfs: a mount does not believe the usage table");
         let was_exact = std::mem::replace(&mut self.state.borrow_mut().log.exact, false);
         if was_exact {
             self.warn(why);
@@ -209,10 +212,14 @@ impl Lfs {
             end = end_after(&summary);
             transaction.push((partial, bytes));
             if summary.flags & SUMMARY_COMMIT != 0 {
+                cover("lfs: a transaction is replayed");
                 self.replay(&transaction, end).await?;
                 transaction.clear();
                 self.state.borrow_mut().log.counters.replayed_transactions += 1;
             }
+        }
+        if !transaction.is_empty() {
+            cover("lfs: the log ends within a transaction");
         }
         Ok(end)
     }
@@ -257,6 +264,7 @@ impl Lfs {
 
     /// The transaction is a checkpoint whose slot was never written, or is damaged: go on from there.
     async fn adopt_checkpoint(&self, last: &FoundPartial, bytes: &[u8], end: LogEnd) -> FsResult<()> {
+        cover("lfs: the log holds a newer checkpoint than its slots");
         let payload = located(last, bytes).find(|located| matches!(located.item, Item::Checkpoint { .. }));
         let checkpoint = payload.and_then(|located| Checkpoint::from_block(located.payload));
         let Some(mut checkpoint) = checkpoint else {
@@ -278,6 +286,7 @@ impl Lfs {
     }
 
     async fn replay_freed(&self, ino: Ino) -> FsResult<()> {
+        cover("lfs: the end of a file is replayed");
         self.run(|state| {
             let mut change = Change::new(state);
             change.touch(imap_place(ino).0)?;
@@ -318,6 +327,7 @@ impl Lfs {
     ///
     /// The count is the record's, so it is not believed further than there is something to it (V5).
     async fn replay_reserved(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
+        cover("lfs: space set aside is replayed");
         let end = first.saturating_add(count.into());
         let bad = |detail: &str| {
             let place = format_args!("inode {ino}, blocks {first} to {}", end.saturating_sub(1));
@@ -342,6 +352,7 @@ impl Lfs {
 
     /// Unmaps data blocks. Where there is no indirect block, there is nothing to unmap.
     async fn replay_holes(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
+        cover("lfs: a hole is replayed");
         let end = first.saturating_add(count.into());
         if end > FILE_BLOCKS_MAX {
             return Err(FsError::corrupt("log", format_args!("inode {ino}"), "a record past the largest file"));
@@ -387,6 +398,7 @@ impl Lfs {
             let detail = "a record of indirect blocks that cannot be";
             return Err(FsError::corrupt("log", format_args!("inode {ino}"), detail));
         }
+        cover("lfs: a dropped indirect block is replayed");
         let (mut index, end) = (first.span().0, last.span().1);
         let is_gone = |key: BlockKey| {
             let (from, to) = key.span();
@@ -457,6 +469,7 @@ impl Lfs {
         let id = BlockId { ino, key };
         self.check_memory()?;
         if !key.is_data() {
+            cover("lfs: an indirect block in the log is replayed");
             let data = Data::from_slice(located.payload);
             self.run(|state| {
                 let mut change = Change::new(state);

@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::format::{BLOCK_BYTES, USAGES_PER_BLOCK, Usage};
 use super::layout::{Layout, SegmentNo};
+use crate::rt::cover;
 
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Segment {
@@ -171,6 +172,9 @@ impl Segments {
 
     /// The log begins to write `segment`: it is clean no more, whatever becomes of what is written.
     pub(super) fn take(&mut self, segment: SegmentNo) {
+        if self.segments[segment as usize].empty_since > 0 {
+            cover("lfs: the log reuses a segment");
+        }
         self.touch(segment);
         self.clean.remove(&segment);
         self.ready.remove(&segment);
@@ -181,7 +185,11 @@ impl Segments {
     /// The ready segment that follows `after` on the device, or the first one.
     pub(super) fn next_ready(&self, after: SegmentNo, taken: &[SegmentNo]) -> Option<SegmentNo> {
         let following = self.ready.range(after + 1..).chain(self.ready.range(..=after));
-        following.copied().find(|segment| !taken.contains(segment))
+        let found = following.copied().find(|segment| !taken.contains(segment));
+        if found.is_some_and(|found| found < after) {
+            cover("lfs: the log goes on at the start of the volume");
+        }
+        found
     }
 
     /// True when a checkpoint, or two, would make a segment clean. `kept` are those that the log goes on in.

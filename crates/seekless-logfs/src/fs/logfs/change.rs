@@ -13,6 +13,7 @@ use super::tree::*;
 use super::{Log, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
+use crate::rt::cover;
 use crate::units::{Ino, WallTime};
 
 /// How deep a change may reach into the reserves.
@@ -228,6 +229,9 @@ impl<'a, L: Log> Change<'a, L> {
             Pointer::Hole => {}
             Pointer::Unwritten => change.unwritten_delta -= BLOCK_BYTES as i64,
             Pointer::Mapped { .. } => change.freed.push(pointer),
+        }
+        if !id.key.is_data() && pointer != Pointer::Hole {
+            cover("logfs: an empty indirect block is dropped");
         }
         if id.key.is_data() {
             // The growth of a block that only this change made dirty has not been counted yet.

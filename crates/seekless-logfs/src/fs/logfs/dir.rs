@@ -24,6 +24,7 @@ use super::format::*;
 use super::state::*;
 use super::tree::*;
 use crate::fs::{FileKind, FsError};
+use crate::rt::cover;
 use crate::units::Ino;
 
 /// Bits of a hash. Cookies have two more values and must stay positive as a 64-bit signed number.
@@ -233,6 +234,7 @@ impl<L: Log> Change<'_, L> {
         if depth == DEPTH_MAX {
             return fail(FsError::NoSpace);
         }
+        cover("logfs: a leaf of a directory is split");
         self.unmap(BlockId::data(dir, leaf_block(depth, hash)))?;
         // Both children come into being, also when one stays empty (D1).
         let bit = 1u64 << (HASH_BITS - depth - 1);
@@ -271,6 +273,7 @@ impl<L: Log> Change<'_, L> {
             if encoded_bytes(&entries) + encoded_bytes(&others) > BLOCK_BYTES / 2 {
                 return Ok(());
             }
+            cover("logfs: two leaves of a directory are joined");
             entries.append(&mut others);
             entries.sort_by_key(|entry| entry.hash);
             self.unmap(BlockId::data(dir, leaf_block(depth, hash)))?;

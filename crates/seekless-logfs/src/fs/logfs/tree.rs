@@ -3,6 +3,7 @@
 use std::fmt;
 
 use super::format::*;
+use crate::rt::cover;
 use crate::units::{Ino, Sector};
 
 /// Address of an inode: the log in units of 256 bytes. 0 is none.
@@ -84,6 +85,16 @@ impl BlockKey {
 
     pub fn is_data(self) -> bool {
         self.0 >> 56 == 0
+    }
+
+    /// Notes for tests that a block with this key is written.
+    pub(in crate::fs) fn cover_written(self) {
+        match self.level() {
+            0 => {}
+            1 => cover("logfs: an indirect block of level 1 is written"),
+            2 => cover("logfs: an indirect block of level 2 is written"),
+            _ => cover("logfs: an indirect block of level 3 is written"),
+        }
     }
 
     /// Level above data: 0 for data.

@@ -205,6 +205,7 @@ fn sector_of(block: u32) -> Sector {
 }
 
 fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
+    id.key.cover_written();
     let old = match state.pointer(id) {
         Ok(pointer) => pointer,
         Err(_) => unreachable!("S1: the holder of a dirty block is in memory"),

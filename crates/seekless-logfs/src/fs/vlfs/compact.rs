@@ -24,6 +24,7 @@ use crate::device::Data;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Ino, Nanos, Sector};
 use crate::vlog::eager::{Run, Want};
 use crate::vlog::{Emptying, Need, Tenant};
@@ -387,11 +388,15 @@ fn move_one(change: &mut Change<'_, Virtual>, found: &Move) -> Step<bool> {
                 return Ok(false);
             }
             let new = Pointer::Mapped { at: sector_of(copied.to.first), sectors, crc };
+            cover("vlfs: a block moves off a track");
             change.relocate(copied.id, old, new)?;
         }
         Move::Node(id, block, _) => {
             match change.pointer(*id)? {
-                Pointer::Mapped { at, .. } if at == sector_of(*block) => change.touch(*id)?,
+                Pointer::Mapped { at, .. } if at == sector_of(*block) => {
+                    cover("vlfs: an indirect block moves off a track");
+                    change.touch(*id)?
+                }
                 _ => return Ok(false),
             };
         }
@@ -399,6 +404,7 @@ fn move_one(change: &mut Change<'_, Virtual>, found: &Move) -> Step<bool> {
             if change.state.inode_slot(*ino)? != *slot {
                 return Ok(false);
             }
+            cover("vlfs: an inode moves off a track");
             change.inode_mut(*ino, InodeDirt::Own)?;
         }
         Move::Attributes(ino) => {

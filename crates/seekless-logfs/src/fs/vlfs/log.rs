@@ -14,6 +14,7 @@ use super::assemble::{Batch, Scope, assemble};
 use super::state::*;
 use crate::device::{Data, DeviceError};
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::Sector;
 use crate::vlog::Emptying;
 use crate::vlog::eager::Want;
@@ -172,6 +173,7 @@ impl Vlfs {
     pub(super) async fn begin_writing(&self) -> FsResult<()> {
         let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
         for ino in orphans {
+            cover("vlfs: a mount frees an orphan");
             self.run(|state| {
                 state.inode(ino)?.reclaiming = true;
                 Ok(())

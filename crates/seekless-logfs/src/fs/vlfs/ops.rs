@@ -12,6 +12,7 @@ use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
+use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
 impl Log for Virtual {
@@ -63,6 +64,7 @@ impl Log for Virtual {
         let used = Self::used_bytes(state) + growth.max(0) as u64 + PENDING_MARGIN_BYTES;
         if growth > 0 && is_ordinary && used > state.volume.capacity_bytes {
             // What was freed counts as used until a transaction says so.
+            cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
         }
         if is_ordinary && state.dirty_bytes() > state.log.options.dirty_bytes_max {

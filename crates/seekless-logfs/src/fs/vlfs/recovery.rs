@@ -26,7 +26,7 @@ use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::tree::*;
 use crate::fs::logfs::{Log, LogFs, is_internal};
 use crate::fs::{FsError, FsResult};
-use crate::rt::Rt;
+use crate::rt::{Rt, cover};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, counted};
 use crate::vlog::{Garbage, Store, VldError};
 
@@ -370,6 +370,7 @@ impl Walk<'_> {
             state.generation = state.generation.max(inode.generation.into());
             state.log.counters.recovery_inodes += 1;
             if inode.links == 0 || inode.flags & INODE_CUT != 0 {
+                cover("vlfs: a mount finds an orphan");
                 state.log.orphans.insert(ino);
             }
         }

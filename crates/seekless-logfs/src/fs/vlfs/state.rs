@@ -14,7 +14,7 @@ use super::format::*;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;
-use crate::rt::Gate;
+use crate::rt::{Gate, cover};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector};
 use crate::vlog::{Aim, Garbage, Store};
 
@@ -139,6 +139,7 @@ pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
     *count -= 1;
     if *count == 0 {
         log.cells.remove(&cell);
+        cover("vlfs: a cell of inodes becomes free");
         log.garbage.cells.push(cell);
         let bytes = u64::from(log.store.layout().cell_bytes());
         log.garbage_bytes += bytes;

@@ -17,6 +17,7 @@ pub fn long_life<S: Subject>(test: &str, bytes: u64, rounds: usize, seeds: u64, 
         Some(seed) => seed..seed + 1,
         None => 1..1 + seeds,
     };
+    crate::rt::covered();
     for seed in seeds {
         let device = match seed % 3 {
             0 => CrashOptions::host_file(bytes),
@@ -33,5 +34,8 @@ pub fn long_life<S: Subject>(test: &str, bytes: u64, rounds: usize, seeds: u64, 
             every_op: here.soak > 1,
         };
         println!("{}", life.run().unwrap_or_else(|report| panic!("{report}")));
+    }
+    for (p, n) in crate::rt::covered() {
+        println!("COVER {n:>8} {p}");
     }
 }
