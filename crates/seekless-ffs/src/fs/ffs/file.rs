@@ -30,6 +30,15 @@ enum Ready {
     },
 }
 
+/// A pointer that leads nowhere yet.
+struct Vacancy {
+    /// The indirect block that has it; none for the inode.
+    holder: Option<u32>,
+    index: usize,
+    /// All pointers beside it, from which a near place is chosen.
+    before: Vec<u32>,
+}
+
 /// Blocks that are no longer any file's.
 #[derive(Default)]
 struct Freed {
@@ -190,20 +199,8 @@ impl State {
                 at
             }
             None => {
-                let path = self.layout.path(lbn).ok_or(FsError::FileTooLarge)?;
-                let (before, holder) = if path.depth == 0 {
-                    (inode.db.to_vec(), None)
-                } else {
-                    let mut at = inode.ib[path.slot];
-                    for &slot in &path.slots[..path.depth - 1] {
-                        at = pointer_in(&self.buffer(at, self.layout.frag, Kind::Indirect { ino })?, slot);
-                    }
-                    let data = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
-                    let pointers = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&data, slot));
-                    (pointers.collect(), Some(at))
-                };
-                let index = if path.depth == 0 { path.slot } else { path.slots[path.depth - 1] };
-                let preferred = self.preferred_block(ino, lbn, index, &before);
+                let vacancy = self.vacancy(ino, lbn)?;
+                let preferred = self.preferred_block(ino, lbn, vacancy.index, &vacancy.before);
                 let at = self.take_frags(ino, preferred, frags)?;
                 let mut fresh = Buf::zeroed(bytes);
                 if let Some(source) = source {
@@ -211,17 +208,57 @@ impl State {
                 }
                 self.cache.create(at, fresh.freeze(), kind);
                 self.note_taken(at);
-                match holder {
-                    None => self.inode_mut(ino)?.db[index] = at,
-                    Some(holder) => self.put_pointers(ino, holder, index..index + 1, at)?,
-                }
-                Self::count_frags(self.inode_mut(ino)?, frag_bytes, frags.into());
+                self.occupy(ino, &vacancy, at, frags)?;
                 at
             }
         };
         let inode = self.inode_mut(ino)?;
         inode.size = inode.size.max(new_size);
         Ok(at)
+    }
+
+    /// Where the pointer to block `lbn` belongs. The indirect blocks are there.
+    fn vacancy(&mut self, ino: u32, lbn: u64) -> Step<Vacancy> {
+        let inode = self.inode(ino)?.inode;
+        let path = self.layout.path(lbn).ok_or(FsError::FileTooLarge)?;
+        if path.depth == 0 {
+            return Ok(Vacancy { holder: None, index: path.slot, before: inode.db.to_vec() });
+        }
+        let mut at = inode.ib[path.slot];
+        for &slot in &path.slots[..path.depth - 1] {
+            at = pointer_in(&self.buffer(at, self.layout.frag, Kind::Indirect { ino })?, slot);
+        }
+        let data = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
+        let before = (0..self.layout.pointers_per_block as usize).map(|slot| pointer_in(&data, slot)).collect();
+        Ok(Vacancy { holder: Some(at), index: path.slots[path.depth - 1], before })
+    }
+
+    /// Lets the file have the `frags` fragments at `at`.
+    fn occupy(&mut self, ino: u32, vacancy: &Vacancy, at: u32, frags: u32) -> Step<()> {
+        match vacancy.holder {
+            None => self.inode_mut(ino)?.db[vacancy.index] = at,
+            Some(holder) => self.put_pointers(ino, holder, vacancy.index..vacancy.index + 1, at)?,
+        }
+        let frag_bytes = self.layout.frag_bytes;
+        Self::count_frags(self.inode_mut(ino)?, frag_bytes, frags.into());
+        Ok(())
+    }
+
+    /// Takes a place for block `lbn` where there is a hole before the end of a file, and makes it zero in memory. Nothing
+    /// points to it yet.
+    fn begin_hole(&mut self, ino: u32, lbn: u64) -> Step<Option<(Vacancy, u32, u32)>> {
+        let inode = self.inode(ino)?.inode;
+        if lbn >= inode.size.div_ceil(self.block_bytes()) || self.block_at(ino, lbn)?.is_some() {
+            return Ok(None);
+        }
+        let kind = self.data_kind(ino, lbn)?;
+        let frags = self.layout.block_frags(inode.size, lbn);
+        let vacancy = self.vacancy(ino, lbn)?;
+        let preferred = self.preferred_block(ino, lbn, vacancy.index, &vacancy.before);
+        let at = self.take_frags(ino, preferred, frags)?;
+        self.zero_buffer(at, frags, kind);
+        self.note_taken(at);
+        Ok(Some((vacancy, at, frags)))
     }
 
     /// Cuts a file in memory. Returns what it no longer has; that is still taken.
@@ -483,6 +520,20 @@ impl Ffs {
         Ok(())
     }
 
+    /// Fills a hole before the end of the file with zeroes that are on the volume before anything points to them: what is
+    /// zero there is durable, and the place may hold another file's old bytes. Everything above is ready.
+    async fn fill_hole(&self, ino: u32, lbn: u64) -> FsResult<()> {
+        if self.options.metadata != Metadata::Sync {
+            return Ok(());
+        }
+        let Some((vacancy, at, frags)) = self.step(|state| state.begin_hole(ino, lbn)).await? else { return Ok(()) };
+        if let Err(error) = self.write_in_order(at).await {
+            self.step(|state| state.free_frags(at, frags)).await?;
+            return Err(error);
+        }
+        self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
+    }
+
     /// Brings the last block of a directory, which has moved, and its inode to the volume.
     async fn settle_directory(&self, ino: u32) -> FsResult<()> {
         let last = self.step(|state| {
@@ -508,6 +559,9 @@ impl Ffs {
             self.make_ready(ino, lbn, to).await?;
             let source = &data[(from - offset) as usize..(to - offset) as usize];
             let within = (from - lbn * block) as usize;
+            if source.len() as u64 != block {
+                self.fill_hole(ino, lbn).await?;
+            }
             let at = self.step(|state| state.store(ino, lbn, within, Some(source), to)).await?;
             if clusters && to == (lbn + 1) * block {
                 self.write_clustered(ino, lbn, at).await?;
@@ -537,6 +591,7 @@ impl Ffs {
             if hole {
                 let _promise = self.promise(ino, last..last + 1, 0).await?;
                 self.make_ready(ino, last, 0).await?;
+                self.fill_hole(ino, last).await?;
                 self.step(|state| state.store(ino, last, 0, None, 0)).await?;
             }
         }
@@ -695,6 +750,7 @@ impl Ffs {
                 for lbn in first..=last {
                     let to = end.min((lbn + 1) * block);
                     self.make_ready(ino, lbn, to).await?;
+                    self.fill_hole(ino, lbn).await?;
                     self.step(|state| state.store(ino, lbn, 0, None, to)).await?;
                     self.throttle().await?;
                 }

@@ -3,13 +3,14 @@
 
 use super::model::possible;
 use super::*;
-use crate::device::crash::CrashOptions;
+use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::testing::environment::{or_panic, replay};
 use crate::testing::generate::bounded;
+use crate::testing::ops::parse;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
-use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
+use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Weights};
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
@@ -178,4 +179,56 @@ fn the_window_when_a_tail_moves() {
         })
         .await;
     });
+}
+
+/// Zeroes of a hole that was made durable stay zeroes where nobody changes them, whatever fills the hole, and whatever the
+/// block that it gets has held.
+#[test]
+fn filled_holes_stay_zero() {
+    const BLOCK: u64 = 8192;
+    const SIZE: u64 = 40 * BLOCK;
+    let write = |bytes: u32, block: u64| format!("write /f {}+{bytes} #9", block * BLOCK + 3000);
+    let fills = [
+        ("a truncation", format!("truncate /f {}", 30 * BLOCK + 5000), 30 * BLOCK..30 * BLOCK + 5000),
+        ("a truncation near the start", format!("truncate /f {}", 5 * BLOCK + 5000), 5 * BLOCK..5 * BLOCK + 5000),
+        ("a short write", write(100, 25), 25 * BLOCK..25 * BLOCK + 3000),
+        ("an allocation", format!("allocate /f {}+{BLOCK}", 22 * BLOCK), 22 * BLOCK..23 * BLOCK),
+    ];
+    for (name, fill, zeroes) in fills {
+        let (log, synced) = simulate(7, async |rt| {
+            let device = CrashDevice::new(&rt, Image::default(), CrashOptions::volatile(BYTES));
+            mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let mut runner = Runner::new(&rt, ffs);
+            let before = "create /old 644; write /old 0+3000000 #5; fsync /old; unlink /old; sync; idle 60000; \
+                          create /f 644; create /g 644";
+            let sparse = format!("write /f {}+{BLOCK} #6; sync; idle 60000", SIZE - BLOCK);
+            let after = format!("{fill}; write /g 0+100 #7; fsync /g; truncate /f {}; sync", zeroes.end);
+            let mut synced = 0;
+            for ops in [before.to_owned(), sparse, after] {
+                synced = device.position();
+                for op in parse(&ops).unwrap() {
+                    let outcome = runner.apply(&op).await;
+                    assert!(outcome.error().is_none(), "{op}: {outcome}");
+                }
+            }
+            (device.log(), synced)
+        });
+        let mut states = 0;
+        for position in log.positions().into_iter().filter(|&position| position >= synced) {
+            let cut = log.cut(position);
+            for choice in cut.choices(&Effort::SAMPLED, 1) {
+                states += 1;
+                let device: Device = Rc::new(Memory::from_image(BYTES, cut.image(&choice)));
+                simulate(1, async |rt| {
+                    let fs = Checked::default().mount(&rt, device).await.unwrap();
+                    let read = Client::new(fs).read_file(b"/f").await.unwrap();
+                    let end = read.len().min(zeroes.end as usize);
+                    let wrong = read[..end].iter().skip(zeroes.start as usize).position(|&byte| byte != 0);
+                    assert_eq!(wrong, None, "{name}, {}", cut.to_text(&choice));
+                });
+            }
+        }
+        assert!(states > 20, "{name}: {states} states");
+    }
 }
