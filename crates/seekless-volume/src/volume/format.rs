@@ -57,10 +57,14 @@ record! {
         pub bitmap_epoch: u64,
         pub rebuilt_rows: u64,
         pub states: [u8; 64],
+        pub known: [u64; 480],
     }
 }
 
 const _: () = assert!(Superblock::BYTES <= BLOCK_BYTES as usize);
+
+/// Ranges in [`Superblock::known`]: where each begins, and where it ends.
+pub const KNOWN_MAX: usize = 240;
 
 /// Bits of [`Superblock::flags`].
 pub const FLAG_JOURNAL_ALWAYS: u32 = 1;
@@ -159,6 +163,10 @@ impl Superblock {
         if self.unit_sectors == 0 || self.row_count == 0 || self.region_rows == 0 {
             return bad("unit, row count or region");
         }
+        // Numbers that only go up, and that no array ever takes so far.
+        if [self.generation, self.journal_sequence, self.bitmap_epoch].iter().any(|&number| number > u64::MAX / 2) {
+            return bad("generation, journal sequence or bitmap epoch");
+        }
         let regions = self.row_count.div_ceil(self.region_rows);
         if self.bitmap_sectors > self.journal_start / 2
             || regions > self.bitmap_sectors.saturating_mul(REGIONS_PER_SECTOR)
@@ -175,6 +183,15 @@ impl Superblock {
             + u128::from(self.data_start);
         if ends.contains(&false) || size * u128::from(SECTOR_BYTES) > u128::from(u64::MAX) {
             return bad("layout");
+        }
+        // One after the other, with something in between; the rest is zero.
+        let end = self.row_count * self.unit_sectors;
+        let mut least = 0;
+        for range in self.known.chunks(2).take_while(|range| range[1] > 0) {
+            if range[0] < least || range[0] >= range[1] || range[1] > end {
+                return bad("ranges that are known");
+            }
+            least = range[1] + 1;
         }
         match self.states[..count].iter().all(|&state| state <= 2) {
             true => Ok(()),

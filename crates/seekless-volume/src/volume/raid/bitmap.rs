@@ -14,7 +14,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::core::{Core, Standing, count};
+use super::core::{Core, Standing, State, count};
+use super::rows::Ranges;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
 use crate::rt::Gate;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -269,8 +270,26 @@ impl Core {
         match self.write_bitmap(&left, &cleared).await {
             // A bit too many does no harm.
             Err(DeviceError::NoSpace { .. }) => Ok(()),
+            Ok(()) => {
+                self.forget_known(&mut self.state.borrow_mut());
+                Ok(())
+            }
             other => other,
         }
+    }
+
+    /// Forgets what is known of units whose regions have no bit on any member: they are not in doubt.
+    pub(super) fn forget_known(&self, state: &mut State) {
+        let Some(layout) = &self.layout else { return };
+        let bitmap = self.bitmap.state.borrow();
+        let is_needed = |range: &Range<u64>| {
+            let rows = range.start / self.shape.unit..range.end.div_ceil(self.shape.unit);
+            let regions = rows.start / layout.region_rows..rows.end.div_ceil(layout.region_rows);
+            bitmap.set.range(regions).next().is_some()
+        };
+        let needed: Vec<Range<u64>> = state.known.iter().filter(is_needed).collect();
+        state.known = Ranges::default();
+        needed.into_iter().for_each(|range| state.known.insert(range));
     }
 }
 

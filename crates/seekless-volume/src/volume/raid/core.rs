@@ -6,6 +6,8 @@
 //!   A2  What is recorded changes only while no write is under way and everything completed is durable: then all rows
 //!       are consistent, whatever was known before.
 //!   A3  An array that has lost more members than it can bear writes nothing more, not even that.
+//!   A4  What is recorded as known of a missing member's units is right whatever the bitmap says: rows that lack a member
+//!       are written through the journal alone. So a range is dropped before a row can be written in another way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
 use super::journal::Journal;
-use super::rows::{RowLocks, RowSet};
+use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::write::{Redo, Ticket};
 use super::{ArrayOptions, Doubt};
@@ -23,7 +25,7 @@ pub use crate::device::Standing;
 use crate::device::{Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, Sector};
-use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, MAGIC, SUPERBLOCKS, Superblock, VERSION};
+use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
 
 /// A standing as the members' superblocks have it.
 pub(super) trait StandingByte {
@@ -73,6 +75,9 @@ pub(super) struct State {
     pub(super) stopped: bool,
     /// Rows that a power cut may have left inconsistent. They are settled before they are used.
     pub(super) unsettled: RowSet,
+    /// Of the units that a member should hold and does not: the sectors, counted from the first row, that have been written
+    /// since the row was in doubt (A4).
+    pub(super) known: Ranges,
     /// Writes that found no space; until they are done their rows are inconsistent.
     pub(super) redo: BTreeMap<u64, Redo>,
     /// Writers that wait for a row, to be served together.
@@ -342,6 +347,8 @@ impl Core {
                     true => state.cursor,
                     false => state.cursor / region_rows * region_rows,
                 };
+                state.known = still_known(&state.known, &state.recorded, state.cursor_recorded, self.shape.unit);
+                self.forget_known(state);
             })
             .await?;
             // Members may have failed while they were told.
@@ -420,6 +427,12 @@ impl Core {
         for (byte, standing) in states.iter_mut().zip(&state.recorded) {
             *byte = standing.to_byte();
         }
+        let mut known = [0; 2 * KNOWN_MAX];
+        for (pair, range) in
+            known.chunks_mut(2).zip(still_known(&state.known, &state.recorded, state.cursor_recorded, unit).iter())
+        {
+            pair.copy_from_slice(&[range.start, range.end]);
+        }
         Superblock {
             magic: MAGIC,
             version: VERSION,
@@ -442,6 +455,7 @@ impl Core {
             bitmap_epoch: self.bitmap.epoch(),
             rebuilt_rows: state.cursor_recorded,
             states,
+            known,
         }
     }
 
@@ -465,6 +479,16 @@ pub(super) fn holds(standings: &[Standing], cursor: u64, member: usize, row: u64
         Standing::Failed => false,
         Standing::Rebuilding => row < cursor,
     }
+}
+
+/// What stays known of `known` on members that are recorded so (A4).
+pub(super) fn still_known(known: &Ranges, recorded: &[Standing], cursor_recorded: u64, unit: u64) -> Ranges {
+    let mut known = known.clone();
+    if !recorded.contains(&Standing::Failed) {
+        let rows = if recorded.contains(&Standing::Rebuilding) { cursor_recorded } else { u64::MAX / unit };
+        known.remove(0..rows * unit);
+    }
+    known
 }
 
 /// Lets writes go on.

@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::bitmap::{Bitmap, collect};
-use super::core::{Core, Layout, Standing, StandingByte, State};
+use super::core::{Core, Layout, Standing, StandingByte, State, still_known};
 use super::journal::{Journal, read_records};
-use super::rows::RowSet;
+use super::rows::{Ranges, RowSet};
 use super::shape::{Level, Shape};
 use super::write::MemberWrite;
 use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
@@ -61,6 +61,7 @@ fn new_state(members: usize, unsettled: RowSet) -> State {
         generation: 0,
         stopped: false,
         unsettled,
+        known: Ranges::default(),
         redo: BTreeMap::new(),
         queues: BTreeMap::new(),
         rebuild_error: None,
@@ -422,10 +423,16 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         .filter_map(|slot| Some((slot, members[slot].clone()?)))
         .collect();
     let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
+    let mut known = Ranges::default();
+    for range in truth.known.chunks(2).take_while(|range| range[1] > 0) {
+        known.insert(range[0]..range[1]);
+    }
+    let known = still_known(&known, &recorded, truth.rebuilt_rows, shape.unit);
     let mut unsettled = RowSet::default();
     for &region in &dirty {
         let rows = region * layout.region_rows..((region + 1) * layout.region_rows).min(shape.rows);
-        rows.for_each(|row| unsettled.insert(row));
+        let is_open = |row: &u64| !known.contains(row * shape.unit..(row + 1) * shape.unit);
+        rows.filter(is_open).for_each(|row| unsettled.insert(row));
     }
     let tail = (truth.journal_sequence, truth.journal_position);
     let devices: Vec<Device> = in_use.iter().map(|(_, device)| device.clone()).collect();
@@ -449,6 +456,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         cursor: truth.rebuilt_rows,
         cursor_recorded: truth.rebuilt_rows,
         generation: truth.generation,
+        known,
         ..new_state(shape.members, unsettled)
     };
     // One number is left out: half of a record with the next one may be somewhere.

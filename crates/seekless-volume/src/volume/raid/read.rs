@@ -166,7 +166,9 @@ impl Core {
                     }
                     continue;
                 }
-                self.check_doubt(row, at, length)?;
+                for part in group.iter().filter(|part| !is_there(part)) {
+                    self.check_doubt("read", row, part.from..part.from + part.sectors, at, length)?;
+                }
                 count(&self.counts.degraded_reads);
                 let from = group.iter().map(|part| part.from).min().unwrap_or(0);
                 let to = group.iter().map(|part| part.from + part.sectors).max().unwrap_or(0);
@@ -200,9 +202,17 @@ impl Core {
         }
     }
 
-    /// A missing unit of a row that was being written when the power failed cannot be known.
-    pub(super) fn check_doubt(&self, row: u64, at: Sector, bytes: u64) -> Result<(), DeviceError> {
-        if !self.state.borrow().unsettled.contains(row) || self.accept_doubt {
+    /// The missing unit of a row that was being written when the power failed cannot be known, but for what of it has been
+    /// written since. `within` the unit.
+    pub(super) fn check_doubt(
+        &self,
+        operation: &'static str,
+        row: u64,
+        within: Range<u64>,
+        at: Sector,
+        bytes: u64,
+    ) -> Result<(), DeviceError> {
+        if self.accept_doubt || !self.is_in_doubt(row, within) {
             return Ok(());
         }
         let missing = self.absent(row).unwrap_or_default();
@@ -210,7 +220,13 @@ impl Core {
             "row {row} was being written when the power failed, and member {missing} is missing since: its unit cannot \
              be known; it can again once it has been written, or with doubt=accept"
         );
-        Err(DeviceError::Io { operation: "read", at, bytes, cause })
+        Err(DeviceError::Io { operation, at, bytes, cause })
+    }
+
+    /// The row is unsettled, and not all of the sectors `within` its missing unit have been written since.
+    pub(super) fn is_in_doubt(&self, row: u64, within: Range<u64>) -> bool {
+        let (state, start) = (self.state.borrow(), row * self.shape.unit);
+        state.unsettled.contains(row) && !state.known.contains(start + within.start..start + within.end)
     }
 
     /// Reads ranges of units, merged where they are neighbours; the rows are held or shared. A range that cannot be

@@ -1,6 +1,7 @@
 //! Who may touch a row: locks that are shared or held alone, and sets of rows.
 
 use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::rc::Rc;
 
@@ -165,6 +166,56 @@ impl RowSet {
     }
 }
 
+/// Ranges of sectors that do not touch each other.
+#[derive(Clone, Default, PartialEq, Eq, Debug)]
+pub(super) struct Ranges {
+    /// The end of each, by where it begins.
+    ends: BTreeMap<u64, u64>,
+}
+
+impl Ranges {
+    pub(super) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = Range<u64>> {
+        self.ends.iter().map(|(&start, &end)| start..end)
+    }
+
+    pub(super) fn contains(&self, range: Range<u64>) -> bool {
+        range.is_empty() || self.ends.range(..=range.start).next_back().is_some_and(|(_, &end)| end >= range.end)
+    }
+
+    pub(super) fn insert(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        let (mut start, mut end) = (range.start, range.end);
+        while let Some((&other, &other_end)) = self.ends.range(..=end).next_back().filter(|(_, end)| **end >= start) {
+            start = start.min(other);
+            end = end.max(other_end);
+            self.ends.remove(&other);
+        }
+        self.ends.insert(start, end);
+    }
+
+    pub(super) fn remove(&mut self, range: Range<u64>) {
+        if range.is_empty() {
+            return;
+        }
+        while let Some((&start, &end)) = self.ends.range(..range.end).next_back().filter(|(_, end)| **end > range.start)
+        {
+            self.ends.remove(&start);
+            if start < range.start {
+                self.ends.insert(start, range.start);
+            }
+            if end > range.end {
+                self.ends.insert(range.end, end);
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -214,6 +265,35 @@ mod tests {
                 .collect();
             executor.block_on(futures_util::future::join_all(tasks)).unwrap();
             assert_eq!((turns.get(), locks.locks.borrow().len()), (400, 0));
+        }
+    }
+
+    /// Ranges hold the sectors that were put in and not taken out, in as few ranges as can be. Method: against one flag for
+    /// each sector.
+    #[test]
+    fn ranges_hold_sectors() {
+        let mut rng = Rng::new(1);
+        for _ in 0..50 {
+            let (mut ranges, mut flags) = (Ranges::default(), [false; 64]);
+            for _ in 0..60 {
+                let start = rng.below(64);
+                let range = start..start + rng.below(65 - start).min(12);
+                let is_in = rng.chance(2, 3);
+                flags[range.start as usize..range.end as usize].fill(is_in);
+                if is_in {
+                    ranges.insert(range)
+                } else {
+                    ranges.remove(range)
+                }
+                let starts = (0..64).filter(|&at| flags[at] && (at == 0 || !flags[at - 1])).count();
+                assert_eq!(ranges.len(), starts);
+                let start = rng.below(64);
+                let asked = start..start + rng.below(65 - start).min(6);
+                let all = flags[asked.start as usize..asked.end as usize].iter().all(|flag| *flag);
+                assert_eq!(ranges.contains(asked), all);
+            }
+            let found: Vec<u64> = ranges.iter().flatten().collect();
+            assert_eq!(found, (0..64).filter(|&at| flags[at as usize]).collect::<Vec<u64>>());
         }
     }
 

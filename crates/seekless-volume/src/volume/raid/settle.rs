@@ -199,7 +199,8 @@ impl Core {
                 Level::Mirror => self.settle(row..row + 1).await?,
                 // What cannot be known must not become something that looks as if it were.
                 Level::Parity if self.shape.parity(row) != target => {
-                    self.check_doubt(row, Sector(row * self.shape.row_sectors()), 0)?;
+                    let at = Sector(row * self.shape.row_sectors());
+                    self.check_doubt("rebuild", row, 0..self.shape.unit, at, 0)?;
                 }
                 Level::Parity => {}
             }
@@ -271,7 +272,7 @@ impl Core {
         }
     }
 
-    /// True when a row that was in doubt cannot become right by copying: rows that miss a unit, and are unsettled.
+    /// Rows that are unsettled and miss a data unit, not all of which has been written since.
     pub(super) fn doubtful_rows(&self) -> u64 {
         let state = self.state.borrow();
         let (mut from, mut rows) = (0, 0);
@@ -280,7 +281,8 @@ impl Core {
         }
         while let Some(row) = state.unsettled.next_from(from) {
             let holds = |member| super::core::holds(&state.now, state.cursor, member, row);
-            rows += u64::from(!(0..self.shape.members).all(holds));
+            let parity = self.shape.parity(row);
+            rows += u64::from(!(0..self.shape.members).all(|member| member == parity || holds(member)));
             from = row + 1;
         }
         rows

@@ -6,16 +6,18 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::rc::Rc;
 
 use futures_util::future::join_all;
 
+use super::bitmap::Mark;
 use super::core::{Core, count};
 use super::plan::{Fragment, Method, RowPlan, plan};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
-use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
+use crate::volume::format::{KIND_DATA, KIND_ZEROES, KNOWN_MAX, RecordEntry};
 use crate::volume::members::{bytes, relocate};
 
 /// What one member stores.
@@ -208,12 +210,7 @@ impl Core {
             .map(|(&row, tickets)| (row, tickets.iter().flat_map(|ticket| ticket.fragments.iter().cloned()).collect()))
             .collect();
         let is_journaled = rows.iter().any(|&row| self.needs_journal(row));
-        let first = rows.first().copied().unwrap_or(0);
-        let end = rows.last().copied().unwrap_or(0) + 1;
-        let _mark = match rows.iter().any(|&row| self.needs_mark(row)) {
-            true => self.mark(first..end).await?,
-            false => None,
-        };
+        let _mark = self.mark_needed(rows.iter().copied()).await?;
         let writes = loop {
             let is_careful = self.layout.is_some();
             let plan_row = |(&row, fragments): (&u64, &Vec<Fragment>)| {
@@ -235,20 +232,51 @@ impl Core {
         };
         let flags = WriteFlags { fua };
         self.perform(merge(writes, self.request_sectors_max), flags, record, at, length).await?;
-        for (&row, fragments) in &fragments {
-            let is_unsettled = self.state.borrow().unsettled.contains(row);
-            if is_unsettled && self.leaves_no_doubt(row, fragments) {
-                self.is_consistent_now(row);
+        let mut written = Vec::new();
+        for (&row, fragments) in fragments.iter().filter(|(row, _)| self.state.borrow().unsettled.contains(**row)) {
+            match self.absent(row).and_then(|member| self.shape.index(row, member)) {
+                Some(index) => {
+                    let missing = fragments.iter().filter(|fragment| fragment.index == index);
+                    written.extend(missing.map(|missing| (row, missing.from..missing.from + missing.sectors())));
+                }
+                None => self.is_consistent_now(row),
             }
         }
-        Ok(())
+        self.make_known(&written, at, length).await
     }
 
-    /// The missing unit of the row is among what has been written, whole.
-    fn leaves_no_doubt(&self, row: u64, fragments: &[Fragment]) -> bool {
-        let Some(index) = self.absent(row).and_then(|member| self.shape.index(row, member)) else { return true };
-        let written = fragments.iter().filter(|fragment| fragment.index == index);
-        written.map(Fragment::sectors).sum::<u64>() == self.shape.unit
+    /// What has been `written` to missing units of rows in doubt is known from now on, after a power cut too: the journal
+    /// does it again, and the superblocks say that it counts. Nothing is acknowledged before.
+    async fn make_known(&self, written: &[(u64, Range<u64>)], at: Sector, length: u64) -> Result<(), DeviceError> {
+        let unit = self.shape.unit;
+        let known = {
+            let state = self.state.borrow();
+            let mut known = state.known.clone();
+            written.iter().for_each(|(row, within)| known.insert(row * unit + within.start..row * unit + within.end));
+            if known == state.known {
+                return Ok(());
+            }
+            known
+        };
+        if known.len() > KNOWN_MAX {
+            let cause = format!(
+                "a member is missing since the power failed, and of its units that cannot be known {KNOWN_MAX} parts have \
+                 been written since: more can be once these have grown together, or with doubt=accept"
+            );
+            return if self.accept_doubt {
+                Ok(())
+            } else {
+                Err(DeviceError::Io { operation: "write", at, bytes: length, cause })
+            };
+        }
+        {
+            let mut state = self.state.borrow_mut();
+            for (row, _) in written.iter().filter(|(row, _)| known.contains(row * unit..(row + 1) * unit)) {
+                state.unsettled.remove(*row);
+            }
+            state.known = known;
+        }
+        self.write_superblocks(|_| ()).await
     }
 
     fn row_of(&self, write: &MemberWrite) -> u64 {
@@ -261,6 +289,15 @@ impl Core {
             (None, _) => false,
             (Some(_), Some(absent)) => absent != self.shape.parity(row),
             (Some(layout), None) => layout.journal_always,
+        }
+    }
+
+    /// Marks those of `rows` that need it. Others have no mark: it would put what the journal keeps right in doubt.
+    async fn mark_needed(&self, rows: impl Iterator<Item = u64>) -> Result<Option<Mark<'_>>, DeviceError> {
+        let needed: Vec<u64> = rows.filter(|&row| self.needs_mark(row)).collect();
+        match (needed.first(), needed.last()) {
+            (Some(first), Some(last)) => self.mark(*first..last + 1).await,
+            _ => Ok(None),
         }
     }
 
@@ -474,14 +511,13 @@ impl Core {
         for row in rows.clone() {
             self.redo(row).await?; // Or it would come back later.
         }
-        let (is_journaled, is_marked) = match self.shape.level {
-            Level::Mirror => (false, true),
+        let (is_journaled, _mark) = match self.shape.level {
+            Level::Mirror => (false, self.mark(rows.clone()).await?),
             Level::Parity => {
                 let journaled = rows.clone().any(|row| self.needs_journal(row));
-                (journaled, rows.clone().any(|row| self.needs_mark(row)))
+                (journaled, self.mark_needed(rows.clone()).await?)
             }
         };
-        let _mark = if is_marked { self.mark(rows.clone()).await? } else { None };
         let writes = match self.shape.level {
             Level::Mirror => {
                 self.to_mirrors(at, sectors, |member, at, _, sectors| MemberWrite::zeroes(member, at, sectors))
@@ -499,10 +535,16 @@ impl Core {
             false => None,
         };
         self.perform(writes, WriteFlags::NONE, record, at, sectors * SECTOR_BYTES).await?;
-        if self.shape.level == Level::Parity {
-            rows.for_each(|row| self.is_consistent_now(row));
+        if self.shape.level == Level::Mirror {
+            return Ok(());
         }
-        Ok(())
+        let unsettled: Vec<u64> = rows.filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
+        let (missing, whole): (Vec<u64>, Vec<u64>) = unsettled
+            .into_iter()
+            .partition(|&row| self.absent(row).is_some_and(|member| member != self.shape.parity(row)));
+        whole.into_iter().for_each(|row| self.is_consistent_now(row));
+        let written: Vec<(u64, Range<u64>)> = missing.into_iter().map(|row| (row, 0..self.shape.unit)).collect();
+        self.make_known(&written, at, sectors * SECTOR_BYTES).await
     }
 
     /// All of the row has been written anew.

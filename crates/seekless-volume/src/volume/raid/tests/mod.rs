@@ -1,6 +1,7 @@
 //! Aim: an array stores like one plain device, whatever fails, and power cuts take nothing that was promised.
 
 mod cuts;
+mod doubt;
 mod faults;
 mod life;
 mod open;
