@@ -39,6 +39,29 @@ struct Vacancy {
     before: Vec<u32>,
 }
 
+/// What a file loses, for soft updates.
+#[derive(Default)]
+struct Gathered {
+    /// With what its inode loses.
+    frags: Vec<(u32, u32)>,
+    /// Slots of indirect blocks that stay, and what the file loses with each.
+    slots: Vec<(Holder, Vec<(u32, u32)>)>,
+    /// How many more there can be.
+    left: u64,
+}
+
+/// Counts blocks of a file. One with more of them than the volume has is tangled: some are its own several times, and to go
+/// through all of it could take for ever.
+fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
+    match left.checked_sub(blocks as u64) {
+        Some(less) => {
+            *left = less;
+            Ok(())
+        }
+        None => Err(FsError::corrupt("file", format_args!("inode {ino}"), "it has more blocks than the volume")),
+    }
+}
+
 /// Blocks that are no longer any file's.
 #[derive(Default)]
 struct Freed {
@@ -265,7 +288,6 @@ impl State {
     fn cut(&mut self, ino: u32, size: u64) -> Step<Freed> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
-        let frag = self.layout.frag;
         let keep = size.div_ceil(block);
         let mut freed = Freed::default();
         // Everything is looked at before anything changes.
@@ -284,6 +306,27 @@ impl State {
                 }
             }
         }
+        self.parts_behind(ino, keep, &mut freed)?;
+        let indirect_first = [0, 1, 2].map(|slot| self.layout.indirect_first(slot));
+        let inode = self.inode_mut(ino)?;
+        inode.size = size;
+        for (lbn, pointer) in inode.db.iter_mut().enumerate() {
+            if lbn as u64 >= keep {
+                *pointer = 0;
+            }
+        }
+        for (first, pointer) in indirect_first.iter().zip(&mut inode.ib) {
+            if *first >= keep {
+                *pointer = 0;
+            }
+        }
+        Ok(freed)
+    }
+
+    /// The blocks of a file from block `keep` on that its inode leads to.
+    fn parts_behind(&mut self, ino: u32, keep: u64, freed: &mut Freed) -> Step<()> {
+        let inode = self.inode(ino)?.inode;
+        let frag = self.layout.frag;
         for lbn in keep..DIRECT as u64 {
             let frags = self.layout.block_frags(inode.size, lbn);
             // What cannot be is left to the check.
@@ -300,20 +343,7 @@ impl State {
                 freed.trees.push((at, slot + 1, first));
             }
         }
-        let indirect_first = [0, 1, 2].map(|slot| self.layout.indirect_first(slot));
-        let inode = self.inode_mut(ino)?;
-        inode.size = size;
-        for (lbn, pointer) in inode.db.iter_mut().enumerate() {
-            if lbn as u64 >= keep {
-                *pointer = 0;
-            }
-        }
-        for (first, pointer) in indirect_first.iter().zip(&mut inode.ib) {
-            if *first >= keep {
-                *pointer = 0;
-            }
-        }
-        Ok(freed)
+        Ok(())
     }
 
     /// Gives fragments of a file back.
@@ -349,6 +379,20 @@ impl State {
         Self::count_frags(self.inode_mut(ino)?, frag_bytes, -total);
         self.free_later(ino, in_inode, holders, frags);
         Ok(())
+    }
+
+    /// With soft updates: cuts a file, which loses what was gathered for that.
+    fn cut_and_lose(&mut self, ino: u32, size: u64, gathered: &Gathered) -> Step<()> {
+        for ((at, _), _) in &gathered.slots {
+            self.buffer(*at, self.layout.frag, Kind::Indirect { ino })?;
+        }
+        let freed = self.cut(ino, size)?;
+        for (holder, frags) in &gathered.slots {
+            self.put_pointers(ino, holder.0, holder.1.clone(), 0)?;
+            self.lose(ino, false, std::slice::from_ref(holder), frags.clone())?;
+        }
+        let frags = gathered.frags.iter().copied().chain(freed.tail).collect();
+        self.lose(ino, true, &[], frags)
     }
 
     /// Takes the pointers to blocks from `keep` on out of an indirect block. Returns them.
@@ -595,16 +639,19 @@ impl Ffs {
                 self.step(|state| state.store(ino, last, 0, None, 0)).await?;
             }
         }
-        let freed = self.step(|state| state.cut(ino, size)).await?;
         let keep = size.div_ceil(block);
         if self.options.metadata == Metadata::Softdep {
-            let frags = self.gather(ino, freed, keep).await?;
-            self.step(|state| state.lose(ino, true, &[], frags.clone())).await?;
-            return self.run_jobs().await;
+            let gathered = self.gather(ino, keep).await?;
+            self.step(|state| state.cut_and_lose(ino, size, &gathered)).await?;
+            // The file is cut; space that cannot be given back is for the next sync to tell of.
+            let _ = self.run_jobs().await;
+            return Ok(());
         }
+        let freed = self.step(|state| state.cut(ino, size)).await?;
         self.write_inode_in_order_or_later(ino).await?;
+        let mut left = self.state.borrow().layout.dsize.into();
         for (at, level, first) in freed.trees {
-            self.free_tree(ino, at, level, first, keep).await?;
+            self.free_tree(ino, at, level, first, keep, &mut left).await?;
         }
         for (at, frags) in freed.direct.into_iter().chain(freed.tail) {
             self.step(|state| state.release(ino, at, frags)).await?;
@@ -613,13 +660,14 @@ impl Ffs {
     }
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
-    async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> FsResult<()> {
+    async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64, left: &mut u64) -> FsResult<()> {
         match level {
             1 => cover("ffs: a singly indirect block is cut"),
             2 => cover("ffs: a doubly indirect block is cut"),
             _ => cover("ffs: a triply indirect block is cut"),
         }
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
+        count_blocks(ino, left, children.len())?;
         if !children.is_empty() {
             self.write_in_order_or_later(at).await?;
         }
@@ -629,7 +677,7 @@ impl Ffs {
                 continue; // Left to the check.
             }
             if level > 1 {
-                Box::pin(self.free_tree(ino, child, level - 1, child_first, keep)).await?;
+                Box::pin(self.free_tree(ino, child, level - 1, child_first, keep, left)).await?;
             } else {
                 self.step(|state| state.release(ino, child, frag)).await?;
             }
@@ -642,20 +690,31 @@ impl Ffs {
 
     /// All blocks of a file and of a directory that has no name any more.
     pub(super) async fn gather_all(&self, ino: u32) -> FsResult<Vec<(u32, u32)>> {
-        let freed = self.step(|state| state.cut(ino, 0)).await?;
-        self.gather(ino, freed, 0).await
+        let gathered = self.gather(ino, 0).await?;
+        self.step(|state| state.cut(ino, 0)).await?;
+        Ok(gathered.frags)
     }
 
-    /// The fragments that a cut file no longer has, when its inode on the volume is cut, too. Indirect blocks that stay
-    /// lose pointers, and free what these led to by themselves.
-    async fn gather(&self, ino: u32, freed: Freed, keep: u64) -> FsResult<Vec<(u32, u32)>> {
-        let mut frags: Vec<(u32, u32)> = freed.direct.into_iter().chain(freed.tail).collect();
+    /// All that a file has from block `keep` on, without its tail. Nothing changes yet: a block that cannot be read leaves
+    /// the file as it was.
+    async fn gather(&self, ino: u32, keep: u64) -> FsResult<Gathered> {
+        let freed = self.step(|state| {
+            let mut freed = Freed::default();
+            state.parts_behind(ino, keep, &mut freed)?;
+            Ok(freed)
+        });
+        let freed = freed.await?;
+        let left = self.state.borrow().layout.dsize.into();
+        let mut gathered = Gathered { frags: freed.direct, slots: Vec::new(), left };
         for (at, level, first) in freed.trees {
-            self.gather_tree(ino, at, level, first, keep, &mut frags).await?;
+            let below = self.gather_tree(ino, at, level, first, keep, &mut gathered).await?;
+            gathered.frags.extend(below);
         }
-        Ok(frags)
+        Ok(gathered)
     }
 
+    /// What goes with the indirect block at `at`, which is all below it and itself, or nothing if it stays: then the slots
+    /// that it loses are added to those of `gathered`.
     async fn gather_tree(
         &self,
         ino: u32,
@@ -663,39 +722,35 @@ impl Ffs {
         level: usize,
         first: u64,
         keep: u64,
-        frags: &mut Vec<(u32, u32)>,
-    ) -> FsResult<()> {
-        let (frag, slots, span) = {
+        gathered: &mut Gathered,
+    ) -> FsResult<Vec<(u32, u32)>> {
+        let (frag, pointers, span) = {
             let layout = &self.state.borrow().layout;
             (layout.frag, layout.pointers_per_block as usize, layout.span(level - 1))
         };
         let children = self.step(|state| state.children_behind(ino, at, level, first, keep)).await?;
+        count_blocks(ino, &mut gathered.left, children.len())?;
         let mut below = Vec::new();
         for (child, child_first) in children {
             if self.step(|state| Ok(state.check_pointer(ino, child_first, child, frag).is_err())).await? {
                 continue; // Left to the check.
             }
             if level > 1 {
-                Box::pin(self.gather_tree(ino, child, level - 1, child_first, keep, &mut below)).await?;
+                below.extend(Box::pin(self.gather_tree(ino, child, level - 1, child_first, keep, gathered)).await?);
             } else {
                 below.push((child, frag));
             }
         }
         if first >= keep {
-            frags.append(&mut below);
-            frags.push((at, frag));
-            return Ok(());
+            below.push((at, frag));
+            return Ok(below);
         }
         // The first slot of which nothing stays.
-        let gone = ((keep - first).div_ceil(span) as usize).min(slots)..slots;
+        let gone = ((keep - first).div_ceil(span) as usize).min(pointers)..pointers;
         if !gone.is_empty() && !below.is_empty() {
-            let cleared = self.step(|state| {
-                state.put_pointers(ino, at, gone.clone(), 0)?;
-                state.lose(ino, false, &[(at, gone.clone())], below.clone())
-            });
-            cleared.await?;
+            gathered.slots.push(((at, gone), below));
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Writes zeroes over existing data; holes stay.

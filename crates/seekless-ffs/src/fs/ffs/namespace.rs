@@ -510,6 +510,7 @@ impl Ffs {
         });
         let ino = ino.await?;
         let _inode = self.locks.alone(ino).await;
+        self.settle_name(parent, name, false).await?;
         self.take_out(parent, name, ino, &[(ino, 1)]).await?;
         self.step(|state| state.drop_links(ino, 1)).await?;
         self.free_if_unused(ino).await
@@ -530,6 +531,7 @@ impl Ffs {
         let _inode = self.locks.alone(ino).await;
         self.step(|state| state.check_empty(ino)).await?;
         self.wait_for_ghosts(ino).await?;
+        self.settle_name(parent, name, false).await?;
         self.take_out(parent, name, ino, &[(ino, 2), (parent, 1)]).await?;
         self.step(|state| state.drop_links(parent, 1)).await?;
         self.step(|state| state.drop_links(ino, 2)).await?;
@@ -612,6 +614,10 @@ impl Ffs {
             _ => None,
         };
         let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
+        self.settle_name(from_dir, from_name, false).await?;
+        if target.is_some() {
+            self.settle_name(to_dir, to_name, false).await?;
+        }
         // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout is to take the place
         // of the old one.
         let (marks_old, marks_new) = (directory && left.is_some(), directory && left.is_none());
@@ -739,6 +745,23 @@ impl Ffs {
         Ok(())
     }
 
+    /// With soft updates, a name on which others rely has to be on the volume before it changes or goes. One that is moved
+    /// stays as it is until its new name is there. `trades`: its inode is to get another name at once.
+    pub(super) async fn settle_name(&self, dir: u32, name: &[u8], trades: bool) -> FsResult<()> {
+        if self.options.metadata != Metadata::Softdep {
+            return Ok(());
+        }
+        let found = self.step(|state| {
+            let Some(found) = state.find(dir, name)? else { return Ok(None) };
+            let inode = state.inode(found.ino)?.inode;
+            Ok(Some((found.offset, trades || !inode.is_directory() && inode.nlink > 1)))
+        });
+        match found.await? {
+            Some((offset, lives_on)) => self.drain_until(|state| !state.is_relied_on(dir, offset, lives_on)).await,
+            None => Ok(()),
+        }
+    }
+
     /// A directory that is to go must not keep names that cannot go yet.
     async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
         self.drain_until(|state| !state.has_ghosts(dir)).await
@@ -778,8 +801,16 @@ impl Ffs {
             let unlinked = state.inode(ino)?.inode.nlink == 0;
             Ok(unlinked && !state.in_use(ino) && !state.is_held(ino))
         });
-        let unused = unused.await?;
-        if unused { self.free_inode(ino).await } else { Ok(()) }
+        if !unused.await? {
+            return Ok(());
+        }
+        let freed = self.free_inode(ino).await;
+        if let Err(FsError::Device(_)) = freed
+            && let Some(soft) = self.state.borrow_mut().soft()
+        {
+            soft.free_again(ino);
+        }
+        freed
     }
 
     /// Frees an inode and everything that it has.
@@ -798,7 +829,9 @@ impl Ffs {
                 state.free_inode_later(ino, at, frags.clone())
             });
             freed.await?;
-            return self.run_jobs().await;
+            // It is gone; space that cannot be given back is for the next sync to tell of.
+            let _ = self.run_jobs().await;
+            return Ok(());
         }
         if has_blocks && inode.size > 0 {
             self.truncate(ino, 0).await?;

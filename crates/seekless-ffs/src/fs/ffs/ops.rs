@@ -352,6 +352,10 @@ impl FileSystem for Ffs {
         Ok(())
     }
 
+    async fn check(&self) -> FsResult<Vec<String>> {
+        Ok(self.state.borrow().soft_problems())
+    }
+
     async fn close(&self) -> FsResult<()> {
         self.end_writing().await
     }

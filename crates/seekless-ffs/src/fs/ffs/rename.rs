@@ -19,6 +19,8 @@ impl Ffs {
         if one.0 == two.0 {
             return Ok(());
         }
+        self.settle_name(one_dir, one_name, true).await?;
+        self.settle_name(two_dir, two_name, true).await?;
         let crossing = one_dir != two_dir;
         let (one_moves, two_moves) =
             (crossing && one.1 == FileKind::Directory, crossing && two.1 == FileKind::Directory);

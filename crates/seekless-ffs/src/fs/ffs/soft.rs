@@ -17,8 +17,25 @@
 //!   U3  A name is that of an inode in use; a directory or a symbolic link has its content, too.
 //!   U4  An inode's count of links is at least the number of its names.
 //!   U5  An old name is there until the new one is.
-//!   U6  What a record waits for was there before the record, so that nothing waits in a ring.
+//!   U6  Nothing waits in a ring, and what is waited for comes: see below.
 //!   U7  Durable is what a flush covers that began after the write had ended, and that has itself ended.
+//!
+//! Why no wait is without end (U6); `check` recounts all of it, and each pass of a wait does so in debug builds.
+//!
+//!   1. An image waits for nothing: any buffer can be written at any time, with what is not safe shown old. So the ring of
+//!      blocks that each need the other, for which soft updates are known, is broken by showing one of them old.
+//!   2. Each thing that a record lacks is on exactly one list, whose turn comes: it follows the write of a buffer that is
+//!      dirty, on its way or not flushed; or the next image of an inode that is dirty; or the next image of an indirect
+//!      block; or it is another record.
+//!   3. A block stays fresh until it and its group are written, an inode newborn until its group is: none of them waits for
+//!      a record. So a file that is held still gets a complete image in one pass from its data up.
+//!   4. Of records, only names wait for records: a ghost for the new name of its inode, or for the way up of a directory;
+//!      a way up, and what a rename leaves of the old name, for the new name; a new name for the removal of the same name
+//!      elsewhere in its directory. A removal waits for nothing. A name that changes again passes on who waits for it. What
+//!      came in order itself, and a name that others rely on whose inode lives on without it, must be durable before it
+//!      changes (`is_relied_on`), and a name is made anew only after its ghost is gone: so each of these chains ends.
+//!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
+//!      fails stays there, and is tried again in the next round, whose caller gets the error.
 //!
 //! A crash leaves too much, never too little: space and inodes that nobody has, counts of links and blocks that are too
 //! high, both names of something that was being renamed.
@@ -26,9 +43,10 @@
 //! Differences from 4.4BSD-Lite2's successors
 //!   1. An inode is shown old as a whole (its size, its pointers), not pointer by pointer.
 //!   2. The check after a crash runs before the volume is mounted for writing, not behind it.
-//!   3. A name that is made anew while the old one still has to stay, and the removal of a directory that still has to
-//!      keep a name, write out what they have to wait for, and wait.
+//!   3. A name that is made anew while the old one still has to stay, the removal of a directory that still has to keep a
+//!      name, and the change of a name that others rely on, write out what they have to wait for, and wait.
 
+mod check;
 mod inodes;
 mod names;
 mod rounds;
@@ -40,6 +58,7 @@ use std::ops::Range;
 use super::cache::Kind;
 use super::state::*;
 use crate::device::Data;
+use crate::fs::FsError;
 pub(super) use inodes::{Guarded, SoftInode};
 pub(super) use names::{Moved, Need};
 pub(super) use rounds::Extent;
@@ -85,10 +104,13 @@ pub(super) struct Soft {
     ghosts: BTreeMap<(u32, Vec<u8>), u64>,
     /// Durable entries of directories whose inodes do not lead to them yet.
     unreached: BTreeMap<u32, Vec<u64>>,
-    jobs: VecDeque<Job>,
+    /// What can be done now, and when it was tried last.
+    jobs: VecDeque<(Job, u64)>,
     jobs_running: usize,
     /// Tasks that free inodes.
     tasks: usize,
+    /// What the first of them said that failed since the last round. Its inode waits among the jobs, or for the check.
+    task_error: Option<FsError>,
     /// Fragments and inodes that are going to be free.
     pub pending_frags: i64,
     pub pending_inodes: i64,
@@ -142,7 +164,8 @@ struct Record {
 
 enum What {
     /// The entry is shown as `old` until nothing is unmet. When it is durable, `releases` go.
-    Entry { dir: u32, offset: u64, ino: u32, kind: u8, old: (u32, u8), shown: bool, releases: Links },
+    /// `ordered`: it has waited for another entry, so that an inode may have this old name alone.
+    Entry { dir: u32, offset: u64, ino: u32, kind: u8, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
     /// The entry is out. When that is durable, `releases` go.
     Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
     /// The entry is no longer seen, and stays in its block until nothing is unmet. The directory's new entry, `moved`,
@@ -153,15 +176,18 @@ enum What {
 }
 
 /// What is given back.
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Freeing {
     frags: Vec<(u32, u32)>,
+    /// So many of these have been given back.
+    done: usize,
     /// The inode, and whether it was a directory's.
     inode: Option<(u32, bool)>,
     releases: Links,
 }
 
 /// What can be done now.
+#[derive(Debug)]
 enum Job {
     TakeOut(u64),
     Free(Freeing),
@@ -221,10 +247,10 @@ impl Soft {
     /// Does what a record without anything unmet is there for. Entries wait to be shown; their block is dirty.
     fn begin(&mut self, id: u64) {
         match self.records.get(&id).map(|record| &record.what) {
-            Some(What::Ghost { .. }) => self.jobs.push_back(Job::TakeOut(id)),
+            Some(What::Ghost { .. }) => self.job(Job::TakeOut(id)),
             Some(What::Free(_)) => {
                 if let Some(Record { what: What::Free(freeing), dependents, .. }) = self.records.remove(&id) {
-                    self.jobs.push_back(Job::Free(freeing));
+                    self.job(Job::Free(freeing));
                     dependents.into_iter().for_each(|id| self.meet(id));
                 }
             }
@@ -253,8 +279,27 @@ impl Soft {
 
     fn release(&mut self, releases: Links) {
         if !releases.is_empty() {
-            self.jobs.push_back(Job::Release(releases));
+            self.job(Job::Release(releases));
         }
+    }
+
+    fn job(&mut self, job: Job) {
+        self.jobs.push_back((job, 0));
+    }
+
+    /// An inode that is not used any more could not be read as far as is needed to free it; a later round tries again.
+    pub(super) fn free_again(&mut self, ino: u32) {
+        self.job(Job::Release(vec![(ino, 0)]));
+    }
+
+    /// A job that was not tried since `attempt`.
+    fn take_job(&mut self, attempt: u64) -> Option<Job> {
+        let place = self.jobs.iter().position(|(_, tried)| *tried < attempt)?;
+        self.jobs.remove(place).map(|(job, _)| job)
+    }
+
+    fn has_jobs(&self) -> bool {
+        !self.jobs.is_empty()
     }
 
     /// Whether anything that was there at `until` still waits.
@@ -479,8 +524,7 @@ impl State {
 
     /// Whether some task will get on without anybody's help: a write, a flush or a job is under way.
     pub(super) fn is_at_work(&self) -> bool {
-        let busy =
-            |soft: &Soft| !soft.flushes.is_empty() || soft.jobs_running > 0 || soft.tasks > 0 || !soft.jobs.is_empty();
+        let busy = |soft: &Soft| !soft.flushes.is_empty() || soft.jobs_running > 0 || soft.tasks > 0;
         self.cache.any_in_flight() || self.soft.as_deref().is_some_and(busy)
     }
 

@@ -35,7 +35,7 @@ pub(in super::super) struct SoftInode {
     /// The block has the inode, as one in use.
     is_shown: bool,
     /// Links that are gone, and are still counted on the volume because names are there (U4).
-    held: u16,
+    pub(super) held: u16,
     /// Names in this directory that are gone, and still in its blocks.
     pub(super) ghosts: u32,
 }
@@ -238,7 +238,7 @@ impl State {
         soft.newborn.remove(&ino);
         soft.pending_frags += total;
         soft.pending_inodes += 1;
-        let freeing = Freeing { frags, inode: Some((ino, inode.is_directory())), releases };
+        let freeing = Freeing { frags, done: 0, inode: Some((ino, inode.is_directory())), releases };
         let waiters = soft.inode_waiters.remove(&ino).unwrap_or_default();
         if was_shown {
             soft.record(id, 1, What::Free(freeing));
@@ -248,7 +248,7 @@ impl State {
                 soft.wait(at, id, Event::Met(waiter.id));
             }
         } else {
-            soft.jobs.push_back(Job::Free(freeing));
+            soft.job(Job::Free(freeing));
             waiters.into_iter().for_each(|waiter| soft.meet(waiter.id));
         }
         Ok(())

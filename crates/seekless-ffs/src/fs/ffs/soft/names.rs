@@ -66,7 +66,8 @@ impl State {
     ) -> u64 {
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return 0 };
-        let what = What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, releases: Vec::new() };
+        let what =
+            What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
         soft.record(id, 0, what);
         soft.entries.insert((dir, offset), id);
         // The same name must not be there twice. In one chunk it never is.
@@ -99,7 +100,7 @@ impl State {
         self.hold(&releases);
         let id = self.cache.tick();
         let (mut shown_old, mut all) = (old, releases.clone());
-        let mut now = Vec::new();
+        let (mut now, mut waiting) = (Vec::new(), Vec::new());
         let Some(soft) = self.soft() else { return 0 };
         if let Some(earlier) = soft.entries.remove(&(dir, offset))
             && let Some(Record { what: What::Entry { old, shown, releases: earlier_releases, .. }, dependents, .. }) =
@@ -113,10 +114,12 @@ impl State {
                 all = earlier_releases;
                 now = releases;
             }
-            dependents.into_iter().for_each(|id| soft.meet(id));
+            // U5: old names of what was here stay until that is gone for good.
+            waiting = dependents;
         }
-        let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, releases: all };
-        soft.record(id, 0, what);
+        let ordered = !after.is_empty();
+        let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, ordered, releases: all };
+        soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
         soft.entries.insert((dir, offset), id);
         for &other in after {
             soft.wait_for_record(id, other);
@@ -192,6 +195,16 @@ impl State {
             soft.begin(id);
         }
         Ok(())
+    }
+
+    /// Whether the entry at `offset` has to be durable before it changes or goes: it came in order after another one, so that
+    /// until then an inode has a name there which this one has no more; or old names wait for it, and its inode
+    /// `lives_on` under another name that need not be there yet (U5).
+    pub(in super::super) fn is_relied_on(&self, dir: u32, offset: u64, lives_on: bool) -> bool {
+        let Some(soft) = self.soft.as_deref() else { return false };
+        let record = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
+        let Some(Record { what: What::Entry { ordered, .. }, dependents, .. }) = record else { return false };
+        *ordered || lives_on && dependents.iter().any(|id| soft.records.contains_key(id))
     }
 
     /// Whether the name is gone, and still in its block.

@@ -11,7 +11,7 @@
 use super::super::Ffs;
 use super::super::cache::Kind;
 use super::super::state::*;
-use super::{Freeing, Job, RECORDS_MAX};
+use super::{Freeing, Job, RECORDS_MAX, Soft};
 use crate::fs::{FsError, FsResult};
 
 /// See above.
@@ -36,7 +36,7 @@ pub(in super::super) enum Extent {
     Quiet,
 }
 
-/// Counts rounds after which as much waits as before.
+/// Counts passes after which as much waits as before.
 #[derive(Default)]
 struct Vain {
     before: (u64, usize),
@@ -44,15 +44,21 @@ struct Vain {
 }
 
 impl Vain {
-    /// U6: it never is, unless others change what is waited for again and again.
+    /// U6: what waits has somebody to wait for; and passes are not in vain for long, unless others are at work, who change
+    /// what is waited for, or let it wait.
     fn check(&mut self, ffs: &Ffs) {
-        const ROUNDS_MAX: usize = 1_000;
+        const PASSES_MAX: usize = 1_000;
         let state = ffs.state.borrow();
+        #[cfg(debug_assertions)]
+        {
+            let wrong = state.soft_problems();
+            assert!(wrong.is_empty(), "soft updates: {wrong:#?}\n{}", state.soft_text());
+        }
         let oldest = state.soft.as_deref().and_then(|soft| soft.records.keys().next().copied()).unwrap_or(0);
         let now = (oldest, state.soft.as_deref().map_or(0, |soft| soft.records.len()));
-        self.count = if now == self.before { self.count + 1 } else { 0 };
+        self.count = if now == self.before && !state.is_at_work() { self.count + 1 } else { 0 };
         self.before = now;
-        debug_assert!(self.count < ROUNDS_MAX, "soft updates wait for ever: {}", state.soft_text());
+        debug_assert!(self.count < PASSES_MAX, "soft updates wait for ever: {}", state.soft_text());
     }
 }
 
@@ -89,6 +95,7 @@ impl Ffs {
     /// Writes everything back.
     pub(in super::super) async fn sync_soft(&self, extent: Extent) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
+        self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
         self.round().await?;
         // Those that were changed again in between have to be held still. So have those that lost their names in between,
@@ -118,7 +125,8 @@ impl Ffs {
             self.wait_for_progress(before, |state| !state.has_waiting(until)).await?;
         }
         if extent != Extent::Update {
-            // What the last jobs have changed.
+            // What the last jobs have changed, and what they have to say.
+            self.wait_for_tasks().await;
             self.round().await?;
         }
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
@@ -141,6 +149,7 @@ impl Ffs {
     /// The same, until `done` says so.
     pub(in super::super) async fn drain_until(&self, done: impl Fn(&State) -> bool) -> FsResult<()> {
         let mut vain = Vain::default();
+        self.forget_task_error();
         while !done(&self.state.borrow()) {
             vain.check(self);
             let before = self.progress.count();
@@ -152,6 +161,13 @@ impl Ffs {
             self.wait_for_progress(before, &done).await?;
         }
         Ok(())
+    }
+
+    /// What failed before does not count: it is tried again.
+    fn forget_task_error(&self) {
+        if let Some(soft) = self.state.borrow_mut().soft() {
+            soft.task_error = None;
+        }
     }
 
     /// Waits until something has ended since `progress` was counted to be at `before`. A round that found nothing to do
@@ -168,6 +184,9 @@ impl Ffs {
             let state = self.state.borrow();
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone()));
+            }
+            if state.soft.as_deref().is_some_and(Soft::has_jobs) {
+                return Ok(()); // They have become possible since the round; the next one does them.
             }
             if !state.is_at_work() {
                 let waits = state.soft_text();
@@ -208,15 +227,22 @@ impl Ffs {
         }
     }
 
-    /// One round.
+    /// One round. What can be written is written, whatever else fails.
+    ///
+    /// # Errors
+    /// Those of writing; else the first of an inode that cannot be shown or freed, or of a job that cannot be done, which
+    /// all wait for the next round.
     pub(in super::super) async fn round(&self) -> FsResult<()> {
-        self.run_jobs().await?;
+        let failed = self.state.borrow_mut().soft().and_then(|soft| soft.task_error.take());
+        // One that fails is tried again at the end.
+        let _ = self.run_jobs().await;
+        let mut shown = Ok(());
         for phase in PHASES {
             if phase == Phase::Inodes {
                 let dirty = self.state.borrow().dirty_inodes();
                 for ino in dirty {
                     if !self.state.borrow().is_going(ino) {
-                        self.show(ino).await?;
+                        shown = shown.and(self.show(ino).await);
                     }
                 }
             }
@@ -224,7 +250,7 @@ impl Ffs {
             self.write_all(|state| state.dirty_in(phase, until)).await?;
             self.flush_written().await?;
         }
-        self.run_jobs().await
+        shown.and(self.run_jobs().await).and(failed.map_or(Ok(()), Err))
     }
 
     async fn show(&self, ino: u32) -> FsResult<()> {
@@ -269,44 +295,52 @@ impl Ffs {
 
     // ---- Jobs ----
 
+    /// Does what can be done now. What fails, or is given up by its task, stays in the queue with all that is left of it, and
+    /// the others are done all the same.
+    ///
+    /// # Errors
+    /// The first one: the volume still counts as taken what could not be given back.
     pub(in super::super) async fn run_jobs(&self) -> FsResult<()> {
-        loop {
-            let job = {
-                let mut state = self.state.borrow_mut();
-                let Some(soft) = state.soft() else { return Ok(()) };
-                let Some(job) = soft.jobs.pop_front() else { return Ok(()) };
-                soft.jobs_running += 1;
-                job
-            };
-            let running = Running(self);
-            let done = match job {
-                Job::TakeOut(id) => self.step(|state| state.take_out_ghost(id)).await,
-                Job::Free(freeing) => self.free(freeing).await,
-                Job::Release(links) => {
-                    self.release(&links);
+        let attempt = self.state.borrow_mut().cache.tick();
+        let mut ended = Ok(());
+        while let Some(mut running) = Running::begin(self, attempt) {
+            let done = match &mut running.job {
+                Some(Job::TakeOut(id)) => {
+                    let id = *id;
+                    self.step(|state| state.take_out_ghost(id)).await
+                }
+                Some(Job::Free(freeing)) => self.free(freeing).await,
+                Some(Job::Release(links)) => {
+                    self.release(links);
                     Ok(())
                 }
+                None => Ok(()),
             };
+            if done.is_ok() {
+                running.job = None;
+            }
             drop(running);
-            done?;
+            ended = ended.and(done);
         }
+        ended
     }
 
-    async fn free(&self, freeing: Freeing) -> FsResult<()> {
-        let Freeing { frags, inode, releases } = freeing;
-        for (at, count) in frags {
+    async fn free(&self, freeing: &mut Freeing) -> FsResult<()> {
+        while let Some(&(at, count)) = freeing.frags.get(freeing.done) {
             self.step(|state| state.free_frags(at, count)).await?;
+            freeing.done += 1;
             if let Some(soft) = self.state.borrow_mut().soft() {
                 soft.pending_frags -= i64::from(count);
             }
         }
-        if let Some((ino, directory)) = inode {
+        if let Some((ino, directory)) = freeing.inode {
             self.step(|state| state.give_inode(ino, directory)).await?;
+            freeing.inode = None;
             if let Some(soft) = self.state.borrow_mut().soft() {
                 soft.pending_inodes -= 1;
             }
         }
-        self.release(&releases);
+        self.release(&std::mem::take(&mut freeing.releases));
         Ok(())
     }
 
@@ -322,13 +356,18 @@ impl Ffs {
             }
             let ffs = self.this();
             self.rt.spawn(async move {
-                {
+                let freed = {
                     let _inode = ffs.locks.alone(ino).await;
-                    // An error stops the volume, or leaves the inode for the check.
-                    let _ = ffs.free_if_unused(ino).await;
-                }
+                    ffs.free_if_unused(ino).await
+                };
                 if let Some(soft) = ffs.state.borrow_mut().soft() {
                     soft.tasks -= 1;
+                    // Another may have freed it.
+                    if let Err(error) = freed
+                        && error != FsError::Stale
+                    {
+                        soft.task_error.get_or_insert(error);
+                    }
                 }
                 ffs.progress.notify();
             });
@@ -347,16 +386,31 @@ impl Ffs {
     }
 }
 
-/// A job under way.
-struct Running<'a>(&'a Ffs);
+/// A job under way. What is left of it when this ends goes back into the queue.
+struct Running<'a> {
+    ffs: &'a Ffs,
+    job: Option<Job>,
+    attempt: u64,
+}
+
+impl Running<'_> {
+    fn begin(ffs: &Ffs, attempt: u64) -> Option<Running<'_>> {
+        let mut state = ffs.state.borrow_mut();
+        let soft = state.soft()?;
+        let job = soft.take_job(attempt)?;
+        soft.jobs_running += 1;
+        Some(Running { ffs, job: Some(job), attempt })
+    }
+}
 
 impl Drop for Running<'_> {
     fn drop(&mut self) {
-        if let Ok(mut state) = self.0.state.try_borrow_mut()
+        if let Ok(mut state) = self.ffs.state.try_borrow_mut()
             && let Some(soft) = state.soft()
         {
             soft.jobs_running -= 1;
+            soft.jobs.extend(self.job.take().map(|job| (job, self.attempt)));
         }
-        self.0.progress.notify();
+        self.ffs.progress.notify();
     }
 }

@@ -132,7 +132,7 @@ impl State {
         soft.pending_frags += total;
         let freeing = Freeing { frags, ..Freeing::default() };
         if at_once {
-            soft.jobs.push_back(Job::Free(freeing));
+            soft.job(Job::Free(freeing));
             return;
         }
         let mut unmet = 0;

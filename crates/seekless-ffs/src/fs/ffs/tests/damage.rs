@@ -240,3 +240,44 @@ fn no_room_below() {
         .await;
     });
 }
+
+/// A file whose indirect blocks lead to themselves, and so to more blocks than there can be, is removed, or refused, in
+/// bounded time; other files do not suffer.
+#[test]
+fn a_tangled_file_ends() {
+    for metadata in [Metadata::Sync, Metadata::Softdep] {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+            let mut ino = 0;
+            session(&rt, &device, Options::default(), async |client| {
+                client.write_file(b"/other", &vec![2; 50_000]).await.unwrap();
+                client.write_file(b"/tangled", &vec![1; 200_000]).await.unwrap();
+                ino = client.stat(b"/tangled").await.unwrap().ino.0 as u32;
+            })
+            .await;
+            let layout = info(&device).await.unwrap().layout;
+            let (block, offset) = layout.inode_place(ino);
+            let place = layout.sector(block);
+            let mut raw = device.read(place, Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+            let mut inode = Inode::decode(&raw[offset..]).unwrap();
+            assert_eq!(inode.size, 200_000);
+            let tangle = inode.ib[0];
+            (inode.ib, inode.size) = ([tangle; 3], layout.addressable_bytes);
+            inode.encode(&mut raw[offset..]);
+            device.write(place, raw.freeze(), WriteFlags::NONE).await.unwrap();
+            let pointers: Vec<u8> = tangle.to_le_bytes().repeat(layout.pointers_per_block as usize);
+            device
+                .write(layout.sector(tangle), crate::device::Data::from_slice(&pointers), WriteFlags::NONE)
+                .await
+                .unwrap();
+            let options = Options { metadata, ..Options::default() };
+            let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(ffs);
+            let (removed, synced) = (client.unlink(b"/tangled").await, client.sync().await);
+            let refused = [removed, synced].into_iter().any(|done| matches!(done, Err(FsError::Corrupt { .. })));
+            assert!(refused || metadata == Metadata::Sync);
+            assert_eq!(client.sync().await, Ok(()));
+            assert!(client.read_file(b"/other").await.unwrap() == vec![2; 50_000]);
+        });
+    }
+}

@@ -7,6 +7,7 @@ mod damage;
 mod format;
 mod interop;
 mod model;
+mod order;
 mod policy;
 mod soft;
 

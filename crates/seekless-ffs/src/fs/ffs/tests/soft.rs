@@ -15,7 +15,7 @@ use crate::testing::{CrashReport, Faults, Generator, Op, PowerCuts, Promise, Rep
 
 const PROMISE: Promise = Promise { strength: Strength::InPlace { at_once: false }, write_atomic_bytes: 0 };
 
-fn softly() -> Options {
+pub(super) fn softly() -> Options {
     Options { metadata: Metadata::Softdep, update_interval: Nanos::from_millis(3), ..Options::default() }
 }
 

@@ -1,0 +1,232 @@
+//! The books of soft updates, counted anew: that what waits has something to wait for (U6), and that what is counted is
+//! there.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::super::cache::Kind;
+use super::super::state::*;
+use super::{Event, Freeing, Job, Soft, What};
+
+/// So many problems are enough to know.
+const PROBLEMS_MAX: usize = 20;
+
+impl State {
+    /// What is wrong, a line each. Between any two steps nothing is.
+    pub(in super::super) fn soft_problems(&self) -> Vec<String> {
+        let Some(soft) = self.soft.as_deref() else { return Vec::new() };
+        let mut wrong = Vec::new();
+        self.check_waits(soft, &mut wrong);
+        self.check_records(soft, &mut wrong);
+        check_rings(soft, &mut wrong);
+        if soft.jobs_running == 0 {
+            self.check_counts(soft, &mut wrong);
+        }
+        wrong.truncate(PROBLEMS_MAX);
+        wrong
+    }
+
+    /// Whether a write of the buffer, as of `since` or later, is to come or is not durable yet. `written`: when the youngest
+    /// write of each buffer had begun that waits for a flush.
+    fn will_be_durable(&self, written: &BTreeMap<u32, u64>, at: u32, since: u64) -> bool {
+        self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some())
+            || self.cache.begun(at) >= since
+            || written.get(&at).is_some_and(|&begun| begun >= since)
+    }
+
+    /// What follows a write follows one that comes; and whatever is to follow one is on the list of a buffer.
+    fn check_waits(&self, soft: &Soft, wrong: &mut Vec<String>) {
+        let (mut written, mut taken, mut born) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+        let mut indirect = BTreeSet::new();
+        let mut unflushed: BTreeMap<u32, u64> = BTreeMap::new();
+        for &(at, begun) in soft.flushes.values().flatten().chain(&soft.unflushed) {
+            let youngest = unflushed.entry(at).or_insert(begun);
+            *youngest = begun.max(*youngest);
+        }
+        for (&at, events) in &soft.waits {
+            for (since, event) in events {
+                let is_wanted = match event {
+                    Event::Written { at, since } => {
+                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.since == *since && !fresh.written);
+                        if is_wanted {
+                            written.insert(*at);
+                        }
+                        is_wanted
+                    }
+                    Event::Taken { at, since } => {
+                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.since == *since && !fresh.taken);
+                        if is_wanted {
+                            taken.insert(*at);
+                        }
+                        is_wanted
+                    }
+                    Event::Born { ino, since } => {
+                        let is_wanted = soft.newborn.get(ino) == Some(since);
+                        if is_wanted {
+                            born.insert(*ino);
+                        }
+                        is_wanted
+                    }
+                    Event::Inode { ino, .. } => self.inodes.contains_key(ino),
+                    Event::Indirect { ino, at, since } => {
+                        let is_wanted = soft.indirects.get(&(*ino, *at)).is_some_and(|it| it.changed == *since);
+                        if is_wanted {
+                            indirect.insert((*ino, *at));
+                        }
+                        is_wanted
+                    }
+                    Event::Name(id) | Event::Met(id) => soft.records.contains_key(id),
+                };
+                if is_wanted && !self.will_be_durable(&unflushed, at, *since) {
+                    wrong.push(format!(
+                        "no write of the block at {at} is to come, for which {event:?} waits since {since}"
+                    ));
+                }
+            }
+        }
+        for (at, fresh) in &soft.fresh {
+            if !fresh.written && !written.contains(at) || !fresh.taken && !taken.contains(at) {
+                wrong.push(format!("the block at {at} is fresh for ever"));
+            }
+        }
+        for ino in soft.newborn.keys().filter(|ino| !born.contains(ino)) {
+            wrong.push(format!("inode {ino} is newborn for ever"));
+        }
+        for (&(ino, at), it) in &soft.indirects {
+            let is_dirty = self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some());
+            if !is_dirty && (!indirect.contains(&(ino, at)) || !it.waiters.is_empty()) {
+                wrong.push(format!("the indirect block at {at} of inode {ino} is ahead of the volume for ever"));
+            }
+        }
+        for (ino, waiters) in &soft.inode_waiters {
+            let is_dirty = self.inodes.get(ino).is_some_and(|known| known.dirty);
+            if !is_dirty && waiters.iter().any(|waiter| soft.records.contains_key(&waiter.id)) {
+                wrong.push(format!("no image of inode {ino} is to come, for which records wait"));
+            }
+        }
+    }
+
+    /// Each record lacks as much as is on lists for it; and one that has everything gets its turn.
+    fn check_records(&self, soft: &Soft, wrong: &mut Vec<String>) {
+        let mut lacking: BTreeMap<u64, u32> = BTreeMap::new();
+        let mut named: BTreeSet<u64> = soft.unreached.values().flatten().copied().collect();
+        let mut lacks = |id: u64| *lacking.entry(id).or_default() += 1;
+        for (_, event) in soft.waits.values().flatten() {
+            match event {
+                Event::Met(id) => lacks(*id),
+                Event::Name(id) => drop(named.insert(*id)),
+                _ => {}
+            }
+        }
+        soft.inode_waiters.values().flatten().for_each(|waiter| lacks(waiter.id));
+        soft.indirects.values().flat_map(|it| &it.waiters).for_each(|(_, id)| lacks(*id));
+        soft.records.values().flat_map(|record| &record.dependents).for_each(|id| lacks(*id));
+        let taking_out = |id: u64| soft.jobs.iter().any(|(job, _)| matches!(job, Job::TakeOut(other) if *other == id));
+        for (&id, record) in &soft.records {
+            let listed = lacking.get(&id).copied().unwrap_or(0);
+            if listed != record.unmet {
+                let (what, unmet) = (record.what.to_text(), record.unmet);
+                wrong.push(format!("{id}, {what}, lacks {unmet} things, and {listed} are on lists"));
+            }
+            let has_turn = match &record.what {
+                _ if record.unmet > 0 => true,
+                What::Entry { dir, offset, .. } => {
+                    let lbn = offset / u64::from(self.layout.block_bytes);
+                    named.contains(&id) || self.is_dirty_block_of(*dir, lbn)
+                }
+                What::Removal { dir, lbn, .. } => named.contains(&id) || self.is_dirty_block_of(*dir, *lbn),
+                What::Ghost { .. } => soft.jobs_running > 0 || taking_out(id),
+                What::Free(_) => false,
+            };
+            if !has_turn {
+                wrong.push(format!("{id}, {}, has everything, and nothing comes of it", record.what.to_text()));
+            }
+        }
+    }
+
+    fn is_dirty_block_of(&self, dir: u32, lbn: u64) -> bool {
+        let wanted = Kind::Directory { ino: dir, lbn };
+        self.cache.dirty_of(dir).into_iter().any(|at| self.cache.peek(at).is_some_and(|buffer| buffer.kind == wanted))
+    }
+
+    /// What is counted is what records and jobs have.
+    fn check_counts(&self, soft: &Soft, wrong: &mut Vec<String>) {
+        let (mut frags, mut inodes) = (0_i64, 0_i64);
+        let mut held: BTreeMap<u32, u64> = BTreeMap::new();
+        let mut ghosts: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut hold = |links: &[(u32, u16)]| {
+            links.iter().for_each(|&(ino, count)| *held.entry(ino).or_default() += u64::from(count));
+        };
+        let mut give_back = |freeing: &Freeing| {
+            frags += freeing.frags[freeing.done..].iter().map(|&(_, count)| i64::from(count)).sum::<i64>();
+            inodes += i64::from(freeing.inode.is_some());
+        };
+        for record in soft.records.values() {
+            match &record.what {
+                What::Entry { releases, .. } | What::Removal { releases, .. } => hold(releases),
+                What::Ghost { dir, releases, .. } => {
+                    hold(releases);
+                    *ghosts.entry(*dir).or_default() += 1;
+                }
+                What::Free(freeing) => {
+                    hold(&freeing.releases);
+                    give_back(freeing);
+                }
+            }
+        }
+        for (job, _) in &soft.jobs {
+            match job {
+                Job::Free(freeing) => {
+                    hold(&freeing.releases);
+                    give_back(freeing);
+                }
+                Job::Release(links) => hold(links),
+                Job::TakeOut(_) => {}
+            }
+        }
+        if (frags, inodes) != (soft.pending_frags, soft.pending_inodes) {
+            let counted = (soft.pending_frags, soft.pending_inodes);
+            wrong.push(format!(
+                "{frags} fragments and {inodes} inodes are going to be free, and {counted:?} are counted"
+            ));
+        }
+        for (ino, known) in &self.inodes {
+            let Some(own) = known.soft.as_deref() else { continue };
+            let (links, names) = (held.remove(ino).unwrap_or(0), ghosts.remove(ino).unwrap_or(0));
+            if (links, names) != (u64::from(own.held), own.ghosts) {
+                let counted = (own.held, own.ghosts);
+                wrong.push(format!(
+                    "inode {ino} has {links} links held and {names} ghosts, and {counted:?} are counted"
+                ));
+            }
+        }
+        held.retain(|_, links| *links > 0);
+        if !held.is_empty() || !ghosts.is_empty() {
+            wrong.push(format!("links {held:?} and ghosts {ghosts:?} are of inodes that are not in memory"));
+        }
+    }
+}
+
+/// Nothing waits for itself.
+fn check_rings(soft: &Soft, wrong: &mut Vec<String>) {
+    let mut waits: BTreeMap<u64, usize> = soft.records.keys().map(|&id| (id, 0)).collect();
+    for id in soft.records.values().flat_map(|record| &record.dependents) {
+        if let Some(count) = waits.get_mut(id) {
+            *count += 1;
+        }
+    }
+    let mut free: Vec<u64> = waits.iter().filter(|(_, count)| **count == 0).map(|(&id, _)| id).collect();
+    while let Some(id) = free.pop() {
+        waits.remove(&id);
+        for dependent in soft.records.get(&id).into_iter().flat_map(|record| &record.dependents) {
+            if let Some(count) = waits.get_mut(dependent) {
+                *count -= 1;
+                if *count == 0 {
+                    free.push(*dependent);
+                }
+            }
+        }
+    }
+    if !waits.is_empty() {
+        wrong.push(format!("records wait for each other in a ring: {:?}", waits.keys().collect::<Vec<_>>()));
+    }
+}

@@ -1,0 +1,231 @@
+//! Aim: with soft updates no file is ever without a name on the volume because its names change faster than they are
+//! written, and what fails is done later. Method: programs on names whose changes follow each other before the first of them
+//! is durable; after a power cut anywhere, each file that the program has not removed must have a name. And the books of
+//! soft updates after each step.
+
+use super::soft::softly;
+use super::*;
+use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::cut::Effort;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::fs::ffs::state::inner;
+use crate::rng::Rng;
+use crate::testing::environment::replay;
+
+const BYTES: u64 = 16 * MIB;
+
+/// A program; and the files, each full of one letter, that must have a name whenever the power fails.
+struct Program {
+    steps: &'static [&'static str],
+    kept: &'static [u8],
+}
+
+const PROGRAMS: [Program; 11] = [
+    Program { steps: &["rename /p/a /q/x", "rename /q/x /r/y", "rename /r/y /p/a"], kept: b"ABCD" },
+    // The new name goes while the old one waits for it; the file has a third.
+    Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "unlink /q/x"], kept: b"ABCD" },
+    Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "rename /q/b /q/x"], kept: b"ABCD" },
+    Program { steps: &["rename /p/a /q/x", "rename /q/b /q/x"], kept: b"BCD" },
+    // A directory moves on before its way up is written.
+    Program { steps: &["rename /p/d /q/d", "rename /q/d /r/d"], kept: b"ABCD" },
+    Program {
+        steps: &["rename /p/d /q/d", "rename /q/d /p/d", "rename /p/d /r/e", "rename /r/e/in /q/in"],
+        kept: b"ABCD",
+    },
+    // What is left of the old name changes before the new one is written.
+    Program { steps: &["leave /p/a /q/x", "rename /r/c /p/a"], kept: b"ABCD" },
+    Program { steps: &["leave /p/a /q/x", "unlink /p/a"], kept: b"ABCD" },
+    Program { steps: &["leave /p/a /q/x", "rename /p/a /r/w", "unlink /r/w"], kept: b"ABCD" },
+    Program { steps: &["leave /p/a /q/x", "leave /q/x /p/a", "leave /p/a /q/x"], kept: b"ABCD" },
+    // Of two that are exchanged, a cut can leave one with both names.
+    Program { steps: &["rename /p/a /q/x", "exchange /q/x /r/c", "unlink /r/c", "leave /q/x /r/c"], kept: b"BD" },
+];
+
+async fn apply(client: &Client, step: &str) {
+    let words: Vec<&[u8]> = step.split(' ').map(str::as_bytes).collect();
+    let done = match words[..] {
+        [b"rename", from, to] => client.rename(from, to, RenameMode::Replace).await,
+        [b"exchange", from, to] => client.rename(from, to, RenameMode::Exchange).await,
+        [b"leave", from, to] => client.rename(from, to, RenameMode::Whiteout { replace: true, uid: 0, gid: 0 }).await,
+        [b"link", from, to] => client.link(from, to).await,
+        [b"unlink", path] => client.unlink(path).await,
+        _ => panic!("not a step: {step}"),
+    };
+    done.unwrap_or_else(|error| panic!("{step}: {error}"));
+}
+
+/// The letters of all files below `path`.
+async fn letters(client: &Client, path: String, found: &mut Vec<u8>) {
+    for entry in client.read_dir(path.as_bytes()).await.expect("it can be listed") {
+        let below = format!("{path}/{}", String::from_utf8_lossy(&entry.name));
+        match entry.kind {
+            FileKind::Directory => Box::pin(letters(client, below, found)).await,
+            FileKind::Regular => {
+                let bytes = client.read_file(below.as_bytes()).await.expect("it can be read");
+                let letter = bytes.first().copied().unwrap_or(b'0');
+                assert!(bytes == vec![letter; 5000], "{below} has {} bytes", bytes.len());
+                found.push(letter);
+            }
+            _ => {}
+        }
+    }
+}
+
+#[test]
+fn names_that_change_again() {
+    for seed in replay("fs::ffs::tests::order::names_that_change_again").seeds(0..4) {
+        for (number, program) in PROGRAMS.iter().enumerate() {
+            simulate(seed, async |rt| {
+                let recording = CrashOptions { seed, ..CrashOptions::volatile(BYTES) };
+                let device = CrashDevice::new(&rt, Image::default(), recording);
+                mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+                let update_interval = Nanos::from_millis([3, 30_000][seed as usize % 2]);
+                let options = Options { update_interval, ..softly() };
+                let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+                let client = Client::new(ffs.clone());
+                for directory in ["/p", "/q", "/r", "/p/d"] {
+                    client.mkdir(directory.as_bytes()).await.unwrap();
+                }
+                for (path, letter) in [("/p/a", b'A'), ("/q/b", b'B'), ("/r/c", b'C'), ("/p/d/in", b'D')] {
+                    client.write_file(path.as_bytes(), &[letter; 5000]).await.unwrap();
+                }
+                client.sync().await.unwrap();
+                let begun = device.position();
+                let mut rng = Rng::new(seed);
+                for step in program.steps {
+                    apply(&client, step).await;
+                    assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new(), "seed {seed}, {step}");
+                    if seed > 1 {
+                        rt.sleep(Nanos::from_millis(rng.below(4))).await;
+                    }
+                }
+                client.sync().await.unwrap();
+                assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new(), "seed {seed}");
+                let log = device.log();
+                for position in log.positions().into_iter().filter(|&position| position >= begun) {
+                    let cut = log.cut(position);
+                    for choice in cut.choices(&Effort::SAMPLED, seed) {
+                        let left: Device = Rc::new(Memory::from_image(BYTES, cut.image(&choice)));
+                        let where_cut = format!("seed {seed}, program {number}, cut {position}:{choice:?}");
+                        let look = FsckOptions { reconnect: false, ..FsckOptions::default() };
+                        let found = fsck(&rt, &left, look).await.unwrap();
+                        let harm = found.problems.iter().find(|problem| problem.cause != Cause::Leak);
+                        assert!(harm.is_none(), "{where_cut}: {harm:?}");
+                        let mended = mount(rt.clone(), left, Options::default()).await.unwrap();
+                        let (client, mut found) = (Client::new(mended.clone()), Vec::new());
+                        for directory in ["/p", "/q", "/r"] {
+                            letters(&client, directory.into(), &mut found).await;
+                        }
+                        let lost: Vec<_> = program.kept.iter().filter(|letter| !found.contains(letter)).collect();
+                        assert!(lost.is_empty(), "{where_cut}: {lost:?} have no names");
+                        mended.close().await.unwrap();
+                    }
+                }
+                ffs.close().await.unwrap();
+                assert_clean(&rt, &(device as Device)).await;
+            });
+        }
+    }
+}
+
+/// While blocks cannot be read that jobs need, a sync says so each time, nobody waits for ever, and what can be written is
+/// written. When they can be read again, all of it is done. Method: an old name that has to be taken out of its block, and a
+/// file to be given back; the block and the groups cannot be read, or nothing can.
+#[test]
+fn jobs_that_fail_are_done_later() {
+    for everywhere in [false, true] {
+        simulate(1, async |rt| {
+            let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+            let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+            let mut before = None;
+            session(&rt, &device, options, async |client| {
+                client.mkdir(b"/p").await.unwrap();
+                client.mkdir(b"/q").await.unwrap();
+                client.write_file(b"/p/moved", &[1; 5000]).await.unwrap();
+                client.write_file(b"/changed", &[2; 5000]).await.unwrap();
+                client.sync().await.unwrap();
+                before = Some(client.fs().statfs().await.unwrap());
+                client.write_file(b"/removed", &vec![3; 150_000]).await.unwrap();
+            })
+            .await;
+            let fault = FaultDevice::new(&rt, device.clone(), 1);
+            let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let block_of_p = {
+                let dir = client.stat(b"/p").await.unwrap().ino;
+                ffs.step(|state| state.block_at(inner(dir).unwrap(), 0)).await.unwrap().unwrap()
+            };
+            client.rename(b"/p/moved", b"/q/moved", RenameMode::Replace).await.unwrap();
+            client.unlink(b"/removed").await.unwrap();
+            client.setattr(b"/changed", SetAttr { permissions: Some(0o600), ..SetAttr::default() }).await.unwrap();
+            ffs.state.borrow_mut().drop_caches();
+            let layout = ffs.state.borrow().layout.clone();
+            let groups = (0..layout.groups).map(|group| (layout.group_block(group), layout.group_block_frags()));
+            for (at, frags) in groups.chain([(block_of_p, 1)]) {
+                let sectors = layout.sector(at)..layout.sector(at + frags);
+                fault.add(Rule::new(Kinds::READ, When::Always, Effect::Error).within(sectors));
+            }
+            if everywhere {
+                fault.add(Rule::new(Kinds::READ, When::Always, Effect::Error));
+            }
+            for _ in 0..3 {
+                let synced = client.sync().await;
+                assert!(matches!(synced, Err(FsError::Device(_))), "{synced:?}");
+                assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+            }
+            // Its old name is still in its block.
+            assert!(client.create(b"/p/moved").await.is_err());
+            rt.sleep(Nanos::from_secs(65)).await;
+            if !everywhere {
+                let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+                let left = Client::new(mount(rt.clone(), crashed, Options::default()).await.unwrap());
+                assert_eq!(left.read_file(b"/q/moved").await.unwrap(), [1; 5000]);
+                assert_eq!(left.stat(b"/changed").await.unwrap().permissions, 0o600);
+            }
+            fault.clear();
+            client.sync().await.unwrap();
+            assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+            assert_eq!(Some(client.fs().statfs().await.unwrap()), before);
+            client.write_file(b"/p/moved", &[4; 10]).await.unwrap();
+            client.sync().await.unwrap();
+            ffs.close().await.unwrap();
+            drop((client, ffs));
+            assert_clean(&rt, &device).await;
+        });
+    }
+}
+
+/// A file that cannot be read as far as its indirect block is not cut, and keeps all that it has; once it can be read, all
+/// of its space comes back.
+#[test]
+fn what_cannot_be_cut_stays() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let options = Options { metadata: Metadata::Softdep, ..Options::default() };
+        let mut before = None;
+        session(&rt, &device, options, async |client| {
+            before = Some(client.fs().statfs().await.unwrap());
+            client.write_file(b"/cut", &vec![3; 200_000]).await.unwrap();
+            client.write_file(b"/removed", &vec![4; 200_000]).await.unwrap();
+        })
+        .await;
+        let fault = FaultDevice::new(&rt, device.clone(), 1);
+        let ffs = mount(rt.clone(), fault.clone(), options).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.stat(b"/cut").await.unwrap();
+        client.unlink(b"/removed").await.unwrap();
+        fault.add(Rule::new(Kinds::READ, When::Always, Effect::Error));
+        assert!(client.truncate(b"/cut", 110_000).await.is_err());
+        assert!(client.truncate(b"/cut", 0).await.is_err());
+        assert!(client.sync().await.is_err());
+        fault.clear();
+        assert!(client.read_file(b"/cut").await.unwrap() == vec![3; 200_000]);
+        client.truncate(b"/cut", 110_000).await.unwrap();
+        client.unlink(b"/cut").await.unwrap();
+        client.sync().await.unwrap();
+        assert_eq!(Some(client.fs().statfs().await.unwrap()), before);
+        ffs.close().await.unwrap();
+        drop((client, ffs));
+        assert_clean(&rt, &device).await;
+    });
+}
