@@ -36,6 +36,5 @@ pub fn long_life<S: Subject>(test: &str, bytes: u64, rounds: usize, seeds: u64, 
         println!("{}", life.run().unwrap_or_else(|report| panic!("{report}")));
     }
     for (p, n) in crate::rt::covered() {
-        println!("COVER {n:>8} {p}");
     }
 }
