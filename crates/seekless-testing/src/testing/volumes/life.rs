@@ -17,7 +17,6 @@ pub fn long_life<S: Subject>(test: &str, bytes: u64, rounds: usize, seeds: u64, 
         Some(seed) => seed..seed + 1,
         None => 1..1 + seeds,
     };
-    crate::rt::covered();
     for seed in seeds {
         let device = match seed % 3 {
             0 => CrashOptions::host_file(bytes),
@@ -34,7 +33,5 @@ pub fn long_life<S: Subject>(test: &str, bytes: u64, rounds: usize, seeds: u64, 
             every_op: here.soak > 1,
         };
         println!("{}", life.run().unwrap_or_else(|report| panic!("{report}")));
-    }
-    for (p, n) in crate::rt::covered() {
     }
 }
