@@ -1,8 +1,8 @@
 //! Points that tests must pass: production code names each, and a test of its room fails when a run has not been there.
 //!
 //! A long random run proves little about a path that it never takes. So the code of a rare path says `cover("...")`, and
-//! the room's test lists the points that its run must pass, with [`covered`]. The tidy test holds that every point is in
-//! a list. Points are counted for each thread, which is for each test, and only where debug assertions are on.
+//! the room's test lists the points that its run must pass, with [`covered`]. Points are counted for each thread, which is
+//! for each test, and only where debug assertions are on.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;

@@ -22,6 +22,8 @@ pub struct Space {
     pub slots: u8,
     /// Also the longest name, one that is not text, and one with blanks.
     pub odd_names: bool,
+    /// Bytes of a file's name, at least: with long ones, directories split soon.
+    pub name_bytes: usize,
     /// Now and then a write far behind the end, up to this offset; 0 for never.
     pub far_offset: u64,
     /// Places in files around which every third offset lies, for example where a further level of indirect blocks begins.
@@ -39,6 +41,7 @@ impl Space {
             file_bytes_max: 40_000,
             slots: 2,
             odd_names: false,
+            name_bytes: 0,
             far_offset: 0,
             edges: &[],
         }
@@ -247,7 +250,11 @@ impl Generator {
         let name = if of_directory != swapped {
             format!("d{}", self.rng.below(u64::from(self.space.directories)))
         } else {
-            format!("f{}", self.rng.below(u64::from(self.space.files)))
+            format!(
+                "{:n<width$}",
+                format!("f{}", self.rng.below(u64::from(self.space.files))),
+                width = self.space.name_bytes
+            )
         };
         directory.join(name.as_bytes())
     }

@@ -4,6 +4,7 @@
 use super::*;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
+use crate::testing::volumes::life::Lives;
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::crash", bytes: 6 * MIB };
 
@@ -24,13 +25,38 @@ fn random_runs() {
     CUTS.random_runs(|_| Small { options });
 }
 
-/// One volume through many power cuts, with all levels of indirect blocks.
+/// One volume through many power cuts, on all paths of the code that a healthy volume can take.
 #[test]
 fn a_long_life() {
-    let options = Options { write_back_interval: Nanos::from_millis(2), ..Options::default() };
-    let test = "fs::vlfs::tests::crash::a_long_life";
-    volumes::life::long_life(test, CUTS.bytes + 4 * MIB, 16, 3, |_| Small { options });
+    let lives = Lives {
+        test: "fs::vlfs::tests::crash::a_long_life",
+        bytes: CUTS.bytes + 4 * MIB,
+        rounds: 16,
+        seeds: 3,
+        points: POINTS,
+    };
+    let options =
+        Options { write_back_interval: Nanos::from_millis(2), compact: CompactUse::Always, ..Options::default() };
+    lives.live(|_| Small { options });
 }
+
+/// What a long life comes to.
+const POINTS: &[&str] = &[
+    "logfs: a leaf of a directory is split",
+    "logfs: an empty indirect block is dropped",
+    "logfs: an indirect block of level 1 is written",
+    "logfs: an indirect block of level 2 is written",
+    "logfs: an indirect block of level 3 is written",
+    "vlfs: a block moves off a track",
+    "vlfs: a cell of inodes becomes free",
+    "vlfs: a change finds the volume full, or what was freed not free yet",
+    "vlfs: a mount finds an orphan",
+    "vlfs: a mount frees an orphan",
+    "vlfs: an indirect block moves off a track",
+    "vlfs: an inode moves off a track",
+    "vlog: a parked log names its tail",
+    "vlog: the tail is found by a search",
+];
 
 /// With timers that meet the programs, and without.
 #[test]
