@@ -229,7 +229,7 @@ impl<'a> Recount<'a> {
         };
         let pointer = inode.xattr_pointer().unwrap_or_default();
         self.claim(pointer);
-        let (mut used, _) = if inode.flags & INODE_INLINE == 0 { self.tree(ino, &inode) } else { Default::default() };
+        let (mut used, _) = if !inode.is_inline() { self.tree(ino, &inode) } else { Default::default() };
         used += match known {
             Some(known) if known.xattr_dirty => known.xattr.as_ref().map_or(0, |data| data.len() as u64),
             _ => pointer.live_bytes(),

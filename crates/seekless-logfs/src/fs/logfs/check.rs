@@ -211,7 +211,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
             _ => self.result.others += 1,
         }
         let (mut used, mut end) = (0, 0);
-        if inode.flags & INODE_INLINE == 0 {
+        if !inode.is_inline() {
             for slot in 0..POINTERS_IN_INODE {
                 let (slot_used, slot_end) = self.walk(BlockId { ino, key: file::root_key(slot) }).await?;
                 used += slot_used;

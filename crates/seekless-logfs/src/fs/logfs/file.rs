@@ -280,7 +280,7 @@ pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Ste
     let inode = *change.inode(ino)?;
     let gone = inode.links == 0 && !change.state.in_use(ino);
     let keep = if gone { 0 } else { inode.size.div_ceil(BLOCK) };
-    let is_inline = inode.flags & INODE_INLINE != 0;
+    let is_inline = inode.is_inline();
     let mut budget = BLOCKS_PER_STEP;
     if !is_inline {
         for slot in (0..POINTERS_IN_INODE).rev() {

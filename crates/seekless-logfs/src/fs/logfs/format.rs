@@ -230,6 +230,11 @@ impl Inode {
         FileKind::from_mode(u32::from(self.mode))
     }
 
+    /// Whether the map holds the target of a symbolic link, and no pointers. On any other file the flag means nothing.
+    pub fn is_inline(&self) -> bool {
+        self.flags & INODE_INLINE != 0 && self.kind() == Some(FileKind::Symlink)
+    }
+
     /// The pointer in slot `slot` of the map.
     pub fn pointer(&self, slot: usize) -> Option<Pointer> {
         Pointer::decode(&self.map[slot * Pointer::BYTES..])

@@ -191,7 +191,7 @@ pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Ve
     }
     let bytes = inode.size as usize;
     let corrupt = || FsError::corrupt("symbolic link", ino, format_args!("its target has {bytes} bytes"));
-    if inode.flags & INODE_INLINE != 0 {
+    if inode.is_inline() {
         return Ok(inode.map.get(..bytes).ok_or_else(corrupt)?.to_vec());
     }
     match change.block(BlockId::data(ino, 0))? {

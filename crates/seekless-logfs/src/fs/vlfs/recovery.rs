@@ -374,7 +374,7 @@ impl Walk<'_> {
                 state.log.orphans.insert(ino);
             }
         }
-        if inode.flags & INODE_INLINE == 0 {
+        if !inode.is_inline() {
             for slot in 0..POINTERS_IN_INODE {
                 let id = BlockId { ino, key: root_key(slot) };
                 let taken = self.take_pointer(id, inode.pointer(slot), next);
