@@ -125,6 +125,7 @@ impl<'a> Recount<'a> {
         if !self.missing.is_empty() {
             return;
         }
+        self.problems.extend(self.state.blocks.check().err());
         self.same("inodes", self.state.inode_count, count);
         self.same("bytes set aside", self.state.unwritten_bytes, self.unwritten);
         self.same("growth of dirty blocks", self.state.blocks.growth_bytes, self.growth);
