@@ -754,10 +754,10 @@ impl Ffs {
         let found = self.step(|state| {
             let Some(found) = state.find(dir, name)? else { return Ok(None) };
             let inode = state.inode(found.ino)?.inode;
-            Ok(Some((found.offset, trades || !inode.is_directory() && inode.nlink > 1)))
+            Ok(Some(((dir, found.offset), found.ino, trades || !inode.is_directory() && inode.nlink > 1)))
         });
         match found.await? {
-            Some((offset, lives_on)) => self.drain_until(|state| !state.is_relied_on(dir, offset, lives_on)).await,
+            Some((at, ino, lives_on)) => self.drain_until(|state| !state.is_relied_on(at, ino, lives_on)).await,
             None => Ok(()),
         }
     }

@@ -33,7 +33,8 @@
 //!      a way up, and what a rename leaves of the old name, for the new name; a new name for the removal of the same name
 //!      elsewhere in its directory. A removal waits for nothing. A name that changes again passes on who waits for it. What
 //!      came in order itself, and a name that others rely on whose inode lives on without it, must be durable before it
-//!      changes (`is_relied_on`), and a name is made anew only after its ghost is gone: so each of these chains ends.
+//!      changes; a name whose inode lives on under a newer one waits for that (`is_relied_on`). A name is made anew only
+//!      after its ghost is gone: so each of these chains ends.
 //!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
 //!      fails stays there, and is tried again in the next round, whose caller gets the error.
 //!
@@ -96,6 +97,8 @@ pub(super) struct Soft {
     indirects: BTreeMap<(u32, u32), Indirect>,
     /// Entries that are not durable, by directory and offset.
     entries: BTreeMap<(u32, u64), u64>,
+    /// How many of them each inode has.
+    new_names: BTreeMap<u32, u32>,
     /// Removals that are not durable, by directory and block.
     removals: BTreeMap<(u32, u64), BTreeSet<u64>>,
     /// The same by directory and name.
@@ -262,10 +265,8 @@ impl Soft {
     fn end_name(&mut self, id: u64) {
         let Some(Record { what, dependents, .. }) = self.records.remove(&id) else { return };
         match what {
-            What::Entry { dir, offset, releases, .. } => {
-                if self.entries.get(&(dir, offset)) == Some(&id) {
-                    self.entries.remove(&(dir, offset));
-                }
+            What::Entry { dir, offset, ino, releases, .. } => {
+                self.unlist_entry((dir, offset), ino);
                 self.release(releases);
             }
             What::Removal { dir, lbn, name, releases, .. } => {

@@ -153,6 +153,7 @@ impl State {
         let (mut frags, mut inodes) = (0_i64, 0_i64);
         let mut held: BTreeMap<u32, u64> = BTreeMap::new();
         let mut ghosts: BTreeMap<u32, u32> = BTreeMap::new();
+        let mut names: BTreeMap<u32, u32> = BTreeMap::new();
         let mut hold = |links: &[(u32, u16)]| {
             links.iter().for_each(|&(ino, count)| *held.entry(ino).or_default() += u64::from(count));
         };
@@ -162,7 +163,11 @@ impl State {
         };
         for record in soft.records.values() {
             match &record.what {
-                What::Entry { releases, .. } | What::Removal { releases, .. } => hold(releases),
+                What::Entry { ino, releases, .. } => {
+                    hold(releases);
+                    *names.entry(*ino).or_default() += 1;
+                }
+                What::Removal { releases, .. } => hold(releases),
                 What::Ghost { dir, releases, .. } => {
                     hold(releases);
                     *ghosts.entry(*dir).or_default() += 1;
@@ -187,6 +192,12 @@ impl State {
             let counted = (soft.pending_frags, soft.pending_inodes);
             wrong.push(format!(
                 "{frags} fragments and {inodes} inodes are going to be free, and {counted:?} are counted"
+            ));
+        }
+        if names != soft.new_names {
+            wrong.push(format!(
+                "inodes have {names:?} names that are not durable, and {:?} are counted",
+                soft.new_names
             ));
         }
         for (ino, known) in &self.inodes {

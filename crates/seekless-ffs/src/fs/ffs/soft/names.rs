@@ -30,11 +30,47 @@ pub(in super::super) struct Moved {
     pub ino: u32,
 }
 
+/// An entry that changed or went before it was durable.
+struct Earlier {
+    old: (u32, u8),
+    shown: bool,
+    releases: Links,
+    dependents: Vec<u64>,
+}
+
 fn chunk_of(offset: u64) -> u64 {
     offset / DIR_CHUNK_BYTES as u64
 }
 
 impl super::Soft {
+    fn list_entry(&mut self, at: (u32, u64), ino: u32, id: u64) {
+        self.entries.insert(at, id);
+        *self.new_names.entry(ino).or_default() += 1;
+    }
+
+    /// Takes an entry of `ino` off the lists.
+    pub(super) fn unlist_entry(&mut self, at: (u32, u64), ino: u32) {
+        self.entries.remove(&at);
+        let Some(count) = self.new_names.get_mut(&ino) else { return };
+        *count -= 1;
+        if *count == 0 {
+            self.new_names.remove(&ino);
+        }
+    }
+
+    /// Takes out the record of an entry that is not durable: what it was shown as before, whether it is shown, what it
+    /// releases, and who waits for it.
+    fn take_entry(&mut self, at: (u32, u64)) -> Option<Earlier> {
+        let id = *self.entries.get(&at)?;
+        let Record { what: What::Entry { ino, old, shown, releases, .. }, dependents, .. } =
+            self.records.remove(&id)?
+        else {
+            return None;
+        };
+        self.unlist_entry(at, ino);
+        Some(Earlier { old, shown, releases, dependents })
+    }
+
     /// Takes a removal off the lists.
     pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
@@ -69,7 +105,7 @@ impl State {
         let what =
             What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
         soft.record(id, 0, what);
-        soft.entries.insert((dir, offset), id);
+        soft.list_entry((dir, offset), ino, id);
         // The same name must not be there twice. In one chunk it never is.
         if let Some(&removal) = soft.removed_names.get(&(dir, name.to_vec()))
             && let Some(What::Removal { chunk, .. }) = soft.records.get(&removal).map(|record| &record.what)
@@ -102,25 +138,22 @@ impl State {
         let (mut shown_old, mut all) = (old, releases.clone());
         let (mut now, mut waiting) = (Vec::new(), Vec::new());
         let Some(soft) = self.soft() else { return 0 };
-        if let Some(earlier) = soft.entries.remove(&(dir, offset))
-            && let Some(Record { what: What::Entry { old, shown, releases: earlier_releases, .. }, dependents, .. }) =
-                soft.records.remove(&earlier)
-        {
-            if shown {
-                all.extend(earlier_releases);
+        if let Some(earlier) = soft.take_entry((dir, offset)) {
+            if earlier.shown {
+                all.extend(earlier.releases);
             } else {
                 // What was here in between has never been on the volume.
-                shown_old = old;
-                all = earlier_releases;
+                shown_old = earlier.old;
+                all = earlier.releases;
                 now = releases;
             }
             // U5: old names of what was here stay until that is gone for good.
-            waiting = dependents;
+            waiting = earlier.dependents;
         }
         let ordered = !after.is_empty();
         let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, ordered, releases: all };
         soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
-        soft.entries.insert((dir, offset), id);
+        soft.list_entry((dir, offset), ino, id);
         for &other in after {
             soft.wait_for_record(id, other);
         }
@@ -148,16 +181,13 @@ impl State {
         let (id, lbn) = (self.cache.tick(), self.lbn_of(offset));
         let Some(soft) = self.soft() else { return Vec::new() };
         let (mut all, mut now) = (releases, Links::new());
-        if let Some(earlier) = soft.entries.remove(&(dir, offset))
-            && let Some(Record { what: What::Entry { old, shown, releases: earlier_releases, .. }, dependents, .. }) =
-                soft.records.remove(&earlier)
-        {
-            dependents.into_iter().for_each(|id| soft.meet(id));
-            if shown {
-                all.extend(earlier_releases);
+        if let Some(earlier) = soft.take_entry((dir, offset)) {
+            earlier.dependents.into_iter().for_each(|id| soft.meet(id));
+            if earlier.shown {
+                all.extend(earlier.releases);
             } else {
-                now = std::mem::replace(&mut all, earlier_releases);
-                if old.0 == 0 {
+                now = std::mem::replace(&mut all, earlier.releases);
+                if earlier.old.0 == 0 {
                     return now;
                 }
             }
@@ -197,14 +227,20 @@ impl State {
         Ok(())
     }
 
-    /// Whether the entry at `offset` has to be durable before it changes or goes: it came in order after another one, so that
-    /// until then an inode has a name there which this one has no more; or old names wait for it, and its inode
-    /// `lives_on` under another name that need not be there yet (U5).
-    pub(in super::super) fn is_relied_on(&self, dir: u32, offset: u64, lives_on: bool) -> bool {
+    /// Whether the entry of `ino` at `offset` has to stay for now: it came in order after another one, so that until it is
+    /// durable an inode has a name there which this one has no more; or `ino` `lives_on` under other names of which one is
+    /// not durable, or old names wait for this one (U5).
+    pub(in super::super) fn is_relied_on(&self, (dir, offset): (u32, u64), ino: u32, lives_on: bool) -> bool {
         let Some(soft) = self.soft.as_deref() else { return false };
-        let record = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
-        let Some(Record { what: What::Entry { ordered, .. }, dependents, .. }) = record else { return false };
-        *ordered || lives_on && dependents.iter().any(|id| soft.records.contains_key(id))
+        let own = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
+        let (is_ordered, is_awaited) = match own {
+            Some(Record { what: What::Entry { ordered, .. }, dependents, .. }) => {
+                (*ordered, dependents.iter().any(|id| soft.records.contains_key(id)))
+            }
+            _ => (false, false),
+        };
+        let new_elsewhere = soft.new_names.get(&ino).copied().unwrap_or(0) - u32::from(own.is_some());
+        is_ordered || lives_on && (is_awaited || new_elsewhere > 0)
     }
 
     /// Whether the name is gone, and still in its block.
@@ -312,8 +348,8 @@ impl State {
         for id in all {
             let Some(Record { what, dependents, .. }) = soft.records.remove(&id) else { continue };
             match what {
-                What::Entry { offset, releases: links, .. } => {
-                    soft.entries.remove(&(dir, offset));
+                What::Entry { offset, ino, releases: links, .. } => {
+                    soft.unlist_entry((dir, offset), ino);
                     releases.extend(links);
                 }
                 What::Removal { lbn, name, releases: links, .. } => {

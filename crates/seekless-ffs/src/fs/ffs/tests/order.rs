@@ -20,12 +20,15 @@ struct Program {
     kept: &'static [u8],
 }
 
-const PROGRAMS: [Program; 11] = [
+const PROGRAMS: [Program; 13] = [
     Program { steps: &["rename /p/a /q/x", "rename /q/x /r/y", "rename /r/y /p/a"], kept: b"ABCD" },
     // The new name goes while the old one waits for it; the file has a third.
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "unlink /q/x"], kept: b"ABCD" },
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "rename /q/b /q/x"], kept: b"ABCD" },
     Program { steps: &["rename /p/a /q/x", "rename /q/b /q/x"], kept: b"BCD" },
+    // Moved as in old times.
+    Program { steps: &["link /p/a /r/y", "unlink /p/a"], kept: b"ABCD" },
+    Program { steps: &["link /p/a /r/y", "rename /q/b /p/a"], kept: b"ABCD" },
     // A directory moves on before its way up is written.
     Program { steps: &["rename /p/d /q/d", "rename /q/d /r/d"], kept: b"ABCD" },
     Program {
