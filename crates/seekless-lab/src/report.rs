@@ -6,16 +6,16 @@ use seekless::units::human_bytes;
 
 use crate::run::{Bound, Clock, Failed, Run};
 use crate::target::Coldness;
-use crate::workload::{Comparison, Measured, Unit, Workload};
+use crate::workload::{Comparison, Measured, Program, Unit};
 
 /// The results of one command, with all that is needed to get them again.
-pub struct Report<W> {
-    pub spec: W,
+pub struct Report<'a> {
+    pub spec: &'a dyn Program,
     pub runs: Vec<Run>,
     pub failed: Vec<Failed>,
 }
 
-impl<W: Workload> Report<W> {
+impl Report<'_> {
     /// Published statements about these runs, with what they say about them.
     pub fn comparisons(&self) -> Vec<Comparison> {
         self.spec.published(&self.runs)
@@ -98,9 +98,9 @@ impl<W: Workload> Report<W> {
             })
             .collect();
         serde_json::json!({
-            "benchmark": W::NAME,
+            "benchmark": self.spec.spec().name,
             "seekless": env!("CARGO_PKG_VERSION"),
-            "spec": self.spec,
+            "spec": self.spec.to_json(),
             "runs": runs,
             "failed": self.failed,
             "published": self.comparisons(),

@@ -16,7 +16,7 @@ use seekless::units::Nanos;
 
 use crate::LabError;
 use crate::target::{Coldness, Directory, Host, Target, Vfs};
-use crate::workload::{Measured, Outcome, Unit, Watch, Workload, remove_all};
+use crate::workload::{Measured, On, Outcome, Program, Unit, Watch, remove_all};
 
 /// Which clock a run used.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
@@ -82,11 +82,11 @@ pub fn can_be_simulated(stack: &Stack) -> bool {
 ///
 /// # Errors
 /// What the stacks answer.
-pub fn simulate<W: Workload>(
+pub fn simulate(
     stack: &Stack,
     beside: Option<&Stack>,
     profile: HostProfile,
-    spec: &W,
+    spec: &dyn Program,
     watch: Watch<'_>,
 ) -> Result<Run, LabError> {
     let mut rng = Rng::new(spec.seed());
@@ -102,7 +102,7 @@ pub fn simulate<W: Workload>(
             let mounted = beside.mount(&rt, &SimulatedLeaves, &other, Usage::default()).await?;
             target = target.with_beside(Vfs::new(rt.clone(), mounted));
         }
-        let outcome = spec.run(&target, watch).await?;
+        let outcome = spec.run_on(On::Stack(&target), watch).await?;
         close(target.fs()).await?;
         if let Some(beside) = target.beside() {
             close(beside.fs()).await?;
@@ -116,12 +116,12 @@ pub fn simulate<W: Workload>(
 ///
 /// # Errors
 /// What the stack answers.
-pub async fn run_here<W: Workload>(
+pub async fn run_here(
     rt: &Rt,
     stack: &Stack,
     mounted: Mounted,
     image_files: Vec<PathBuf>,
-    spec: &W,
+    spec: &dyn Program,
     watch: Watch<'_>,
 ) -> Result<Run, LabError> {
     /// The file system may be in use by others before and after.
@@ -131,7 +131,7 @@ pub async fn run_here<W: Workload>(
     let outside = Vfs::new(rt.clone(), mounted).over_host(drop_host_caches);
     outside.mkdir(HOME).await?;
     let target = outside.at(HOME);
-    let outcome = spec.run(&target, watch).await;
+    let outcome = spec.run_on(On::Stack(&target), watch).await;
     if outcome.is_err() {
         remove_all(&target, "").await;
     }
@@ -148,9 +148,9 @@ pub async fn run_here<W: Workload>(
 ///
 /// # Errors
 /// What the host answers.
-pub fn run_in_directory<W: Workload>(argument: &str, host: Host, spec: &W, watch: Watch<'_>) -> Result<Run, LabError> {
+pub fn run_in_directory(argument: &str, host: Host, spec: &dyn Program, watch: Watch<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
-    let outcome = at_once(spec.run(&target, watch))?;
+    let outcome = at_once(spec.run_on(On::Directory(&target), watch))?;
     Ok(Run {
         contestant: argument.to_owned(),
         parts: vec![target.describe()],

@@ -8,35 +8,26 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::str::FromStr;
 
+use clap::error::ErrorKind;
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, Subcommand, value_parser};
 use seekless::rt::HostProfile;
 use seekless::stack::{Stack, Target, Usage, Value, read_bytes};
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_here, run_in_directory, simulate};
 use seekless_lab::target::Host;
-use seekless_lab::workload::aged::Aged;
-use seekless_lab::workload::build::Build;
-use seekless_lab::workload::largefile::LargeFile;
-use seekless_lab::workload::postmark::PostMark;
-use seekless_lab::workload::sizes::Sizes;
-use seekless_lab::workload::smallfile::SmallFile;
-use seekless_lab::workload::tpcb::TpcB;
-use seekless_lab::workload::{Step, Watch, Workload};
+use seekless_lab::workload::{Data, Form, Key, Program, Step, WORKLOADS, Watch, WorkloadSpec};
+use toml::Table;
 
 use super::world::{World, explain, identity};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 use crate::fuse::SyncError;
 use crate::reactor::Signals;
 
-/// Run a benchmark on stacks and directories
-#[derive(clap::Subcommand)]
-pub(super) enum Bench {
-    Smallfile(SmallfileArgs),
-    Largefile(LargefileArgs),
-    Sizes(SizesArgs),
-    Aged(AgedArgs),
-    Postmark(PostmarkArgs),
-    Tpcb(TpcbArgs),
-    Build(BuildArgs),
+/// A benchmark, as the command line asks for it. Each of [`WORKLOADS`] is a subcommand.
+pub(super) struct Bench {
+    program: Box<dyn Program>,
+    log: Option<String>,
+    common: Common,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, clap::ValueEnum)]
@@ -67,280 +58,6 @@ struct Common {
     /// Print JSON
     #[arg(long)]
     json: bool,
-}
-
-/// Create, read and delete many small files [ro92 Fig. 8] [se95 §3]
-///
-/// Each file is created, written and closed; then everything is made durable and caches are dropped; each file is
-/// opened, read and closed, in the order of creation; each is deleted; everything is made durable. Making durable
-/// counts into the phase before it. What is read is compared with what was written.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench smallfile --on 'lfs / disk:dec-rz26' --profile sparcstation2
-  seekless bench smallfile --on 'lfs / file:a.img' --on /mnt --on /tmp --files 2000
-  seekless bench smallfile --on 'lfs / disk:cheetah9lp' --json > result.json
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct SmallfileArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// Number of files
-    #[arg(long, default_value_t = SmallFile::default().files)]
-    files: u64,
-
-    /// Size of each file in bytes
-    #[arg(long, default_value_t = SmallFile::default().bytes)]
-    bytes: u64,
-
-    /// Most files in a directory
-    #[arg(long, default_value_t = SmallFile::default().files_per_directory, value_name = "COUNT")]
-    files_per_directory: u64,
-
-    /// Decides what is in the files and, in virtual time, every choice that a run has
-    #[arg(long, default_value_t = SmallFile::default().seed)]
-    seed: u64,
-}
-
-/// Write and read one large file, in order and at random [ro92 Fig. 9] [se95 §3]
-///
-/// Five phases: written in order, read in order, rewritten at random, read at random, read in order again. Each unit is
-/// touched once in each phase. Making durable counts into the phases that write; those that read begin cold.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench largefile --on 'lfs / disk:dec-rz26' --profile sparcstation2
-  seekless bench largefile --on /mnt --on /tmp --bytes 1GiB --unit 64KiB
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct LargefileArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// Size of the file
-    #[arg(long, default_value_t = Size(LargeFile::default().bytes))]
-    bytes: Size,
-
-    /// Size of each read and write
-    #[arg(long, default_value_t = Size(LargeFile::default().unit))]
-    unit: Size,
-
-    /// Decides what is in the file, and the random orders
-    #[arg(long, default_value_t = LargeFile::default().seed)]
-    seed: u64,
-}
-
-/// Create, read, overwrite and delete the same data in files of each size [se95 §3]
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench sizes --on 'lfs / disk:dec-rz26' --profile sparcstation2
-  seekless bench sizes --on /mnt --smallest 4KiB --largest 1MiB --bytes 8MiB
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct SizesArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// The first size; each is twice the one before
-    #[arg(long, default_value_t = Size(Sizes::default().smallest))]
-    smallest: Size,
-
-    /// No size is larger
-    #[arg(long, default_value_t = Size(Sizes::default().largest))]
-    largest: Size,
-
-    /// Data in the files of one size together
-    #[arg(long, default_value_t = Size(Sizes::default().bytes))]
-    bytes: Size,
-
-    /// Size of each read and write, at most
-    #[arg(long, default_value_t = Size(Sizes::default().unit))]
-    unit: Size,
-
-    /// Most files in a directory
-    #[arg(long, default_value_t = Sizes::default().files_per_directory, value_name = "COUNT")]
-    files_per_directory: u64,
-
-    /// Decides what is in the files
-    #[arg(long, default_value_t = Sizes::default().seed)]
-    seed: u64,
-}
-
-/// The sweep of sizes on a file system whose free space is in pieces, as after long use [se95 §5]
-///
-/// The file system is filled with files of one block, which are then deleted in runs until it is as full as is said. On a
-/// directory this fills the file system that it is in.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench aged --on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 75
-  seekless bench aged --on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 0
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct AgedArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// How full the file system is when the sweep begins, in per cent; 0: empty
-    #[arg(long, default_value_t = Aged::default().full, value_name = "PERCENT")]
-    full: u64,
-
-    /// Size of the files that fill it: a block of the file system
-    #[arg(long, default_value_t = Size(Aged::default().block))]
-    block: Size,
-
-    /// The first size; each is twice the one before it
-    #[arg(long, default_value_t = Size(Aged::default().smallest))]
-    smallest: Size,
-
-    /// No size is larger
-    #[arg(long, default_value_t = Size(Aged::default().largest))]
-    largest: Size,
-
-    /// Data in the files of one size together
-    #[arg(long, default_value_t = Size(Aged::default().bytes))]
-    bytes: Size,
-
-    /// Files in each directory
-    #[arg(long, default_value_t = Aged::default().files_per_directory, value_name = "COUNT")]
-    files_per_directory: u64,
-
-    /// Decides which space is free, and what is in the files
-    #[arg(long, default_value_t = Aged::default().seed)]
-    seed: u64,
-}
-
-/// Many small files that live a short time, as in mail and news (PostMark)
-///
-/// A pool of files is created; each transaction reads a file or appends to one, and creates or deletes one; all files are
-/// deleted.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench postmark --on 'lfs / disk:cheetah9lp' --files 1000 --transactions 20000
-  seekless bench postmark --on /mnt --on /tmp --directories 20
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct PostmarkArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// Files at the start
-    #[arg(long, default_value_t = PostMark::default().files)]
-    files: u64,
-
-    #[arg(long, default_value_t = PostMark::default().transactions)]
-    transactions: u64,
-
-    /// Smallest size of a new file
-    #[arg(long, default_value_t = Size(PostMark::default().smallest))]
-    smallest: Size,
-
-    /// Largest size of a file
-    #[arg(long, default_value_t = Size(PostMark::default().largest))]
-    largest: Size,
-
-    /// Directories that the files are spread over
-    #[arg(long, default_value_t = PostMark::default().directories)]
-    directories: u64,
-
-    /// Size of each read
-    #[arg(long, default_value_t = Size(PostMark::default().read_unit))]
-    read_unit: Size,
-
-    /// Size of each write
-    #[arg(long, default_value_t = Size(PostMark::default().write_unit))]
-    write_unit: Size,
-
-    /// Of ten transactions, how many read rather than append
-    #[arg(long, default_value_t = PostMark::default().read_bias)]
-    read_bias: u64,
-
-    /// Of ten transactions, how many create rather than delete
-    #[arg(long, default_value_t = PostMark::default().create_bias)]
-    create_bias: u64,
-
-    /// Decides sizes and transactions
-    #[arg(long, default_value_t = PostMark::default().seed)]
-    seed: u64,
-}
-
-/// Transactions on a bank's accounts, by a database with its own cache and log [se95 §4]
-///
-/// Each changes an account at random, its teller and its branch, and adds to the history. At the end all sums must agree.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench tpcb --on 'lfs / disk:dec-rz26' --log 'lfs / disk:dec-rz26' --profile sparcstation2
-  seekless bench tpcb --on /mnt --accounts 100000 --bytes 24MiB --commits-wait
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct TpcbArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// In virtual time, what the log is on; without, it is on what is measured
-    #[arg(long, value_name = "STACK")]
-    log: Option<String>,
-
-    #[arg(long, default_value_t = TpcB::default().accounts)]
-    accounts: u64,
-
-    /// Size of the account file, about
-    #[arg(long, default_value_t = Size(TpcB::default().bytes))]
-    bytes: Size,
-
-    /// Size of the database's own cache
-    #[arg(long, default_value_t = Size(TpcB::default().cache))]
-    cache: Size,
-
-    /// Transactions before the measured ones
-    #[arg(long, default_value_t = TpcB::default().warmup)]
-    warmup: u64,
-
-    #[arg(long, default_value_t = TpcB::default().transactions)]
-    transactions: u64,
-
-    /// Each commit waits until the log is durable
-    #[arg(long)]
-    commits_wait: bool,
-
-    /// How full the file system is when the database is loaded, in per cent, by a file that only takes up room
-    #[arg(long, default_value_t = TpcB::default().full, value_name = "PERCENT")]
-    full: u64,
-
-    /// Decides accounts, tellers and amounts
-    #[arg(long, default_value_t = TpcB::default().seed)]
-    seed: u64,
-}
-
-/// Make, copy, look through, read and compile a source tree (after the Andrew benchmark)
-///
-/// What a compiler computes takes time in virtual time only: see --compile.
-#[derive(clap::Args)]
-#[command(after_help = "Examples:
-  seekless bench build --on 'lfs / disk:wren4' --compile 20000
-  seekless bench build --on /mnt --on /tmp --files 2000 --bytes 16MiB --directories 100
-
-Exit codes: 0 measured, 1 failed, 2 wrong usage")]
-pub(super) struct BuildArgs {
-    #[command(flatten)]
-    common: Common,
-
-    /// Source files
-    #[arg(long, default_value_t = Build::default().files)]
-    files: u64,
-
-    /// Size of all sources together, about
-    #[arg(long, default_value_t = Size(Build::default().bytes))]
-    bytes: Size,
-
-    #[arg(long, default_value_t = Build::default().directories)]
-    directories: u64,
-
-    /// Microseconds of the processor to compile 1 KiB, in virtual time
-    #[arg(long, default_value_t = Build::default().compile_us_per_kib, value_name = "MICROSECONDS")]
-    compile: u64,
-
-    /// Decides what is in the files, and how long they are
-    #[arg(long, default_value_t = Build::default().seed)]
-    seed: u64,
 }
 
 /// A number of bytes, written as in a stack line.
@@ -380,78 +97,108 @@ impl fmt::Display for Contestant {
     }
 }
 
-pub(super) fn run(bench: &Bench) -> Done {
-    match bench {
-        Bench::Smallfile(args) => {
-            let SmallfileArgs { files, bytes, files_per_directory, seed, .. } = *args;
-            measure(&args.common, None, SmallFile { files, bytes, files_per_directory, seed })
-        }
-        Bench::Largefile(args) => measure(
-            &args.common,
-            None,
-            LargeFile { bytes: args.bytes.0, unit: args.unit.0, sync: false, seed: args.seed },
-        ),
-        Bench::Sizes(args) => {
-            let SizesArgs { smallest, largest, bytes, unit, files_per_directory, seed, .. } = *args;
-            let (smallest, largest, bytes, unit) = (smallest.0, largest.0, bytes.0, unit.0);
-            measure(
-                &args.common,
-                None,
-                Sizes { smallest, largest, bytes, unit, files_per_directory, seed, ..Sizes::default() },
-            )
-        }
-        Bench::Aged(args) => {
-            let AgedArgs { full, block, smallest, largest, bytes, files_per_directory, seed, .. } = *args;
-            let (block, smallest, largest, bytes) = (block.0, smallest.0, largest.0, bytes.0);
-            measure(&args.common, None, Aged { full, block, smallest, largest, bytes, files_per_directory, seed })
-        }
-        Bench::Postmark(args) => {
-            let spec = PostMark {
-                files: args.files,
-                transactions: args.transactions,
-                smallest: args.smallest.0,
-                largest: args.largest.0,
-                directories: args.directories,
-                read_unit: args.read_unit.0,
-                write_unit: args.write_unit.0,
-                read_bias: args.read_bias,
-                create_bias: args.create_bias,
-                seed: args.seed,
-            };
-            measure(&args.common, None, spec)
-        }
-        Bench::Tpcb(args) => {
-            let log = args.log.as_deref().map(read_stack).transpose()?;
-            if let Some(log) = log.as_ref().filter(|log| !can_be_simulated(log)) {
-                let problem = format!("--log {log}: it is for virtual time, and this lies in the real world");
-                let hint = "leave it out, and the log is on what is measured; or model a disk: 'lfs / disk:dec-rz26'";
-                return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
-            }
-            let spec = TpcB {
-                accounts: args.accounts,
-                bytes: args.bytes.0,
-                cache: args.cache.0,
-                warmup: args.warmup,
-                transactions: args.transactions,
-                commits_wait: args.commits_wait,
-                full: args.full,
-                seed: args.seed,
-            };
-            measure(&args.common, log.as_ref(), spec)
-        }
-        Bench::Build(args) => {
-            let BuildArgs { files, bytes, directories, compile, seed, .. } = *args;
-            measure(
-                &args.common,
-                None,
-                Build { files, bytes: bytes.0, directories, compile_us_per_kib: compile, seed, ..Build::default() },
-            )
-        }
+const LOG: &str = "log";
+const SEED: &str = "seed";
+
+impl Subcommand for Bench {
+    fn augment_subcommands(command: Command) -> Command {
+        let command = command.about("Run a benchmark on stacks and directories").subcommand_required(true);
+        WORKLOADS
+            .iter()
+            .fold(command.arg_required_else_help(true), |command, spec| command.subcommand(command_of(spec)))
+    }
+
+    fn augment_subcommands_for_update(command: Command) -> Command {
+        Bench::augment_subcommands(command)
+    }
+
+    fn has_subcommand(name: &str) -> bool {
+        WORKLOADS.iter().any(|spec| spec.name == name)
     }
 }
 
-fn measure<W: Workload + Copy>(args: &Common, log: Option<&Stack>, spec: W) -> Done {
-    spec.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
+impl FromArgMatches for Bench {
+    fn from_arg_matches(matches: &ArgMatches) -> Result<Bench, clap::Error> {
+        let missing = || clap::Error::raw(ErrorKind::MissingSubcommand, "a benchmark is missing");
+        let (name, matches) = matches.subcommand().ok_or_else(missing)?;
+        let spec = WORKLOADS.iter().find(|spec| spec.name == name).ok_or_else(missing)?;
+        let numbers = spec.keys.iter().filter_map(|key| Some((key.name.to_owned(), value_of(key, matches)?))).collect();
+        let program = spec.read(&numbers, matches.get_one(SEED).copied());
+        Ok(Bench {
+            program: program.map_err(|error| clap::Error::raw(ErrorKind::ValueValidation, error))?,
+            log: matches.try_get_one::<String>(LOG).ok().flatten().cloned(),
+            common: Common::from_arg_matches(matches)?,
+        })
+    }
+
+    fn update_from_arg_matches(&mut self, matches: &ArgMatches) -> Result<(), clap::Error> {
+        *self = Bench::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// The subcommand of a workload: an option for each of its keys.
+fn command_of(spec: &'static WorkloadSpec) -> Command {
+    let examples = spec.examples.iter().map(|example| format!("\n  seekless bench {} {example}", spec.name));
+    let examples: String = examples.collect();
+    let mut command = Common::augment_args(Command::new(spec.name))
+        .about(spec.help)
+        .long_about(None)
+        .after_help(format!("Examples:{examples}\n\nExit codes: 0 measured, 1 failed, 2 wrong usage"));
+    if !spec.about.is_empty() {
+        command = command.long_about(format!("{}\n\n{}", spec.help, spec.about));
+    }
+    if spec.has_log {
+        let help = "In virtual time, what the log is on; without, it is on what is measured";
+        command = command.arg(Arg::new(LOG).long(LOG).value_name("STACK").help(help));
+    }
+    let seed = Arg::new(SEED).long(SEED).value_name("SEED").value_parser(value_parser!(u64));
+    let seed = seed.help("Decides every choice of the run: what is in the files, and each random order");
+    let default = spec.read(&Table::new(), None).map_or(1, |program| program.seed());
+    command.args(spec.keys.iter().map(|key| option_of(spec, key))).arg(seed.default_value(default.to_string()))
+}
+
+/// The option for a key.
+fn option_of(spec: &WorkloadSpec, key: &Key) -> Arg {
+    let option = Arg::new(key.name).long(key.name.replace('_', "-")).help(key.help);
+    let option = match key.form {
+        Form::Count => option.value_parser(value_parser!(u64).range(..i64::MAX as u64)).value_name("COUNT"),
+        Form::Percent => option.value_parser(value_parser!(u64).range(..=100)).value_name("PERCENT"),
+        Form::Bytes => option.value_parser(value_parser!(Size)).value_name("SIZE"),
+        Form::Switch => return option.action(ArgAction::SetTrue),
+        Form::Data => option.value_parser(Data::ALL).value_name("DATA"),
+    };
+    match spec.default_of(key) {
+        Some(toml::Value::Integer(bytes)) if key.form == Form::Bytes => {
+            option.default_value(Size(bytes.unsigned_abs()).to_string())
+        }
+        Some(toml::Value::String(name)) => option.default_value(name),
+        Some(value) => option.default_value(value.to_string()),
+        None => option,
+    }
+}
+
+/// What the command line says of a key.
+fn value_of(key: &Key, matches: &ArgMatches) -> Option<toml::Value> {
+    let number = |number: u64| i64::try_from(number).ok().map(toml::Value::Integer);
+    match key.form {
+        Form::Count | Form::Percent => number(*matches.get_one(key.name)?),
+        Form::Bytes => number(matches.get_one::<Size>(key.name)?.0),
+        Form::Switch => Some(toml::Value::Boolean(matches.get_flag(key.name))),
+        Form::Data => matches.get_one::<String>(key.name).cloned().map(toml::Value::String),
+    }
+}
+
+pub(super) fn run(bench: &Bench) -> Done {
+    let Bench { program, log, common: args } = bench;
+    let program = &**program;
+    let log = log.as_deref().map(read_stack).transpose()?;
+    if let Some(log) = log.as_ref().filter(|log| !can_be_simulated(log)) {
+        let problem = format!("--log {log}: it is for virtual time, and this lies in the real world");
+        let hint = "leave it out, and the log is on what is measured; or model a disk: 'lfs / disk:dec-rz26'";
+        return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
+    }
+    program.check().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     let name = args.profile.as_deref().unwrap_or(HostProfile::NONE.name);
     let Some(profile) = HostProfile::named(name) else {
         return Err(Failure::new(format!("there is no processor profile `{name}`")).code(WRONG_USAGE));
@@ -462,7 +209,7 @@ fn measure<W: Workload + Copy>(args: &Common, log: Option<&Stack>, spec: W) -> D
     // Before there are threads. What has been made on a real mount is to be deleted, whoever ends the run.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let ended_by = Cell::new(None);
-    let mut report = Report { spec, runs: Vec::new(), failed: Vec::new() };
+    let mut report = Report { spec: program, runs: Vec::new(), failed: Vec::new() };
     for (number, contestant) in contestants.iter().enumerate() {
         let bar = output::progress(1);
         let shown = RefCell::new(String::new());
@@ -484,9 +231,9 @@ fn measure<W: Workload + Copy>(args: &Common, log: Option<&Stack>, spec: W) -> D
         };
         let run = match contestant {
             Contestant::Directory(directory) => {
-                run_in_directory(directory, host(), &spec, &watch).map_err(Failure::new)
+                run_in_directory(directory, host(), program, &watch).map_err(Failure::new)
             }
-            Contestant::Stack(stack) => run_stack(stack, log, args.clock, profile, &spec, &watch),
+            Contestant::Stack(stack) => run_stack(stack, log.as_ref(), args.clock, profile, program, &watch),
         };
         bar.finish_and_clear();
         match run {
@@ -567,22 +314,22 @@ fn contestant(argument: &str) -> Result<Contestant, Failure> {
     }
 }
 
-fn run_stack<W: Workload>(
+fn run_stack(
     stack: &Stack,
     log: Option<&Stack>,
     clock: Clock,
     profile: HostProfile,
-    spec: &W,
+    program: &dyn Program,
     watch: Watch<'_>,
 ) -> Result<Run, Failure> {
     if is_virtual(stack, clock) {
-        return Ok(simulate(stack, log, profile, spec, watch)?);
+        return Ok(simulate(stack, log, profile, program, watch)?);
     }
-    run_here_in_a_world(stack, spec, watch)
+    run_here_in_a_world(stack, program, watch)
 }
 
 /// Runs a stack in real time, in a world of its own.
-pub(super) fn run_here_in_a_world<W: Workload>(stack: &Stack, spec: &W, watch: Watch<'_>) -> Result<Run, Failure> {
+pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: Watch<'_>) -> Result<Run, Failure> {
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {
@@ -591,7 +338,7 @@ pub(super) fn run_here_in_a_world<W: Workload>(stack: &Stack, spec: &W, watch: W
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
         let mounted = mounted.map_err(|error| explain(stack, &leaves, error))?;
         let files = leaves.files().iter().map(|file| file.path().to_owned()).collect();
-        Ok(run_here(&world.rt, stack, mounted, files, spec, watch).await?)
+        Ok(run_here(&world.rt, stack, mounted, files, program, watch).await?)
     })
 }
 

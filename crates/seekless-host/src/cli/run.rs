@@ -10,11 +10,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
-    Checked, Deviation, Experiment, FileWorkload, Measure, On, Outside, Plan, Results, Row, UseWorkload, Verdict,
-    deviations, digits,
+    Checked, Deviation, Experiment, Measure, On, Outside, Plan, Results, Row, Verdict, deviations, digits,
 };
 use seekless_lab::run::{Run, run_in_directory};
-use seekless_lab::workload::{Step, Workload};
+use seekless_lab::workload::{Program, Step};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -291,23 +290,13 @@ impl Sweep<'_> {
 struct World;
 
 impl Outside for World {
-    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError> {
-        spec.apply(OnWorld(on))
-    }
-}
-
-struct OnWorld<'a>(&'a On);
-
-impl UseWorkload for OnWorld<'_> {
-    type Output = Result<Run, LabError>;
-
-    fn with<W: Workload + Copy>(self, spec: &W) -> Result<Run, LabError> {
+    fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError> {
         let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
-        match self.0 {
+        match on {
             On::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            On::Directory(path) => run_in_directory(path, bench::host(), spec, unwatched),
+            On::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
             On::Stack(stack) => {
-                bench::run_here_in_a_world(stack, spec, unwatched).map_err(|failure| LabError::Spec(failure.text))
+                bench::run_here_in_a_world(stack, program, unwatched).map_err(|failure| LabError::Spec(failure.text))
             }
         }
     }

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::ExperimentError;
 use super::claim::Claim;
-use super::kinds::Kind;
+use super::kinds::{Kind, kinds};
 use super::published::{self, Published};
 use super::rows::{CONTESTANT, Selection, check_dimension, check_selection};
 use super::value::{Unit, Value};
-use super::{ExperimentError, KINDS};
 
 /// Name of the file in an experiment's folder.
 pub(super) const FILE: &str = "experiment.toml";
@@ -229,11 +229,10 @@ impl Description {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn kind(&self) -> Result<&'static Kind, String> {
-        let names = || KINDS.iter().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
+    pub fn kind(&self) -> Result<Kind, String> {
+        let names = || kinds().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
         match self.workload.get("kind") {
-            Some(toml::Value::String(name)) => KINDS
-                .iter()
+            Some(toml::Value::String(name)) => kinds()
                 .find(|kind| kind.name == name)
                 .ok_or_else(|| format!("there is no workload `{name}`; there are: {}", names())),
             _ => Err(format!("[workload] must say its kind, one of: {}", names())),

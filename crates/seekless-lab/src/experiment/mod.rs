@@ -44,7 +44,7 @@ mod value;
 pub use claim::{Checked, Claim, Verdict, digits};
 pub use description::{Axis, Chart, Clock, Contestant, Description, Experiment, Figure, Variable};
 pub use figure::{Curve, Drawing, Mark, Panel, draw};
-pub use kinds::{Context, FileWorkload, KINDS, Kind, Measure, On, Outside, UseWorkload, Workload};
+pub use kinds::{Context, Kind, Measure, On, Outside, Workload, kinds};
 pub use plan::{Place, Plan, Point};
 pub use published::{Deviation, Published, deviations};
 pub use results::{Results, ResultsError, Stored, files_of, to_csv};

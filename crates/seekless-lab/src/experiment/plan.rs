@@ -141,9 +141,9 @@ struct Parsed {
 }
 
 impl Parsed {
-    fn new(kind: &Kind, point: &Point) -> Result<Parsed, String> {
+    fn new(kind: Kind, point: &Point) -> Result<Parsed, String> {
         profile(&point.profile)?;
-        Ok(Parsed { on: On::read(&point.on)?, workload: (kind.read)(&point.workload)? })
+        Ok(Parsed { on: On::read(&point.on)?, workload: kind.read(&point.workload)? })
     }
 }
 

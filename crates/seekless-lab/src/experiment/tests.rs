@@ -8,12 +8,13 @@ use seekless::rt::HostProfile;
 use super::*;
 use crate::LabError;
 use crate::run::Run;
+use crate::workload::Program;
 
 /// Nothing here takes real time.
 struct NoOutside;
 
 impl Outside for NoOutside {
-    fn files(&self, _: &On, _: &FileWorkload) -> Result<Run, LabError> {
+    fn files(&self, _: &On, _: &dyn Program) -> Result<Run, LabError> {
         Err(LabError::Spec("there is no real time in this test".into()))
     }
 }
@@ -353,8 +354,8 @@ fn texts_are_filled() {
 /// Measures one point of a kind.
 fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
     let table: toml::Table = workload.parse().expect("TOML");
-    let kind = KINDS.iter().find(|kind| Some(kind.name) == table["kind"].as_str()).expect("a kind");
-    let (workload, on) = ((kind.read)(&table)?, On::read(on)?);
+    let kind = kinds().find(|kind| Some(kind.name) == table["kind"].as_str()).expect("a kind");
+    let (workload, on) = (kind.read(&table)?, On::read(on)?);
     workload.check(&on)?;
     let (folder, profile, clock) = (Path::new("."), HostProfile::NONE, Clock::Virtual);
     let context = Context { folder, seed: 1, profile, clock, outside: &NoOutside };

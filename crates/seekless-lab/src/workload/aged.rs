@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use super::contents::Contents;
 use super::meter::{Durable, Meter, Unit};
 use super::sizes::Sizes;
-use super::{Outcome, Watch, Workload, size};
+use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -149,7 +149,27 @@ fn path(file: u64) -> String {
 
 #[async_trait(?Send)]
 impl Workload for Aged {
-    const NAME: &'static str = "aged";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Aged>(
+        "aged",
+        "The sweep of sizes on a file system whose free space is in pieces, as after long use [se95 §5]",
+        &[
+            Key::new("full", Form::Percent, "How full the file system is when the sweep begins; 0: empty"),
+            Key::new("block", Form::Bytes, "Size of the files that fill it: a block of the file system"),
+            Key::new("smallest", Form::Bytes, "The first size; each is twice the one before"),
+            Key::new("largest", Form::Bytes, "No size is larger"),
+            Key::new("bytes", Form::Bytes, "Data in the files of one size together"),
+            Key::new("files_per_directory", Form::Count, "Files in each directory"),
+        ],
+    )
+    .about(
+        "The file system is filled with files of one block, which are then deleted in runs until it is as full as is said. On a \
+         directory this fills the file system that it is in.",
+    )
+    .examples(&[
+        "--on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 75",
+        "--on 'ffs:profile=m8r0 / disk:m2694exa' --profile sparcstation1 --full 0",
+    ])
+    .by_size();
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -172,6 +192,10 @@ impl Workload for Aged {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Aged {
+        Aged { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

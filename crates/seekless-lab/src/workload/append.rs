@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -42,7 +42,12 @@ const UNITS: [(u64, &str); 3] = [(10, "append 10"), (100, "append 100"), (1000, 
 
 #[async_trait(?Send)]
 impl Workload for Append {
-    const NAME: &'static str = "append";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Append>(
+        "append",
+        "Let files grow by 10, 100 and 1000 bytes at a time [za01 §7]",
+        &[Key::new("bytes", Form::Bytes, "Size of each file at the end, at most"), DATA],
+    )
+    .examples(&["--on 'lfs / disk:dec-rz26'", "--on 'zstd / hostdir:/srv/data' --on /srv/plain"]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self.bytes {
@@ -59,6 +64,10 @@ impl Workload for Append {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Append {
+        Append { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

@@ -10,7 +10,9 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, begins_directory, numbered_directory, remove_all, size};
+use super::{
+    DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, begins_directory, numbered_directory, remove_all, size,
+};
 use crate::LabError;
 use crate::target::Target;
 
@@ -39,7 +41,17 @@ pub const WARM: &str = "warm";
 
 #[async_trait(?Send)]
 impl Workload for Attributes {
-    const NAME: &'static str = "attributes";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Attributes>(
+        "attributes",
+        "Read the attributes of many files, cold and warm [za01 §7]",
+        &[
+            Key::new("files", Form::Count, "Number of files"),
+            Key::new("bytes", Form::Bytes, "Mean size of a file"),
+            Key::new("files_per_directory", Form::Count, "Most files in a directory"),
+            DATA,
+        ],
+    )
+    .examples(&["--on 'lfs / disk:dec-rz26'", "--on 'zstd / hostdir:/srv/data' --on /srv/plain --files 10000"]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -59,6 +71,10 @@ impl Workload for Attributes {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Attributes {
+        Attributes { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

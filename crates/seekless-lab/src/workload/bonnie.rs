@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -56,7 +56,18 @@ pub const SEEK: &str = "seek";
 
 #[async_trait(?Send)]
 impl Workload for Bonnie {
-    const NAME: &'static str = "bonnie";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Bonnie>(
+        "bonnie",
+        "Write, rewrite and read a file, and read it at random (Bonnie) [za01 §7]",
+        &[
+            Key::new("bytes", Form::Bytes, "Size of the file"),
+            Key::new("block", Form::Bytes, "Size of each read and write in order"),
+            Key::new("seeks", Form::Count, "Random reads; of ten, one block is written again"),
+            DATA,
+        ],
+    )
+    .about("Characters go through the buffers of the C library, and are left out.")
+    .examples(&["--on 'lfs / disk:cheetah9lp'", "--on /mnt --on /tmp --bytes 1GiB"]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -79,6 +90,10 @@ impl Workload for Bonnie {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Bonnie {
+        Bonnie { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -136,7 +136,26 @@ impl Build {
 
 #[async_trait(?Send)]
 impl Workload for Build {
-    const NAME: &'static str = "build";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Build>(
+        "build",
+        "Make, copy, look through, read and compile a source tree (after the Andrew benchmark)",
+        &[
+            Key::new("files", Form::Count, "Source files"),
+            Key::new("bytes", Form::Bytes, "Size of all sources together, about"),
+            Key::new("directories", Form::Count, "Number of directories"),
+            Key::new(
+                "compile_us_per_kib",
+                Form::Count,
+                "Microseconds of the processor to compile 1 KiB, in virtual time",
+            ),
+            DATA,
+        ],
+    )
+    .about("What a compiler computes takes time in virtual time only: see --compile-us-per-kib.")
+    .examples(&[
+        "--on 'lfs / disk:wren4' --compile-us-per-kib 20000",
+        "--on /mnt --on /tmp --files 2000 --bytes 16MiB --directories 100",
+    ]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -164,6 +183,10 @@ impl Workload for Build {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Build {
+        Build { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

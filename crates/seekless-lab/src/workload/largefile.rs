@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -73,7 +73,23 @@ impl LargeFile {
 
 #[async_trait(?Send)]
 impl Workload for LargeFile {
-    const NAME: &'static str = "largefile";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<LargeFile>(
+        "largefile",
+        "Write and read one large file, in order and at random [ro92 Fig. 9] [se95 §3]",
+        &[
+            Key::new("bytes", Form::Bytes, "Size of the file"),
+            Key::new("unit", Form::Bytes, "Size of each read and write"),
+            Key::new("sync", Form::Switch, "Make each write durable before the next, as with O_SYNC"),
+        ],
+    )
+    .about(
+        "Five phases: written in order, read in order, rewritten at random, read at random, read in order again. Each unit is touched \
+         once in each phase. Making durable counts into the phases that write; those that read begin cold.",
+    )
+    .examples(&[
+        "--on 'lfs / disk:dec-rz26' --profile sparcstation2",
+        "--on /mnt --on /tmp --bytes 1GiB --unit 64KiB",
+    ]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -94,6 +110,10 @@ impl Workload for LargeFile {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> LargeFile {
+        LargeFile { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

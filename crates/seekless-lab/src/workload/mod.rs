@@ -15,6 +15,7 @@ mod meter;
 pub mod postmark;
 pub mod sizes;
 pub mod smallfile;
+mod spec;
 pub mod tool;
 pub mod tpcb;
 
@@ -24,17 +25,34 @@ use async_trait::async_trait;
 pub use contents::Data;
 pub use meter::{Measured, Unit};
 use serde::Serialize;
-use serde::de::{Deserialize, Deserializer, Error as _};
+use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
+pub use spec::{DATA, Form, Key, WorkloadSpec};
 
 use crate::LabError;
 use crate::run::Run;
-use crate::target::{Coldness, Target};
+use crate::target::{Coldness, Directory, Target, Vfs};
 
-/// A program that uses files.
+/// Every program that uses files, in one table. `seekless bench`, experiments, help, completion and the documentation all
+/// come from it. A new one is a file here and one more row.
+pub const WORKLOADS: &[&WorkloadSpec] = &[
+    &smallfile::SmallFile::SPEC,
+    &largefile::LargeFile::SPEC,
+    &sizes::Sizes::SPEC,
+    &aged::Aged::SPEC,
+    &postmark::PostMark::SPEC,
+    &tpcb::TpcB::SPEC,
+    &build::Build::SPEC,
+    &append::Append::SPEC,
+    &attributes::Attributes::SPEC,
+    &bonnie::Bonnie::SPEC,
+    &tool::Tool::SPEC,
+];
+
+/// A program that uses files. Its value says how much it does.
 #[async_trait(?Send)]
-pub trait Workload: Serialize {
-    /// The word for it on the command line.
-    const NAME: &'static str;
+pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
+    /// Its row in the table.
+    const SPEC: WorkloadSpec;
 
     /// # Errors
     /// `Spec`, when there is nothing to do, or too much.
@@ -46,6 +64,10 @@ pub trait Workload: Serialize {
     /// Decides every choice that a run has.
     fn seed(&self) -> u64;
 
+    /// The same with other choices.
+    #[must_use]
+    fn with_seed(self, seed: u64) -> Self;
+
     /// Runs all phases on `target`. After an error, files of the run may be left.
     ///
     /// # Errors
@@ -55,6 +77,77 @@ pub trait Workload: Serialize {
     /// Published statements about the phases of `runs`, where they are about runs like these.
     fn published(&self, _runs: &[Run]) -> Vec<Comparison> {
         Vec::new()
+    }
+}
+
+/// A [`Workload`] of any kind.
+#[async_trait(?Send)]
+pub trait Program: Send + Sync {
+    fn spec(&self) -> &'static WorkloadSpec;
+
+    /// See [`Workload::check`].
+    ///
+    /// # Errors
+    /// As there.
+    fn check(&self) -> Result<(), LabError>;
+
+    /// See [`Workload::title`].
+    fn title(&self) -> String;
+
+    /// See [`Workload::seed`].
+    fn seed(&self) -> u64;
+
+    /// Its numbers.
+    fn to_json(&self) -> serde_json::Value;
+
+    /// See [`Workload::published`].
+    fn published(&self, runs: &[Run]) -> Vec<Comparison>;
+
+    /// See [`Workload::run`].
+    ///
+    /// # Errors
+    /// As there.
+    async fn run_on(&self, target: On<'_>, watch: Watch<'_>) -> Result<Outcome, LabError>;
+}
+
+/// Where a [`Program`] runs.
+#[derive(Clone, Copy)]
+pub enum On<'a> {
+    Stack(&'a Vfs),
+    Directory(&'a Directory),
+}
+
+#[async_trait(?Send)]
+impl<W: Workload> Program for W {
+    fn spec(&self) -> &'static WorkloadSpec {
+        &W::SPEC
+    }
+
+    fn check(&self) -> Result<(), LabError> {
+        Workload::check(self)
+    }
+
+    fn title(&self) -> String {
+        Workload::title(self)
+    }
+
+    fn seed(&self) -> u64 {
+        Workload::seed(self)
+    }
+
+    fn to_json(&self) -> serde_json::Value {
+        serde_json::json!(self)
+    }
+
+    fn published(&self, runs: &[Run]) -> Vec<Comparison> {
+        Workload::published(self, runs)
+    }
+
+    async fn run_on(&self, target: On<'_>, watch: Watch<'_>) -> Result<Outcome, LabError> {
+        match target {
+            On::Stack(target) => self.run(target, watch).await,
+            On::Directory(target) => self.run(target, watch).await,
+        }
     }
 }
 

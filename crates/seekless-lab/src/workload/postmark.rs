@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
 use super::meter::{Durable, Meter, Running, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -178,7 +178,29 @@ impl<T: Target> Pool<'_, T> {
 
 #[async_trait(?Send)]
 impl Workload for PostMark {
-    const NAME: &'static str = "postmark";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<PostMark>(
+        "postmark",
+        "Many small files that live a short time, as in mail and news (PostMark)",
+        &[
+            Key::new("files", Form::Count, "Files at the start"),
+            Key::new("transactions", Form::Count, "Number of transactions"),
+            Key::new("smallest", Form::Bytes, "Smallest size of a new file"),
+            Key::new("largest", Form::Bytes, "Largest size of a file"),
+            Key::new("directories", Form::Count, "Directories that the files are spread over; 0: all in one"),
+            Key::new("read_unit", Form::Bytes, "Size of each read"),
+            Key::new("write_unit", Form::Bytes, "Size of each write"),
+            Key::new("read_bias", Form::Count, "Of ten transactions, how many read rather than append"),
+            Key::new("create_bias", Form::Count, "Of ten transactions, how many create rather than delete"),
+        ],
+    )
+    .about(
+        "A pool of files is created; each transaction reads a file or appends to one, and creates or deletes one; all files are \
+         deleted.",
+    )
+    .examples(&[
+        "--on 'lfs / disk:cheetah9lp' --files 1000 --transactions 20000",
+        "--on /mnt --on /tmp --directories 20",
+    ]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -213,6 +235,10 @@ impl Workload for PostMark {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> PostMark {
+        PostMark { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

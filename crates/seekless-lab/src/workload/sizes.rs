@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, begins_directory, ends_directory, numbered_directory, size};
+use super::{
+    DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, begins_directory, ends_directory, numbered_directory, size,
+};
 use crate::LabError;
 use crate::target::Target;
 
@@ -164,7 +166,23 @@ impl Sizes {
 
 #[async_trait(?Send)]
 impl Workload for Sizes {
-    const NAME: &'static str = "sizes";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Sizes>(
+        "sizes",
+        "Create, read, overwrite and delete the same data in files of each size [se95 §3]",
+        &[
+            Key::new("smallest", Form::Bytes, "The first size; each is twice the one before"),
+            Key::new("largest", Form::Bytes, "No size is larger"),
+            Key::new("bytes", Form::Bytes, "Data in the files of one size together"),
+            Key::new("unit", Form::Bytes, "Size of each read and write, at most"),
+            Key::new("files_per_directory", Form::Count, "Most files in a directory"),
+            DATA,
+        ],
+    )
+    .examples(&[
+        "--on 'lfs / disk:dec-rz26' --profile sparcstation2",
+        "--on /mnt --smallest 4KiB --largest 1MiB --bytes 8MiB",
+    ])
+    .by_size();
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -193,6 +211,10 @@ impl Workload for Sizes {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Sizes {
+        Sizes { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

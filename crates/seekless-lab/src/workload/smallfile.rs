@@ -12,7 +12,10 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
 use super::meter::{Durable, Meter, Unit};
-use super::{Comparison, Outcome, Watch, Workload, begins_directory, ends_directory, numbered_directory, size};
+use super::{
+    Comparison, Form, Key, Outcome, Watch, Workload, WorkloadSpec, begins_directory, ends_directory,
+    numbered_directory, size,
+};
 use crate::LabError;
 use crate::run::Run;
 use crate::target::Target;
@@ -56,7 +59,25 @@ impl SmallFile {
 
 #[async_trait(?Send)]
 impl Workload for SmallFile {
-    const NAME: &'static str = "smallfile";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<SmallFile>(
+        "smallfile",
+        "Create, read and delete many small files [ro92 Fig. 8] [se95 §3]",
+        &[
+            Key::new("files", Form::Count, "Number of files"),
+            Key::new("bytes", Form::Bytes, "Size of each file"),
+            Key::new("files_per_directory", Form::Count, "Most files in a directory"),
+        ],
+    )
+    .about(
+        "Each file is created, written and closed; then everything is made durable and caches are dropped; each file is opened, read \
+         and closed, in the order of creation; each is deleted; everything is made durable. Making durable counts into the phase \
+         before it. What is read is compared with what was written.",
+    )
+    .examples(&[
+        "--on 'lfs / disk:dec-rz26' --profile sparcstation2",
+        "--on 'lfs / file:a.img' --on /mnt --on /tmp --files 2000",
+        "--on 'lfs / disk:cheetah9lp' --json > result.json",
+    ]);
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -78,6 +99,10 @@ impl Workload for SmallFile {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> SmallFile {
+        SmallFile { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

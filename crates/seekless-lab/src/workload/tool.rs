@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::{Contents, Data};
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, remove_all, size};
+use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, remove_all, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -101,7 +101,23 @@ impl<T: Target> Program<'_, T> {
 
 #[async_trait(?Send)]
 impl Workload for Tool {
-    const NAME: &'static str = "tool";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<Tool>(
+        "tool",
+        "Store files encoded, by the file system or by a program [za01 §7]",
+        &[
+            Key::new(
+                "level",
+                Form::Count,
+                "Level of Deflate at which the program encodes; 0: it leaves that to the file system",
+            ),
+            Key::new("smallest", Form::Bytes, "The first size; each is four times the one before"),
+            Key::new("largest", Form::Bytes, "No size is larger"),
+            Key::new("bytes", Form::Bytes, "Data in the files of one size together"),
+            DATA,
+        ],
+    )
+    .examples(&["--on 'gzip:level=9 / lfs / disk:cheetah9lp'", "--on 'lfs / disk:cheetah9lp' --level 9"])
+    .by_size();
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -126,6 +142,10 @@ impl Workload for Tool {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> Tool {
+        Tool { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

@@ -20,7 +20,7 @@ use seekless::units::human_bytes;
 use serde::{Deserialize, Serialize};
 
 use super::meter::{Durable, Meter, Unit};
-use super::{Outcome, Watch, Workload, size};
+use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
@@ -420,7 +420,27 @@ impl TpcB {
 
 #[async_trait(?Send)]
 impl Workload for TpcB {
-    const NAME: &'static str = "tpcb";
+    const SPEC: WorkloadSpec = WorkloadSpec::of::<TpcB>(
+        "tpcb",
+        "Transactions on a bank's accounts, by a database with its own cache and log [se95 §4]",
+        &[
+            Key::new("accounts", Form::Count, "Number of accounts"),
+            Key::new("bytes", Form::Bytes, "Size of the account file, about"),
+            Key::new("cache", Form::Bytes, "Size of the database's own cache"),
+            Key::new("warmup", Form::Count, "Transactions before the measured ones"),
+            Key::new("transactions", Form::Count, "Number of transactions"),
+            Key::new("commits_wait", Form::Switch, "Each commit waits until the log is durable"),
+            Key::new("full", Form::Percent, "How full the file system is when the database is loaded, by a file that only takes up room"),
+        ],
+    )
+    .about(
+        "Each changes an account at random, its teller and its branch, and adds to the history. At the end all sums must agree.",
+    )
+    .examples(&[
+        "--on 'lfs / disk:dec-rz26' --log 'lfs / disk:dec-rz26' --profile sparcstation2",
+        "--on /mnt --accounts 100000 --bytes 24MiB --commits-wait",
+    ])
+    .with_log();
 
     fn check(&self) -> Result<(), LabError> {
         let fault = match self {
@@ -450,6 +470,10 @@ impl Workload for TpcB {
 
     fn seed(&self) -> u64 {
         self.seed
+    }
+
+    fn with_seed(self, seed: u64) -> TpcB {
+        TpcB { seed, ..self }
     }
 
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError> {

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use seekless::rt::{Executor, HostProfile};
 use seekless::stack::{Identity, NoLeaves, Stack, Usage};
@@ -24,7 +25,7 @@ use seekless_lab::workload::sizes::{self, Sizes};
 use seekless_lab::workload::smallfile::SmallFile;
 use seekless_lab::workload::tool::Tool;
 use seekless_lab::workload::tpcb::{self, TpcB};
-use seekless_lab::workload::{Step, Workload, remove_all};
+use seekless_lab::workload::{Program, Step, WORKLOADS, remove_all};
 
 use crate::{GO_ON, simulated};
 
@@ -69,7 +70,9 @@ struct Scratch(PathBuf);
 
 impl Scratch {
     fn new(name: &str) -> Scratch {
-        let path = std::env::temp_dir().join(format!("seekless-lab-{name}-{}", std::process::id()));
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("seekless-lab-{name}-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&path).unwrap();
         Scratch(path)
     }
@@ -92,17 +95,18 @@ fn done(run: &Run) -> Vec<(String, u64, u64)> {
 
 /// The same seed gives the same nanoseconds; each phase does as much as it announces; the host's directory is left as it
 /// was, also when a run is interrupted.
-fn keeps_the_rules<W: Workload + Copy>(spec: &W) {
+fn keeps_the_rules(spec: &dyn Program) {
+    let name = spec.spec().name;
     let run = || simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
     let first = run();
-    assert_eq!(first, run(), "{}", W::NAME);
+    assert_eq!(first, run(), "{name}");
     assert!(first.phases.iter().all(|phase| phase.elapsed > Nanos::ZERO), "{first:?}");
 
     // A layer knows an inode as long as it is in use, and open files are.
     let layered = simulated("wrap / lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
-    assert_eq!(done(&layered), done(&first), "{}", W::NAME);
+    assert_eq!(done(&layered), done(&first), "{name}");
 
-    let scratch = Scratch::new(W::NAME);
+    let scratch = Scratch::new(name);
     let parent = scratch.0.to_str().unwrap();
     let last = RefCell::new(Vec::<(String, u64, u64)>::new());
     let watch = |step: Step<'_>| {
@@ -118,7 +122,7 @@ fn keeps_the_rules<W: Workload + Copy>(spec: &W) {
     let last = last.into_inner();
     assert_eq!(last.len(), here.phases.len(), "{last:?}");
     for ((phase, done, total), measured) in last.iter().zip(&here.phases) {
-        assert_eq!((phase, done, *total), (&measured.phase, total, measured.count), "{}", W::NAME);
+        assert_eq!((phase, done, *total), (&measured.phase, total, measured.count), "{name}");
     }
     let stop = |step: Step<'_>| match step.phase == here.phases[1].phase {
         true => ControlFlow::Break(()),
@@ -127,60 +131,44 @@ fn keeps_the_rules<W: Workload + Copy>(spec: &W) {
     let stopped = run_in_directory(parent, Host::default(), spec, &stop);
     assert!(matches!(stopped, Err(LabError::Interrupted)), "{stopped:?}");
     assert!(scratch.is_empty());
-    let text = Report { spec: *spec, runs: vec![first], failed: Vec::new() }.to_text();
+    let text = Report { spec, runs: vec![first], failed: Vec::new() }.to_text();
     assert!(here.phases.iter().all(|phase| text.contains(&phase.phase)), "{text}");
 }
 
-#[test]
-fn small_files() {
-    keeps_the_rules(&SMALL);
+/// A test for each program, by its name in the table.
+macro_rules! programs {
+    ($($test:ident: $program:expr,)*) => {
+        $(
+            #[test]
+            fn $test() {
+                keeps_the_rules(&$program);
+            }
+        )*
+
+        /// Each row of the table has a test here.
+        #[test]
+        fn all_are_tried() {
+            let tried = [$(Program::spec(&$program).name),*];
+            for spec in WORKLOADS {
+                assert!(tried.contains(&spec.name), "give {} a small size here, and it is tried", spec.name);
+            }
+        }
+    };
 }
 
-#[test]
-fn a_large_file() {
-    keeps_the_rules(&LARGE);
-}
-
-#[test]
-fn sizes_of_files() {
-    keeps_the_rules(&SIZES);
-}
-
-#[test]
-fn mail() {
-    keeps_the_rules(&postmark());
-}
-
-#[test]
-fn transactions() {
-    keeps_the_rules(&bank());
-}
-
-#[test]
-fn appends() {
-    keeps_the_rules(&Append { bytes: 4_000, ..Append::default() });
-}
-
-#[test]
-fn attributes_of_files() {
-    keeps_the_rules(&Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() });
-}
-
-#[test]
-fn bonnie() {
-    keeps_the_rules(&Bonnie { bytes: 64 << 10, seeks: 50, ..Bonnie::default() });
-}
-
-#[test]
-fn encoding_by_a_program() {
-    let small = Tool { largest: 16 << 10, bytes: 32 << 10, ..Tool::default() };
-    keeps_the_rules(&small);
-    keeps_the_rules(&Tool { level: 9, ..small });
-}
-
-#[test]
-fn a_build() {
-    keeps_the_rules(&build());
+programs! {
+    small_files: SMALL,
+    a_large_file: LARGE,
+    sizes_of_files: SIZES,
+    an_empty_file_system: Aged { full: 0, ..AGED },
+    mail: postmark(),
+    transactions: bank(),
+    appends: Append { bytes: 4_000, ..Append::default() },
+    attributes_of_files: Attributes { files: 30, bytes: 700, files_per_directory: 7, ..Attributes::default() },
+    bonnie: Bonnie { bytes: 64 << 10, seeks: 50, ..Bonnie::default() },
+    encoding_by_a_file_system: Tool { largest: 16 << 10, bytes: 32 << 10, ..Tool::default() },
+    encoding_by_a_program: Tool { level: 9, largest: 16 << 10, bytes: 32 << 10, ..Tool::default() },
+    a_build: build(),
 }
 
 /// [ro92 §5.1]: a log turns random writes into sequential ones; reading in order what was written at random is what it
@@ -266,7 +254,7 @@ fn what_is_left_behind_is_deleted() {
 /// Senseless sizes are refused before anything is done.
 #[test]
 fn senseless_sizes_are_refused() {
-    fn refused<W: Workload>(spec: &W) {
+    fn refused(spec: &dyn Program) {
         let stack = Stack::parse("lfs / disk:dec-rz26").unwrap();
         let run = seekless_lab::run::simulate(&stack, None, HostProfile::NONE, spec, &GO_ON);
         assert!(matches!(run, Err(LabError::Spec(_))), "{run:?}");

@@ -40,7 +40,7 @@ fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     assert!(create.processor_busy().unwrap() > 0.9, "{create:?}");
     assert!((create.per_second().unwrap() / 335.0 - 1.0).abs() < 0.05, "{create:?}");
     assert!((delete.per_second().unwrap() / 335.0 - 1.0).abs() < 0.20, "{delete:?}");
-    let report = Report { spec: SmallFile::default(), runs: vec![run], failed: Vec::new() };
+    let report = Report { spec: &SmallFile::default(), runs: vec![run], failed: Vec::new() };
     let comparisons = report.comparisons();
     assert_eq!(comparisons.len(), 5, "{comparisons:?}");
     assert!(comparisons.iter().any(|it| it.phase == DELETE && it.deviation.is_some() && !it.calibrated));
@@ -74,7 +74,7 @@ fn without_a_processor_only_the_disk_takes_time() {
     assert!(run.phase(READ).unwrap().disk_busy().unwrap() > 0.9, "{run:?}");
     let run = simulated("memfs", HostProfile::NONE, &spec);
     assert!(run.phases.iter().all(|phase| phase.elapsed == Nanos::ZERO && phase.per_second().is_none()));
-    assert_eq!(Report { spec, runs: vec![run], failed: Vec::new() }.comparisons(), []);
+    assert_eq!(Report { spec: &spec, runs: vec![run], failed: Vec::new() }.comparisons(), []);
 }
 
 /// The host's own directory can be measured with the same calls, and nothing is left in it.

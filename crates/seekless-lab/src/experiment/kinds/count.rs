@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::replay::Wanted;
-use super::{Bytes, Context, Kind, Measure, On, Workload, existing, parse};
+use super::{Bytes, Context, Kind, Measure, On, Read, Workload, existing, parse};
 use crate::trace::{Op, Options};
 
 pub(super) const KIND: Kind = Kind {
@@ -19,7 +19,7 @@ pub(super) const KIND: Kind = Kind {
         ("requests_share", "share of this operation among all requests"),
         ("requests_more", "requests more than the trace has, because they are cut into blocks"),
     ],
-    read: |table| parse::<Count>(table).map(|count| Box::new(count) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Count>(table).map(|count| Box::new(count) as Box<dyn Workload>)),
 };
 
 /// What `[workload]` says of it.

@@ -5,7 +5,7 @@ use seekless::units::Nanos;
 use serde::Deserialize;
 
 use super::replay::{METRICS, check_device, measure};
-use super::{Bytes, Context, Kind, Measure, On, Workload, from_text, parse};
+use super::{Bytes, Context, Kind, Measure, On, Read, Workload, from_text, parse};
 use crate::replay::{Map, Spec, Timing, simulate};
 use crate::trace::{Op, Request};
 
@@ -14,7 +14,7 @@ pub(super) const KIND: Kind = Kind {
     help: "sequential or random requests, on modelled devices",
     dims: &[],
     metrics: METRICS,
-    read: |table| parse::<Generated>(table).map(|generated| Box::new(generated) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Generated>(table).map(|generated| Box::new(generated) as Box<dyn Workload>)),
 };
 
 /// What `[workload]` says of it.

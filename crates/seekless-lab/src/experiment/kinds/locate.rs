@@ -14,7 +14,7 @@ use seekless::vlog::tracks::Tracks;
 use seekless::vlog::{MapLog, Plan, model};
 use serde::Deserialize;
 
-use super::{Context, Kind, Measure, On, Workload, parse};
+use super::{Context, Kind, Measure, On, Read, Workload, parse};
 
 pub(super) const KIND: Kind = Kind {
     name: "locate",
@@ -24,7 +24,7 @@ pub(super) const KIND: Kind = Kind {
         ("locate_ms", "from the moment at which a sector is to be written until one is under the head"),
         ("skipped_sectors", "the same, in sectors that pass"),
     ],
-    read: |table| parse::<Locate>(table).map(|locate| Box::new(locate) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Locate>(table).map(|locate| Box::new(locate) as Box<dyn Workload>)),
 };
 
 /// What `[workload]` says of it.

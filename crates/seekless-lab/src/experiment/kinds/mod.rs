@@ -1,4 +1,5 @@
-//! Kinds of workload that an experiment can name. A new one is a file here and a row in [`KINDS`].
+//! Kinds of workload that an experiment can name: every program that uses files, and those that need no files. A new one of
+//! these is a file here and a row in `OTHERS`; a new program is a row in [`WORKLOADS`].
 
 mod count;
 mod files;
@@ -10,8 +11,6 @@ mod updates;
 
 use std::path::{Path, PathBuf};
 
-pub use files::{FileWorkload, UseWorkload};
-
 use seekless::rt::HostProfile;
 use seekless::stack::Stack;
 use seekless::units::human_bytes;
@@ -20,30 +19,18 @@ use serde::de::{Deserialize, Deserializer, Error as _};
 use super::ExperimentError;
 use crate::LabError;
 use crate::run::Run;
+use crate::workload::{Program, WORKLOADS, WorkloadSpec};
+
+/// Those that are no programs on files.
+const OTHERS: &[Kind] = &[replay::KIND, generated::KIND, count::KIND, updates::KIND, locate::KIND, mount::KIND];
 
 /// Every kind of workload.
-pub const KINDS: &[Kind] = &[
-    replay::KIND,
-    generated::KIND,
-    count::KIND,
-    files::SMALLFILE,
-    files::LARGEFILE,
-    files::SIZES,
-    files::AGED,
-    files::POSTMARK,
-    files::TPCB,
-    files::BUILD,
-    updates::KIND,
-    locate::KIND,
-    mount::KIND,
-    files::APPEND,
-    files::ATTRIBUTES,
-    files::BONNIE,
-    files::TOOL,
-];
+pub fn kinds() -> impl Iterator<Item = Kind> {
+    OTHERS.iter().copied().chain(WORKLOADS.iter().map(|spec| files::kind(spec)))
+}
 
 /// A kind of workload, as it is named in `[workload] kind = "..."`.
-#[derive(Debug)]
+#[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     /// One line for people.
@@ -52,8 +39,24 @@ pub struct Kind {
     pub dims: &'static [&'static str],
     /// What it measures, and what that means.
     pub metrics: &'static [(&'static str, &'static str)],
+    read: Read,
+}
+
+/// How a kind reads what the description says of it.
+#[derive(Clone, Copy)]
+enum Read {
+    Files(&'static WorkloadSpec),
+    Other(fn(&toml::Table) -> Result<Box<dyn Workload>, String>),
+}
+
+impl Kind {
     /// Reads what the description says of it. What it does not know is an error.
-    pub(super) read: fn(&toml::Table) -> Result<Box<dyn Workload>, String>,
+    pub(super) fn read(&self, table: &toml::Table) -> Result<Box<dyn Workload>, String> {
+        match self.read {
+            Read::Files(spec) => files::read(spec, table),
+            Read::Other(read) => read(table),
+        }
+    }
 }
 
 /// Something to measure.
@@ -144,7 +147,7 @@ pub trait Outside: Sync {
     ///
     /// # Errors
     /// What stack or directory answer.
-    fn files(&self, on: &On, spec: &FileWorkload) -> Result<Run, LabError>;
+    fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError>;
 }
 
 /// Reads the keys of a table into `T`, which refuses those that it does not know.

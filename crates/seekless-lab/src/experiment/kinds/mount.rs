@@ -11,7 +11,7 @@ use seekless::stack::{Identity, Opened, Purpose, Stack, Usage};
 use seekless::units::{MIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Workload, parse};
+use super::{Bytes, Context, Kind, Measure, On, Read, Workload, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated, close};
 use crate::target::{Target, Vfs};
@@ -27,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
         ("written_mib", "what was written, in MiB"),
         ("first_ms", "then: a file's name looked up and its first block read"),
     ],
-    read: |table| parse::<Mount>(table).map(|mount| Box::new(mount) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Mount>(table).map(|mount| Box::new(mount) as Box<dyn Workload>)),
 };
 
 /// What `[workload]` says of it.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Workload, existing, from_text, parse};
+use super::{Bytes, Context, Kind, Measure, On, Read, Workload, existing, from_text, parse};
 use crate::replay::{Blocks, Map, Outcome, Place, Spec, Timing, check_stack, simulate};
 use crate::trace::{Format, Names, Op, Options, Request, Summary, Trace, TraceError};
 
@@ -13,7 +13,7 @@ pub(super) const KIND: Kind = Kind {
     help: "a block trace, replayed on modelled devices",
     dims: &[],
     metrics: METRICS,
-    read: |table| parse::<Replay>(table).map(|replay| Box::new(replay) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Replay>(table).map(|replay| Box::new(replay) as Box<dyn Workload>)),
 };
 
 /// What a replay measures.

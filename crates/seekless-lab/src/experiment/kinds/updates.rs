@@ -8,7 +8,7 @@ use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::Nanos;
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Workload, parse};
+use super::{Bytes, Context, Kind, Measure, On, Read, Workload, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated};
 use crate::target::{Target, Vfs};
@@ -27,7 +27,7 @@ pub(super) const KIND: Kind = Kind {
         ("disk_requests", "requests that drives served, for an update"),
         ("used_share", "blocks in use of all that the file system has"),
     ],
-    read: |table| parse::<Updates>(table).map(|updates| Box::new(updates) as Box<dyn Workload>),
+    read: Read::Other(|table| parse::<Updates>(table).map(|updates| Box::new(updates) as Box<dyn Workload>)),
 };
 
 /// What `[workload]` says of it.

@@ -1,0 +1,163 @@
+//! What is known of a workload before it runs: its name, what it does, and the numbers that it takes. The command line,
+//! experiments, help and completion all come from this.
+
+use super::{Data, Program, Workload};
+
+/// A workload: its name, what it does, the numbers that it takes, and how it is made.
+pub struct WorkloadSpec {
+    /// The word for it, on the command line and in experiments.
+    pub name: &'static str,
+    /// One line: what it does, and where it is from.
+    pub help: &'static str,
+    /// More about it, for those who ask: its phases, and what counts into them.
+    pub about: &'static str,
+    /// What can follow `seekless bench NAME`.
+    pub examples: &'static [&'static str],
+    /// What tells the rows of its results apart.
+    pub dims: &'static [&'static str],
+    pub keys: &'static [Key],
+    /// It keeps a log, which can lie on a stack of its own.
+    pub has_log: bool,
+    read: Read,
+    defaults: fn() -> Result<toml::Table, toml::ser::Error>,
+}
+
+type Read = fn(&toml::Table, Option<u64>) -> Result<Box<dyn Program>, String>;
+
+/// A number or a choice that a workload takes; its default is in the `Default` of the workload.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Key {
+    pub name: &'static str,
+    pub form: Form,
+    /// One line: what it is.
+    pub help: &'static str,
+}
+
+/// How the value of a [`Key`] is written.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Form {
+    Count,
+    /// As in a stack line: `64KiB`.
+    Bytes,
+    Percent,
+    Switch,
+    /// One of [`Data::ALL`].
+    Data,
+}
+
+/// What is in the files of a workload that has a choice.
+pub const DATA: Key = Key::new("data", Form::Data, "What is in the files");
+
+impl Key {
+    pub const fn new(name: &'static str, form: Form, help: &'static str) -> Key {
+        Key { name, form, help }
+    }
+}
+
+impl WorkloadSpec {
+    /// A workload that tells its rows apart by their phase.
+    pub const fn of<W: Workload>(name: &'static str, help: &'static str, keys: &'static [Key]) -> WorkloadSpec {
+        WorkloadSpec {
+            name,
+            help,
+            about: "",
+            examples: &[],
+            dims: &["phase"],
+            keys,
+            has_log: false,
+            read: read::<W>,
+            defaults: || toml::Table::try_from(W::default()),
+        }
+    }
+
+    /// See [`WorkloadSpec::about`].
+    pub const fn about(self, about: &'static str) -> WorkloadSpec {
+        WorkloadSpec { about, ..self }
+    }
+
+    /// See [`WorkloadSpec::examples`].
+    pub const fn examples(self, examples: &'static [&'static str]) -> WorkloadSpec {
+        WorkloadSpec { examples, ..self }
+    }
+
+    /// Its rows are of files of several sizes.
+    pub const fn by_size(self) -> WorkloadSpec {
+        WorkloadSpec { dims: &["phase", "file_bytes"], ..self }
+    }
+
+    /// See [`WorkloadSpec::has_log`].
+    pub const fn with_log(self) -> WorkloadSpec {
+        WorkloadSpec { has_log: true, ..self }
+    }
+
+    /// The workload with the numbers of `table`, by the names of its keys; what is not there has its default. Without a
+    /// `seed` it has that of its default.
+    ///
+    /// # Errors
+    /// A key that it does not know, or a value that it cannot have.
+    pub fn read(&self, table: &toml::Table, seed: Option<u64>) -> Result<Box<dyn Program>, String> {
+        (self.read)(table, seed)
+    }
+
+    /// What a key is where nothing is said; `None` for a switch that is off.
+    pub fn default_of(&self, key: &Key) -> Option<toml::Value> {
+        (self.defaults)().ok()?.remove(key.name)
+    }
+}
+
+fn read<W: Workload>(table: &toml::Table, seed: Option<u64>) -> Result<Box<dyn Program>, String> {
+    let workload =
+        W::deserialize(toml::Value::Table(table.clone())).map_err(|error| error.to_string().trim().to_owned())?;
+    let seed = seed.unwrap_or_else(|| workload.seed());
+    Ok(Box::new(workload.with_seed(seed)))
+}
+
+impl Data {
+    /// Every kind of data, as it is written.
+    pub const ALL: [&str; 4] = ["noise", "text", "program", "letter"];
+}
+
+#[cfg(test)]
+mod tests {
+    use serde::Deserialize;
+
+    use super::*;
+    use crate::workload::WORKLOADS;
+
+    /// The keys of each workload are the numbers that it can read and has; and each default can be read.
+    #[test]
+    fn the_table_is_true() {
+        for spec in WORKLOADS {
+            let mut defaults = (spec.defaults)().unwrap();
+            defaults.remove("seed").unwrap_or_else(|| panic!("{} has no seed", spec.name));
+            let mut table = toml::Table::new();
+            for key in spec.keys {
+                let value = match defaults.remove(key.name) {
+                    Some(value) => value,
+                    None if key.form == Form::Switch => toml::Value::Boolean(false),
+                    None => panic!("{} has no `{}`", spec.name, key.name),
+                };
+                let is_right = match (key.form, &value) {
+                    (Form::Count | Form::Bytes, toml::Value::Integer(_)) | (Form::Switch, toml::Value::Boolean(_)) => {
+                        true
+                    }
+                    (Form::Percent, toml::Value::Integer(percent)) => (0..=100).contains(percent),
+                    (Form::Data, toml::Value::String(name)) => Data::ALL.contains(&name.as_str()),
+                    _ => false,
+                };
+                assert!(is_right, "{}: `{}` is {value}", spec.name, key.name);
+                table.insert(key.name.to_owned(), value);
+            }
+            assert!(defaults.is_empty(), "{} has no keys for {defaults:?}", spec.name);
+            let program = spec.read(&table, None).unwrap();
+            assert_eq!(program.spec().name, spec.name);
+            program.check().unwrap_or_else(|error| panic!("{} cannot be run as it is: {error}", spec.name));
+            assert_eq!(spec.read(&table, Some(77)).unwrap().seed(), 77);
+            table.insert("nonsense".into(), toml::Value::Integer(1));
+            assert!(spec.read(&table, None).is_err(), "{} takes what it does not know", spec.name);
+        }
+        for data in Data::ALL {
+            Data::deserialize(toml::Value::String(data.to_owned())).unwrap();
+        }
+    }
+}
