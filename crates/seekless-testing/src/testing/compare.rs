@@ -135,8 +135,9 @@ impl Pair {
     /// Compares the whole trees.
     ///
     /// # Errors
-    /// What differs, or the error that came instead of a tree.
+    /// What differs, or the error that came instead of a tree; and books that do not balance.
     pub async fn check_trees(&self) -> Result<(), Mismatch> {
+        super::crash::books(&self.fs(), "before the trees are compared").await.map_err(|text| self.mismatch(text))?;
         let here =
             Tree::of(self.fs()).await.map_err(|error| self.mismatch(format!("cannot read the tree: {error}")))?;
         let model: Fs = self.model.clone();

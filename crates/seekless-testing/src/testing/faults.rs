@@ -226,6 +226,7 @@ impl Faults<'_> {
         }
         let [writes, reads, all] = [0, 1, 2].map(|index| fault.looked_at(index));
         runner.close().await.map_err(|error| format!("cannot close a file: {error}"))?;
+        super::crash::books(&fs, "when nothing fails").await?;
         fs.close().await.map_err(|error| format!("close failed: {error}"))?;
         Ok(Counts { writes, flushes: crash.flushes() - flushes, reads, all })
     }
@@ -356,6 +357,7 @@ impl Faults<'_> {
         };
         compare(fs, "after lack of space").await?;
         runner.close().await.map_err(|error| format!("cannot close a file: {error}"))?;
+        super::crash::books(fs, "after lack of space").await?;
         fs.close().await.map_err(|error| format!("close failed after lack of space: {error}"))?;
         let steps = recorder.history().steps.len();
         recorder.synced(steps, crash.position());

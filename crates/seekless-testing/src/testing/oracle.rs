@@ -12,9 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::Contents;
 use super::history::{History, NameChange, Scope, WriteStep};
-use super::ops::Path;
+use super::ops::{Op, Path};
 use super::tree::{NodeState, Tree, content_difference};
-use crate::fs::FileKind;
+use crate::fs::{FileKind, RenameMode};
 use crate::units::Ino;
 
 /// How unsynced operations hang together.
@@ -418,6 +418,18 @@ impl<'a> Search<'a> {
         Ok(slots)
     }
 
+    /// Whether one of the `changes` is an exchange, and `model` a directory. Each half of an exchange is a change by itself
+    /// there, so that a cut leaves both names on one of the two. A directory cannot keep both, and the other has none until
+    /// a check puts it into `/lost+found`.
+    fn may_be_nameless(&self, changes: &[&NameChange], model: Ino) -> bool {
+        let history = self.question.history;
+        changes.iter().any(|change| {
+            let op = change.step.checked_sub(1).and_then(|index| history.steps.get(index)).map(|step| &step.op);
+            let is_directory = history.state(model, change.step).is_some_and(|it| it.kind == FileKind::Directory);
+            is_directory && matches!(op, Some(Op::Rename { mode: RenameMode::Exchange, .. }))
+        })
+    }
+
     /// Explains all `slots`, trying the latest changes first.
     fn solve(&self, state: SearchState, mut slots: Vec<Slot>, explained: usize) -> bool {
         let Some(slot) = slots.pop() else { return true };
@@ -448,6 +460,7 @@ impl<'a> Search<'a> {
                 (None, None) => Ok(Vec::new()),
                 (Some(model), Some(found)) => self.pair(&mut next, &slot.path, model, found),
                 (None, Some(_)) => Err(format!("{} should not be there", slot.path)),
+                (Some(model), None) if each_for_itself && self.may_be_nameless(changes, model) => Ok(Vec::new()),
                 (Some(_), None) => Err(format!("{} is missing", slot.path)),
             };
             match more {

@@ -228,6 +228,8 @@ impl State {
         self.moved.remove(&logical);
         let old = std::mem::replace(&mut self.map[logical as usize], new);
         if new != 0 {
+            debug_assert!(!self.space.is_free(new), "V1: what is mapped is taken");
+            debug_assert!(self.in_flight > 0, "V3: what is mapped was admitted and taken");
             self.owner[new as usize] = logical + 1;
             self.in_flight -= 1;
         }
@@ -284,8 +286,14 @@ impl State {
         }
     }
 
+    /// Blocks that were taken and are not mapped yet, or not led to.
+    pub(super) fn copies_under_way(&self) -> u64 {
+        self.in_flight
+    }
+
     /// Blocks that were taken are led to by somebody above.
     pub(super) fn keep(&mut self, run: Run) {
+        debug_assert!(self.in_flight >= u64::from(run.blocks), "V3: what is kept was admitted and taken");
         self.in_flight -= u64::from(run.blocks);
     }
 
@@ -430,6 +438,7 @@ impl Core {
         for block in run.first..run.first + run.blocks {
             state.space.take(block);
         }
+        debug_assert!(state.reserved >= u64::from(run.blocks), "V3: no more is taken than was admitted");
         state.reserved -= u64::from(run.blocks);
         state.in_flight += u64::from(run.blocks);
         state.buffer.forget(state.space.tracks.track_of(run.first), run.first..run.first + run.blocks);

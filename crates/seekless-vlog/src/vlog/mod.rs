@@ -37,5 +37,5 @@ pub use check::{Checkup, check};
 pub use compact::{Emptying, Need, Tenant};
 pub use layout::{MapLog, Plan, PlanError};
 pub use open::{Info, probe};
-pub use store::{Aim, Store, StoreInfo};
+pub use store::{Aim, Holdings, Store, StoreInfo};
 pub use vld::{CommitUse, Options, Recovery, Vld, VldError};

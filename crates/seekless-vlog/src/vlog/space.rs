@@ -142,6 +142,46 @@ impl Space {
         ((cell / cells) as usize, 1 << (cell % cells))
     }
 
+    /// Counts everything again from the bits of the cells (S1, S2).
+    ///
+    /// # Errors
+    /// What does not hold.
+    pub fn check(&self, layout: &Layout) -> Result<(), String> {
+        let (mut free, mut cylinders) = (0, vec![(0, 0); self.cylinder_free.len()]);
+        for track in 0..self.tracks.count() {
+            let blocks = self.tracks.blocks(track).filter(|&block| !layout.is_reserved(block));
+            let (mut usable, mut track_free) = (0, 0);
+            let cylinder = &mut cylinders[self.tracks.cylinder_of(track) as usize];
+            for block in blocks {
+                usable += 1;
+                track_free += u32::from(self.is_free(block));
+                cylinder.1 += u32::from(self.is_broken(block));
+            }
+            free += u64::from(track_free);
+            cylinder.0 += track_free;
+            let said = (self.track_free[track as usize], self.track_usable[track as usize]);
+            if said != (track_free, usable) {
+                return Err(format!(
+                    "S1: track {track} has {said:?} blocks free and usable by the books, {:?} by the recount",
+                    (track_free, usable)
+                ));
+            }
+            if self.empty.contains(&track) != (usable > 0 && track_free == usable) {
+                return Err(format!("S2: track {track} has {track_free} of {usable} blocks free"));
+            }
+        }
+        if free != self.free_blocks {
+            return Err(format!("S1: {} blocks are free by the books, {free} by the recount", self.free_blocks));
+        }
+        let said = self.cylinder_free.iter().copied().zip(self.cylinder_broken.iter().copied());
+        match said.zip(&cylinders).position(|(said, &found)| said != found) {
+            Some(cylinder) => {
+                Err(format!("S1: cylinder {cylinder} has {:?} blocks free and broken", cylinders[cylinder]))
+            }
+            None => Ok(()),
+        }
+    }
+
     /// S1, S2.
     fn set(&mut self, block: u32, used: u8) {
         let before = std::mem::replace(&mut self.used[block as usize], used);

@@ -65,6 +65,16 @@ impl Chosen {
     }
 }
 
+/// What a virtual log has of the space below it, besides what the owner above has taken.
+pub struct Holdings {
+    /// Pieces of the map, and their cells.
+    pub pieces: Vec<(u32, u64)>,
+    /// What is free after the next transaction.
+    pub garbage: Garbage,
+    /// Blocks that are copied to, or have been and are neither led to nor given back.
+    pub copies: u64,
+}
+
 /// A virtual log in use. Handles are cheap.
 #[derive(Clone)]
 pub struct Store {
@@ -203,7 +213,10 @@ impl Store {
 
     /// What is free after the next transaction (K2).
     pub fn discard(&self, garbage: Garbage) {
-        self.core.state.borrow_mut().garbage.append(garbage);
+        let mut state = self.core.state.borrow_mut();
+        debug_assert!(garbage.blocks.iter().all(|&block| !state.space.is_free(block)), "K2: garbage is taken");
+        debug_assert!(garbage.cells.iter().all(|&cell| !state.space.is_cell_free(cell)), "K2: garbage is taken");
+        state.garbage.append(garbage);
     }
 
     /// True while something waits for a transaction.
@@ -367,12 +380,32 @@ impl Store {
         Ok(is_empty)
     }
 
+    /// Waits until no transaction is under way; none begins before the result is dropped.
+    pub async fn quiet(&self) -> crate::rt::Pass<'_> {
+        self.core.commit_gate.enter().await
+    }
+
+    /// What the log has taken for itself or still holds, while it is [`Store::quiet`].
+    pub fn holdings(&self) -> Holdings {
+        let state = self.core.state.borrow();
+        let pieces = match &state.log {
+            Log::Tree(log) => log.tree.nodes().map(|(index, node)| (index, node.cell)).collect(),
+            Log::Append(_) => Vec::new(),
+        };
+        Holdings { pieces, garbage: state.garbage.clone(), copies: state.copies_under_way() }
+    }
+
+    pub fn is_cell_free(&self, cell: u64) -> bool {
+        self.core.state.borrow().space.is_cell_free(cell)
+    }
+
     /// Checks the promises that hold in memory.
     ///
     /// # Errors
     /// What does not hold.
     pub fn check_invariants(&self) -> Result<(), String> {
         let state = self.core.state.borrow();
+        state.space.check(&self.core.layout)?;
         let Log::Tree(log) = &state.log else { return Ok(()) };
         log.tree.check()?;
         match log.tree.nodes().find(|(_, node)| state.space.is_cell_free(node.cell)) {

@@ -531,6 +531,7 @@ impl Ffs {
         let _inode = self.locks.alone(ino).await;
         self.step(|state| state.check_empty(ino)).await?;
         self.wait_for_ghosts(ino).await?;
+        self.wait_for_old_names(ino).await?;
         self.settle_name(parent, name, false).await?;
         self.take_out(parent, name, ino, &[(ino, 2), (parent, 1)]).await?;
         self.step(|state| state.drop_links(parent, 1)).await?;
@@ -604,6 +605,7 @@ impl Ffs {
                 (true, true) => {
                     self.step(|state| state.check_empty(target)).await?;
                     self.wait_for_ghosts(target).await?;
+                    self.wait_for_old_names(target).await?;
                 }
                 (false, false) => {}
             }
@@ -765,6 +767,12 @@ impl Ffs {
     /// A directory that is to go must not keep names that cannot go yet.
     async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
         self.drain_until(|state| !state.has_ghosts(dir)).await
+    }
+
+    /// The last name of a directory must not go before an older one has gone from the volume: it would lead to a directory
+    /// whose way up is another, and that counts too few links (U4).
+    async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
+        self.drain_until(|state| !state.has_old_names(ino)).await
     }
 
     pub(super) async fn read_target(&self, ino: u32) -> FsResult<Vec<u8>> {

@@ -34,7 +34,8 @@
 //!      elsewhere in its directory. A removal waits for nothing. A name that changes again passes on who waits for it. What
 //!      came in order itself, and a name that others rely on whose inode lives on without it, must be durable before it
 //!      changes; a name whose inode lives on under a newer one waits for that (`is_relied_on`). A name is made anew only
-//!      after its ghost is gone: so each of these chains ends.
+//!      after its ghost is gone: so each of these chains ends. A directory that has been moved is removed only after its
+//!      old name has gone from the volume.
 //!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
 //!      fails stays there, and is tried again in the next round, whose caller gets the error.
 //!
@@ -105,6 +106,8 @@ pub(super) struct Soft {
     removed_names: BTreeMap<(u32, Vec<u8>), u64>,
     /// Names that are gone, and have to stay on the volume for now.
     ghosts: BTreeMap<(u32, Vec<u8>), u64>,
+    /// Directories that were moved and whose old names are still on the volume, by the ghost or the removal of such a name.
+    moved: BTreeMap<u64, u32>,
     /// Durable entries of directories whose inodes do not lead to them yet.
     unreached: BTreeMap<u32, Vec<u64>>,
     /// What can be done now, and when it was tried last.

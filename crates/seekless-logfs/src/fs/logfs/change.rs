@@ -505,6 +505,9 @@ impl<'a, L: Log> Change<'a, L> {
         for (ino, add) in orphans {
             L::set_orphan(state, ino, add);
         }
+        for id in dirt.keys() {
+            debug_assert!(state.can_lead_to(*id), "S1: what leads to a dirty block is in memory, and dirty");
+        }
         for ino in freed_inodes {
             forget_inode(state, ino);
         }

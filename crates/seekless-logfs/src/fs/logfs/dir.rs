@@ -222,7 +222,17 @@ impl<L: Log> Change<'_, L> {
         let at = leaf.entries.partition_point(|entry| entry.hash < hash);
         leaf.entries.insert(at, Found { ino, hash, kind, name: name.to_vec() });
         self.split_and_put(dir, leaf.depth, hash, leaf.entries)?;
-        self.inode_mut(dir, InodeDirt::Namespace)?.special += 1;
+        let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
+        inode.special = match inode.special.checked_add(1) {
+            Some(entries) => entries,
+            None => {
+                return fail(FsError::corrupt(
+                    "directory",
+                    dir,
+                    "it is said to have as many entries as can be counted",
+                ));
+            }
+        };
         self.touch_directory_times(dir)
     }
 
@@ -253,7 +263,12 @@ impl<L: Log> Change<'_, L> {
         self.put_leaf(dir, leaf.depth, hash, &leaf.entries)?;
         self.merge_up(dir, leaf.depth, hash, leaf.entries)?;
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
-        inode.special = inode.special.saturating_sub(1);
+        inode.special = match inode.special.checked_sub(1) {
+            Some(entries) => entries,
+            None => {
+                return fail(FsError::corrupt("directory", dir, "it is said to have no entries, and one is removed"));
+            }
+        };
         self.touch_directory_times(dir)
     }
 

@@ -6,6 +6,7 @@
 //! is free there is the log's to know: [`Log`] is all that this part knows of it. `fs/lfs` has a log of segments,
 //! `fs/vlfs` the virtual log.
 
+pub(in crate::fs) mod books;
 pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;
 pub(in crate::fs) mod check;

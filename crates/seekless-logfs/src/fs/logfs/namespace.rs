@@ -200,6 +200,25 @@ pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Ve
     }
 }
 
+/// Links of a directory that has a name and no directories in it.
+const DIRECTORY_LINKS: u32 = 2;
+
+/// The inode has one link less, and at least `links_min`.
+///
+/// # Errors
+/// `Corrupt` when it has no more than those, as only a damaged inode can.
+fn take_link(inode: &mut Inode, links_min: u32) -> Step<()> {
+    let links = inode.links;
+    match links.checked_sub(1).filter(|&rest| rest >= links_min) {
+        Some(rest) => inode.links = rest,
+        None => {
+            let text = format_args!("it is said to have {links} links, and loses one");
+            return fail(FsError::corrupt("inode", inode.ino, text));
+        }
+    }
+    Ok(())
+}
+
 impl<L: Log> Change<'_, L> {
     /// A directory that can take new names.
     ///
@@ -257,7 +276,7 @@ impl<L: Log> Change<'_, L> {
     fn drop_link(&mut self, ino: Ino) -> Step<bool> {
         let now = self.now();
         let inode = self.inode_mut(ino, InodeDirt::Namespace)?;
-        inode.links = inode.links.saturating_sub(1);
+        take_link(inode, 0)?;
         inode.set_ctime(now);
         let last = inode.links == 0;
         if last {
@@ -273,9 +292,7 @@ impl<L: Log> Change<'_, L> {
         inode.links = 0;
         inode.set_ctime(now);
         self.add_orphan(dir)?;
-        let parent = self.inode_mut(parent, InodeDirt::Namespace)?;
-        parent.links = parent.links.saturating_sub(1);
-        Ok(())
+        take_link(self.inode_mut(parent, InodeDirt::Namespace)?, DIRECTORY_LINKS)
     }
 
     fn check_empty_directory(&mut self, dir: Ino) -> Step<()> {
@@ -354,8 +371,7 @@ impl<L: Log> Change<'_, L> {
         inode.set_ctime(now);
         if kind_of(inode)? == FileKind::Directory && from != to {
             inode.parent = to.0;
-            let links = &mut self.inode_mut(from, InodeDirt::Namespace)?.links;
-            *links = links.saturating_sub(1);
+            take_link(self.inode_mut(from, InodeDirt::Namespace)?, DIRECTORY_LINKS)?;
             self.add_link(to)?;
         }
         Ok(())

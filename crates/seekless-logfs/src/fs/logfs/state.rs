@@ -288,6 +288,14 @@ impl<L: Log> State<L> {
         }
     }
 
+    /// Whether what holds the pointer to a block can be changed without reading anything (S1).
+    pub(in crate::fs) fn can_lead_to(&self, id: BlockId) -> bool {
+        match id.key.holder() {
+            Holder::Inode(_) => self.inodes.contains_key(&id.ino),
+            Holder::Node(node, _) => self.blocks.dirty(BlockId { ino: id.ino, key: node }).is_some(),
+        }
+    }
+
     /// Adds an inode just read; one that is there already is newer, and stays.
     pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
         if let std::collections::btree_map::Entry::Vacant(vacant) = self.inodes.entry(ino) {

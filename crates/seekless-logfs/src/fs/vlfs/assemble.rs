@@ -9,12 +9,12 @@
 //! Invariants
 //!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
 
-use super::compact::ATTRIBUTES;
 use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
 use crate::fs::FsError;
 use crate::fs::logfs::Log;
+use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 use crate::vlog::Aim;
@@ -33,12 +33,11 @@ pub(super) enum Scope<'a> {
 /// Bytes with their places, in the order in which these were chosen.
 type Laid = Vec<(Sector, Data)>;
 
-/// What is to be written, and what is so once it is.
+/// What is to be written; what is so once it is, is noted in the log's `effects`.
 pub(super) struct Batch {
     pub number: u64,
     /// In the order in which their places were chosen, and as long as they can be.
     pub writes: Vec<(Sector, Data)>,
-    pub effect: Effect,
 }
 
 /// Puts together the batch of `scope`, for the places that it is to have; `None` when there is nothing to write.
@@ -69,11 +68,14 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<
     for &(ino, slot) in &entries {
         Virtual::set_imap_entry(state, ino, slot);
     }
+    debug_assert!(places.blocks.is_empty(), "B2: what was taken for a batch is written with it");
+    debug_assert!(!state.log.effects.contains_key(&number), "B1: a batch has a number of its own");
     let effect = Effect {
         entries,
         garbage: std::mem::take(&mut state.log.garbage),
         freed_bytes: std::mem::take(&mut state.log.garbage_bytes),
     };
+    state.log.effects.insert(number, effect);
     state.log.next_batch += 1;
     state.log.counters.batches += 1;
     let writes = joined(laid);
@@ -82,7 +84,7 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<
         state.log.in_flight_bytes += data.len() as u64;
         state.in_flight.push(InFlight { at: *at, data: data.clone(), sequence: number });
     }
-    Ok(Some(Batch { number, writes, effect }))
+    Ok(Some(Batch { number, writes }))
 }
 
 fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
@@ -227,8 +229,13 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
             None => unreachable!("S1: the holder of a dirty block is dirty"),
         },
     }
+    debug_assert!(!state.log.store.is_block_free(block), "B2: a batch goes to places that were taken for it");
+    debug_assert!(
+        !matches!(old, Pointer::Mapped { at: place, .. } if place == at),
+        "B2: nothing is written over before it is free"
+    );
     match old {
-        Pointer::Unwritten => state.unwritten_bytes = state.unwritten_bytes.saturating_sub(BLOCK_BYTES as u64),
+        Pointer::Unwritten => state.unwritten_bytes -= BLOCK_BYTES as u64,
         old => release(state, old),
     }
     match id.key.is_data() {

@@ -21,6 +21,7 @@ use super::state::*;
 use super::{CompactUse, Vlfs};
 use crate::codec;
 use crate::device::Data;
+use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
@@ -34,9 +35,6 @@ const MOVES_AT_ONCE: usize = 4;
 
 /// Holes that indirect blocks at the top of files, and inodes, may take beside what was counted.
 const HOLES_SPARE: u64 = 8;
-
-/// Key of the blocks that hold a file's attributes.
-pub(super) const ATTRIBUTES: BlockKey = BlockKey(u64::MAX);
 
 /// Back references: whose each block is (M2). 12 bytes for each block of 4096, and only where tracks are emptied.
 #[derive(Default)]
@@ -61,7 +59,7 @@ impl Owners {
         Owners { of: if is_kept { vec![Owner::default(); blocks as usize] } else { Vec::new() } }
     }
 
-    fn are_kept(&self) -> bool {
+    pub(super) fn are_kept(&self) -> bool {
         !self.of.is_empty()
     }
 
@@ -278,7 +276,8 @@ impl Found<'_> {
             let Move::Copy(copied) = found else { continue };
             let is_used = used.contains(&copied.to.first);
             state.log.store.end_copy(copied.to, is_used);
-            state.log.copied_blocks -= 1;
+            let was_known = state.log.copies.remove(&copied.to.first);
+            debug_assert!(was_known, "B2: a copy ends once");
             state.log.counters.blocks_moved += u64::from(is_used);
         }
     }
@@ -310,7 +309,9 @@ impl Tenant for Found<'_> {
     fn copied(&mut self, block: u32, to: &[Run]) {
         let Some(id) = self.asked.get() else { unreachable!("only what has an owner is copied") };
         for &to in to {
-            self.fs.state.borrow_mut().log.copied_blocks += 1;
+            debug_assert_eq!(to.blocks, 1, "M1: copies are single blocks");
+            let is_new = self.fs.state.borrow_mut().log.copies.insert(to.first);
+            debug_assert!(is_new, "B2: a block is copied to once");
             self.moves.push(Move::Copy(Copied { id, from: block, to }));
         }
     }

@@ -51,7 +51,7 @@ impl Vlfs {
     }
 
     async fn write_batch(self: Rc<Self>, batch: Batch) {
-        let Batch { number, writes, effect } = batch;
+        let Batch { number, writes } = batch;
         let flags = self.state.borrow().log.store.flags();
         let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
         let write = |(at, data): (Sector, Data)| self.write_patiently(number, at, data, flags);
@@ -77,7 +77,7 @@ impl Vlfs {
             match result {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != number);
-                    state.log.written.insert(number, effect);
+                    state.log.written.insert(number);
                     state.log.apply();
                 }
                 // L2. What could not be written stays in memory, where it can still be read.
@@ -135,11 +135,12 @@ impl Vlfs {
         let mut state = self.state.borrow_mut();
         match result {
             Ok(is_empty) => {
+                debug_assert!(covered <= state.log.applied, "L1: what is durable has been applied");
                 state.log.durable = state.log.durable.max(covered);
                 let durable = state.log.durable;
                 let later = state.log.freeing.split_off(&durable);
                 let freed: u64 = std::mem::replace(&mut state.log.freeing, later).into_values().sum();
-                state.freed_pending_bytes = state.freed_pending_bytes.saturating_sub(freed);
+                state.freed_pending_bytes -= freed;
                 drop(state);
                 self.log_progress.notify();
                 Ok(is_empty)

@@ -8,11 +8,12 @@
 //! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, which `fs/lfs` has too; the virtual log is in
 //! `vlog`, where the virtual log disk has it too. `state` is what of the volume in memory is the log's own, and `ops`
 //! what the part above asks of it. `assemble` turns what is dirty into a batch, `log` brings it to the device, `recovery`
-//! finds it again, and `compact` empties tracks in idle time.
+//! finds it again, `compact` empties tracks in idle time, and `books` recounts everything, for tests.
 //!
 //! Differences from the paper, whose section on this cannot be had: see `FORMAT.md`, "Where the paper is silent".
 
 mod assemble;
+mod books;
 mod compact;
 mod dump;
 pub mod format;

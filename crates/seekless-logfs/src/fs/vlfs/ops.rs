@@ -50,7 +50,7 @@ impl Log for Virtual {
 
     fn used_bytes(state: &State) -> u64 {
         let inodes = (state.dirty_inodes.len() * Inode::BYTES) as u64;
-        let used = state.log.usable_blocks - state.log.store.free_blocks() - state.log.copied_blocks;
+        let used = state.log.usable_blocks - state.log.store.free_blocks() - state.log.copies.len() as u64;
         blocks_bytes(used) + state.unwritten_bytes + state.blocks.growth_bytes + state.xattr_growth_bytes + inodes
     }
 
@@ -205,6 +205,10 @@ impl Log for Virtual {
     async fn idle(fs: &Rc<Vlfs>, until: Nanos) -> FsResult<bool> {
         let this = fs.clone();
         fs.rt.spawn(async move { this.compact(until).await }).await
+    }
+
+    async fn check(fs: &Rc<Vlfs>) -> FsResult<Vec<String>> {
+        fs.recount().await
     }
 
     async fn close(fs: &Rc<Vlfs>) -> FsResult<()> {

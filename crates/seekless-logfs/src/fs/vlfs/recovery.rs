@@ -15,13 +15,14 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 
-use super::compact::{ATTRIBUTES, Owners};
+use super::compact::Owners;
 use super::format::*;
 use super::state::*;
 use super::{CompactUse, Counters, Options, Vlfs, Work};
 use crate::codec;
 use crate::device::rescue::rescue;
 use crate::device::{Device, read_right};
+use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::tree::*;
 use crate::fs::logfs::{Log, LogFs, is_internal};
@@ -165,12 +166,13 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         garbage: Garbage::default(),
         garbage_bytes: 0,
         owners,
-        copied_blocks: 0,
+        copies: BTreeSet::new(),
         aim: None,
         cells: FixedMap::default(),
         parts: BTreeMap::new(),
         next_batch: 1,
-        written: BTreeMap::new(),
+        effects: BTreeMap::new(),
+        written: BTreeSet::new(),
         applied: 1,
         durable: 1,
         freeing: BTreeMap::new(),

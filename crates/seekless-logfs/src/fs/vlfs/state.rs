@@ -67,13 +67,15 @@ pub(super) struct Virtual {
     /// Whose each block is, where tracks are emptied.
     pub owners: Owners,
     /// Copies of blocks to which nothing leads yet.
-    pub copied_blocks: u64,
+    pub copies: BTreeSet<u32>,
     /// Where the heads are when all batches under way are written.
     pub aim: Option<Aim>,
     /// Number of the next batch.
     pub next_batch: u64,
-    /// Batches that are written and wait for earlier ones.
-    pub written: BTreeMap<u64, Effect>,
+    /// What batches change that are on their way, or written and waiting for earlier ones.
+    pub effects: BTreeMap<u64, Effect>,
+    /// Of these, the ones that are written.
+    pub written: BTreeSet<u64>,
     /// Every batch before this one is set in the map.
     pub applied: u64,
     /// Every batch before this one is durable.
@@ -111,7 +113,10 @@ impl Virtual {
 
     /// Sets what has been written, in order (B1).
     pub(super) fn apply(&mut self) {
-        while let Some(effect) = self.written.remove(&self.applied) {
+        while self.written.remove(&self.applied) {
+            let Some(effect) = self.effects.remove(&self.applied) else {
+                unreachable!("B1: a batch has its effect until it is applied")
+            };
             for &(ino, slot) in &effect.entries {
                 self.store.set(ino.0 as u32, slot.0 as u32);
                 if self.ahead.get(&ino).is_some_and(|&(_, batch)| batch == self.applied) {
@@ -121,6 +126,7 @@ impl Virtual {
             self.store.discard(effect.garbage);
             self.freeing.insert(self.applied, effect.freed_bytes);
             self.applied += 1;
+            debug_assert!(self.applied <= self.next_batch, "B1: only what was put together is applied");
         }
     }
 }
@@ -135,7 +141,8 @@ pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
     }
     let log = &mut state.log;
     let cell = log.cell_of(slot);
-    let Some(count) = log.cells.get_mut(&cell) else { return };
+    let Some(count) = log.cells.get_mut(&cell) else { unreachable!("B3: the place of an inode is counted") };
+    debug_assert!(*count > 0, "B3: a cell that is counted has inodes");
     *count -= 1;
     if *count == 0 {
         log.cells.remove(&cell);
@@ -153,6 +160,8 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
     let log = &mut state.log;
     let before = log.garbage.blocks.len();
     let block = log.block_of(at);
+    debug_assert!(!log.store.is_block_free(block), "B2: what is given back is taken until then");
+    debug_assert!(!log.owners.are_kept() || log.owners.get(block).is_some(), "M2: what a file leads to has an owner");
     log.garbage.blocks.push(block);
     log.owners.clear(block);
     if u64::from(sectors) > BLOCK_SECTORS

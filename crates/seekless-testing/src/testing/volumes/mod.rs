@@ -44,6 +44,7 @@ pub async fn session<T>(rt: &Rt, subject: &dyn Subject, device: &Device, program
     let fs = subject.mount(rt, device.clone()).await.expect("mount");
     let client = Client::new(fs.clone());
     let result = program(&client).await;
+    assert_eq!(fs.check().await.expect("recounted"), Vec::<String>::new());
     fs.close().await.expect("close");
     drop((client, fs));
     assert_clean(rt, subject, device).await;

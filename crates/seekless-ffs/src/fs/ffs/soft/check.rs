@@ -194,6 +194,9 @@ impl State {
                 "{frags} fragments and {inodes} inodes are going to be free, and {counted:?} are counted"
             ));
         }
+        if let Some((id, ino)) = soft.moved.iter().find(|(id, _)| !soft.records.contains_key(id)) {
+            wrong.push(format!("directory {ino} keeps its old name {id} for ever"));
+        }
         if names != soft.new_names {
             wrong.push(format!(
                 "inodes have {names:?} names that are not durable, and {:?} are counted",

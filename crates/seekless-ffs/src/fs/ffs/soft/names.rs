@@ -73,6 +73,7 @@ impl super::Soft {
 
     /// Takes a removal off the lists.
     pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
+        self.moved.remove(&id);
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
             ids.remove(&id);
             if ids.is_empty() {
@@ -218,6 +219,7 @@ impl State {
         }
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return Ok(()) };
+        soft.moved.extend(moved.as_ref().map(|moved| (id, moved.ino)));
         soft.record(id, 0, What::Ghost { dir, name: name.to_vec(), offset, releases, moved });
         soft.ghosts.insert((dir, name.to_vec()), id);
         soft.wait_for_record(id, after);
@@ -253,6 +255,11 @@ impl State {
         own.is_some_and(|own| own.ghosts > 0)
     }
 
+    /// Whether a name that the directory was moved away from is still on the volume.
+    pub(in super::super) fn has_old_names(&self, dir: u32) -> bool {
+        self.soft.as_deref().is_some_and(|soft| soft.moved.values().any(|&moved| moved == dir))
+    }
+
     /// Takes the entry of a ghost out of its block.
     pub(super) fn take_out_ghost(&mut self, id: u64) -> Step<()> {
         let Some(What::Ghost { dir, name, offset, moved, .. }) =
@@ -286,6 +293,8 @@ impl State {
         soft.ghosts.remove(&(dir, name.clone()));
         let now = self.remove_held(dir, offset, &name, releases);
         if let Some(soft) = self.soft() {
+            let ghost = soft.moved.remove(&id);
+            soft.moved.extend(soft.removed_names.get(&(dir, name)).copied().zip(ghost));
             soft.release(now);
         }
         Ok(())

@@ -1,6 +1,7 @@
 //! Aim: VLFS does what every file system does, and what only it does, and finds it again. Method: small programs over
 //! devices in memory, each followed by a remount and a full check; then the harnesses.
 
+mod books;
 mod crash;
 mod damage;
 mod disk;
