@@ -747,34 +747,6 @@ impl Ffs {
         Ok(())
     }
 
-    /// With soft updates, a name on which others rely has to be on the volume before it changes or goes. One that is moved
-    /// stays as it is until its new name is there. `trades`: its inode is to get another name at once.
-    pub(super) async fn settle_name(&self, dir: u32, name: &[u8], trades: bool) -> FsResult<()> {
-        if self.options.metadata != Metadata::Softdep {
-            return Ok(());
-        }
-        let found = self.step(|state| {
-            let Some(found) = state.find(dir, name)? else { return Ok(None) };
-            let inode = state.inode(found.ino)?.inode;
-            Ok(Some(((dir, found.offset), found.ino, trades || !inode.is_directory() && inode.nlink > 1)))
-        });
-        match found.await? {
-            Some((at, ino, lives_on)) => self.drain_until(|state| !state.is_relied_on(at, ino, lives_on)).await,
-            None => Ok(()),
-        }
-    }
-
-    /// A directory that is to go must not keep names that cannot go yet.
-    async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
-        self.drain_until(|state| !state.has_ghosts(dir)).await
-    }
-
-    /// The last name of a directory must not go before an older one has gone from the volume: it would lead to a directory
-    /// whose way up is another, and that counts too few links (U4).
-    async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
-        self.drain_until(|state| !state.has_old_names(ino)).await
-    }
-
     pub(super) async fn read_target(&self, ino: u32) -> FsResult<Vec<u8>> {
         let _inode = self.locks.share(ino).await;
         let target = self.step(|state| {
