@@ -100,6 +100,11 @@ impl Core {
             (cell, record.to_cell(&self.key, cell, self.layout.cell_bytes()))
         };
         let mut records: Vec<(u64, Vec<u8>)> = changes.chunks(per_record).enumerate().map(record).collect();
+        let ring = ring_cells(self.layout.pieces);
+        debug_assert!(
+            self.append_log(|log| log.oldest()).is_none_or(|(_, since)| since + ring > last),
+            "A2: no record is written over that a piece still needs"
+        );
         let Some((cell, bytes)) = records.pop() else { return Ok(()) };
         let early = records.into_iter().map(|(cell, bytes)| self.write_early(cell, bytes));
         for written in join_all(early).await {
@@ -112,6 +117,7 @@ impl Core {
         count(&self.counts.transactions, 1);
         count(&self.counts.records_written, last - first + 1);
         self.append_log(|log| {
+            debug_assert_eq!(log.sequence + 1, first, "A1: transactions follow each other");
             log.sequence = last;
             for &(logical, _) in changes {
                 log.since.entry(self.layout.piece_of(logical).0).or_insert(first);
@@ -166,6 +172,7 @@ impl Core {
         self.write_cell(cell, bytes, self.firm()).await?;
         count(&self.counts.checkpoints_written, 1);
         self.append_log(|log| {
+            debug_assert_ne!(log.slots.get(&piece), Some(&slot), "A3: the other slot stays as it was");
             log.slots.insert(piece, slot);
             log.since.remove(&piece);
         });

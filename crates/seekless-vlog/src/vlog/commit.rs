@@ -151,6 +151,7 @@ impl Core {
         *sequence += planned.len() as u64; // C4
         let new = planned.iter().filter(|piece| tree.node(piece.index).is_none()).count() as u32;
         let live = tree.live() + new;
+        debug_assert!(live <= self.layout.pieces, "L1: there are no more pieces than the layout has room for");
         Some(Transaction { pending, garbage, planned, entries, first_sequence, live })
     }
 
@@ -180,6 +181,7 @@ impl Core {
         let bytes = self.encode(transaction, others.len(), last, cell, &cells);
         cells.push(cell);
         self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
+        debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
         // Commit point: until now the older tail is the truth. A lack of space has left it so.
         self.write_cell(cell, bytes, self.firm()).await.map_err(|error| Failed::early(error, &cells))?;
         drop(arm);
@@ -249,6 +251,12 @@ impl Core {
         u32::try_from(self.options.window / u64::from(self.layout.block_bytes())).unwrap_or(u32::MAX).max(1)
     }
 
+    fn is_in_window(&self, cell: u64) -> bool {
+        let state = self.state.borrow();
+        let Log::Tree(log) = &state.log else { return false };
+        log.window.as_ref().is_some_and(|window| window.contains(&self.layout.block_of(cell)))
+    }
+
     fn anchor(&self, log: &TreeLog, state: u32, window: Range<u32>) -> Anchor {
         let tail = log.tree.tail().and_then(|tail| log.tree.node(tail));
         Anchor {
@@ -273,6 +281,7 @@ impl Core {
         let window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
         state.chooser.window = window.clone();
         let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+        debug_assert_eq!(anchor.generation, log.generation + 1, "C3: anchors are written one after the other");
         log.generation = anchor.generation;
         log.window = window;
         Ok(())
@@ -288,7 +297,9 @@ impl Core {
         {
             let mut state = self.state.borrow_mut();
             let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+            debug_assert_eq!(places.len(), transaction.planned.len(), "C1: every piece has been written");
             let freed = log.tree.apply(&transaction.planned, &places);
+            debug_assert_eq!(log.tree.live(), transaction.live, "T2: as many pieces live as the tail says");
             freed.into_iter().for_each(|cell| state.space.give_cell(cell));
         }
         match self.layout.superblock.is_above() {

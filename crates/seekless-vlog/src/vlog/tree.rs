@@ -131,7 +131,7 @@ impl Tree {
             waiting.push_back(index);
             planned.push(Planned { index, children });
         }
-        debug_assert_eq!(waiting.len(), 1);
+        debug_assert_eq!(waiting.len(), 1, "T2: every piece but the tail has a parent");
         planned
     }
 
@@ -154,7 +154,12 @@ impl Tree {
             }
         }
         for (piece, &(sequence, cell)) in planned.iter().zip(places) {
+            debug_assert!(piece.children.len() <= self.places, "T1: a piece has so many children at most");
             for &child in &piece.children {
+                debug_assert!(
+                    self.node(child).is_some_and(|child| child.sequence < sequence && child.parent.is_none()),
+                    "T2: a child lives, is older, and has no other parent"
+                );
                 if let Some(child) = self.nodes[child as usize].as_mut() {
                     child.parent = Some(piece.index);
                 }

@@ -8,7 +8,10 @@
 //!   B2  A buffer that is dirty or on its way stays in memory.
 //!   B3  No two writes that overlap are on their way at the same time.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
+use std::rc::{Rc, Weak};
 
 use crate::device::Data;
 
@@ -83,7 +86,11 @@ pub(super) struct Cache {
     clean_bytes_max: u64,
     pub dirty_bytes: u64,
     pub in_flight_bytes: u64,
+    watches: Vec<Weak<Watch>>,
 }
+
+/// Fragments that go to the device, for a recount of the books that reads beside the cache.
+pub(super) type Watch = RefCell<Vec<Range<u32>>>;
 
 /// So much is kept whatever the options say, so that one step finds everything that it needs at once.
 const CLEAN_BUFFERS_MIN: u64 = 48;
@@ -105,6 +112,7 @@ impl Cache {
             clean_bytes_max: bytes_max.max(least),
             dirty_bytes: 0,
             in_flight_bytes: 0,
+            watches: Vec::new(),
         }
     }
 
@@ -334,6 +342,11 @@ impl Cache {
         !self.in_flight.is_empty()
     }
 
+    /// Notes from now on what goes to the device, for as long as `watch` is there.
+    pub(super) fn watch(&mut self, watch: &Rc<Watch>) {
+        self.watches.push(Rc::downgrade(watch));
+    }
+
     /// Takes the buffer's bytes to the device: it is clean from now on, and on its way.
     pub(super) fn begin_write(&mut self, at: u32) -> Option<Data> {
         self.mark_clean(at);
@@ -344,6 +357,7 @@ impl Cache {
         self.settle(at);
         let end = at + (data.len() / self.frag_bytes) as u32;
         self.in_flight.insert(at, Flight { end, begun }); // B3
+        self.watches.retain(|watch| watch.upgrade().map(|watch| watch.borrow_mut().push(at..end)).is_some());
         self.in_flight_bytes += data.len() as u64;
         Some(data)
     }

@@ -60,6 +60,11 @@ impl Locks {
         }
     }
 
+    /// A lock that a task holds alone, if there is any.
+    pub(super) fn held_alone(&self) -> Option<u32> {
+        self.held.borrow().iter().find(|(_, (lock, _))| lock.alone).map(|(&number, _)| number)
+    }
+
     fn change(&self, number: u32, change: impl FnOnce(&mut Held)) {
         let mut held = self.held.borrow_mut();
         let Some((lock, freed)) = held.get_mut(&number) else { return };

@@ -6,7 +6,8 @@
 //!
 //! On the volume: `FORMAT.md`. In memory: `state`. `layout` says where things are, `group` changes the maps of one
 //! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
-//! operations. `cache` holds blocks, `io` moves them. `soft` is the other way to keep an order: soft updates.
+//! operations. `cache` holds blocks, `io` moves them. `soft` is the other way to keep an order: soft updates. `books`
+//! recounts everything, for tests.
 //!
 //! Why it is built this way. A log can take all of a change at once; here, a change is a sequence of writes whose order
 //! is the point, and later ones must not even be in memory before earlier ones are on the volume, because any block may
@@ -27,6 +28,7 @@
 //!      else.
 
 mod alloc;
+mod books;
 mod cache;
 mod cluster;
 mod dir;

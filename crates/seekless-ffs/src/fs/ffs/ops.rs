@@ -353,7 +353,7 @@ impl FileSystem for Ffs {
     }
 
     async fn check(&self) -> FsResult<Vec<String>> {
-        Ok(self.state.borrow().soft_problems())
+        self.recount().await
     }
 
     async fn close(&self) -> FsResult<()> {

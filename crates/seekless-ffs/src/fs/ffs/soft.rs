@@ -48,6 +48,7 @@
 //!   3. A name that is made anew while the old one still has to stay, the removal of a directory that still has to keep a
 //!      name, and the change of a name that others rely on, write out what they have to wait for, and wait.
 
+mod books;
 mod check;
 mod inodes;
 mod names;
@@ -61,6 +62,7 @@ use super::cache::Kind;
 use super::state::*;
 use crate::device::Data;
 use crate::fs::FsError;
+pub(super) use books::Waiting;
 pub(super) use inodes::{Guarded, SoftInode};
 pub(super) use names::{Moved, Need};
 pub(super) use rounds::Extent;

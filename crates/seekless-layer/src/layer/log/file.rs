@@ -501,6 +501,11 @@ impl File {
     /// The slot of the prepared commit has been written. Returns the times that the file is to have below.
     pub(super) fn written(&mut self) -> Option<Times> {
         let prepared = self.prepared.take()?;
+        debug_assert!(self.durable_generation <= self.generation, "L1: what is durable has been written");
+        debug_assert!(
+            prepared.commit.generation > self.generation || self.is_provisional && prepared.commit.is_provisional,
+            "P1: only a provisional commit is written over, by another one"
+        );
         self.generation = prepared.commit.generation;
         self.is_provisional = prepared.commit.is_provisional;
         self.is_touched = true;
@@ -515,6 +520,7 @@ impl File {
             // A later one is under way, whose own extents wait with those of this one.
             return;
         }
+        debug_assert!(self.durable_generation < generation, "L1: what is durable stays durable");
         self.durable_generation = generation;
         let waiting = std::mem::take(&mut self.waiting);
         waiting.into_iter().for_each(|extent| self.space.free(extent));

@@ -141,6 +141,10 @@ impl Index {
             let node = self.nodes.entry((level, at_level(chunk, level))).or_insert_with(blank);
             node.changed = true; // X1
         }
+        debug_assert!(
+            (1..=self.depth).all(|level| self.nodes.contains_key(&(level, at_level(chunk, level)))),
+            "X1: all nodes above a changed entry are in memory"
+        );
         *self.entry_mut(0, chunk) = entry;
         Step::Done(before)
     }

@@ -318,6 +318,14 @@ fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
             taken.push(next_segment);
         }
     }
+    debug_assert!(
+        planned.windows(2).all(|pair| pair[0].end == pair[1].first),
+        "A1: each piece is in one partial segment, in order"
+    );
+    debug_assert!(
+        planned.iter().all(|partial| partial.offset + partial.sectors <= layout.segment_sectors()),
+        "A1: a partial segment lies in one segment"
+    );
     Ok(planned)
 }
 

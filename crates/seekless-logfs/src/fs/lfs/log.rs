@@ -86,7 +86,10 @@ impl Lfs {
                 Ok(()) => {
                     state.in_flight.retain(|flight| flight.sequence != sequence);
                     let oldest = state.in_flight.iter().map(|flight| flight.sequence).min();
-                    state.log.written_sequence = oldest.unwrap_or(state.log.end.sequence);
+                    let written = oldest.unwrap_or(state.log.end.sequence);
+                    debug_assert!(written >= state.log.written_sequence, "L1: what is written stays written");
+                    debug_assert!(state.log.durable_sequence <= written, "L1: only what is written is durable");
+                    state.log.written_sequence = written;
                 }
                 // L3. What could not be written stays in memory, where it can still be read.
                 Err(error) => state.stop(&error),
@@ -127,6 +130,7 @@ impl Lfs {
             };
             self.flush_device().await?;
             let mut state = self.state.borrow_mut();
+            debug_assert!(covered <= state.log.written_sequence, "L1: a flush covers what was written before it");
             state.log.durable_sequence = state.log.durable_sequence.max(covered);
         }
     }
@@ -196,6 +200,15 @@ impl Lfs {
         let slot = CHECKPOINT_SECTORS[number];
         let other = self.state.borrow().log.slots[1 - number];
         assert!(serial > other, "G1: the older slot is written over");
+        {
+            let state = self.state.borrow();
+            debug_assert!(serial > state.log.checkpoint_serial, "G1: checkpoints are numbered upwards");
+            debug_assert!(state.log.durable_sequence >= submitted.end_sequence, "L2: the log up to it is durable");
+            // What was waited for may be durable through the flush of another task, and a later write have failed meanwhile.
+            if let Some(error) = &state.stopped {
+                return Err(FsError::Stopped(error.clone())); // L3
+            }
+        }
         // Commit point: until now the older checkpoint is the truth.
         match self.device.write(slot, copies.freeze(), WriteFlags::NONE).await {
             Ok(()) => {}
@@ -233,6 +246,12 @@ impl Lfs {
                 let keep = !discards || (state.log.segments.ready.len() as u64) < ready_target(&state);
                 (state.log.layout.segment_start(segment), state.log.layout.segment_sectors(), keep)
             };
+            {
+                let state = self.state.borrow();
+                let end = [state.log.end.segment, state.log.end.next_segment];
+                debug_assert_eq!(state.log.segments.get(segment).live_bytes, 0, "G3: what is let go of holds nothing");
+                debug_assert!(!end.contains(&segment), "G3: the log does not go on in what is let go of");
+            }
             if keep {
                 self.state.borrow_mut().log.segments.ready.insert(segment);
                 continue;

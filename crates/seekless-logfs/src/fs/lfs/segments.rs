@@ -149,6 +149,8 @@ impl Segments {
     /// `bytes` of live data have been written to `segment`.
     pub(super) fn add_live(&mut self, segment: SegmentNo, bytes: u64, youngest: i64) {
         self.touch(segment);
+        debug_assert!(!self.clean.contains(&segment), "G3: what is written to has been taken");
+        debug_assert!(!self.ready.contains(&segment), "G3: what is written to has been taken");
         let entry = &mut self.segments[segment as usize];
         entry.youngest = if entry.live_bytes == 0 { youngest } else { entry.youngest.max(youngest) };
         entry.live_bytes += bytes;
@@ -166,7 +168,10 @@ impl Segments {
         let entry = &mut self.segments[segment as usize];
         let Some(rest) = entry.live_bytes.checked_sub(bytes) else { return false }; // G2
         entry.live_bytes = rest;
+        debug_assert!(self.live_bytes >= bytes, "G2: the sum is that of all segments");
         self.live_bytes -= bytes;
+        debug_assert!(bytes == 0 || !self.clean.contains(&segment), "G3: what is clean holds nothing");
+        debug_assert!(bytes == 0 || !self.ready.contains(&segment), "G3: what is ready holds nothing");
         true
     }
 
@@ -189,6 +194,9 @@ impl Segments {
         if found.is_some_and(|found| found < after) {
             cover("lfs: the log goes on at the start of the volume");
         }
+        debug_assert!(found.is_none_or(|segment| self.get(segment).live_bytes == 0), "G3: what is ready holds nothing");
+        debug_assert!(found.is_none_or(|segment| !self.clean.contains(&segment)), "G3: a segment is in one set");
+        debug_assert!(found.is_none_or(|segment| !self.empty.contains_key(&segment)), "G3: a segment is in one set");
         found
     }
 
@@ -226,6 +234,8 @@ impl Segments {
         for segment in &released {
             self.empty.remove(segment);
             assert_eq!(self.get(*segment).live_bytes, 0, "G3: what is empty holds nothing");
+            debug_assert!(!self.clean.contains(segment), "G3: a segment is in one set");
+            debug_assert!(!self.ready.contains(segment), "G3: a segment is in one set");
         }
         released
     }

@@ -57,6 +57,7 @@ impl Drop for Mark<'_> {
         let mut state = self.bitmap.state.borrow_mut();
         let flushes = state.flushes;
         for region in self.regions.clone() {
+            debug_assert!(state.under_way.contains_key(&region), "B2: a write under way is counted until it ends");
             state.ended.insert(region, flushes);
             if let Some(count) = state.under_way.get_mut(&region) {
                 *count -= 1;
@@ -117,6 +118,7 @@ impl Core {
         wanted.extend(&new);
         self.write_bitmap(&wanted, &new).await?;
         self.bitmap.state.borrow_mut().set.extend(new);
+        debug_assert!(is_set(), "B1: the bits are set before anything is written");
         Ok(Some(mark))
     }
 
@@ -260,6 +262,10 @@ impl Core {
             };
             let (left, cleared): (BTreeSet<u64>, BTreeSet<u64>) =
                 bitmap.set.iter().partition(|region| is_needed(region));
+            debug_assert!(
+                cleared.iter().all(|region| !bitmap.under_way.contains_key(region)),
+                "B2: nothing is under way to a region whose bit is cleared"
+            );
             bitmap.set = left.clone(); // B3
             bitmap.ended.retain(|region, _| !cleared.contains(region));
             (left, cleared.into_iter().collect::<Vec<u64>>())

@@ -300,6 +300,7 @@ impl Core {
         // What another task is recording at this moment counts as recorded only when that task has ended.
         if self.is_unrecorded() || self.paused.get() {
             self.record(false).await?;
+            debug_assert!(!self.is_unrecorded(), "A1: a failed member is recorded before a write is acknowledged");
         }
         self.check_running(Sector::ZERO, 0)
     }
@@ -338,6 +339,7 @@ impl Core {
             let bits = self.write_next_bitmap().await?;
             let known = self.state.borrow().now.clone();
             self.write_superblocks(|state| {
+                debug_assert_eq!(self.under_way.get(), 0, "A2: what is recorded changes while no write is under way");
                 self.journal.forget_all();
                 self.use_bitmap(bits);
                 state.recorded = state.now.clone();

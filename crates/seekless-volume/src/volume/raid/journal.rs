@@ -72,7 +72,10 @@ impl Drop for Open<'_> {
 impl Open<'_> {
     /// The writes of the record could not be done: it is kept until [`Journal::done`].
     pub(super) fn keep(self) -> u64 {
-        self.journal.state.borrow_mut().kept.insert(self.sequence);
+        let mut state = self.journal.state.borrow_mut();
+        debug_assert!(state.open.contains_key(&self.sequence), "J3: what is kept is still needed");
+        state.kept.insert(self.sequence);
+        drop(state);
         self.sequence
     }
 }
@@ -98,12 +101,16 @@ impl Journal {
 
     /// Reading begins there, as the superblocks say.
     pub(super) fn set_tail(&self, tail: Place) {
-        self.state.borrow_mut().tail = tail;
+        let mut state = self.state.borrow_mut();
+        debug_assert!(tail.0 >= state.tail.0, "J3: reading never begins at what may have been written over");
+        debug_assert!(tail.0 <= state.oldest().0, "J3: what is still needed is read");
+        state.tail = tail;
     }
 
     /// Nothing is under way and everything is durable: no record is needed any more. Those that are kept stay.
     pub(super) fn forget_all(&self) {
         let mut state = self.state.borrow_mut();
+        debug_assert!(state.oldest().0 >= state.tail.0, "J3: reading never begins at what may have been written over");
         state.tail = state.oldest();
     }
 }
@@ -168,8 +175,11 @@ impl Core {
         self.write_copies(sequence, at, image.freeze()).await?;
         count(&self.counts.journal_records);
         let mut state = self.journal.state.borrow_mut();
+        debug_assert_eq!(state.next.0, sequence, "J1: one record after the other");
+        debug_assert!(position + sectors <= layout.journal_sectors, "J3: a record lies in the ring");
         state.next = (sequence + 1, position + sectors);
-        state.open.insert(sequence, position);
+        let other = state.open.insert(sequence, position);
+        debug_assert!(other.is_none(), "J1: a record has a number of its own");
         Ok(Open { journal: &self.journal, sequence })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::super::format::*;
 use super::{Cause, Check, Name};
 use crate::codec;
-use crate::fs::{FileKind, FsResult};
+use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::SECTOR_BYTES;
 
 impl Check<'_> {
@@ -55,8 +55,7 @@ impl Check<'_> {
                     self.problem(format!("directory {here} contains itself; its name is removed"), Cause::Damage);
                     if let Some(name) = self.parents.remove(&here) {
                         self.erase(&name).await?;
-                        let names = self.names.entry(here).or_insert(0);
-                        *names = names.saturating_sub(1);
+                        self.uncount_name(here)?;
                     }
                     break;
                 }
@@ -85,11 +84,25 @@ impl Check<'_> {
         self.names.remove(&ino);
         self.free_file(ino).await?;
         for child in children {
-            let count = self.names.entry(child.ino).or_insert(0);
-            *count = count.saturating_sub(1);
+            self.uncount_name(child.ino)?;
             if self.parents.get(&child.ino).is_some_and(|name| name.directory == ino) {
                 self.parents.remove(&child.ino);
                 Box::pin(self.settle_orphan(child.ino)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A name of the inode is gone, which was counted when names were followed.
+    ///
+    /// # Errors
+    /// `Corrupt` when it was not: what follows from the counts would be wrong.
+    fn uncount_name(&mut self, ino: u32) -> FsResult<()> {
+        match self.names.get_mut(&ino).and_then(|names| Some((names.checked_sub(1)?, names))) {
+            Some((rest, names)) => *names = rest,
+            None => {
+                let detail = "it loses a name that the check has not counted";
+                return Err(FsError::corrupt("file system", format_args!("inode {ino}"), detail));
             }
         }
         Ok(())

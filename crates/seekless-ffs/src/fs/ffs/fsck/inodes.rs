@@ -228,19 +228,21 @@ impl Check<'_> {
 
     /// Drops the blocks of an inode that somebody else keeps, and takes the others.
     async fn yield_claims(&mut self, ino: u32, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
-        let mut changed = false;
-        let per_frag = self.layout.frag_bytes / SECTOR_BYTES as u32;
+        let (mut changed, mut kept) = (false, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
         for lbn in 0..DIRECT {
             let (at, frags) = (inode.db[lbn], self.layout.block_frags(inode.size, lbn as u64));
-            if at == 0 || !self.contested(at, frags, taken) {
+            if at == 0 {
+                continue;
+            }
+            if !self.contested(at, frags, taken) {
+                kept += u64::from(frags);
                 continue;
             }
             let is_tail = (lbn as u64 + 1) * block_bytes >= inode.size;
             let cause = if is_tail { Cause::Crash } else { Cause::Damage };
             self.problem(format!("inode {ino}, block {lbn}: fragment {at} is another inode's; given up"), cause);
             inode.db[lbn] = 0;
-            inode.blocks = inode.blocks.saturating_sub(frags * per_frag);
             if is_tail {
                 inode.size = lbn as u64 * block_bytes;
             }
@@ -251,47 +253,50 @@ impl Check<'_> {
             if at == 0 {
                 continue;
             }
-            let mut lost = 0;
-            if Box::pin(self.yield_tree(ino, at, slot + 1, taken, &mut lost)).await? {
+            if Box::pin(self.yield_tree(ino, at, slot + 1, taken, &mut kept)).await? {
                 inode.ib[slot] = 0;
-            }
-            if lost > 0 {
-                inode.blocks = inode.blocks.saturating_sub(lost * self.layout.frag * per_frag);
                 changed = true;
             }
+        }
+        // What is below a tree that another inode has, too, was not counted before.
+        let sectors = kept * u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
+        if u64::from(inode.blocks) != sectors {
+            inode.blocks = sectors.min(u32::MAX.into()) as u32;
+            changed = true;
         }
         Ok(changed)
     }
 
-    /// As [`Check::yield_claims`], for a tree. Returns whether its root is given up.
+    /// As [`Check::yield_claims`], for a tree; counts the fragments that are kept. Returns whether its root is given up.
     async fn yield_tree(
         &mut self,
         ino: u32,
         at: u32,
         level: usize,
         taken: &mut BTreeSet<u32>,
-        lost: &mut u32,
+        kept: &mut u64,
     ) -> FsResult<bool> {
         let frag = self.layout.frag;
         if self.contested(at, frag, taken) {
             self.problem(format!("inode {ino}: indirect block {at} is another inode's; given up"), Cause::Damage);
-            *lost += 1;
             return Ok(true);
         }
+        *kept += u64::from(frag);
         let mut block = self.read(at, frag).await?;
         let mut changed = false;
         for slot in 0..self.layout.pointers_per_block as usize {
             let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
-            if child == 0 {
+            // A block that another inode has on another level holds no pointers; the next round drops what is none.
+            if child == 0 || !self.layout.is_data(child, frag) {
                 continue;
             }
             let gone = if level > 1 {
-                Box::pin(self.yield_tree(ino, child, level - 1, taken, lost)).await?
+                Box::pin(self.yield_tree(ino, child, level - 1, taken, kept)).await?
             } else if self.contested(child, frag, taken) {
                 self.problem(format!("inode {ino}: block {child} is another inode's; given up"), Cause::Damage);
-                *lost += 1;
                 true
             } else {
+                *kept += u64::from(frag);
                 false
             };
             if gone {

@@ -1,6 +1,8 @@
 //! Aim: whatever becomes of an image, mounting, reading and checking end in an error or an answer, never in a panic. What
 //! a check mends is right afterwards. Method: the damage and fault explorers.
 
+use std::collections::BTreeMap;
+
 use super::crash::Checked;
 use super::model::possible;
 use super::*;
@@ -278,6 +280,98 @@ fn a_tangled_file_ends() {
             assert!(refused || metadata == Metadata::Sync);
             assert_eq!(client.sync().await, Ok(()));
             assert!(client.read_file(b"/other").await.unwrap() == vec![2; 50_000]);
+        });
+    }
+}
+
+/// A block that is an indirect block of two files, on different levels: one file loses it, with all that it has counted
+/// below, and what the other finds in it are no pointers. Method: the younger file leads to the older one's indirect block as
+/// to a doubly indirect one.
+#[test]
+fn a_tree_of_two_files() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let mut inos = [0; 2];
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/older", &vec![0xff; 200_000]).await.unwrap();
+            rt.sleep(Nanos::from_secs(2)).await;
+            client.write_file(b"/younger", &vec![1; 20_000]).await.unwrap();
+            inos = [client.stat(b"/older").await.unwrap().ino.0, client.stat(b"/younger").await.unwrap().ino.0];
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let [older, younger] = inos.map(|ino| layout.inode_place(ino as u32));
+        let read =
+            async |at: u32| device.read(layout.sector(at), Buf::zeroed(layout.block_bytes as usize)).await.unwrap();
+        let tree = Inode::decode(&read(older.0).await[older.1..]).unwrap().ib[0];
+        let mut raw = read(younger.0).await;
+        let mut inode = Inode::decode(&raw[younger.1..]).unwrap();
+        inode.ib[1] = tree;
+        inode.size = (layout.indirect_first(1) + 40) * u64::from(layout.block_bytes);
+        inode.encode(&mut raw[younger.1..]);
+        device.write(layout.sector(younger.0), raw.freeze(), WriteFlags::NONE).await.unwrap();
+
+        let repair = FsckOptions { repair: true, ..FsckOptions::default() };
+        let found = fsck(&rt, &device, repair).await.expect("mended");
+        let lines: Vec<&str> = found.problems.iter().map(|problem| problem.text.as_str()).collect();
+        let given_up = format!("inode {}: indirect block {tree} is another inode's; given up", inos[0]);
+        assert!(lines.contains(&given_up.as_str()), "{lines:#?}");
+        let miscounted = format!("inode {} says", inos[0]);
+        assert!(!lines.iter().any(|line| line.starts_with(&miscounted)), "{lines:#?}");
+        session(&rt, &device, Options::default(), async |client| {
+            assert!(client.read_file(b"/older").await.unwrap()[..98_304].iter().all(|&byte| byte == 0xff));
+        })
+        .await;
+    });
+}
+
+/// Directories that contain each other or themselves, and to which nothing else leads: each of their names counts as long as
+/// it is there, so that a file with another name keeps its links, and one check mends all. Method: names led to other
+/// inodes, or nowhere, behind the volume's back.
+#[test]
+fn directories_in_a_ring() {
+    for reconnect in [false, true] {
+        simulate(1, async |rt| {
+            let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+            let mut inos = BTreeMap::new();
+            session(&rt, &device, Options::default(), async |client| {
+                for path in ["/a", "/a/b", "/a/b/up", "/own", "/own/self"] {
+                    client.mkdir(path.as_bytes()).await.unwrap();
+                    inos.insert(path, client.stat(path.as_bytes()).await.unwrap().ino.0 as u32);
+                }
+                client.write_file(b"/a/b/f", &[1; 3000]).await.unwrap();
+                client.write_file(b"/a/b/alone", &[2; 3000]).await.unwrap();
+                client.link(b"/a/b/f", b"/kept").await.unwrap();
+            })
+            .await;
+            let layout = info(&device).await.unwrap().layout;
+            let lead = async |dir: u32, name: &str, to: u32| {
+                let (block, offset) = layout.inode_place(dir);
+                let bytes = layout.block_bytes as usize;
+                let inodes = device.read(layout.sector(block), Buf::zeroed(bytes)).await.unwrap();
+                let place = layout.sector(Inode::decode(&inodes[offset..]).unwrap().db[0]);
+                let mut chunk = device.read(place, Buf::zeroed(DIR_CHUNK_BYTES)).await.unwrap();
+                let entries = dirents(&chunk).unwrap();
+                let at = entries.iter().find(|entry| entry.name == name.as_bytes()).unwrap().offset;
+                crate::codec::put_at(&mut chunk, at, to);
+                device.write(place, chunk.freeze(), WriteFlags::NONE).await.unwrap();
+            };
+            lead(inos["/a/b"], "up", inos["/a"]).await;
+            lead(inos["/own"], "self", inos["/own"]).await;
+            lead(ROOT_INO, "a", 0).await;
+            lead(ROOT_INO, "own", 0).await;
+
+            let found = fsck(&rt, &device, FsckOptions { repair: true, reconnect, ..FsckOptions::default() }).await;
+            let found = found.expect("mended");
+            let rings = found.problems.iter().filter(|problem| problem.text.contains("contains itself")).count();
+            assert_eq!(rings, 2, "{:#?}", found.problems);
+            session(&rt, &device, Options::default(), async |client| {
+                assert_eq!(client.read_file(b"/kept").await.unwrap(), [1; 3000]);
+                assert_eq!(client.stat(b"/kept").await.unwrap().links, 1 + u32::from(reconnect));
+                let alone = format!("/lost+found/#{:08}/b/alone", inos["/a"]);
+                assert_eq!(client.read_file(alone.as_bytes()).await.is_ok(), reconnect);
+            })
+            .await;
         });
     }
 }

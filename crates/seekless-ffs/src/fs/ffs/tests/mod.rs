@@ -1,6 +1,7 @@
 //! Aim: FFS does what its interface says, in the places where its policy says, and finds it again. Method: small
 //! programs over a device in memory, each followed by a full check; then the harnesses.
 
+mod books;
 mod clients;
 mod crash;
 mod damage;
@@ -86,6 +87,7 @@ pub(super) async fn assert_clean(rt: &Rt, device: &Device) {
 pub(super) async fn session(rt: &Rt, device: &Device, options: Options, program: impl AsyncFnOnce(Client)) {
     let ffs = mount(rt.clone(), device.clone(), options).await.expect("mount");
     program(Client::new(ffs.clone())).await;
+    assert_eq!(ffs.check().await.expect("recounted"), Vec::<String>::new());
     ffs.close().await.expect("close");
     drop(ffs);
     assert_clean(rt, device).await;

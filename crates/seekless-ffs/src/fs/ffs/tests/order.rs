@@ -181,7 +181,8 @@ fn jobs_that_fail_are_done_later() {
             for _ in 0..3 {
                 let synced = client.sync().await;
                 assert!(matches!(synced, Err(FsError::Device(_))), "{synced:?}");
-                assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+                // The rest cannot be read to be recounted.
+                assert_eq!(ffs.state.borrow().soft_problems(), Vec::<String>::new());
             }
             // Its old name is still in its block.
             assert!(client.create(b"/p/moved").await.is_err());
