@@ -135,7 +135,7 @@ impl Lfs {
         }
     }
 
-    async fn flush_device(&self) -> FsResult<()> {
+    pub(super) async fn flush_device(&self) -> FsResult<()> {
         if let Some(error) = &self.state.borrow().stopped {
             return Err(FsError::Stopped(error.clone())); // A flush that failed is never tried again.
         }
@@ -308,6 +308,7 @@ impl Lfs {
 
     /// Takes the volume into use: marks it so, and starts what works in the background.
     pub(super) async fn begin_writing(self: &Rc<Self>) -> FsResult<()> {
+        self.wipe_torn().await?;
         match self.provision().await {
             // There is still the segment that the log ends in, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}

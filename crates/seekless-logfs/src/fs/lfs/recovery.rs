@@ -11,6 +11,9 @@
 //!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
 //!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
+//!   V6  Of the partial segments that could follow one, at most one is intact: a mount for writing wipes the beginning of
+//!       a transaction that does not go on. The next one has its number and may lie in another segment, so that a mount
+//!       from the older slot would find both.
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::find::Found;
@@ -20,7 +23,7 @@ use super::segments::Segments;
 use super::state::*;
 use super::{Lfs, Options, witness};
 use crate::device::rescue::{Rescued, rescue};
-use crate::device::{Buf, Data, DeviceError};
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::file;
@@ -218,10 +221,30 @@ impl Lfs {
                 self.state.borrow_mut().log.counters.replayed_transactions += 1;
             }
         }
-        if !transaction.is_empty() {
+        if let Some((first, _)) = transaction.first() {
             cover("lfs: the log ends within a transaction");
+            self.state.borrow_mut().log.torn = Some(first.start);
         }
         Ok(end)
+    }
+
+    /// Makes the beginning of a transaction that does not go on something that no mount takes for a part of the log (V6).
+    /// Before the next transaction is written.
+    pub(super) async fn wipe_torn(&self) -> FsResult<()> {
+        let (torn, sectors) = {
+            let state = self.state.borrow();
+            (state.log.torn, state.log.layout.align_sectors())
+        };
+        let Some(at) = torn else { return Ok(()) };
+        cover("lfs: the beginning of a transaction is wiped");
+        let zeroes = Data::zeroes((sectors * SECTOR_BYTES) as usize);
+        if let Err(error) = self.device.write(at, zeroes, WriteFlags::NONE).await {
+            self.state.borrow_mut().stop(&error);
+            return Err(FsError::Stopped(error.to_string()));
+        }
+        self.flush_device().await?;
+        self.state.borrow_mut().log.torn = None;
+        Ok(())
     }
 
     /// Applies one whole transaction.

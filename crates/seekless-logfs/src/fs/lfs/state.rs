@@ -67,6 +67,9 @@ pub(super) struct Segmented {
     pub segments: Segments,
     pub orphans: Orphans,
     pub end: LogEnd,
+    /// Where the log goes on with the beginning of a transaction that a power cut left. It is wiped before the next one,
+    /// which gets its number, is written, perhaps elsewhere (V6).
+    pub torn: Option<crate::units::Sector>,
     /// Name-space records for the next transaction.
     pub records: Vec<Item>,
     /// Live bytes that removed inodes took from segments, for the next transaction.
@@ -110,6 +113,7 @@ impl Segmented {
             layout,
             segments,
             orphans: Orphans::default(),
+            torn: None,
             records: Vec::new(),
             freed: BTreeMap::new(),
             unwritten_logged: 0,

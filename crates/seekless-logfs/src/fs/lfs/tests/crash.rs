@@ -2,6 +2,9 @@
 //! one moment, nothing synced is lost. Method: the crash explorer, on devices with different guarantees.
 
 use super::*;
+use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::cut::Effort;
+use crate::rng::Rng;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
 use crate::testing::volumes::life::Lives;
@@ -51,6 +54,58 @@ fn a_long_life() {
     });
 }
 
+/// Aim: the beginning of a transaction that a power cut left in the last sectors of a segment is not taken for that of the
+/// next one, which has its number and does not fit there. Method: files of many sizes are made durable one by one; where a
+/// segment has a sector or two left, a cut anywhere in the next transaction; the volume is mounted and used, and then mounted
+/// from the older slot alone.
+#[test]
+fn the_beginning_of_a_transaction_is_wiped() {
+    let seeds = crate::testing::environment::replay("fs::lfs::tests::crash::the_beginning_of_a_transaction_is_wiped");
+    crate::rt::covered();
+    for seed in seeds.seeds(0..40) {
+        simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, ..CrashOptions::volatile(CUTS.bytes) };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            mkfs(&rt, &(device.clone() as Device), &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+            let mut rng = Rng::new(seed);
+            let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let mut narrow = Vec::new();
+            for file in 0..120 {
+                let bytes = vec![7; rng.below(30_000) as usize];
+                let (begun, end) = (device.position(), lfs.state.borrow().log.end);
+                if file > 10 {
+                    client.unlink(format!("/{}", file - 10).as_bytes()).await.unwrap();
+                }
+                client.write_file(format!("/{file}").as_bytes(), &bytes).await.unwrap();
+                client.sync().await.unwrap();
+                if lfs.state.borrow().log.layout.segment_sectors() - end.offset <= 2 {
+                    narrow.push(begun..=device.position());
+                }
+            }
+            let log = device.log();
+            for position in log.positions().into_iter().filter(|at| narrow.iter().any(|range| range.contains(at))) {
+                let cut = log.cut(position);
+                for choice in cut.choices(&Effort::SAMPLED, seed) {
+                    let where_cut = format!("seed {seed}, cut {position}:{choice:?}");
+                    let memory = Rc::new(Memory::from_image(CUTS.bytes, cut.image(&choice)));
+                    let client = Client::new(mount(rt.clone(), memory.clone(), Options::default()).await.unwrap());
+                    client.write_file(b"/after", &[8; 9_000]).await.unwrap();
+                    client.sync().await.unwrap();
+                    let before = client.read_dir(b"/").await.unwrap().len();
+                    let left = without_newest_slot(&memory.image()).expect("two checkpoints");
+                    let left: Device = Rc::new(Memory::from_image(CUTS.bytes, left));
+                    let again = mount(rt.clone(), left, Options::default()).await;
+                    let again = Client::new(again.unwrap_or_else(|error| panic!("{where_cut}: {error}")));
+                    assert_eq!(again.read_dir(b"/").await.unwrap().len(), before, "{where_cut}");
+                }
+            }
+        });
+    }
+    let wiped = crate::rt::covered().remove("lfs: the beginning of a transaction is wiped").unwrap_or(0);
+    assert!(wiped > 3, "only {wiped} mounts found the beginning of a transaction");
+}
+
 /// What a long life comes to.
 const POINTS: &[&str] = &[
     "lfs: a change finds the volume full",
@@ -66,6 +121,7 @@ const POINTS: &[&str] = &[
     "lfs: the cleaner moves an inode",
     "lfs: the cleaner moves attributes",
     "lfs: the end of a file is replayed",
+    "lfs: the beginning of a transaction is wiped",
     "lfs: the log ends within a transaction",
     "lfs: the log goes on at the start of the volume",
     "lfs: the log holds a newer checkpoint than its slots",
