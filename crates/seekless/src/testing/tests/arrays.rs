@@ -234,6 +234,7 @@ fn a_cut_that_takes_a_member() {
                         Err(error) => {
                             assert!(turn == 0, "mounted once, and not again: {error}");
                             println!("missing {missing}, units of {}: {error}", options.unit);
+                            assert!(error.to_string().contains("doubt=accept"), "no hint: {error}");
                             refused += 1;
                             doubt = Doubt::Accept;
                             left = copies(&disks);
