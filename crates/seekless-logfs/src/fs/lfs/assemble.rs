@@ -304,7 +304,6 @@ fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
         }
         if end > first {
             planned.push(Planned { segment, next_segment, offset, sectors, summary_sectors, first, end });
-            offset += sectors;
             first = end;
         }
         if end < pieces.len() {

@@ -515,8 +515,7 @@ impl Lfs {
         let state = &mut *guard;
         for (partial, _) in transaction {
             let summary = partial.summary;
-            // G1: the slots need them to roll forward, whatever is alive in them.
-            state.log.segments.take(summary.segment);
+            // G1: the slots need it to roll forward, whatever is alive in it. The first one and its next are the checkpoint's.
             state.log.segments.take(summary.next_segment);
             let bytes: u64 = partial.items.iter().map(|item| item.live_bytes()).sum();
             let room = state.log.layout.segment_bytes() - state.log.segments.get(summary.segment).live_bytes;

@@ -38,6 +38,8 @@ pub(in super::super) struct SoftInode {
     pub(super) held: u16,
     /// Names in this directory that are gone, and still in its blocks.
     pub(super) ghosts: u32,
+    /// The block in which this directory has grown last.
+    pub(super) tail: Option<u32>,
 }
 
 impl SoftInode {
@@ -94,7 +96,8 @@ impl State {
         if known.inode.kind() != Some(crate::fs::FileKind::Regular) {
             // One with a hole, or without content, is damaged (U3).
             let ahead = soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_some();
-            if !direct && !indirect && !ahead {
+            let grown = own.tail.is_some_and(|at| soft.is_fresh(at));
+            if !direct && !indirect && !ahead && !grown {
                 return Image::Complete(image);
             }
             if !own.is_shown {

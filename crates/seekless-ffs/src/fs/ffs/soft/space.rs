@@ -26,6 +26,22 @@ impl State {
         soft.wait(group, since, Event::Taken { at, since });
     }
 
+    /// The directory goes on in the block at `at`, in fragments that it has had. Its size must not be durable before what
+    /// is there is.
+    pub(in super::super) fn note_grown(&mut self, dir: u32, at: u32) {
+        let is_taken = self.soft.as_deref().and_then(|soft| soft.fresh.get(&at)).is_none_or(|fresh| fresh.taken);
+        if !is_taken {
+            return self.note_taken(at);
+        }
+        let since = self.cache.tick();
+        let Some(soft) = self.soft.as_deref_mut() else { return };
+        soft.fresh.insert(at, Fresh { since, written: false, taken: true });
+        soft.wait(at, since, Event::Written { at, since });
+        if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
+            own.tail = Some(at);
+        }
+    }
+
     /// The same of an indirect block, full of zeroes.
     pub(in super::super) fn note_new_indirect(&mut self, ino: u32, at: u32) {
         self.note_taken(at);

@@ -20,7 +20,7 @@ struct Program {
     kept: &'static [u8],
 }
 
-const PROGRAMS: [Program; 18] = [
+const PROGRAMS: [Program; 19] = [
     Program { steps: &["rename /p/a /q/x", "rename /q/x /r/y", "rename /r/y /p/a"], kept: b"ABCD" },
     // The new name goes while the old one waits for it; the file has a third.
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "unlink /q/x"], kept: b"ABCD" },
@@ -35,6 +35,8 @@ const PROGRAMS: [Program; 18] = [
         steps: &["rename /p/d /q/d", "rename /q/d /p/d", "rename /p/d /r/e", "rename /r/e/in /q/in"],
         kept: b"ABCD",
     },
+    // The new name makes its directory grow.
+    Program { steps: &["rename /p/a /r/new"], kept: b"ABCD" },
     // A directory goes whose old name is still on the volume, with its way up.
     Program { steps: &["rename /p/g /p/h", "rmdir /p/h"], kept: b"ABCD" },
     Program { steps: &["rename /p/g /q/h", "rmdir /q/h"], kept: b"ABCD" },
@@ -81,6 +83,21 @@ async fn letters(client: &Client, path: String, found: &mut Vec<u8>) {
     }
 }
 
+/// Makes so many names in a directory that the next one makes it grow.
+async fn fill_to_the_edge(client: &Client, directory: &str) {
+    let names = client.read_dir(directory.as_bytes()).await.unwrap().len();
+    client.mkdir(b"/twin").await.unwrap();
+    let size = async || client.stat(b"/twin").await.unwrap().size;
+    let (begun, mut room) = (size().await, 0);
+    while size().await == begun {
+        client.symlink(b"x", format!("/twin/{room:03}").as_bytes()).await.unwrap();
+        room += 1;
+    }
+    for number in names..room - 1 {
+        client.symlink(b"x", format!("{directory}/{number:03}").as_bytes()).await.unwrap();
+    }
+}
+
 #[test]
 fn names_that_change_again() {
     for seed in replay("fs::ffs::tests::order::names_that_change_again").seeds(0..2) {
@@ -99,6 +116,7 @@ fn names_that_change_again() {
                 for (path, letter) in [("/p/a", b'A'), ("/q/b", b'B'), ("/r/c", b'C'), ("/p/d/in", b'D')] {
                     client.write_file(path.as_bytes(), &[letter; 5000]).await.unwrap();
                 }
+                fill_to_the_edge(&client, "/r").await;
                 client.sync().await.unwrap();
                 let begun = device.position();
                 let mut rng = Rng::new(seed);
