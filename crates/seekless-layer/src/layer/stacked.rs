@@ -12,6 +12,9 @@ use crate::fs::{
 };
 use crate::units::{Ino, Nanos};
 
+/// No name is longer (Linux `PATH_MAX`).
+const PATH_BYTES_MAX: usize = 4_096;
+
 /// The place of an operation in a layer: which inode, through which handle, on which file system below.
 pub struct At<'a, N> {
     pub lower: &'a Fs,
@@ -298,14 +301,29 @@ impl<L: Layer> Stacked<L> {
     ///
     /// # Errors
     /// Those of the directory; `Invalid` for a name that the layer needs for itself.
-    fn new_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
+    async fn new_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
         self.nodes.get(parent)?;
-        if self.layer.hides(name) {
-            return Err(FsError::Invalid("a layer keeps names like this one for itself"));
+        let problem = if self.layer.hides(name) {
+            FsError::Invalid("a layer keeps names like this one for itself")
+        } else if name.len() > self.traits().name_bytes_max as usize {
+            FsError::NameTooLong
+        } else {
+            return Ok(Place { parent, name });
+        };
+        // In what is no directory no name is wrong.
+        match self.lower.getattr(parent, None).await?.kind {
+            FileKind::Directory => Err(problem),
+            _ => Err(FsError::NotDirectory),
         }
-        match name.len() > self.traits().name_bytes_max as usize {
-            true => Err(FsError::NameTooLong),
-            false => Ok(Place { parent, name }),
+    }
+
+    /// What is wrong with a link of `ino` into `parent`, apart from its name. Only the file system below knows whether a file
+    /// takes links; it gets a name that is too long for it, so that nothing happens.
+    async fn link_problem(&self, ino: Ino, parent: Ino) -> Option<FsError> {
+        let longest = (self.lower.traits().name_bytes_max as usize).min(PATH_BYTES_MAX);
+        match self.lower.link(ino, parent, &vec![b'x'; longest + 1]).await {
+            Ok(_) | Err(FsError::NameTooLong) => None,
+            Err(problem) => Some(problem),
         }
     }
 
@@ -473,7 +491,7 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)> {
-        let place = self.new_place(parent, name)?;
+        let place = self.new_place(parent, name).await?;
         let made = self.lower.create(parent, name, new, self.layer.open_flags(flags)).await?;
         self.enter_made(made, Some(place)).await
     }
@@ -485,23 +503,26 @@ impl<L: Layer> FileSystem for Stacked<L> {
     }
 
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry> {
-        let place = self.new_place(parent, name)?;
+        let place = self.new_place(parent, name).await?;
         self.enter(self.lower.mknod(parent, name, kind, new).await?, place).await
     }
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry> {
-        let place = self.new_place(parent, name)?;
+        let place = self.new_place(parent, name).await?;
         self.enter(self.lower.mkdir(parent, name, new).await?, place).await
     }
 
     async fn symlink(&self, parent: Ino, name: &[u8], target: &[u8], new: NewNode) -> FsResult<Entry> {
-        let place = self.new_place(parent, name)?;
+        let place = self.new_place(parent, name).await?;
         self.enter(self.lower.symlink(parent, name, target, new).await?, place).await
     }
 
     async fn link(&self, ino: Ino, parent: Ino, name: &[u8]) -> FsResult<Entry> {
         let node = self.nodes.get(ino)?;
-        let place = self.new_place(parent, name)?;
+        let place = match self.new_place(parent, name).await {
+            Ok(place) => place,
+            Err(problem) => return Err(self.link_problem(ino, parent).await.unwrap_or(problem)),
+        };
         self.enter(self.layer.link(self.at(ino, None, &node), parent, name).await?, place).await
     }
 
@@ -517,7 +538,7 @@ impl<L: Layer> FileSystem for Stacked<L> {
 
     async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
         let from = self.old_place(from.parent, from.name)?;
-        let to = self.new_place(to.parent, to.name)?;
+        let to = self.new_place(to.parent, to.name).await?;
         self.layer.rename(&self.lower, &self.nodes, from, to, mode).await
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::ops::{Filling, Op, Path, Target};
+use super::ops::{Filling, LEAVE_WHITEOUT, Op, Path, Target};
 use crate::fs::acl::{Acl, AclKind};
 use crate::fs::{AllocateMode, FileKind, FileRange, Fs, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rng::Rng;
@@ -74,6 +74,8 @@ pub struct Weights {
     pub upkeep: u32,
     /// Lists, and what goes with them. Not every file system has them.
     pub access_lists: u32,
+    /// Among the others, renames that leave whiteouts, files without names, and attributes in namespaces of their own.
+    pub overlays: bool,
 }
 
 impl Weights {
@@ -86,6 +88,7 @@ impl Weights {
         durability: 10,
         upkeep: 2,
         access_lists: 0,
+        overlays: true,
     };
 
     /// For comparison with the model: much is asked.
@@ -155,7 +158,12 @@ impl Belief {
             Op::Rmdir { path } => {
                 self.directories.remove(path);
             }
-            Op::Rename { from, to, mode } if from != to => self.moved(from, to, *mode),
+            Op::Rename { from, to, mode } if from != to => {
+                self.moved(from, to, *mode);
+                if mode.whiteout().is_some() {
+                    self.files.insert(from.clone());
+                }
+            }
             _ => {}
         }
     }
@@ -167,7 +175,8 @@ fn pick_from(rng: &mut Rng, set: &BTreeSet<Path>) -> Option<Path> {
     set.iter().nth(index).cloned()
 }
 
-const XATTR_NAMES: [&str; 3] = ["user.a", "user.bb", "trusted.c"];
+/// One is in no namespace, and refused.
+const XATTR_NAMES: [&str; 7] = ["user.a", "user.bb", "trusted.c", "user.a", "user.bb", "trusted.overlay.x", "other.d"];
 /// Lists of all forms: no more than permissions, a mask alone, named users and groups, less and more than the mask.
 const LISTS: [&str; 7] = [
     "u::rwx,g::r-x,o::r--",
@@ -333,7 +342,8 @@ impl Generator {
     }
 
     fn xattr_name(&mut self) -> String {
-        self.rng.pick(&XATTR_NAMES).to_string()
+        let names = if self.weights.overlays { &XATTR_NAMES[..] } else { &XATTR_NAMES[..3] };
+        self.rng.pick(names).to_string()
     }
 
     fn names_op(&mut self) -> Op {
@@ -359,9 +369,12 @@ impl Generator {
                 let directories = self.rng.chance(1, 3);
                 let from = if directories { self.likely_directory() } else { self.likely_file() };
                 let to = self.name(directories);
-                let mode = match self.rng.below(6) {
+                let mode = match self.rng.below(if self.weights.overlays { 8 } else { 6 }) {
                     0 => RenameMode::NoReplace,
                     1 => RenameMode::Exchange,
+                    2 if self.weights.overlays => {
+                        RenameMode::Whiteout { replace: self.rng.chance(3, 4), uid: 0, gid: 0 }
+                    }
                     _ => RenameMode::Replace,
                 };
                 Op::Rename { from, to, mode }
@@ -434,9 +447,16 @@ impl Generator {
 
     fn slots_op(&mut self) -> Op {
         let slot = self.rng.below(u64::from(self.space.slots.max(1))) as u8;
-        match self.rng.below(5) {
+        match self.rng.below(if self.weights.overlays { 8 } else { 5 }) {
             0 => Op::Close { slot },
             1 => Op::Open { slot, path: self.directory() },
+            2..=3 if self.weights.overlays => Op::TmpFile {
+                slot,
+                directory: self.directory(),
+                permissions: self.permissions(),
+                linkable: self.rng.chance(7, 8),
+            },
+            4 if self.weights.overlays => Op::Link { existing: Target::Slot(slot), path: self.file() },
             _ => Op::Open { slot, path: self.likely_file() },
         }
     }
@@ -479,7 +499,7 @@ impl Iterator for Generator {
 
     fn next(&mut self) -> Option<Op> {
         type Draw = fn(&mut Generator) -> Op;
-        let Weights { names, data, attributes, queries, slots, durability, upkeep, access_lists } = self.weights;
+        let Weights { names, data, attributes, queries, slots, durability, upkeep, access_lists, .. } = self.weights;
         let slots = if self.space.slots > 0 { slots } else { 0 };
         let classes: [(u32, Draw); 8] = [
             (names, Generator::names_op),
@@ -617,7 +637,24 @@ fn bounded_steps() -> Vec<Vec<Op>> {
     }
     let (from, to, mode) = ("/foo".into(), "/A/foo".into(), RenameMode::Exchange);
     add(Op::Rename { from, to, mode }, "/foo", &["/", "/A"]);
+    for (from, to, target) in [("/foo", "/A/bar", "/A/bar"), ("/A/foo", "/foo", "/foo"), ("/A", "/D", "/D")] {
+        let mode = LEAVE_WHITEOUT;
+        add(Op::Rename { from: from.into(), to: to.into(), mode }, target, &["/"]);
+    }
     add(Op::Rmdir { path: "/B".into() }, "/", &["/"]);
+    let unnamed = Op::TmpFile { slot: 0, directory: "/A".into(), permissions: 0o600, linkable: true };
+    let written = Op::Write { target: Target::Slot(0), offset: 0, filling: Filling { bytes: 9_000, tag: 4 } };
+    let linked = Op::Link { existing: Target::Slot(0), path: "/A/t".into() };
+    let fsync = Op::Fsync { target: Target::Slot(0), data_only: false };
+    steps.push(vec![unnamed.clone(), written.clone(), linked.clone()]);
+    steps.push(vec![
+        unnamed.clone(),
+        written.clone(),
+        fsync.clone(),
+        linked.clone(),
+        Op::FsyncDir { path: "/A".into() },
+    ]);
+    steps.push(vec![unnamed, fsync.clone(), linked, written, fsync, Op::FsyncDir { path: "/A".into() }]);
     steps
 }
 

@@ -578,7 +578,7 @@ mod tests {
         assert_eq!(parse(&to_text(&ops)), Ok(ops.clone()));
         let kinds: std::collections::BTreeSet<String> =
             ops.iter().map(|op| op.to_string().split(' ').next().unwrap_or_default().to_string()).collect();
-        assert!(kinds.len() >= 41, "{} kinds: {kinds:?}", kinds.len());
+        assert!(kinds.len() >= 45, "{} kinds: {kinds:?}", kinds.len());
     }
 
     /// What overlays do has words, too.

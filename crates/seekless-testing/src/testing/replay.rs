@@ -41,6 +41,11 @@ impl Replay {
         Replay { package: package.to_string(), test: test.to_string(), ..Replay::default() }
     }
 
+    /// True unless the environment chose a part, or operations of its own: only then do a test's totals mean anything.
+    pub fn runs_everything(&self) -> bool {
+        self.seed.is_none() && self.cut.is_none() && self.case.is_none() && self.ops.is_none()
+    }
+
     /// What the environment asks for, through `lookup`.
     ///
     /// # Errors

@@ -125,6 +125,18 @@ pub const SCRIPTS: &[Script] = &[
                unlink /t/u/v/f; rmdir /t/u/v; rmdir /t/u; rmdir /t; sync",
     },
     Script {
+        name: "move and leave a whiteout",
+        setup: "mkdir /a 755; mkdir /b 755",
+        body: "unlink /a/f; unlink /b/f; create /a/f 644; write /a/f 0+5000 #1; mkdir /a/d 755; sync; rename-whiteout /a/f /b/f; \
+               fsyncdir /b; fsyncdir /a; rename-whiteout-noreplace /a/d /b/d; fsyncdir /a; sync",
+    },
+    Script {
+        name: "link a file that had no name",
+        setup: "create /keep 644",
+        body: "unlink /t; fsyncdir /; tmpfile @0 / 600; write @0 0+9000 #1; fsync @0; tmpfile @1 / 600; write @1 0+70000 #2; fsync @1; \
+               link @0 /t; fsyncdir /; write @0 9000+9000 #3; fsync @0; close @1; write /keep 0+100 #4; fsync /keep; sync",
+    },
+    Script {
         name: "special files and symbolic links",
         setup: "",
         body: "mknod /pipe fifo 644; mknod /tty char:1025 620; symlink /s /target/of/a/link; fsyncdir /; \

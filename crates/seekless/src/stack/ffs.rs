@@ -7,7 +7,8 @@ use super::build::{Maker, Trouble};
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
 use super::value::{Kind, Percent, Value};
 use super::words::{Param, WordSpec};
-use crate::device::{Buf, Device};
+use crate::device::Device;
+use crate::device::rescue::rescue;
 use crate::fs::Fs;
 use crate::fs::ffs::{self, DriveShape, Dump, FsckOptions, Metadata, MkfsOptions, Options, Profile, format};
 use crate::rt::Rt;
@@ -257,14 +258,29 @@ impl FileSystemKind for Ffs {
     }
 }
 
-/// True when there is a superblock of UFS1 in either byte order, intact or not.
+/// Where a superblock is, and where the copy of the first group is: in the first block behind it, of whatever size.
+const SUPERBLOCK_OFFSETS: [u64; 4] = [format::SUPERBLOCK_OFFSET, 16 * KIB, 32 * KIB, 64 * KIB];
+
+/// True when there is a superblock of UFS1 in either byte order, intact or not, or a copy of one.
+///
+/// # Errors
+/// When no superblock is found, and some of the places cannot be read.
 async fn has_superblock(device: &Device) -> Result<bool, Trouble> {
-    let end = format::SUPERBLOCK_OFFSET + format::SUPERBLOCK_BYTES as u64;
-    if device.geometry().bytes() < end {
-        return Ok(false);
+    let mut lost = None;
+    for offset in SUPERBLOCK_OFFSETS {
+        if device.geometry().bytes() < offset + format::SUPERBLOCK_BYTES as u64 {
+            break;
+        }
+        let sectors = format::SUPERBLOCK_BYTES as u64 / SECTOR_BYTES;
+        let mut read = rescue(device, Sector(offset / SECTOR_BYTES), sectors).await?;
+        let magic: u32 = crate::codec::get_at(&read.bytes, format::Superblock::BYTES - 4).unwrap_or(0);
+        if magic == format::UFS1_MAGIC || magic == format::UFS1_MAGIC.swap_bytes() {
+            return Ok(true);
+        }
+        lost = lost.or(read.lost.pop());
     }
-    let block = Buf::zeroed(format::SUPERBLOCK_BYTES);
-    let block = device.read(Sector(format::SUPERBLOCK_OFFSET / SECTOR_BYTES), block).await?;
-    let magic: u32 = crate::codec::get_at(&block, format::Superblock::BYTES - 4).unwrap_or(0);
-    Ok(magic == format::UFS1_MAGIC || magic == format::UFS1_MAGIC.swap_bytes())
+    match lost {
+        Some((_, error)) => Err(error.into()),
+        None => Ok(false),
+    }
 }

@@ -262,7 +262,7 @@ fn workers(seed: u64) -> Vec<Worker> {
     let count = 1 + seed / LINES.len() as u64 % 2;
     let worker = |number: u64| {
         let root = if count == 1 { FsPath::from("/") } else { FsPath::from(["/one", "/two"][number as usize]) };
-        let weights = Weights { queries: 6, ..Weights::BALANCED.with_access_lists() };
+        let weights = Weights { queries: 6, overlays: false, ..Weights::BALANCED.with_access_lists() };
         Worker { generator: Generator::new(seed * 2 + number, Space { root, ..Space::small() }, weights), digest: 0 }
     };
     (0..count).map(worker).collect()

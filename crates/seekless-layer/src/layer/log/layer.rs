@@ -289,7 +289,7 @@ impl Layer for Log {
         to: Place<'_>,
         mode: RenameMode,
     ) -> FsResult<()> {
-        if mode != RenameMode::NoReplace {
+        if !mode.spares_target() {
             self.pass_down_named(lower, nodes, from, to).await?;
         }
         if mode == RenameMode::Exchange {

@@ -298,7 +298,8 @@ impl Lfs {
         let orphans = self.state.borrow().log.orphans.list();
         for ino in orphans {
             cover("lfs: a mount frees an orphan");
-            self.reclaim(ino).await?;
+            let freed = self.reclaim(ino).await;
+            self.orphan_freed(ino, freed)?;
         }
         self.rt.spawn(write_back_task(Rc::downgrade(self)));
         self.rt.spawn(timer_task(Rc::downgrade(self)));

@@ -92,11 +92,12 @@ impl Lfs {
     ) -> FsResult<()> {
         self.load_tables(from.live_bytes).await?;
         if follow != Follow::Nowhere {
-            let end = self.roll_forward().await?;
+            let (end, lost) = self.roll_forward().await?;
             // Behind a volume that was closed there is nothing, and no need to look far for it.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
             let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
-            match witness.map(|witness| damage_error(&self.state.borrow().log.layout, &end, &witness)) {
+            let layout = self.state.borrow().log.layout;
+            match witness.map(|witness| damage_error(&layout, &end, lost.as_ref(), &witness)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
                 Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
                 None => {}
@@ -190,8 +191,10 @@ impl Lfs {
         Ok(())
     }
 
-    /// Replays what follows. Returns where nothing follows any more, which may be within a transaction.
-    async fn roll_forward(&self) -> FsResult<LogEnd> {
+    /// Replays what follows. Returns where nothing follows any more, which may be within a transaction, and what the device said
+    /// if something could not be read there.
+    async fn roll_forward(&self) -> FsResult<(LogEnd, Option<DeviceError>)> {
+        let mut lost = None;
         let layout = self.state.borrow().log.layout;
         let mut end = self.state.borrow().log.end;
         let mut reader = SegmentReader::default();
@@ -202,6 +205,7 @@ impl Lfs {
                     self.warn(format!(
                         "the log may go on at sector {at}, which cannot be read ({error}); what was written there is lost"
                     ));
+                    lost = Some(error);
                 }
                 break;
             };
@@ -221,7 +225,7 @@ impl Lfs {
         if !transaction.is_empty() {
             cover("lfs: the log ends within a transaction");
         }
-        Ok(end)
+        Ok((end, lost))
     }
 
     /// Applies one whole transaction.
@@ -654,13 +658,22 @@ impl SegmentReader {
         Ok(None)
     }
 
-    /// The first sector at which the log could go on and that cannot be read, where neither place has anything.
+    /// A place where the log could go on and that cannot be read as far as a partial segment there goes, where neither place
+    /// has a whole one; and what the device said.
     async fn lost_at(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(Sector, DeviceError)>> {
         for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
-            self.bytes(lfs, layout, segment).await?;
+            if offset >= layout.segment_sectors() {
+                continue;
+            }
+            let bytes = self.bytes(lfs, layout, segment).await?;
             let at = layout.segment_start(segment) + offset;
-            let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, layout.align_sectors()));
-            if let Some(error) = lost.filter(|_| offset < layout.segment_sectors()) {
+            let summary = bytes.get((offset * SECTOR_BYTES) as usize..).and_then(Summary::decode);
+            let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
+            // One that cannot be read itself does not say how long it is.
+            let said = summary.filter(follows).map_or(0, |summary| u64::from(summary.sectors));
+            let sectors = said.max(layout.align_sectors()).min(layout.segment_sectors() - offset);
+            let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, sectors));
+            if let Some(error) = lost {
                 return Ok(Some((at, error.clone())));
             }
         }
@@ -668,10 +681,15 @@ impl SegmentReader {
     }
 }
 
-fn damage_error(layout: &Layout, end: &LogEnd, witness: &witness::Witness) -> FsError {
+/// The log goes on behind its `end`; `lost` is what the device said there.
+fn damage_error(layout: &Layout, end: &LogEnd, lost: Option<&DeviceError>, witness: &witness::Witness) -> FsError {
     let at = layout.segment_start(end.segment) + end.offset;
+    let what = match lost {
+        Some(error) => format!("cannot be read ({error})"),
+        None => "is missing or damaged".to_string(),
+    };
     let detail = format_args!(
-        "partial segment {} is missing or damaged, but number {} at sector {} says that it was written",
+        "partial segment {} {what}, but number {} at sector {} says that it was written",
         end.sequence, witness.sequence, witness.at
     );
     FsError::corrupt("log", format_args!("sector {at}"), detail)

@@ -75,6 +75,26 @@ impl<L: Log> LogFs<L> {
         }
     }
 
+    /// What became of freeing an orphan that a crash has left. One that cannot be read stays an orphan, and the check names the
+    /// damage: the rest of the volume can be used.
+    ///
+    /// # Errors
+    /// Those that concern more than this file.
+    pub(in crate::fs) fn orphan_freed(&self, ino: Ino, freed: FsResult<()>) -> FsResult<()> {
+        let is_own = match &freed {
+            Err(FsError::Corrupt { .. }) => true,
+            Err(FsError::Device(error)) => error.is_of_medium(),
+            _ => false,
+        };
+        match freed {
+            Err(error) if is_own && self.state.borrow().stopped.is_none() => {
+                self.warn(format!("inode {ino}, which has no name any more, cannot be freed: {error}"));
+                Ok(())
+            }
+            other => other,
+        }
+    }
+
     /// Sends off what is dirty once there is enough of it.
     pub(in crate::fs) fn write_back_if_due(&self) -> FsResult<()> {
         let due = {

@@ -43,7 +43,7 @@ impl Cuts<'_> {
             }
         }
         println!("{total}");
-        assert!(total.states > 1_000, "{total}");
+        assert!(total.states > 1_000 || !self.here("scripts").runs_everything(), "{total}");
     }
 
     /// Short sequences of operations of every kind.

@@ -8,7 +8,7 @@ use crate::fs::acl::{Acl, AclKind};
 use crate::fs::lfs::{self, CleanerPolicy, FsckOptions, MkfsOptions, Options};
 use crate::fs::{AllocateMode, FileRange, FsError, NodeKind, RenameMode, SeekTo, XattrMode};
 use crate::rt::{Limits, Rt};
-use crate::testing::ops::{Filling, Op, Path, Target};
+use crate::testing::ops::{Filling, LEAVE_WHITEOUT, Op, Path, Target};
 use crate::testing::subject::simulate;
 use crate::testing::{Comparison, MemFs, MemFsOptions, Pair};
 use crate::units::{KIB, MIB, Nanos};
@@ -74,7 +74,9 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         6 => Op::Unlink { path: path(bytes) },
         7 => Op::Rmdir { path: path(bytes) },
         8 => {
-            let mode = bytes.pick(&[RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange]);
+            let spare = RenameMode::Whiteout { replace: false, uid: 0, gid: 0 };
+            let all = [RenameMode::Replace, RenameMode::NoReplace, RenameMode::Exchange, LEAVE_WHITEOUT, spare];
+            let mode = bytes.pick(&all);
             Op::Rename { from: path(bytes), to: path(bytes), mode }
         }
         9..=12 => Op::Write { target: target(bytes), offset: offset(bytes), filling: filling(bytes) },
@@ -117,7 +119,13 @@ pub fn op(bytes: &mut Bytes<'_>) -> Op {
         30 if bytes.u8().is_multiple_of(2) => Op::DropCaches,
         30 => Op::Sync,
         _ => match bytes.u8() {
-            choice @ 0..128 => Op::Idle { millis: u32::from(choice) * 200 },
+            choice @ 96..128 => Op::TmpFile {
+                slot: choice % 2,
+                directory: path(bytes),
+                permissions,
+                linkable: !choice.is_multiple_of(5),
+            },
+            choice @ 0..96 => Op::Idle { millis: u32::from(choice) * 200 },
             choice => access_list(choice, bytes),
         },
     }

@@ -105,7 +105,8 @@ fn lists_are_those_of_the_model() {
 #[test]
 fn lists_survive_power_cuts() {
     for kind in KINDS {
-        for seed in here("lists_survive_power_cuts").seeds(0..2) {
+        let replay = here("lists_survive_power_cuts");
+        for seed in replay.seeds(0..2) {
             let weights = Weights { data: 5, ..Weights::CRASHY.with_access_lists() };
             let ops: Vec<Op> = Generator::new(seed, Space::small(), weights).take(150).collect();
             let promise = match kind {
@@ -113,9 +114,9 @@ fn lists_survive_power_cuts() {
                 _ => Promise::NAMESPACE_PREFIX,
             };
             let device = if seed % 2 == 0 { CrashOptions::volatile(BYTES) } else { CrashOptions::host_file(BYTES) };
-            let cuts = PowerCuts::sampled(&kind, device, promise, here("lists_survive_power_cuts"));
+            let cuts = PowerCuts::sampled(&kind, device, promise, replay.clone());
             match (PowerCuts { seed, positions_max: 60, ..cuts }).run(&[], &ops) {
-                Ok(report) => assert!(report.states > 50, "{report}"),
+                Ok(report) => assert!(report.states > 50 || !replay.runs_everything(), "{report}"),
                 Err(report) => panic!("{report}"),
             }
         }

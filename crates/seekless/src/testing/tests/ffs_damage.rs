@@ -3,13 +3,18 @@
 
 use std::rc::Rc;
 
+use async_trait::async_trait;
+
 use super::replay;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::{Buf, Device, Image, Memory};
-use crate::fs::FileSystem;
 use crate::fs::client::Client;
-use crate::fs::ffs::format::{Csum, Inode, ROOT_INO, SUPERBLOCK_OFFSET, Superblock};
+use crate::fs::ffs::format::{Csum, Inode, ROOT_INO, SUPERBLOCK_BYTES, SUPERBLOCK_OFFSET, Superblock};
 use crate::fs::ffs::{MkfsOptions, Options, info, mkfs, mount};
+use crate::fs::{FileSystem, Fs};
 use crate::rng::Rng;
+use crate::rt::Rt;
+use crate::stack::{CheckOptions, Identity, Leaves, Purpose, Sharing, Stack, Trouble, Verdict, Word};
 use crate::testing::fuzz;
 use crate::testing::volumes::simulate;
 use crate::units::{MIB, SECTOR_BYTES, Sector};
@@ -136,4 +141,55 @@ fn splices() {
         }
         bounded(&replay.command(seed, None, None, None), || fuzz::ffs::exercise(&image, bytes));
     }
+}
+
+/// A volume of FFS whose superblock is lost is damaged, and not something else: the check mends it with a copy. Method: the
+/// superblock without its magic number, all zeroes, and unreadable, for each size of blocks.
+#[test]
+fn a_volume_without_its_superblock() {
+    struct Kept(Device);
+
+    #[async_trait(?Send)]
+    impl Leaves for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+            Ok(self.0.clone())
+        }
+
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
+            Err(Trouble::other(format!("no {word}")))
+        }
+    }
+
+    let (at, sectors) = (Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES), SUPERBLOCK_BYTES as u64 / SECTOR_BYTES);
+    simulate(1, async |rt| {
+        for block in ["4KiB", "8KiB", "16KiB", "32KiB", "64KiB"] {
+            let memory = Rc::new(Memory::new(32 * MIB));
+            let stack = Stack::parse(&format!("ffs:block={block} / file:a")).unwrap();
+            stack
+                .open(&rt, &Kept(memory.clone()), Purpose::Format)
+                .await
+                .unwrap()
+                .mkfs(&Identity::new([1, 2, 3, 4]))
+                .await
+                .unwrap();
+            let mut image = memory.image();
+            image.zero(at, sectors);
+            let device = Rc::new(Memory::from_image(32 * MIB, image));
+            let faulty = FaultDevice::new(&rt, device.clone(), 1);
+            faulty.add(Rule { sectors: Some(at..at + sectors), ..Rule::new(Kinds::READ, When::Always, Effect::Error) });
+            let unreadable = Kept(faulty);
+            let opened = stack.open_below(&rt, &unreadable, Purpose::Inspect).await.unwrap();
+            assert!(opened.probe().await.is_err(), "{block}: it is something else");
+            let leaves = Kept(device);
+            let opened = stack.open_below(&rt, &leaves, Purpose::Use).await.unwrap();
+            assert!(opened.probe().await.is_err(), "{block}: it is something else");
+            let checked = opened.fsck(CheckOptions { repair: true, data: false }).await.unwrap();
+            assert_eq!(checked.verdict(), Verdict::Repaired, "{block}: {checked:?}");
+            assert!(opened.probe().await.unwrap().is_some(), "{block}");
+        }
+        let blank = Kept(Rc::new(Memory::new(32 * MIB)));
+        let stack = Stack::parse("ffs / file:a").unwrap();
+        let opened = stack.open_below(&rt, &blank, Purpose::Inspect).await.unwrap();
+        assert_eq!(opened.probe().await.unwrap(), None);
+    });
 }

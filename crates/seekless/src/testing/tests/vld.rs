@@ -77,21 +77,21 @@ const BYTES: u64 = 11 * MIB;
 /// A sample of the scripts' cuts.
 #[test]
 fn scripts_on_vld() {
+    let replay = replay("testing::tests::vld::scripts_on_vld");
     let mut total = CrashReport::default();
     for (number, subject) in subjects().into_iter().enumerate() {
         for (index, script) in SCRIPTS.iter().enumerate() {
             if index % 4 != number {
                 continue;
             }
-            let replay = replay("testing::tests::vld::scripts_on_vld");
             let device = CrashOptions::volatile(BYTES);
-            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay);
+            let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
             let cuts = PowerCuts { positions_max: 20, ..cuts };
             total.add(cuts.run(&script.setup_ops(), &script.body_ops()).unwrap_or_else(|report| panic!("{report}")));
         }
     }
     println!("{total}");
-    assert!(total.states > 150, "{total}");
+    assert!(total.states > 150 || !replay.runs_everything(), "{total}");
 }
 
 /// Long random runs.

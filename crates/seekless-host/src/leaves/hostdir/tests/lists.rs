@@ -27,7 +27,7 @@ fn the_model_does_what_the_host_does() {
         for seed in 0..4 {
             run(options, async |bench| {
                 if keeps_lists(&bench) {
-                    let weights = Weights { data: 5, ..Weights::CURIOUS.with_access_lists() };
+                    let weights = Weights { data: 5, overlays: false, ..Weights::CURIOUS.with_access_lists() };
                     compare(bench, seed * 10 + number as u64, 800, Space::small(), weights).await;
                 }
             });

@@ -20,15 +20,16 @@ const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomi
 
 #[test]
 fn scripts() {
+    let replay = replay("crash::scripts");
     let mut total = CrashReport::default();
     for script in SCRIPTS {
         let subject = OverLfs::new(tiny(Arc::new(Zstd::default())));
-        let cuts = PowerCuts::new(&subject, CrashOptions::volatile(BYTES), PROMISE, replay("crash::scripts"));
+        let cuts = PowerCuts::new(&subject, CrashOptions::volatile(BYTES), PROMISE, replay.clone());
         let cuts = PowerCuts { effort: Effort::SAMPLED, ..cuts };
         total.add(or_panic(cuts.run(&script.setup_ops(), &script.body_ops())));
     }
     println!("{total}");
-    assert!(total.states > 500, "{total}");
+    assert!(total.states > 500 || !replay.runs_everything(), "{total}");
 }
 
 #[test]

@@ -5,6 +5,9 @@ use std::cell::Cell;
 
 use super::*;
 use crate::device::crash::CrashOptions;
+use crate::fs::logfs::file::root_key;
+use crate::fs::logfs::format::{DIRECT_POINTERS, Pointer};
+use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
@@ -138,6 +141,40 @@ fn a_superblock_of_another_volume() {
 #[test]
 fn failing_requests() {
     CUTS.failing_requests(&Small::default(), 0..2);
+}
+
+/// An orphan that cannot be freed stays one, and keeps nothing else from use.
+#[test]
+fn an_orphan_with_a_damaged_indirect_block() {
+    const BYTES: u64 = 9 * MIB;
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, Options::default()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/kept", b"kept").await.unwrap();
+        client.write_file(b"/orphan", &[7; 100_000]).await.unwrap();
+        let ino = client.stat(b"/orphan").await.unwrap().ino;
+        let _file = client.open(b"/orphan", OpenFlags::READ_WRITE).await.unwrap();
+        client.unlink(b"/orphan").await.unwrap();
+        // Checkpoints write indirect blocks; transactions do not need to.
+        lfs.checkpoint(false).await.unwrap();
+        let node = BlockId { ino, key: root_key(DIRECT_POINTERS) };
+        let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(node) else { panic!("it is in the log") };
+        let mut image = memory.image();
+        image.zero(at, 1);
+        let device: Device = Rc::new(Memory::from_image(BYTES, image));
+        for round in 0..3 {
+            let found = fsck(rt.clone(), device.clone(), FsckOptions::default()).await.unwrap();
+            let of_block = format!("inode {ino}");
+            assert!(found.errors.iter().any(|error| error.contains(&of_block)), "round {round}: {:?}", found.errors);
+            let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            assert!(fs.warnings().iter().any(|warning| warning.contains(&of_block)), "{:?}", fs.warnings());
+            let client = Client::new(fs.clone());
+            assert_eq!(client.read_file(b"/kept").await.unwrap(), b"kept");
+            client.write_file(format!("/new{round}").as_bytes(), &[1; 50_000]).await.unwrap();
+            fs.close().await.unwrap();
+        }
+    });
 }
 
 /// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.

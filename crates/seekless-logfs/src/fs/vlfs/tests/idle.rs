@@ -223,7 +223,7 @@ fn power_cuts_in_idle_time() {
         total.add(cuts.run(&setup, &body).unwrap_or_else(|report| panic!("{report}")));
     }
     println!("{total}");
-    assert!(total.states > 200, "{total}");
+    assert!(total.states > 200 || !replay.runs_everything(), "{total}");
 }
 
 /// What cannot be read stays where it is, and idle work goes on elsewhere and comes to an end.

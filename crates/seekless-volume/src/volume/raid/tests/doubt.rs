@@ -246,3 +246,19 @@ fn what_is_known_has_its_limit() {
     };
     executor.block_on(run).unwrap();
 }
+
+/// With `doubt=accept`, the reading without the missing member is the usual one.
+#[test]
+fn accepted_doubt_is_a_reading() {
+    every_shape(2, async |rt, doubted, _| {
+        let accepting = ArrayOptions { doubt: Doubt::Accept, ..options() };
+        let members = without(&copies(&doubted.memories), doubted.missing);
+        let array: Device = Array::open(rt, members, &accepting).await.unwrap();
+        assert_eq!(array.readings(), doubted.memories.len() as u32);
+        for at in (0..array.geometry().sectors).map(Sector) {
+            let usual = array.read(at, Buf::dirty(512)).await.unwrap();
+            let without = array.read_as(at, Buf::dirty(512), doubted.missing as u32).await;
+            assert!(without.unwrap_or_else(|error| panic!("{at}: {error}"))[..] == usual[..], "{at}");
+        }
+    });
+}
