@@ -52,6 +52,14 @@ fn gap(entry: &Dirent<'_>) -> usize {
     entry.record_bytes - entry.needed_bytes()
 }
 
+/// Makes whole chunks of `bytes`, each of one entry that is unused (D1).
+pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
+    for chunk in bytes.chunks_exact_mut(DIR_CHUNK_BYTES) {
+        chunk.fill(0);
+        crate::codec::put_at(chunk, 4, DIR_CHUNK_BYTES as u16);
+    }
+}
+
 impl Index {
     fn add_chunk(&mut self, start: u64, chunk: &[u8]) -> Result<(), String> {
         let entries = dirents(chunk)?;

@@ -11,6 +11,7 @@
 use std::ops::Range;
 
 use super::cache::Kind;
+use super::dir::fill_with_empty_chunks;
 use super::format::*;
 use super::soft::{DRAINS_MAX, Holder};
 use super::state::*;
@@ -124,7 +125,8 @@ impl State {
         Ok(needed + i64::from(tail_grows))
     }
 
-    /// Makes the last block of a file as long as a file of `new_size` needs it, with zeroes at its end. The file then
+    /// Makes the last block of a file as long as a file of `new_size` needs it, with zeroes at its end, or in a directory
+    /// with chunks that hold nothing (D1). The file then
     /// ends where that block does, or at `new_size`. Returns what was left behind by a tail that moved.
     fn grow_tail(&mut self, ino: u32, new_size: u64) -> Step<Option<(u32, u32)>> {
         let inode = self.inode(ino)?.inode;
@@ -152,6 +154,11 @@ impl State {
         }
         if !clean {
             self.buffer_mut(now_at)?[used..end].fill(0); // F2
+        }
+        let size_in_block = (size - last * block) as usize;
+        if matches!(kind, Kind::Directory { .. }) && used < size_in_block {
+            // The tail and the inode can reach the volume before the first entry does.
+            fill_with_empty_chunks(&mut self.buffer_mut(now_at)?[used..size_in_block]);
         }
         let frag_bytes = self.layout.frag_bytes;
         let inode = self.inode_mut(ino)?;

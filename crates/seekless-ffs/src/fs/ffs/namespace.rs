@@ -10,7 +10,7 @@
 //! whom nobody meets.
 
 use super::cache::Kind;
-use super::dir::Slot;
+use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
 use super::soft::{DRAINS_MAX, Moved, Need};
 use super::state::*;
@@ -400,9 +400,8 @@ impl Ffs {
             }
             Slot::Append => {
                 let start = self.step(|state| Ok(state.inode(dir)?.inode.size)).await?;
-                // A chunk of one entry that is unused is a right chunk from the start.
                 let mut chunk = [0; DIR_CHUNK_BYTES];
-                crate::codec::put_at(&mut chunk, 4, DIR_CHUNK_BYTES as u16);
+                fill_with_empty_chunks(&mut chunk);
                 self.write_data(dir, start, &chunk).await?;
                 let entered = self.step(|state| {
                     let at = state.append_entry(dir, start, name, ino, kind)?;

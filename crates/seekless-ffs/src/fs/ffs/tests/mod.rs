@@ -3,6 +3,7 @@
 
 mod clients;
 mod crash;
+mod cuts;
 mod damage;
 mod format;
 mod interop;
