@@ -4,6 +4,7 @@
 mod books;
 mod clients;
 mod crash;
+mod cuts;
 mod damage;
 mod format;
 mod interop;

@@ -1,0 +1,99 @@
+//! Aim: nothing that a power cut leaves is called damage, for then a mount refuses the volume; neither what is left of an
+//! operation, nor what is left when the repair of that is cut in its turn. Method: small programs of what is rare, each cut
+//! everywhere.
+
+use super::crash::BYTES;
+use super::*;
+use crate::device::crash::{CrashDevice, CrashOptions};
+use crate::device::cut::{CrashLog, Effort};
+use crate::rng::Rng;
+use crate::testing::Replay;
+use crate::testing::environment::replay;
+
+fn here(test: &str) -> Replay {
+    replay(&format!("fs::ffs::tests::cuts::{test}"))
+}
+
+/// Looks at what each cut of `log` from `begun` on leaves. Returns these states.
+fn look(log: &CrashLog, begun: usize, seed: u64, what: &str) -> Vec<Image> {
+    let mut states = Vec::new();
+    for position in log.positions().into_iter().filter(|&position| position >= begun) {
+        let cut = log.cut(position);
+        for choice in cut.choices(&Effort::SAMPLED, seed) {
+            let image = cut.image(&choice);
+            let left: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
+            let found = simulate(seed, async |rt| fsck(&rt, &left, FsckOptions::default()).await);
+            let found = found.unwrap_or_else(|error| panic!("{what}, {}: {error}", cut.to_text(&choice)));
+            let damage = found.problems.iter().find(|problem| problem.cause == Cause::Damage);
+            assert!(damage.is_none(), "{what}, {}: {damage:?}", cut.to_text(&choice));
+            states.push(image);
+        }
+    }
+    states
+}
+
+/// Cuts `program` everywhere, and some of the repairs of what is left. `setup` is synced before.
+fn only_crashes(
+    replay: &Replay,
+    options: Options,
+    setup: impl AsyncFn(&Client),
+    program: impl AsyncFn(&Rt, &Ffs, &Client),
+) {
+    for seed in replay.seeds(0..3) {
+        let device = super::crash::devices()[seed as usize % 3].clone();
+        let again = replay.command(seed, None, None, None);
+        let (log, begun) = simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, record: true, ..device.clone() };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            mkfs(&rt, &(device.clone() as Device), &small_groups()).await.unwrap();
+            let ffs = mount(rt.clone(), device.clone(), options).await.unwrap();
+            let client = Client::new(ffs.clone());
+            setup(&client).await;
+            client.sync().await.unwrap();
+            let begun = device.position();
+            program(&rt, &ffs, &client).await;
+            (device.log(), begun)
+        });
+        let left = look(&log, begun, seed, &again);
+        assert!(left.len() > 20, "{again}: {} states", left.len());
+        let mut rng = Rng::new(seed);
+        for _ in 0..12 * replay.soak.max(1) {
+            let image = rng.pick(&left).clone();
+            let repaired = simulate(seed, async |rt| {
+                let recording = CrashOptions { seed, record: true, ..device.clone() };
+                let device = CrashDevice::new(&rt, image.clone(), recording);
+                let options = FsckOptions { repair: true, reconnect: rng.chance(1, 2), only_after_crash: true };
+                fsck(&rt, &(device.clone() as Device), options).await.unwrap();
+                device.log()
+            });
+            look(&repaired, 0, seed, &format!("{again}, in the repair"));
+        }
+    }
+}
+
+fn counter(ffs: &Ffs, name: &str) -> u64 {
+    ffs.counters().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
+}
+
+/// A directory gets another chunk, for which its tail has to move. What moves has that chunk, before it has its first entry.
+#[test]
+fn a_directory_whose_tail_moves() {
+    let name = |index: usize| format!("/d/{index}{}", "n".repeat(200));
+    let options = Options { update_interval: Nanos::from_millis(3), ..Options::default() };
+    only_crashes(
+        &here("a_directory_whose_tail_moves"),
+        options,
+        async |client| {
+            client.mkdir(b"/d").await.unwrap();
+            // It takes what is behind the directory.
+            client.write_file(b"/d/neighbour", &[2; 1000]).await.unwrap();
+        },
+        async |_, ffs, client| {
+            let before = counter(ffs, "tails_moved");
+            for index in 0..12 {
+                client.create(name(index).as_bytes()).await.unwrap();
+            }
+            assert!(counter(ffs, "tails_moved") > before, "the tail had to move");
+        },
+    );
+}
