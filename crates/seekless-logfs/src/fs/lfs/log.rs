@@ -135,7 +135,7 @@ impl Lfs {
         }
     }
 
-    pub(super) async fn flush_device(&self) -> FsResult<()> {
+    async fn flush_device(&self) -> FsResult<()> {
         if let Some(error) = &self.state.borrow().stopped {
             return Err(FsError::Stopped(error.clone())); // A flush that failed is never tried again.
         }
@@ -308,7 +308,10 @@ impl Lfs {
 
     /// Takes the volume into use: marks it so, and starts what works in the background.
     pub(super) async fn begin_writing(self: &Rc<Self>) -> FsResult<()> {
-        self.wipe_torn().await?;
+        // What was read may be in a cache only, where the last daemon was killed, and what is written next says that it is
+        // durable.
+        self.flush_device().await?;
+        self.pass_over_torn();
         match self.provision().await {
             // There is still the segment that the log ends in, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}

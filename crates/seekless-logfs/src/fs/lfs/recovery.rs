@@ -11,9 +11,10 @@
 //!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
 //!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
-//!   V6  Of the partial segments that could follow one, at most one is intact: a mount for writing wipes the beginning of
-//!       a transaction that does not go on. The next one has its number and may lie in another segment, so that a mount
-//!       from the older slot would find both.
+//!   V6  Each partial segment that is read is followed by one with the next number alone. So what is intact of a transaction
+//!       that does not go on stays a part of the log: the next transaction follows it. Were it written over, or passed by
+//!       where the next one does not fit, a mount from the older slot could take the one for the other; were it wiped,
+//!       a later partial segment that says that it was durable would be a witness of damage (V2).
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::find::Found;
@@ -23,7 +24,7 @@ use super::segments::Segments;
 use super::state::*;
 use super::{Lfs, Options, witness};
 use crate::device::rescue::{Rescued, rescue};
-use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::device::{Buf, Data, DeviceError};
 use crate::fs::logfs::Log;
 use crate::fs::logfs::change::{Change, Privilege};
 use crate::fs::logfs::file;
@@ -213,8 +214,16 @@ impl Lfs {
                 break;
             };
             let summary = partial.summary;
-            if (summary.flags & SUMMARY_FIRST != 0) != transaction.is_empty() {
-                break; // It begins inside another; nobody writes that.
+            match (summary.flags & SUMMARY_FIRST != 0, transaction.is_empty()) {
+                (true, false) => {
+                    // A mount has passed over the beginning of another.
+                    let mut state = self.state.borrow_mut();
+                    for (partial, _) in transaction.drain(..) {
+                        state.log.segments.take(partial.summary.next_segment); // G1
+                    }
+                }
+                (false, true) => break, // It goes on, and none has begun: no writer does that.
+                (true, true) | (false, false) => {}
             }
             end = end_after(&summary);
             transaction.push((partial, bytes));
@@ -225,30 +234,27 @@ impl Lfs {
                 self.state.borrow_mut().log.counters.replayed_transactions += 1;
             }
         }
-        if let Some((first, _)) = transaction.first() {
+        if !transaction.is_empty() {
             cover("lfs: the log ends within a transaction");
-            self.state.borrow_mut().log.torn = Some(first.start);
+            let begun = transaction.iter().map(|(partial, _)| partial.summary.next_segment);
+            self.state.borrow_mut().log.torn = Some((end, begun.collect()));
         }
         Ok((end, lost))
     }
 
-    /// Makes the beginning of a transaction that does not go on something that no mount takes for a part of the log (V6).
-    /// Before the next transaction is written.
-    pub(super) async fn wipe_torn(&self) -> FsResult<()> {
-        let (torn, sectors) = {
-            let state = self.state.borrow();
-            (state.log.torn, state.log.layout.align_sectors())
-        };
-        let Some(at) = torn else { return Ok(()) };
-        cover("lfs: the beginning of a transaction is wiped");
-        let zeroes = Data::zeroes((sectors * SECTOR_BYTES) as usize);
-        if let Err(error) = self.device.write(at, zeroes, WriteFlags::NONE).await {
-            self.state.borrow_mut().stop(&error);
-            return Err(FsError::Stopped(error.to_string()));
+    /// Lets the log go on behind what is intact of a transaction that does not go on itself (V6). On a volume without room
+    /// for that, the next transaction is written over it.
+    pub(super) fn pass_over_torn(&self) {
+        let clean = self.clean_segments();
+        let mut state = self.state.borrow_mut();
+        let Some((end, segments)) = state.log.torn.take() else { return };
+        if clean < state.log.cleaner_segments + 3 + segments.len() as u64 {
+            cover("lfs: the beginning of a transaction is written over");
+            return;
         }
-        self.flush_device().await?;
-        self.state.borrow_mut().log.torn = None;
-        Ok(())
+        cover("lfs: the beginning of a transaction is passed over");
+        segments.into_iter().for_each(|segment| state.log.segments.take(segment));
+        (state.log.end, state.log.written_sequence, state.log.durable_sequence) = (end, end.sequence, end.sequence);
     }
 
     /// Applies one whole transaction.

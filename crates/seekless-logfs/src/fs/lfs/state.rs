@@ -67,9 +67,9 @@ pub(super) struct Segmented {
     pub segments: Segments,
     pub orphans: Orphans,
     pub end: LogEnd,
-    /// Where the log goes on with the beginning of a transaction that a power cut left. It is wiped before the next one,
-    /// which gets its number, is written, perhaps elsewhere (V6).
-    pub torn: Option<crate::units::Sector>,
+    /// What is intact of a transaction that does not go on, behind `end`: where the log ends with it, and the segments that it
+    /// begins (V6).
+    pub torn: Option<(LogEnd, Vec<SegmentNo>)>,
     /// Name-space records for the next transaction.
     pub records: Vec<Item>,
     /// Live bytes that removed inodes took from segments, for the next transaction.
