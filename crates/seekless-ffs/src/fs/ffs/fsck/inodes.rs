@@ -202,6 +202,7 @@ impl Check<'_> {
                 self.twice.insert(one);
             }
             group::set_bit(&mut self.used, one, true);
+            group::set_bit(&mut self.claimed, one, true);
         }
     }
 

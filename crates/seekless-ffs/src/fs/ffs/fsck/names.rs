@@ -173,6 +173,7 @@ impl Check<'_> {
                     format!("directory {directory}: {shown:?} names inode {ino}, which is not in use; removed"),
                     Cause::Crash,
                 );
+                self.dangling.insert(ino);
                 self.erase(&name).await?;
                 continue;
             };
