@@ -177,6 +177,14 @@ impl Check<'_> {
                 self.erase(&name).await?;
                 continue;
             };
+            if target.kind() == Some(FileKind::Symlink) && target.size == 0 {
+                self.problem(
+                    format!("directory {directory}: {shown:?} names symbolic link {ino}, which has size 0; removed"),
+                    Cause::Damage,
+                );
+                self.erase(&name).await?;
+                continue;
+            }
             if target.is_directory() {
                 if name.kind == DIRENT_MOVED {
                     // A rename had come this far; what had the old name keeps it no longer.

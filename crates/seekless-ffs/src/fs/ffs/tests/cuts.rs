@@ -170,3 +170,33 @@ fn a_repair_that_reconnects() {
         }
     }
 }
+
+/// A symbolic link with a block of its own is made and removed. On the volume it is one without a target for a while, before
+/// it has a name or after.
+#[test]
+fn long_symbolic_links() {
+    let target = |letter: &str| letter.repeat(300).into_bytes();
+    for millis in [1, 30_000] {
+        let options = Options { update_interval: Nanos::from_millis(millis), ..Options::default() };
+        only_crashes(
+            &here("long_symbolic_links"),
+            options,
+            async |client| {
+                client.symlink(&target("r"), b"/removed").await.unwrap();
+                client.symlink(&target("o"), b"/replaced").await.unwrap();
+                client.symlink(b"short", b"/short").await.unwrap();
+            },
+            async |rt, ffs, client| {
+                client.unlink(b"/removed").await.unwrap();
+                rt.sleep(Nanos::from_millis(2)).await;
+                ffs.state.borrow_mut().drop_caches();
+                client.symlink(&target("n"), b"/new").await.unwrap();
+                client.rename(b"/new", b"/replaced", RenameMode::Replace).await.unwrap();
+                client.unlink(b"/short").await.unwrap();
+                rt.sleep(Nanos::from_millis(2)).await;
+                client.unlink(b"/replaced").await.unwrap();
+                client.sync().await.unwrap();
+            },
+        );
+    }
+}
