@@ -123,7 +123,7 @@ impl Check<'_> {
                 continue;
             }
             if first >= blocks {
-                // The inode was cut, and written, before the tree was.
+                // An inode loses them together with its size, and gets them when its size is behind them.
                 self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, self.layout.frag) {
                 self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), Cause::Damage);
