@@ -8,6 +8,8 @@
 //!
 //! Everything is found out first and mended in memory; then the mended blocks are written, and last the superblock,
 //! which says that the volume is clean. A crash in between leaves a volume that says that it is not, to be checked again.
+//! What it leaves must be explained by a crash again: each mended block makes sense without the others, except that a new
+//! block is there before anything leads to it, and that what is new takes the place of nothing that the repair has freed.
 //!
 //! What a crash explains is told apart from what it does not: a mount mends the former by itself.
 
@@ -108,10 +110,13 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         unclean: volume.superblock.clean == 0,
         volume,
         changed: BTreeMap::new(),
+        fresh: BTreeSet::new(),
         used: vec![0; (layout.size as usize).div_ceil(8)],
+        claimed: vec![0; (layout.size as usize).div_ceil(8)],
         twice: BTreeSet::new(),
         inodes: BTreeMap::new(),
         inodes_changed: BTreeSet::new(),
+        dangling: BTreeSet::new(),
         names: BTreeMap::new(),
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
@@ -150,13 +155,19 @@ struct Check<'a> {
     layout: Layout,
     /// Mended blocks, by address.
     changed: BTreeMap<u32, Vec<u8>>,
+    /// Those of them that are new, and must be there before anything leads to them.
+    fresh: BTreeSet<u32>,
     /// A bit for each fragment that a file uses.
     used: Vec<u8>,
+    /// A bit for each fragment that something on the volume leads to, if only until the repair is written.
+    claimed: Vec<u8>,
     /// Fragments that more than one claims.
     twice: BTreeSet<u32>,
     /// Inodes in use.
     inodes: BTreeMap<u32, Inode>,
     inodes_changed: BTreeSet<u32>,
+    /// Inodes that are not in use, and have names on the volume.
+    dangling: BTreeSet<u32>,
     /// Names found for each inode, `.` and `..` among them.
     names: BTreeMap<u32, u32>,
     /// The directory in which each directory has its name.
@@ -294,23 +305,25 @@ impl Check<'_> {
             return Ok(());
         }
         self.gather_inodes().await?;
-        for (&at, bytes) in &self.changed {
-            write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
+        if !self.unclean {
+            self.volume.superblock.clean = 0;
+            self.write_superblock().await?; // From now on a mount checks what a cut of the repair leaves.
         }
+        self.write_changed(true).await?;
+        if !self.fresh.is_empty() {
+            self.device.flush().await?;
+        }
+        self.write_changed(false).await?;
         if area_differs {
             let area = Data::from_slice(&area);
             write_bytes(self.device, self.layout.sector(self.layout.csaddr), area, WriteFlags::NONE).await?;
         }
-        self.device.flush().await?;
-        let superblock = &mut self.volume.superblock;
-        superblock.set_totals(&totals, self.now);
-        (superblock.clean, superblock.fmod) = (CLEAN, 0);
-        let mut raw = std::mem::take(&mut self.volume.raw);
-        self.volume.superblock.encode(&mut raw);
-        let place = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
-        let raw = Data::from_slice(&raw);
-        write_bytes(self.device, place, raw.clone(), WriteFlags::NONE).await?; // Now it is mended.
-        self.device.flush().await?;
+        // A superblock has several sectors: those without the flag must be right before it is set.
+        self.volume.superblock.set_totals(&totals, self.now);
+        self.volume.superblock.clean = 0;
+        self.write_superblock().await?;
+        (self.volume.superblock.clean, self.volume.superblock.fmod) = (CLEAN, 0);
+        let raw = self.write_superblock().await?; // Now it is mended.
         // Not before the superblock is durable: there is an intact one at every moment.
         for &copy in &self.bad_copies {
             write_bytes(self.device, copy, raw.clone(), WriteFlags::NONE).await?;
@@ -320,6 +333,24 @@ impl Check<'_> {
         }
         for problem in &mut self.result.problems {
             problem.repaired = true;
+        }
+        Ok(())
+    }
+
+    /// Makes the superblock durable, and all that was written before. Returns its bytes.
+    async fn write_superblock(&mut self) -> FsResult<Data> {
+        self.volume.superblock.encode(&mut self.volume.raw);
+        let raw = Data::from_slice(&self.volume.raw);
+        self.device.flush().await?;
+        write_bytes(self.device, Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES), raw.clone(), WriteFlags::NONE).await?;
+        self.device.flush().await?;
+        Ok(raw)
+    }
+
+    /// Writes the mended blocks that are new, or the others.
+    async fn write_changed(&self, fresh: bool) -> FsResult<()> {
+        for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
+            write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
         }
         Ok(())
     }

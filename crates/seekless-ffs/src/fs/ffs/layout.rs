@@ -413,6 +413,21 @@ impl Layout {
         u64::from(self.pointers_per_block).pow(level as u32)
     }
 
+    /// Takes pointers to indirect blocks behind its end from an inode. Returns whether there were any.
+    pub fn drop_indirect_behind_end(&self, inode: &mut Inode) -> bool {
+        if inode.has_no_blocks(self.maxsymlinklen) {
+            return false; // Its target can be where others have pointers.
+        }
+        let blocks = inode.size.div_ceil(self.block_bytes.into());
+        let before = inode.ib;
+        for (slot, pointer) in inode.ib.iter_mut().enumerate() {
+            if self.indirect_first(slot) >= blocks {
+                *pointer = 0;
+            }
+        }
+        inode.ib != before
+    }
+
     /// First file block below the indirect pointer `slot` of an inode.
     pub fn indirect_first(&self, slot: usize) -> u64 {
         DIRECT as u64 + (1..=slot).map(|level| self.span(level)).sum::<u64>()

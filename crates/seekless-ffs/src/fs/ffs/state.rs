@@ -330,9 +330,11 @@ impl State {
             return self.show_inode(ino, at, offset).map(|()| at);
         }
         let Some(known) = self.inodes.get_mut(&ino) else { return Ok(at) };
-        known.dirty = false;
-        let inode = known.inode;
-        inode.encode(&mut self.buffer_mut(at)?[offset..]);
+        let mut image = known.inode;
+        // While a file grows it has an indirect block before it has anything below. The volume gets the two together: a
+        // cut in between would leave what F4 excludes, and other programs that check FFS clear such a file.
+        known.dirty = self.layout.drop_indirect_behind_end(&mut image);
+        image.encode(&mut self.buffer_mut(at)?[offset..]);
         Ok(at)
     }
 

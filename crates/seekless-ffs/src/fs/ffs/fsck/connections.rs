@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::super::format::*;
+use super::super::group;
 use super::{Cause, Check, Name};
 use crate::codec;
 use crate::fs::{FileKind, FsError, FsResult};
@@ -149,9 +150,7 @@ impl Check<'_> {
         if let Some(name) = root.iter().find(|name| name.name == NAME) {
             return Ok(self.inodes.get(&name.ino).is_some_and(Inode::is_directory).then_some(name.ino));
         }
-        let free =
-            (ROOT_INO + 1..self.layout.ino_end()).find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0));
-        let (Some(ino), Some(at)) = (free, self.free_block()) else { return Ok(None) };
+        let (Some(ino), Some(at)) = (self.free_inode(), self.free_block()) else { return Ok(None) };
         let Some(root_inode) = self.inodes.get(&ROOT_INO).copied() else { return Ok(None) };
         for (place, frags) in self.directory_blocks(&root_inode).await? {
             let mut block = self.read(place, frags).await?;
@@ -183,6 +182,7 @@ impl Check<'_> {
         }
         block[..DIR_CHUNK_BYTES].copy_from_slice(&first_chunk(ino, ROOT_INO));
         self.write(at, block);
+        self.fresh.insert(at);
         let mut inode = Inode {
             mode: FileKind::Directory.mode_bits() as u16 | 0o700,
             nlink: 2,
@@ -217,12 +217,24 @@ impl Check<'_> {
         }
     }
 
-    /// A block that nobody uses.
+    /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there, which
+    /// would be names of what is new after a cut.
+    fn free_inode(&self) -> Option<u32> {
+        let all = || ROOT_INO + 1..self.layout.ino_end();
+        let untouched = all().find(|ino| !self.inodes.contains_key(ino) && !self.dangling.contains(ino));
+        untouched.or_else(|| all().find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0)))
+    }
+
+    /// A block that no file uses; if possible one to which nothing on the volume leads either, which would find there what
+    /// is new after a cut.
     fn free_block(&self) -> Option<u32> {
         let frag = self.layout.frag;
-        (0..self.layout.size / frag)
-            .map(|block| block * frag)
-            .find(|&at| self.layout.is_data(at, frag) && !(at..at + frag).any(|one| self.is_used(one)))
+        let without = |map: &[u8]| {
+            let is_free = |at: u32| !(at..at + frag).any(|one| group::bit(map, one));
+            let mut all = (0..self.layout.size / frag).map(|block| block * frag);
+            all.find(|&at| self.layout.is_data(at, frag) && is_free(at))
+        };
+        without(&self.claimed).or_else(|| without(&self.used))
     }
 
     pub(super) async fn check_links(&mut self) -> FsResult<()> {

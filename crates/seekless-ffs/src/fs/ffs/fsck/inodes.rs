@@ -46,8 +46,10 @@ impl Check<'_> {
             *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
             return Ok(());
         }
-        // What is not inline is one block.
-        let target_bytes = 1..=u64::from(self.layout.block_bytes);
+        // What is not inline is one block. One without a target is on the volume before it has its first name, when an
+        // update comes between, and after it has lost its last one, when its block is free and its inode not yet: whether
+        // it has a name says whether it is damaged.
+        let target_bytes = 0..=u64::from(self.layout.block_bytes);
         if kind == FileKind::Symlink && !target_bytes.contains(&inode.size) {
             self.problem(
                 format!("symbolic link {ino} has size {}, which none has; cleared", inode.size),
@@ -68,7 +70,7 @@ impl Check<'_> {
         let mut sectors = 0;
         if !inode.has_no_blocks(self.layout.maxsymlinklen) {
             changed |= self.check_blocks(ino, &mut inode, &mut sectors).await?;
-            if kind == FileKind::Symlink && sectors == 0 {
+            if kind == FileKind::Symlink && sectors == 0 && inode.size > 0 {
                 self.problem(format!("symbolic link {ino} has no target; cleared"), Cause::Damage);
                 *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
                 return Ok(());
@@ -121,7 +123,7 @@ impl Check<'_> {
                 continue;
             }
             if first >= blocks {
-                // The inode was cut, and written, before the tree was.
+                // An inode loses them together with its size, and gets them when its size is behind them.
                 self.problem(format!("inode {ino} has an indirect block behind its end; dropped"), Cause::Damage);
             } else if !self.layout.is_data(at, self.layout.frag) {
                 self.problem(format!("inode {ino}: fragment {at} cannot be an indirect block; dropped"), Cause::Damage);
@@ -202,6 +204,7 @@ impl Check<'_> {
                 self.twice.insert(one);
             }
             group::set_bit(&mut self.used, one, true);
+            group::set_bit(&mut self.claimed, one, true);
         }
     }
 

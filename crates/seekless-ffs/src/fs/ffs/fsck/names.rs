@@ -173,9 +173,18 @@ impl Check<'_> {
                     format!("directory {directory}: {shown:?} names inode {ino}, which is not in use; removed"),
                     Cause::Crash,
                 );
+                self.dangling.insert(ino);
                 self.erase(&name).await?;
                 continue;
             };
+            if target.kind() == Some(FileKind::Symlink) && target.size == 0 {
+                self.problem(
+                    format!("directory {directory}: {shown:?} names symbolic link {ino}, which has size 0; removed"),
+                    Cause::Damage,
+                );
+                self.erase(&name).await?;
+                continue;
+            }
             if target.is_directory() {
                 if name.kind == DIRENT_MOVED {
                     // A rename had come this far; what had the old name keeps it no longer.

@@ -4,6 +4,7 @@
 
 use super::crash::BYTES;
 use super::*;
+use crate::device::WriteFlags;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
 use crate::rng::Rng;
@@ -96,4 +97,134 @@ fn a_directory_whose_tail_moves() {
             assert!(counter(ffs, "tails_moved") > before, "the tail had to move");
         },
     );
+}
+
+/// The repair makes `/lost+found` and moves into it what has no name. Wherever that is cut, the next repair goes on, and
+/// nothing is lost.
+#[test]
+fn a_repair_that_reconnects() {
+    let replay = here("a_repair_that_reconnects");
+    for seed in replay.seeds(0..3) {
+        let again = replay.command(seed, None, None, None);
+        let log = simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, record: true, ..super::crash::devices()[seed as usize % 3].clone() };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            let plain: Device = device.clone();
+            mkfs(&rt, &plain, &small_groups()).await.unwrap();
+            // Both places that the new directory must not take: an inode and a block that the repair frees.
+            let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            client.mkdir(b"/freed").await.unwrap();
+            client.mkdir(b"/d").await.unwrap();
+            client.mkdir(b"/d/below").await.unwrap();
+            client.write_file(b"/f", &[1; 5000]).await.unwrap();
+            client.write_file(b"/d/below/g", &[2; 5000]).await.unwrap();
+            let root = ffs.step(|state| state.block_at(ROOT_INO, 0)).await.unwrap().unwrap();
+            let sector = ffs.state.borrow().layout.sector(root);
+            ffs.close().await.unwrap();
+            // The names go, and the volume says that it was not closed.
+            let mut bytes = plain.read(sector, Buf::zeroed(512)).await.unwrap();
+            let entries: Vec<_> = dirents(&bytes).unwrap().iter().skip(2).map(|entry| entry.offset).collect();
+            assert_eq!(entries.len(), 3);
+            for offset in entries {
+                crate::codec::put_at(&mut bytes, offset, 0_u32);
+            }
+            plain.write(sector, bytes.freeze(), WriteFlags::NONE).await.unwrap();
+            plain.flush().await.unwrap();
+            device.log()
+        });
+        let whole = log.cut(log.positions().last().copied().unwrap()).choices(&Effort::SAMPLED, seed);
+        let before = log.cut(log.positions().last().copied().unwrap()).image(&whole[0]);
+        let (repaired, problems) = simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, record: true, ..super::crash::devices()[seed as usize % 3].clone() };
+            let device = CrashDevice::new(&rt, before.clone(), recording);
+            let options = FsckOptions { repair: true, ..FsckOptions::default() };
+            let found = fsck(&rt, &(device.clone() as Device), options).await.unwrap();
+            (device.log(), found.problems.len())
+        });
+        let left = look(&repaired, 0, seed, &again);
+        assert!(left.len() > 20, "{again}: {} states", left.len());
+        for image in left {
+            simulate(seed, async |rt| {
+                let device: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
+                let says_clean = info(&device).await.unwrap().clean;
+                let options = FsckOptions { repair: true, ..FsckOptions::default() };
+                let found = fsck(&rt, &device, options).await.unwrap();
+                let begun = found.problems.len() != problems;
+                assert!(
+                    !says_clean || !begun || found.is_clean(),
+                    "{again}: a mount would not check it, where {found:?}"
+                );
+                session(&rt, &device, Options::default(), async |client| {
+                    let tree = crate::testing::Tree::of(client.fs().clone()).await.unwrap();
+                    assert_eq!(tree.problems, Vec::<String>::new(), "{again}");
+                    let files = tree.nodes.values().filter(|node| node.kind == FileKind::Regular);
+                    assert_eq!(
+                        files.filter(|file| file.contents.size() == 5000).count(),
+                        2,
+                        "{again}: nothing is lost"
+                    );
+                })
+                .await;
+            });
+        }
+    }
+}
+
+/// A symbolic link with a block of its own is made and removed. On the volume it is one without a target for a while, before
+/// it has a name or after.
+#[test]
+fn long_symbolic_links() {
+    let target = |letter: &str| letter.repeat(300).into_bytes();
+    for millis in [1, 30_000] {
+        let options = Options { update_interval: Nanos::from_millis(millis), ..Options::default() };
+        only_crashes(
+            &here("long_symbolic_links"),
+            options,
+            async |client| {
+                client.symlink(&target("r"), b"/removed").await.unwrap();
+                client.symlink(&target("o"), b"/replaced").await.unwrap();
+                client.symlink(b"short", b"/short").await.unwrap();
+            },
+            async |rt, ffs, client| {
+                client.unlink(b"/removed").await.unwrap();
+                rt.sleep(Nanos::from_millis(2)).await;
+                ffs.state.borrow_mut().drop_caches();
+                client.symlink(&target("n"), b"/new").await.unwrap();
+                client.rename(b"/new", b"/replaced", RenameMode::Replace).await.unwrap();
+                client.unlink(b"/short").await.unwrap();
+                rt.sleep(Nanos::from_millis(2)).await;
+                client.unlink(b"/replaced").await.unwrap();
+                client.sync().await.unwrap();
+            },
+        );
+    }
+}
+
+/// A file grows until it needs indirect blocks. Its inode never has one on the volume behind its end: other programs that
+/// check FFS clear such a file.
+#[test]
+fn a_file_that_gets_indirect_blocks() {
+    const DIRECT_BYTES: u64 = 12 * 8192;
+    const SINGLY_BYTES: u64 = (12 + 2048) * 8192;
+    for metadata in [Metadata::Sync, Metadata::Softdep] {
+        let options = Options { metadata, update_interval: Nanos::from_micros(200), ..Options::default() };
+        only_crashes(
+            &here("a_file_that_gets_indirect_blocks"),
+            options,
+            async |client| {
+                client.write_file(b"/f", &vec![1; DIRECT_BYTES as usize]).await.unwrap();
+                client.write_file(b"/sparse", &[2; 1000]).await.unwrap();
+            },
+            async |_, ffs, client| {
+                for (path, offset) in [(b"/f".as_slice(), DIRECT_BYTES), (b"/sparse", SINGLY_BYTES)] {
+                    ffs.state.borrow_mut().drop_caches();
+                    let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
+                    client.write(file, offset, &[3; 9000]).await.unwrap();
+                    client.close(file).await.unwrap();
+                }
+                client.sync().await.unwrap();
+            },
+        );
+    }
 }
