@@ -114,8 +114,12 @@ impl State {
             }
             Change::Truncate { size: cut } => size == cut,
         };
-        // Where the last block moves, for the file has got another size.
-        let tail = durable / FFS_BLOCK_BYTES * FFS_BLOCK_BYTES;
+        // Where the last block moves, for the file has got another size; it may have been cut before it grew.
+        let cuts = self.changes.iter().filter_map(|change| match *change {
+            Change::Truncate { size } => Some(size),
+            Change::Write { .. } => None,
+        });
+        let tail = cuts.fold(durable, u64::min) / FFS_BLOCK_BYTES * FFS_BLOCK_BYTES;
         let resizes = |change: &Change| match *change {
             Change::Write { offset, bytes, .. } => offset + bytes > durable,
             Change::Truncate { .. } => true,
