@@ -68,7 +68,10 @@ impl FromStr for Size {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Size, String> {
-        read_bytes(text).map(Size)
+        match read_bytes(text)? {
+            bytes if i64::try_from(bytes).is_ok() => Ok(Size(bytes)),
+            _ => Err("it is more than a file can hold; at most 8388607TiB".into()),
+        }
     }
 }
 
@@ -354,5 +357,27 @@ pub(super) fn host() -> Host {
             Ok(()) | Err(SyncError::NotOurs { .. }) => Ok(()),
             Err(error) => Err(io::Error::other(error.to_string())),
         },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A number that cannot be passed on is refused, for each key of each workload; none gives way to the default.
+    #[test]
+    fn numbers_that_are_too_large_are_refused() {
+        for (spec, key) in WORKLOADS.iter().flat_map(|spec| spec.keys.iter().map(move |key| (spec, key))) {
+            let value = match key.form {
+                Form::Count | Form::Percent => u64::MAX.to_string(),
+                Form::Bytes => "9000000TiB".to_owned(),
+                Form::Switch | Form::Data => continue,
+            };
+            let option = format!("--{}", key.name.replace('_', "-"));
+            let line = ["bench", spec.name, "--on", "memfs", &option, &value];
+            let parsed = Bench::augment_subcommands(Command::new("bench")).try_get_matches_from(line);
+            let kind = parsed.err().map(|error| error.kind());
+            assert_eq!(kind, Some(ErrorKind::ValueValidation), "{} {option} {value}", spec.name);
+        }
     }
 }
