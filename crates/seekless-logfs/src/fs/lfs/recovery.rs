@@ -12,9 +12,9 @@
 //!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
 //!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
 //!   V6  Each partial segment that is read is followed by one with the next number alone. So what is intact of a transaction
-//!       that does not go on stays a part of the log, where segments are left: the next transaction follows it. Were it written over, or passed by
-//!       where the next one does not fit, a mount from the older slot could take the one for the other; were it wiped,
-//!       a later partial segment that says that it was durable would be a witness of damage (V2).
+//!       that does not go on stays a part of the log, where clean segments are left: the next transaction follows it. Were
+//!       it written over, or passed by where the next one does not fit, a mount from the older slot could take the one for
+//!       the other; were it wiped, a later partial segment that says that it was durable would be a witness of damage (V2).
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
 use super::find::Found;
