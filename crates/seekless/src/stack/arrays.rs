@@ -18,7 +18,7 @@ use super::value::{Kind, Value};
 use super::words::{Param, WordSpec};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
-use crate::units::{GIB, KIB, SECTOR_BYTES, counted, human_bytes};
+use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
 use crate::volume::raid::{
     self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing,
 };
@@ -48,8 +48,13 @@ const DEGRADED: Param =
 const REPLACE: Param = Param::new(
     "replace",
     Kind::Integer { min: 0, max: MEMBERS_MAX - 1 },
-    "number of a member that is new: what is on it is lost, and it is filled while the array is used",
+    "number of a member that is new: it is filled while the array is used",
 );
+const OVERWRITE: Param =
+    Param::new("overwrite", Kind::Switch, "the member of replace= may hold something, which is lost").default("off");
+
+/// How long to look for something on a new member that would be lost. A host file with holes is read at gigabytes a second.
+const SEARCH_PATIENCE: Nanos = Nanos::from_secs(20);
 
 fn sectors(word: &Word, key: &'static str) -> Result<u64, Trouble> {
     let bytes = word.bytes(key);
@@ -74,9 +79,9 @@ impl From<ArrayError> for Trouble {
     fn from(error: ArrayError) -> Trouble {
         let trouble = Trouble::other(error.to_string());
         match error {
-            ArrayError::Missing { slot, .. } => trouble.hint(format!(
-                "degraded=on goes on without it; replace={slot} fills a new one in its place, with what is on it lost"
-            )),
+            ArrayError::Missing { slot, .. } => {
+                trouble.hint(format!("degraded=on goes on without it; replace={slot} fills a new one in its place"))
+            }
             ArrayError::Nothing { .. } => {
                 trouble.hint("are these its members? On new and blank ones, mkfs makes an array")
             }
@@ -170,7 +175,7 @@ pub(super) const RAID1: WordSpec = WordSpec {
     name: "raid1",
     help: "a mirror: n members hold the same, and all but one may fail",
     argument: None,
-    options: &[MEMBERS, DEGRADED, REPLACE, METADATA],
+    options: &[MEMBERS, DEGRADED, REPLACE, OVERWRITE, METADATA],
     maker: Maker::Spread(&Spread {
         stored: Some(&Kept(Level::Mirror)),
         members: |word| word.integer("n"),
@@ -199,6 +204,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
         .kept_with("metadata"),
         DEGRADED,
         REPLACE,
+        OVERWRITE,
         Param::new(
             "doubt",
             Kind::Choice(&["refuse", "accept"]),
@@ -432,6 +438,8 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
     let problem = |problem: &str| Trouble::Option { key: "replace", problem: problem.to_string() };
     let new = members.get(slot).cloned().ok_or_else(|| problem("there is no member with this number"))?;
     let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
+    // A copy of this member that is out of date may be written over.
+    let was_it = raid::info(&members).await?.is_some_and(|info| info.given[slot].slot == Some(slot));
     let array = match Array::open(rt, members.clone(), &options).await {
         // It holds nothing of this array yet.
         Err(ArrayError::Missing { slot: missing, .. }) if missing == slot => {
@@ -441,9 +449,23 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
         other => other?,
     };
     if !options.read_only && array.status().members[slot] == Standing::Failed {
+        if !was_it && !word.switch("overwrite") {
+            protect(rt, slot, &new).await?;
+        }
         array.replace(slot, new).await?;
     }
     Ok(array)
+}
+
+/// Refuses a new member that holds something.
+async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), Trouble> {
+    match raid::content(rt, new, SEARCH_PATIENCE).await? {
+        None => Ok(()),
+        Some(content) => {
+            Err(Trouble::other(format!("member {slot}, {}, holds {content}, which would be lost", new.describe()))
+                .hint("if that is what you want, say overwrite=on beside replace"))
+        }
+    }
 }
 
 /// A name for a new array that no other one has. There is no randomness here, so it is made of the moment and of what

@@ -2,11 +2,11 @@ use std::rc::Rc;
 
 use super::value::nearest;
 use super::*;
-use crate::device::Device;
+use crate::device::{Buf, Device, WriteFlags};
 use crate::fs::FsError;
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
-use crate::units::{KIB, MIB};
+use crate::units::{KIB, MIB, Sector};
 
 fn parse(line: &str) -> Stack {
     Stack::parse(line).unwrap_or_else(|error| panic!("{error}"))
@@ -249,6 +249,21 @@ fn members_are_instances() {
         };
         assert!(problem("").await.starts_with("there is no file `a-2`"));
         write(line(",degraded").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap(), b"g").await;
+        // A new member is not written over when it holds something: a file, or another member's copy in the wrong place.
+        let used: Device = Rc::new(crate::device::Memory::new(16 * MIB));
+        let last = Sector(16 * MIB / 512 - 1);
+        used.write(last, Buf::from_slice(&[7; 512]).freeze(), WriteFlags::NONE).await.unwrap();
+        let first = leaves.1.borrow()["a-0"].clone();
+        for (holds, what) in [(used.clone(), "holds data (at byte 16776704 of 16 MiB)"), (first, "two")] {
+            leaves.1.borrow_mut().insert("a-2".into(), holds);
+            let refused = line(",replace=2").mount(&rt, &leaves, &identity(), Usage::default()).await.err().unwrap();
+            assert!(refused.to_string().contains(what), "{refused}");
+        }
+        let kept = used.read(last, Buf::dirty(512)).await.unwrap();
+        assert_eq!(kept[..], [7; 512]);
+        leaves.1.borrow_mut().insert("a-2".into(), used);
+        let array = line(",replace=2,overwrite").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
+        array.fs.close().await.unwrap();
         leaves.1.borrow_mut().insert("a-2".into(), Rc::new(crate::device::Memory::new(16 * MIB)));
         let array = line(",replace=2").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         rt.sleep(Nanos::from_secs(1)).await;

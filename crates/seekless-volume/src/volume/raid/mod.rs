@@ -15,10 +15,11 @@
 //!
 //! The work is divided: `core` knows the members and what is recorded about them, `shape` where what lies, `plan` what
 //! a row takes, `rows` who may touch it, `read` and `write` do it, `readings` reads
-//! in other ways, `bitmap` and `journal` remember what is under way,
+//! in other ways, `content` looks before a new member is written over, `bitmap` and `journal` remember what is under way,
 //! `settle` makes rows consistent and fills new members, `open` finds everything again.
 
 mod bitmap;
+mod content;
 mod core;
 mod journal;
 mod open;
@@ -37,6 +38,7 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
+pub use self::content::content;
 use self::core::Core;
 pub use self::core::Standing;
 pub use self::open::{ArrayInfo, MemberInfo, info};

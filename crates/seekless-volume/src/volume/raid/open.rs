@@ -218,7 +218,7 @@ struct Found {
 }
 
 /// The newest superblock of a device.
-async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, DeviceError> {
+pub(super) async fn look(device: &Device) -> Result<Result<Superblock, Option<String>>, DeviceError> {
     if device.geometry().bytes() < BITMAP_START * SECTOR_BYTES {
         return Ok(Err(None));
     }
