@@ -30,10 +30,23 @@ pub struct Vfs {
     dentries: RefCell<BTreeMap<(Ino, Vec<u8>), Ino>>,
     /// Inodes that open files keep in use, whatever becomes of their names.
     open: RefCell<BTreeMap<Ino, OpenCount>>,
-    /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
-    drop_host_caches: Box<dyn Fn() -> Option<String>>,
+    kernel: Kernel,
     beside: Option<Box<Vfs>>,
 }
+
+/// Whose kernel copies the bytes, and whose processor does the work.
+enum Kernel {
+    /// The executor's, in virtual time. It copies block by block, and what it has copied goes to the disk meanwhile.
+    Modelled,
+    /// The host's.
+    Host {
+        /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
+        drop_caches: Box<dyn Fn() -> Option<String>>,
+    },
+}
+
+/// Bytes of a call that a modelled kernel copies before it hands them over [se95 §2].
+const PIECE_BYTES: usize = 64 << 10;
 
 #[derive(Default)]
 struct OpenCount {
@@ -50,14 +63,15 @@ pub struct OpenFile {
 }
 
 impl Vfs {
-    /// Bytes of a call that are copied at a time. A modelled kernel copies block by block, and what it has copied goes to
-    /// the disk meanwhile; 64 KiB are what it handed over at once [se95 §2].
+    /// Bytes of a call of `bytes` that are copied at a time.
     fn piece_bytes(&self, bytes: usize) -> usize {
-        const PIECE_BYTES: usize = 64 << 10;
-        if self.rt.is_virtual() { PIECE_BYTES } else { bytes.max(1) }
+        match self.kernel {
+            Kernel::Modelled => PIECE_BYTES,
+            Kernel::Host { .. } => bytes.max(1),
+        }
     }
 
-    /// The root of `mounted`. On a modelled disk there is nothing of the host's to drop.
+    /// The root of `mounted`, in virtual time.
     pub fn new(rt: Rt, mounted: Mounted) -> Vfs {
         Vfs {
             rt,
@@ -66,7 +80,7 @@ impl Vfs {
             home: "",
             dentries: RefCell::default(),
             open: RefCell::default(),
-            drop_host_caches: Box::new(|| None),
+            kernel: Kernel::Modelled,
             beside: None,
         }
     }
@@ -76,9 +90,10 @@ impl Vfs {
         Vfs { home, ..self }
     }
 
-    /// With leaves in the host's files, of which the host keeps copies.
-    pub fn over_host(self, drop_host_caches: impl Fn() -> Option<String> + 'static) -> Vfs {
-        Vfs { drop_host_caches: Box::new(drop_host_caches), ..self }
+    /// On the host's clock and processor, with leaves in the host's files. `drop_caches` drops what the host keeps of
+    /// them, and returns what it could not drop.
+    pub fn over_host(self, drop_caches: impl Fn() -> Option<String> + 'static) -> Vfs {
+        Vfs { kernel: Kernel::Host { drop_caches: Box::new(drop_caches) }, ..self }
     }
 
     /// With another mounted stack beside it.
@@ -360,10 +375,11 @@ impl Target for Vfs {
             self.forget(ino).await;
         }
         self.fs.drop_caches().await.map_err(failed("drop the caches of", "the file system"))?;
-        Ok(match (self.drop_host_caches)() {
-            None => Coldness::Cold,
-            Some(left) => Coldness::Partly(left),
-        })
+        let left = match &self.kernel {
+            Kernel::Modelled => None,
+            Kernel::Host { drop_caches } => drop_caches(),
+        };
+        Ok(left.map_or(Coldness::Cold, Coldness::Partly))
     }
 
     async fn space(&self) -> Result<Space, LabError> {
@@ -393,9 +409,9 @@ impl Target for Vfs {
             _ => 1,
         };
         let disk = count("busy_ns").map(|busy| Nanos(busy / disks));
-        let processor = match self.rt.is_virtual() {
-            true => Some(self.rt.cpu_busy()),
-            false => super::directory::process_time(),
+        let processor = match self.kernel {
+            Kernel::Modelled => Some(self.rt.cpu_busy()),
+            Kernel::Host { .. } => super::directory::process_time(),
         };
         Usage { processor, disk, disk_requests: disk.and_then(|_| count("requests")) }
     }

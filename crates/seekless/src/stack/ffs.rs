@@ -66,6 +66,8 @@ pub(super) const FFS: WordSpec = WordSpec {
         Param::new("readahead", Kind::Switch, "read ahead of sequential readers").default("on"),
         Param::new("realloc", Kind::Switch, "move the blocks of a cluster together before it is written")
             .default("off"),
+        Param::new("gather", Kind::Switch, "updates write neighbouring blocks of a file as one request, unlike 4.4BSD")
+            .default("off"),
         Param::new("reserve", Kind::Switch, "let files fill the space that is kept back").default("off"),
     ],
     maker: Maker::FileSystem(&Ffs),
@@ -176,8 +178,7 @@ impl FileSystemKind for Ffs {
             realloc_blocks: word.switch("realloc"),
             use_reserve: word.switch("reserve"),
             cache_data: !usage.data_cached_above,
-            // On a real clock nobody compares with 1995.
-            cluster_updates: !rt.is_virtual(),
+            cluster_updates: word.switch("gather"),
         };
         Ok(ffs::mount(rt.clone(), device, options).await?)
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::rust::{Named, Source};
+use super::rust::{Named, Source, sources};
 use super::{ENGINE, engine, files_under, read, report, root, short};
 
 /// What a room must not know although it lies above it in the list: importing it would tie two things together that
@@ -123,6 +123,21 @@ fn rooms_use_only_rooms_above() {
     }
     assert!(checked > 1_000, "only {checked} paths were found: the search is broken");
     report(&problems, "Move what is used into a room above, or hand it in from outside (DESIGN: \"The house\").");
+}
+
+/// Aim: a file system behaves the same mounted and simulated. Method: no code of the engine or the laboratory asks whether
+/// time is virtual, but `rt` itself, which knows.
+#[test]
+fn nobody_asks_which_clock_runs() {
+    let lab = sources(&root().join("crates/seekless-lab/src"));
+    let mut problems = Vec::new();
+    for source in engine().into_iter().chain(lab).filter(|source| source.module.first().is_none_or(|room| room != "rt"))
+    {
+        for (_, line) in source.words.iter().filter(|(word, _)| word == "is_virtual") {
+            problems.push(format!("{}:{line}: asks whether time is virtual", short(&source.path)));
+        }
+    }
+    report(&problems, "Make it an option with a default that holds for both, or let the caller hand in what differs.");
 }
 
 /// What tests alone use, and no part of the engine: it reads the variables of `docs/testing.md`.
