@@ -56,9 +56,13 @@ fn written(format: &Format, requests: &[Request]) -> Arc<[u8]> {
     writer.finish().expect("memory takes everything").1.into()
 }
 
+fn format(name: &str) -> Format {
+    Format::parse(name).expect("a format of the table")
+}
+
 /// As a kernel writes it: to each issue a queue event, an allocation and an insertion.
 fn kernel_blktrace(requests: &[Request]) -> Arc<[u8]> {
-    let plain = written(&Format::Blktrace, requests);
+    let plain = written(&format("blktrace"), requests);
     let mut all = Vec::with_capacity(plain.len() * 5 / 2);
     for record in plain.chunks_exact(48) {
         if record[28] == 7 {
@@ -114,33 +118,33 @@ fn main() {
     let requests = requests(REQUESTS);
     let told = |format: &Format| Options { format: Some(format.clone()), ..Options::default() };
     let blktrace = kernel_blktrace(&requests);
-    read("blktrace, issues", "records", &blktrace, &told(&Format::Blktrace));
+    read("blktrace, issues", "records", &blktrace, &told(&format("blktrace")));
     read(
         "blktrace, issues with latencies",
         "records",
         &blktrace,
-        &Options { latency: true, ..told(&Format::Blktrace) },
+        &Options { latency: true, ..told(&format("blktrace")) },
     );
     read(
         "blktrace, issues and nothing else",
         "records",
-        &written(&Format::Blktrace, &requests),
-        &told(&Format::Blktrace),
+        &written(&format("blktrace"), &requests),
+        &told(&format("blktrace")),
     );
     for name in ["msr", "alibaba", "spc", "systor17", "tencent", "seekless", "disksim", "iolog3", "blkparse", "tracefs"]
     {
-        let format = Format::parse(name).expect(name);
+        let format = format(name);
         read(name, "lines", &written(&format, &requests), &told(&format));
     }
-    let msr = written(&Format::Msr, &requests);
+    let msr = written(&format("msr"), &requests);
     let columns =
         Format::parse("csv:time=1:100ns,device=2,op=4,offset=5:B,length=6:B,latency=7:100ns").expect("columns");
     read("msr, as columns of one's own", "lines", &msr, &told(&columns));
     let pattern = r"regex:^(?<time_100ns>\d+),(?<device>\w+),[\d:]+,(?<op>\w+),(?<offset_B>\d+),(?<length_B>\d+),";
     let pattern = Format::parse(pattern).expect("a pattern");
-    read("msr, by a regular expression", "lines", &written(&Format::Msr, &requests[..100_000]), &told(&pattern));
+    read("msr, by a regular expression", "lines", &written(&format("msr"), &requests[..100_000]), &told(&pattern));
     let zstd: Arc<[u8]> = zstd::encode_all(&msr[..], 3).expect("memory takes everything").into();
-    read("msr, compressed with zstd (bytes compressed)", "lines", &zstd, &told(&Format::Msr));
+    read("msr, compressed with zstd (bytes compressed)", "lines", &zstd, &told(&format("msr")));
     replayed("replay on disk:cheetah9lp, window:1", "disk:cheetah9lp", Timing::Window(1), 500_000);
     replayed("replay on disk:cheetah9lp, window:16", "disk:cheetah9lp", Timing::Window(16), 300_000);
     replayed("replay on disk:cheetah9lp, open", "disk:cheetah9lp", Timing::Open { speed: 1.0 }, 500_000);

@@ -312,11 +312,11 @@ fn write(
     let mut trace = args.open(true)?;
     let format = format.unwrap_or_else(|| trace.format().clone());
     let readable_only = || {
-        let can: Vec<&str> = FORMATS.iter().filter(|info| info.writes).map(|info| info.name).collect();
+        let can: Vec<String> = FORMATS.iter().filter(|spec| spec.writes()).map(|spec| spec.usage()).collect();
         let failure = Failure::new(format!("{format} can be read, but not written"));
         failure.code(WRONG_USAGE).hint(format!("say --to with one of {}", can.join(", ")))
     };
-    format.info().writes.then_some(()).ok_or_else(readable_only)?;
+    format.spec().info().writes.then_some(()).ok_or_else(readable_only)?;
     let name = target.output.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());
     let failed = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
     let out = match &target.output {
@@ -380,16 +380,17 @@ pub(super) struct FormatsArgs {
 }
 
 pub(super) fn formats(args: &FormatsArgs) -> Done {
+    let rows: Vec<_> = FORMATS.iter().map(|spec| spec.info()).collect();
     if args.json {
-        output::print_json(&json!(FORMATS))?;
+        output::print_json(&json!(rows))?;
         return Ok(0);
     }
-    let width = FORMATS.iter().map(|info| info.name.len()).max().unwrap_or(0);
+    let width = rows.iter().map(|info| info.name.len()).max().unwrap_or(0);
     let row = |info: &seekless_lab::trace::FormatInfo| {
         let how = if info.writes { "read, write" } else { "read" };
         format!("{:width$}  {how:11}  {}\n{:width$}  {:11}  {}\n", info.name, info.about, "", "", info.shape)
     };
-    output::print(&FORMATS.iter().map(row).collect::<String>())?;
+    output::print(&rows.iter().map(row).collect::<String>())?;
     Ok(0)
 }
 

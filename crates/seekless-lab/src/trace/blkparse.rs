@@ -1,26 +1,42 @@
 //! The text that `blkparse` prints: its default, and lines after a format of the user's (`-f`).
 
 use std::io::Write;
+use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::kernel::{Rwbs, Wanted, device, extent, push};
+use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
 use super::request::{DeviceId, Event, Names, Op, Request};
+use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{LineParser, SECOND, Words, number, time, times};
-use super::write::{Completions, Dropped, LineWriter, device_number, sectors};
 
 const NO_TIME: Aside = Aside::Rejected("the time is no number");
 
+pub(super) const BLKPARSE: FormatSpec = FormatSpec {
+    about: "what blkparse prints",
+    shape: "maj,min cpu seq s.ns pid action rwbs sector + sectors [process]",
+    writes: Some(|| Box::<BlkparseWriter>::default()),
+    has_events: true,
+    ..FormatSpec::lines("blkparse", |options| Box::new(Blkparse::new(options.wanted)))
+};
+
+pub(super) const BLKPARSE_FORMAT: FormatSpec = FormatSpec {
+    about: "lines after a format given to blkparse -f",
+    shape: "for example '%T.%t %a %d %S %n\\n'",
+    ..FormatSpec::described("blkparse", "FORMAT", "%T.%t %a %d %S %n\\n", |text| Ok(Arc::new(LineFormat::parse(text)?)))
+};
+
 /// `major,minor cpu sequence seconds.nanoseconds process action rwbs`, and then what the action has to say.
-pub(super) struct Blkparse {
+struct Blkparse {
     wanted: Wanted,
     /// The statistics behind the events have begun.
     in_statistics: bool,
 }
 
 impl Blkparse {
-    pub(super) fn new(wanted: Wanted) -> Blkparse {
+    fn new(wanted: Wanted) -> Blkparse {
         Blkparse { wanted, in_statistics: false }
     }
 }
@@ -98,7 +114,7 @@ fn starts_statistics(line: &[u8]) -> bool {
 
 /// Writes the events that [`Blkparse`] reads: the request, and its completion if its latency is known.
 #[derive(Default)]
-pub(super) struct BlkparseWriter {
+struct BlkparseWriter {
     sequence: u32,
     completions: Completions,
 }
@@ -157,7 +173,7 @@ enum Piece {
 
 /// A format as given to `blkparse -f`, for example `%T.%t %a %d %S %n\n`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct LineFormat {
+struct LineFormat {
     text: String,
     pieces: Vec<Piece>,
 }
@@ -170,7 +186,7 @@ impl LineFormat {
     ///
     /// # Errors
     /// What is wrong with it, in words.
-    pub fn parse(text: &str) -> Result<LineFormat, String> {
+    fn parse(text: &str) -> Result<LineFormat, String> {
         let mut pieces: Vec<Piece> = Vec::new();
         let mut literal = Vec::new();
         let mut rest = text.strip_suffix("\\n").or(text.strip_suffix('\n')).unwrap_or(text).bytes().peekable();
@@ -215,26 +231,36 @@ impl LineFormat {
         }
         Ok(LineFormat { text: text.to_owned(), pieces })
     }
+}
 
-    /// The format as it was given.
-    pub fn text(&self) -> &str {
-        &self.text
+impl Described for LineFormat {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+
+    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
+        Box::new(Formatted::new(self, options.wanted))
     }
 
     /// Lines say which event they are. Without, every line is taken for an issue.
-    pub fn has_action(&self) -> bool {
+    fn has_events(&self) -> bool {
         self.pieces.contains(&Piece::Field(b'a'))
+    }
+
+    fn note(&self) -> Option<String> {
+        let note = "the format has no %a: every line is taken for an issue, also where the trace has other events";
+        (!self.has_events()).then(|| note.to_owned())
     }
 }
 
 /// Reads lines after a [`LineFormat`].
-pub(super) struct Formatted {
+struct Formatted {
     pieces: Vec<Piece>,
     wanted: Wanted,
 }
 
 impl Formatted {
-    pub(super) fn new(format: &LineFormat, wanted: Wanted) -> Formatted {
+    fn new(format: &LineFormat, wanted: Wanted) -> Formatted {
         Formatted { pieces: format.pieces.clone(), wanted }
     }
 }

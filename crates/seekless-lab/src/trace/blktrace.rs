@@ -25,10 +25,11 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 use super::TraceError;
 use super::input::Input;
 use super::kernel::{Rwbs, Wanted, push};
+use super::line_writer::{Dropped, LineWriter, device_number};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
+use super::spec::FormatSpec;
 use super::tally::{Aside, Tallies, Tally};
 use super::text::{BATCH, Reader, plausible, times};
-use super::write::{Dropped, LineWriter, device_number};
 
 const MAGIC: u32 = 0x6561_7400;
 const VERSION_7: u32 = 7;
@@ -86,13 +87,25 @@ const ACTIONS: [&str; 18] = [
 const OTHER_VERSION: &str = "a version of the format that is neither 7 nor 8";
 const NO_RECORD: &str = "bytes that are no record";
 
+pub(super) const BLKTRACE: FormatSpec = FormatSpec {
+    about: "blktrace's binary records, one file per processor or merged",
+    shape: "version 7; version 8 untested on a real file",
+    writes: Some(|| Box::<BlktraceWriter>::default()),
+    has_events: true,
+    ..FormatSpec::records(
+        "blktrace",
+        |sample| has_magic(sample).then(|| "it begins with blktrace's magic number 0x65617400".to_owned()),
+        |input, wanted| Box::new(Blktrace::new(input, wanted)),
+    )
+};
+
 /// True when `bytes` begin with a record's magic, in either byte order, of any version.
-pub(super) fn has_magic(bytes: &[u8]) -> bool {
+fn has_magic(bytes: &[u8]) -> bool {
     let Some(first) = bytes.first_chunk::<4>() else { return false };
     [u32::from_le_bytes(*first), u32::from_be_bytes(*first)].iter().any(|magic| magic & !0xff == MAGIC)
 }
 
-pub(super) struct Blktrace {
+struct Blktrace {
     input: Input,
     wanted: Wanted,
     /// Records that are no request, by action; the last two are notes and pass-through commands.
@@ -104,7 +117,7 @@ pub(super) struct Blktrace {
 }
 
 impl Blktrace {
-    pub(super) fn new(input: Input, wanted: Wanted) -> Blktrace {
+    fn new(input: Input, wanted: Wanted) -> Blktrace {
         Blktrace {
             input,
             wanted,
@@ -318,9 +331,9 @@ fn push_record(base: Request, action: u32, sector: u64, bytes: u32, out: &mut Ve
 /// Version 7, little-endian, all processors in one stream, as `blkparse -d` writes it and fio reads it. A request with
 /// a latency gets its completion, in the order of time.
 #[derive(Default)]
-pub(super) struct BlktraceWriter {
+struct BlktraceWriter {
     sequence: u32,
-    completions: super::write::Completions,
+    completions: super::line_writer::Completions,
 }
 
 impl BlktraceWriter {

@@ -9,15 +9,37 @@
 //! regex:^(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+)\+(?<length_B>\d+)
 //! ```
 
-use std::fmt;
+use std::sync::Arc;
 
 use regex::bytes::Regex;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::published::{DeviceNames, SharedNames, device_of};
+use super::names::{DeviceNames, SharedNames, device_of};
 use super::request::{Op, Request};
+use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{Fields, LineParser, MICROSECOND, MILLISECOND, SECOND, Words, number, plausible, time, times, trim};
+
+pub(super) const CSV: FormatSpec = FormatSpec {
+    about: "columns of your own, with their units",
+    shape: "for example csv:time=1:us,op=2,offset=3:B,length=4:B",
+    has_latency: true,
+    ..FormatSpec::described("csv", "COLUMNS", "time=1:us,op=2,offset=3:B,length=4:B", |text| {
+        Ok(Arc::new(Columns::parse(text)?))
+    })
+};
+
+pub(super) const REGEX: FormatSpec = FormatSpec {
+    about: "named groups of your own, with their units",
+    shape: "(?<time_us>..)(?<op>..)(?<offset_sectors>..)(?<length_B>..)",
+    has_latency: true,
+    ..FormatSpec::described(
+        "regex",
+        "PATTERN",
+        r"(?<time_us>\d+) (?<op>\w+) (?<offset_sectors>\d+) (?<length_B>\d+)",
+        |text| Ok(Arc::new(Pattern::parse(text)?)),
+    )
+};
 
 /// What a column can be.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -182,7 +204,7 @@ fn check_roles(found: &[Role]) -> Result<(), String> {
 
 /// Which column holds what.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Columns {
+struct Columns {
     text: String,
     columns: Vec<Column>,
     separator: u8,
@@ -211,7 +233,7 @@ impl Columns {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn parse(text: &str) -> Result<Columns, String> {
+    fn parse(text: &str) -> Result<Columns, String> {
         let mut columns = Vec::new();
         let (mut separator, mut header_lines, mut ops) = (b',', None, OpWords::default());
         for item in text.split(',') {
@@ -272,13 +294,17 @@ impl Columns {
     }
 }
 
-impl fmt::Display for Columns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.text)
+impl Described for Columns {
+    fn text(&self) -> String {
+        self.text.clone()
+    }
+
+    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
+        Box::new(ColumnsParser::new(self, options.names.clone()))
     }
 }
 
-pub(super) struct ColumnsParser {
+struct ColumnsParser {
     description: Columns,
     /// Role and unit of each column, once the names have been looked up.
     by_index: Option<Vec<Option<(Role, u64)>>>,
@@ -290,7 +316,7 @@ pub(super) struct ColumnsParser {
 const COLUMNS_MAX: usize = 4096;
 
 impl ColumnsParser {
-    pub(super) fn new(description: &Columns, names: SharedNames) -> ColumnsParser {
+    fn new(description: &Columns, names: SharedNames) -> ColumnsParser {
         let by_index = (description.header_lines == 0).then(|| resolve(description, &[])).flatten();
         ColumnsParser { description: description.clone(), by_index, lines: 0, names: DeviceNames::new(names) }
     }
@@ -377,7 +403,7 @@ fn unquote(field: &[u8]) -> &[u8] {
 
 /// A regular expression whose named groups say what they are, with the unit: `time_us`, `offset_sectors`, `op`.
 #[derive(Clone, Debug)]
-pub struct Pattern {
+struct Pattern {
     regex: Regex,
     /// Group, role and unit.
     groups: Vec<(usize, Role, u64)>,
@@ -388,7 +414,7 @@ impl Pattern {
     ///
     /// # Errors
     /// What is wrong, in words.
-    pub fn parse(text: &str) -> Result<Pattern, String> {
+    fn parse(text: &str) -> Result<Pattern, String> {
         let regex = Regex::new(text).map_err(|error| error.to_string())?;
         let mut groups = Vec::new();
         for (index, name) in regex.capture_names().enumerate() {
@@ -409,25 +435,23 @@ impl Pattern {
     }
 }
 
-impl PartialEq for Pattern {
-    fn eq(&self, other: &Pattern) -> bool {
-        self.regex.as_str() == other.regex.as_str()
+impl Described for Pattern {
+    fn text(&self) -> String {
+        self.regex.as_str().to_owned()
+    }
+
+    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser> {
+        Box::new(PatternParser::new(self, options.names.clone()))
     }
 }
 
-impl fmt::Display for Pattern {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.regex.as_str())
-    }
-}
-
-pub(super) struct PatternParser {
+struct PatternParser {
     pattern: Pattern,
     names: DeviceNames,
 }
 
 impl PatternParser {
-    pub(super) fn new(pattern: &Pattern, names: SharedNames) -> PatternParser {
+    fn new(pattern: &Pattern, names: SharedNames) -> PatternParser {
         PatternParser { pattern: pattern.clone(), names: DeviceNames::new(names) }
     }
 }

@@ -7,12 +7,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use super::format::Format;
+use super::format::{FORMATS, Format};
 use super::kernel::Wanted;
 use super::request::{Event, Request};
+use super::spec::{ReaderOptions, Reads, Recognised};
 use super::tally::Aside;
 use super::text::read_line;
-use super::{blktrace, vscsi};
 
 /// A format, and why.
 #[derive(Clone, PartialEq, Debug)]
@@ -28,25 +28,6 @@ const LINES_MAX: usize = 400;
 /// Share of lines that may be damaged.
 const BAD_SHARE: f64 = 0.1;
 
-/// The formats that can be recognised, the more particular ones first.
-fn candidates() -> Vec<Format> {
-    vec![
-        Format::Seekless,
-        Format::Iolog { version: 3 },
-        Format::Tracefs,
-        Format::Blkparse,
-        Format::Fiu,
-        Format::Msr,
-        Format::Systor17,
-        Format::Alibaba,
-        Format::Spc { block_bytes: 512 },
-        Format::Tencent,
-        Format::Validation,
-        Format::Mqsim,
-        Format::DiskSim,
-    ]
-}
-
 struct Score {
     format: Format,
     good: usize,
@@ -61,48 +42,44 @@ pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
     if sample.is_empty() {
         return Err("there is nothing in it".into());
     }
-    if blktrace::has_magic(sample) {
-        let format = Format::Blktrace;
-        return Ok(Detected { format, why: "it begins with blktrace's magic number 0x65617400".into() });
-    }
-    if let Some(version) = vscsi::version(sample) {
-        let why = format!("every record in its beginning has the version number of vscsi {version}");
-        return Ok(Detected { format: Format::Vscsi { version }, why });
+    for spec in FORMATS {
+        if let Recognised::ByBeginning(beginning) = spec.recognised
+            && let Some(why) = beginning(sample)
+        {
+            return Ok(Detected { format: Format::of(spec), why });
+        }
     }
     if sample.contains(&0) {
-        return Err("it is binary, and neither blktrace nor vscsi".into());
+        let binary = FORMATS.iter().filter(|spec| matches!(spec.reads, Reads::Records(_)));
+        let names: Vec<&str> = binary.map(|spec| spec.name).collect();
+        return Err(format!("it is binary, and none of {}", names.join(", ")));
     }
     let lines = lines(sample, whole);
-    let mut scores: Vec<Score> = candidates().into_iter().filter_map(|format| score(format, &lines)).collect();
+    let candidates = FORMATS.iter().filter(|spec| matches!(spec.recognised, Recognised::ByLines));
+    let mut scores: Vec<Score> = candidates.filter_map(|spec| score(Format::of(spec), &lines)).collect();
     scores.sort_by_key(|score| score.bad);
     let Some(best) = scores.first() else { return Err(nothing_fits(&lines)) };
     let (good, bad) = (best.good, best.bad);
     let equal: Vec<&Format> = scores.iter().filter(|score| score.bad == bad).map(|score| &score.format).collect();
     let (format, note) = match equal[..] {
         [format] => (format, String::new()),
-        // The same five columns, but DiskSim prints milliseconds with a fraction.
-        [format @ Format::Mqsim, Format::DiskSim] => (
-            format,
-            "; the times are whole numbers, so they are taken for MQSim's nanoseconds \
-             (for milliseconds say --format disksim)"
-                .to_owned(),
-        ),
-        _ => {
-            let names: Vec<String> = equal.iter().map(|format| format.to_string()).collect();
-            return Err(format!("it could be {}: say which with --format", names.join(" or ")));
-        }
+        _ => match equal.iter().find_map(|format| preferred(format, &equal).map(|why| (*format, format!("; {why}")))) {
+            Some(preferred) => preferred,
+            None => {
+                let names: Vec<String> = equal.iter().map(|format| format.to_string()).collect();
+                return Err(format!("it could be {}: say which with --format", names.join(" or ")));
+            }
+        },
     };
-    let info = format.info();
     let share = if bad == 0 { format!("all {good}") } else { format!("{good} of {}", good + bad) };
-    let why = format!("{share} lines at its beginning are `{}`{note}", info.shape);
-    let iolog = lines.first().and_then(|line| super::iolog::version(line.trim_ascii_end()));
-    match (format, iolog) {
-        (Format::Iolog { .. }, Some(version)) => {
-            let why = format!("it begins with `fio version {version} iolog`");
-            Ok(Detected { format: Format::Iolog { version }, why })
-        }
-        _ => Ok(Detected { format: format.clone(), why }),
-    }
+    let why = format!("{share} lines at its beginning are `{}`{note}", format.spec().shape);
+    Ok(Detected { format: format.clone(), why })
+}
+
+/// Why `format` is taken, of two that fit equally well; `None` if it is not.
+fn preferred(format: &Format, equal: &[&Format]) -> Option<&'static str> {
+    let (other, why) = format.spec().preferred_to?;
+    (equal.len() == 2 && equal.iter().any(|format| format.spec().name == other)).then_some(why)
 }
 
 /// The whole lines of the beginning.
@@ -116,7 +93,7 @@ fn lines(sample: &[u8], whole: bool) -> Vec<&[u8]> {
 
 /// How well `format` fits; `None` if it does not.
 fn score(format: Format, lines: &[&[u8]]) -> Option<Score> {
-    let mut parser = format.parser(Wanted::ALL, &Rc::new(RefCell::default()))?;
+    let mut parser = format.parser(&ReaderOptions { wanted: Wanted::ALL, names: &Rc::new(RefCell::default()) })?;
     let (mut good, mut bad, mut out) = (0, 0, Vec::new());
     for line in lines {
         match read_line(line, &mut *parser, &mut out) {
@@ -132,7 +109,9 @@ fn score(format: Format, lines: &[&[u8]]) -> Option<Score> {
 /// Which of the three events there are in a sample of a kernel format.
 pub(super) fn events(format: &Format, sample: &[u8], whole: bool) -> [bool; 3] {
     let mut out: Vec<Request> = Vec::new();
-    match format.parser(Wanted::ALL, &Rc::new(RefCell::default())) {
+    let names = Rc::new(RefCell::default());
+    let options = ReaderOptions { wanted: Wanted::ALL, names: &names };
+    match format.parser(&options) {
         Some(mut parser) => {
             for line in lines(sample, whole) {
                 // What is not understood shows when the trace is read.
@@ -142,7 +121,7 @@ pub(super) fn events(format: &Format, sample: &[u8], whole: bool) -> [bool; 3] {
         None => {
             let read = Box::new(std::io::Cursor::new(sample.to_vec()));
             if let Ok(input) = super::input::Input::new(String::new(), read) {
-                let mut reader = format.reader(input, Wanted::ALL, &Rc::new(RefCell::default()));
+                let mut reader = format.reader(input, &options);
                 while reader.fill(&mut out).unwrap_or(false) {}
             }
         }

@@ -5,16 +5,25 @@ use std::io::Write;
 use seekless::disk::validation::Measured;
 use seekless::units::{Nanos, SECTOR_BYTES};
 
-use super::published::device_of;
+use super::line_writer::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
+use super::names::device_of;
 use super::request::{Names, Op, Request};
+use super::spec::FormatSpec;
 use super::tally::Aside;
 use super::text::{LineParser, MILLISECOND, Words, hex, number, plausible, time, times};
-use super::write::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
 
 const NO_TIME: Aside = Aside::Rejected("the time is no number");
 
+pub(super) const DISKSIM: FormatSpec = FormatSpec {
+    about: "DiskSim's ascii traces",
+    shape: "ms device sector sectors flags(1=read)",
+    writes: Some(|| Box::new(DiskSimWriter)),
+    counts_sectors: true,
+    ..FormatSpec::lines("disksim", |_| Box::new(DiskSim))
+};
+
 /// DiskSim's ascii form: `time-ms device sector sectors flags`, flags in base 16, whose lowest bit says read.
-pub(super) struct DiskSim;
+struct DiskSim;
 
 impl LineParser for DiskSim {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -37,7 +46,7 @@ fn addressed(words: &mut Words<'_>, time: Nanos) -> Result<Request, Aside> {
     Ok(Request { device, ..Request::new(time, Op::Read, offset, bytes) })
 }
 
-pub(super) struct DiskSimWriter;
+struct DiskSimWriter;
 
 impl LineWriter for DiskSimWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -50,8 +59,21 @@ impl LineWriter for DiskSimWriter {
     }
 }
 
+/// The same five columns as DiskSim's, but whole nanoseconds; DiskSim prints milliseconds with a fraction.
+pub(super) const MQSIM: FormatSpec = FormatSpec {
+    about: "MQSim's traces",
+    shape: "ns device sector sectors 1=read|0=write",
+    writes: Some(|| Box::new(MqsimWriter)),
+    counts_sectors: true,
+    preferred_to: Some((
+        "disksim",
+        "the times are whole numbers, so they are taken for MQSim's nanoseconds (for milliseconds say --format disksim)",
+    )),
+    ..FormatSpec::lines("mqsim", |_| Box::new(Mqsim))
+};
+
 /// MQSim's form: `time-ns device sector sectors type`, where one is a read.
-pub(super) struct Mqsim;
+struct Mqsim;
 
 impl LineParser for Mqsim {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -69,7 +91,7 @@ impl LineParser for Mqsim {
     }
 }
 
-pub(super) struct MqsimWriter;
+struct MqsimWriter;
 
 impl LineWriter for MqsimWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -81,10 +103,18 @@ impl LineWriter for MqsimWriter {
     }
 }
 
+pub(super) const VALIDATION: FormatSpec = FormatSpec {
+    about: "DiskSim's validation traces",
+    shape: "R|W hit sector sectors service-us think-us",
+    has_latency: true,
+    counts_sectors: true,
+    ..FormatSpec::lines("validation", |_| Box::<Validation>::default())
+};
+
 /// DiskSim's validation form: `R|W buffer-action sector sectors service-us think-us`. A request is made the think time
 /// after the one before it was done.
 #[derive(Default)]
-pub(super) struct Validation {
+struct Validation {
     now: Nanos,
 }
 

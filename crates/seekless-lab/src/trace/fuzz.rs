@@ -88,18 +88,18 @@ fn read(format: Option<Format>, input: &[u8]) {
             assert_eq!(bytes == 0, request.op == Op::Flush, "T2: {request:?}");
             assert!(offset.checked_add(bytes).is_some(), "T2: {request:?}");
         }
-        for info in super::FORMATS.iter().filter(|info| info.writes) {
-            let format = Format::parse(info.name).expect("a format of the table");
+        for spec in super::FORMATS.iter().filter(|spec| spec.writes()) {
+            let format = Format::parse(&spec.example()).expect("a format of the table");
             let mut writer = TraceWriter::new(&format, Vec::new()).expect("a writer");
             for request in &requests {
                 writer.write(request, &trace.names()).expect("memory takes everything");
             }
             let (written, bytes) = writer.finish().expect("memory takes everything");
             let dropped: u64 = written.dropped.iter().map(|(_, count)| count).sum();
-            assert_eq!(written.requests + dropped, requests.len() as u64, "{}", info.name);
-            if info.name == "seekless" {
+            assert_eq!(written.requests + dropped, requests.len() as u64, "{}", spec.usage());
+            if spec.name == "seekless" {
                 assert_eq!(dropped, 0);
-                let options = Options { format: Some(Format::Seekless), sort_window: 0, ..Options::default() };
+                let options = Options { format: Some(format.clone()), sort_window: 0, ..Options::default() };
                 let again = Trace::from_reader("again", Box::new(Cursor::new(bytes)), &options).expect("own bytes");
                 let again: Vec<_> = again.collect::<Result<_, _>>().expect("own bytes");
                 assert_eq!(again.len(), requests.len());

@@ -7,16 +7,42 @@ use std::io::Write;
 
 use seekless::units::Nanos;
 
-use super::published::{DeviceNames, SharedNames};
+use super::line_writer::{Dropped, LineWriter};
+use super::names::{DeviceNames, SharedNames};
 use super::request::{DeviceId, Names, Op, Request};
+use super::spec::{FormatSpec, Recognised};
 use super::tally::Aside;
 use super::text::{LineParser, MICROSECOND, Words, plausible, time};
-use super::write::{Dropped, LineWriter};
 
-pub(super) const HEADER: &[u8] = b"fio version ";
+pub(super) const IOLOG2: FormatSpec = FormatSpec {
+    about: "fio's log, version 2",
+    shape: "file read|write|sync|trim|wait bytes bytes",
+    recognised: Recognised::ByBeginning(|sample| begins_with(2, sample)),
+    writes: Some(|| Box::new(IologWriter::new(2))),
+    time_unit: MICROSECOND,
+    ..FormatSpec::lines("iolog2", |options| Box::new(Iolog::new(options.names.clone())))
+};
+
+pub(super) const IOLOG3: FormatSpec = FormatSpec {
+    about: "fio's log, version 3",
+    shape: "us file read|write|sync|trim bytes bytes",
+    recognised: Recognised::ByBeginning(|sample| begins_with(3, sample)),
+    writes: Some(|| Box::new(IologWriter::new(3))),
+    time_unit: MICROSECOND,
+    note: Some("times are taken for microseconds, as fio 3 writes them"),
+    ..FormatSpec::lines("iolog3", |options| Box::new(Iolog::new(options.names.clone())))
+};
+
+const HEADER: &[u8] = b"fio version ";
+
+/// Why a log that begins with `sample` is of `version`; `None` if it is not.
+fn begins_with(expected: u8, sample: &[u8]) -> Option<String> {
+    let first = sample.trim_ascii_start().split(|&byte| byte == b'\n').next()?;
+    (version(first) == Some(expected)).then(|| format!("it begins with `fio version {expected} iolog`"))
+}
 
 /// The version that the first line of a log names.
-pub(super) fn version(line: &[u8]) -> Option<u8> {
+fn version(line: &[u8]) -> Option<u8> {
     match line.strip_prefix(HEADER)?.trim_ascii() {
         b"2 iolog" => Some(2),
         b"3 iolog" => Some(3),
@@ -24,7 +50,7 @@ pub(super) fn version(line: &[u8]) -> Option<u8> {
     }
 }
 
-pub(super) struct Iolog {
+struct Iolog {
     names: DeviceNames,
     version: Option<u8>,
     /// Version 2: the sum of the waits.
@@ -32,7 +58,7 @@ pub(super) struct Iolog {
 }
 
 impl Iolog {
-    pub(super) fn new(names: SharedNames) -> Iolog {
+    fn new(names: SharedNames) -> Iolog {
         Iolog { names: DeviceNames::new(names), version: None, waited: Nanos::ZERO }
     }
 }
@@ -79,7 +105,7 @@ impl LineParser for Iolog {
 }
 
 /// Writes version 2 or 3. A device without a name becomes the file `disk-n`.
-pub(super) struct IologWriter {
+struct IologWriter {
     version: u8,
     opened: Vec<DeviceId>,
     /// Version 2: the time up to which waits have been written.
@@ -87,7 +113,7 @@ pub(super) struct IologWriter {
 }
 
 impl IologWriter {
-    pub(super) fn new(version: u8) -> IologWriter {
+    fn new(version: u8) -> IologWriter {
         assert!(matches!(version, 2 | 3));
         IologWriter { version, opened: Vec::new(), waited: Nanos::ZERO }
     }

@@ -22,13 +22,16 @@ pub mod fuzz;
 mod input;
 mod iolog;
 mod kernel;
+mod line_writer;
 mod locate;
+mod names;
 mod order;
 #[allow(clippy::disallowed_types)]
 mod output;
 mod published;
 mod report;
 mod request;
+mod spec;
 mod summary;
 mod tally;
 #[cfg(test)]
@@ -45,14 +48,13 @@ use std::rc::Rc;
 
 use seekless::units::{FixedMap, Nanos};
 
-pub use blkparse::LineFormat;
-pub use columns::{Columns, Pattern};
 pub use detect::Detected;
-pub use format::{FORMATS, Format, FormatInfo};
+pub use format::{FORMATS, Format};
 pub use input::{Compression, contents};
 pub use output::Output;
 pub use report::time_text;
 pub use request::{DeviceId, Event, Flags, Names, Op, Request};
+pub use spec::{FormatInfo, FormatSpec};
 pub use summary::{DeviceSummary, OpSummary, Summary};
 pub use tally::Tally;
 pub use write::{TraceWriter, Written};
@@ -60,8 +62,9 @@ pub use write::{TraceWriter, Written};
 use complete::Matcher;
 use input::Input;
 use kernel::Wanted;
+use names::SharedNames;
 use order::Order;
-use published::SharedNames;
+use spec::ReaderOptions;
 use text::Reader;
 
 /// Why a trace cannot be read or written.
@@ -303,7 +306,7 @@ impl Trace {
         };
         let (event, note) = choose_event(&format, options.event, events);
         notes.extend(note);
-        notes.extend(notes_on(&format));
+        notes.extend(format.note());
         let latency = options.latency && format.has_events() && event != Some(Event::Complete);
         let wanted = event.map_or(Wanted::ALL, |event| Wanted::one(event, latency));
         let names: SharedNames = Rc::new(RefCell::default());
@@ -311,7 +314,7 @@ impl Trace {
             .into_iter()
             .map(|input| Source {
                 name: input.name.clone(),
-                reader: format.reader(input, wanted, &names),
+                reader: format.reader(input, &ReaderOptions { wanted, names: &names }),
                 batch: Vec::new(),
                 at: 0,
                 ended: false,
@@ -516,26 +519,6 @@ fn choose_event(format: &Format, asked: Option<Event>, seen: [bool; 3]) -> (Opti
         _ => (Event::Issue, "no events of requests at its beginning: issues are looked for"),
     };
     (Some(event), Some(why.to_owned()))
-}
-
-/// What has to be known about a format to trust its numbers.
-fn notes_on(format: &Format) -> Option<String> {
-    let note = match format {
-        Format::Tencent => "times are whole seconds: the requests of each are spread evenly over it, in order",
-        Format::Spc { block_bytes } => {
-            return Some(format!(
-                "addresses are taken for blocks of {block_bytes} bytes (another size: --format spc:BYTES)"
-            ));
-        }
-        Format::Systor17 => "times are exact to microseconds, whatever the digits say",
-        Format::Vscsi { .. } => "lengths are taken for bytes; response times are not used, as their unit is unknown",
-        Format::BlkparseFormat(format) if !format.has_action() => {
-            "the format has no %a: every line is taken for an issue, also where the trace has other events"
-        }
-        Format::Iolog { version: 3 } => "times are taken for microseconds, as fio 3 writes them",
-        _ => return None,
-    };
-    Some(note.to_owned())
 }
 
 /// Opens a trace at `path` with default options.

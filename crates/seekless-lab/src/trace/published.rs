@@ -3,62 +3,36 @@
 //!
 //! Each has a reader and a writer, side by side, so that what is known about a format is in one place.
 
-use std::cell::RefCell;
 use std::io::Write;
-use std::rc::Rc;
+use std::sync::Arc;
 
 use seekless::units::{Nanos, SECTOR_BYTES};
 
+use super::line_writer::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
+use super::names::{DeviceNames, SharedNames, device_of};
 use super::request::{DeviceId, Event, Flags, Names, Op, Request};
+use super::spec::{Described, FormatSpec, ReaderOptions};
 use super::tally::Aside;
 use super::text::{Fields, LineParser, MICROSECOND, SECOND, Words, number, plausible, time, times};
-use super::write::{Dropped, LineWriter, device_number, only_reads_and_writes, sectors};
-
-pub(super) type SharedNames = Rc<RefCell<Names>>;
 
 const NO_TIME: Aside = Aside::Rejected("the time is no number");
 const NO_OP: Aside = Aside::Rejected("the operation is none of this format");
 const NO_OFFSET: &str = "the address is no number";
 const NO_LENGTH: &str = "the length is no number";
 const NO_DEVICE: &str = "the device is no number";
-const TOO_MANY_DEVICES: Aside = Aside::Rejected("more than 65536 devices, or a name that is too long");
 
-/// Finds the device of a name, fast when it is that of the line before.
-pub(super) struct DeviceNames {
-    names: SharedNames,
-    last: Vec<u8>,
-    device: Option<DeviceId>,
-}
-
-impl DeviceNames {
-    pub(super) fn new(names: SharedNames) -> DeviceNames {
-        DeviceNames { names, last: Vec::new(), device: None }
-    }
-
-    #[inline]
-    pub(super) fn device(&mut self, name: &[u8]) -> Result<DeviceId, Aside> {
-        match self.device {
-            Some(device) if self.last == name => Ok(device),
-            _ => {
-                let device = self.names.borrow_mut().intern(name).ok_or(TOO_MANY_DEVICES)?;
-                self.last.clear();
-                self.last.extend_from_slice(name);
-                self.device = Some(device);
-                Ok(device)
-            }
-        }
-    }
-}
-
-pub(super) fn device_of(number: u64) -> Result<DeviceId, Aside> {
-    u32::try_from(number)
-        .map(DeviceId::Number)
-        .map_err(|_| Aside::Rejected("the device number needs more than 32 bits"))
-}
+pub(super) const MSR: FormatSpec = FormatSpec {
+    about: "MSR Cambridge, FAST '08",
+    shape: "time-100ns,host,disk,Read|Write,bytes,bytes,response-100ns",
+    writes: Some(|| Box::new(MsrWriter)),
+    has_latency: true,
+    time_unit: FILE_TIME_UNIT,
+    ..FormatSpec::lines("msr", |options| Box::new(Msr::new(options.names.clone())))
+};
 
 /// MSR Cambridge, FAST '08: `Timestamp,Hostname,DiskNumber,Type,Offset,Size,ResponseTime`, times in Windows file time,
 /// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
-pub(super) struct Msr {
+struct Msr {
     names: DeviceNames,
     /// `host,disk` of the line before, and its device.
     last: Vec<u8>,
@@ -70,7 +44,7 @@ const FILE_TIME_OF_1970: u64 = 116_444_736_000_000_000;
 const FILE_TIME_UNIT: u64 = 100;
 
 impl Msr {
-    pub(super) fn new(names: SharedNames) -> Msr {
+    fn new(names: SharedNames) -> Msr {
         Msr { names: DeviceNames::new(names), last: Vec::new(), device: DeviceId::Number(0) }
     }
 }
@@ -110,7 +84,7 @@ impl LineParser for Msr {
 }
 
 /// As [`Msr`] reads it. A device without a name is disk `n` of host `disk`; an unknown response time is zero.
-pub(super) struct MsrWriter;
+struct MsrWriter;
 
 impl LineWriter for MsrWriter {
     fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -129,10 +103,52 @@ impl LineWriter for MsrWriter {
     }
 }
 
+/// Bytes of an SPC block where nothing else is said: those of UMass.
+const SPC_BLOCK_BYTES: u64 = 512;
+
+pub(super) const SPC: FormatSpec = FormatSpec {
+    about: "SPC-1 and UMass, in blocks of 512 bytes",
+    shape: "asu,block,bytes,r|w,seconds",
+    writes: Some(|| Box::new(SpcWriter { block_bytes: SPC_BLOCK_BYTES })),
+    note: Some("addresses are taken for blocks of 512 bytes (another size: --format spc:BYTES)"),
+    ..FormatSpec::lines("spc", |_| Box::new(Spc { block_bytes: SPC_BLOCK_BYTES }))
+};
+
+pub(super) const SPC_BYTES: FormatSpec = FormatSpec {
+    about: "the same, in blocks of another size",
+    shape: "asu,block,bytes,r|w,seconds",
+    ..FormatSpec::described("spc", "BYTES", "4096", |text| match text.parse() {
+        Ok(block_bytes) if block_bytes > 0 => Ok(Arc::new(SpcBlocks(block_bytes))),
+        _ => Err(format!("`{text}` is no block size in bytes")),
+    })
+};
+
+/// SPC with blocks of so many bytes.
+#[derive(Debug)]
+struct SpcBlocks(u64);
+
+impl Described for SpcBlocks {
+    fn text(&self) -> String {
+        self.0.to_string()
+    }
+
+    fn parser(&self, _: &ReaderOptions<'_>) -> Box<dyn LineParser> {
+        Box::new(Spc { block_bytes: self.0 })
+    }
+
+    fn writer(&self) -> Option<Box<dyn LineWriter>> {
+        Some(Box::new(SpcWriter { block_bytes: self.0 }))
+    }
+
+    fn note(&self) -> Option<String> {
+        Some(format!("addresses are taken for blocks of {} bytes", self.0))
+    }
+}
+
 /// SPC-1 and UMass: `ASU,LBA,Size,Opcode,Timestamp` and perhaps more. The size is in bytes, the address in blocks
 /// "of the size given in the description", 512 bytes at UMass. Each ASU is a device.
-pub(super) struct Spc {
-    pub(super) block_bytes: u64,
+struct Spc {
+    block_bytes: u64,
 }
 
 impl LineParser for Spc {
@@ -152,8 +168,8 @@ impl LineParser for Spc {
     }
 }
 
-pub(super) struct SpcWriter {
-    pub(super) block_bytes: u64,
+struct SpcWriter {
+    block_bytes: u64,
 }
 
 impl LineWriter for SpcWriter {
@@ -170,8 +186,16 @@ impl LineWriter for SpcWriter {
     }
 }
 
+pub(super) const ALIBABA: FormatSpec = FormatSpec {
+    about: "Alibaba Cloud 2020",
+    shape: "device,R|W,bytes,bytes,us",
+    writes: Some(|| Box::new(AlibabaWriter)),
+    time_unit: MICROSECOND,
+    ..FormatSpec::lines("alibaba", |_| Box::new(Alibaba))
+};
+
 /// Alibaba Cloud 2020: `device_id,opcode,offset,length,timestamp`, in bytes and microseconds since 1970.
-pub(super) struct Alibaba;
+struct Alibaba;
 
 impl LineParser for Alibaba {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -195,7 +219,7 @@ impl LineParser for Alibaba {
     }
 }
 
-pub(super) struct AlibabaWriter;
+struct AlibabaWriter;
 
 impl LineWriter for AlibabaWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -207,13 +231,23 @@ impl LineWriter for AlibabaWriter {
     }
 }
 
+pub(super) const TENCENT: FormatSpec = FormatSpec {
+    about: "Tencent CBS, ATC '20",
+    shape: "seconds,sector,sectors,0=read|1=write,volume",
+    writes: Some(|| Box::new(TencentWriter)),
+    counts_sectors: true,
+    time_unit: SECOND,
+    note: Some("times are whole seconds: the requests of each are spread evenly over it, in order"),
+    ..FormatSpec::lines("tencent", |_| Box::<Tencent>::default())
+};
+
 /// Tencent CBS, ATC '20: `Timestamp,Offset,Size,IOType,VolumeID`, in whole seconds and sectors, 0 for read and 1 for
 /// write.
 ///
 /// A second holds many requests, in order. They are spread evenly over it: as one burst they would say something that
 /// nobody recorded.
 #[derive(Default)]
-pub(super) struct Tencent {
+struct Tencent {
     second: u64,
     held: Vec<Request>,
     /// Requests that came when as many were held as are held at most.
@@ -272,7 +306,7 @@ impl LineParser for Tencent {
     }
 }
 
-pub(super) struct TencentWriter;
+struct TencentWriter;
 
 impl LineWriter for TencentWriter {
     fn request(&mut self, request: &Request, _: &Names, out: &mut Vec<u8>) -> Result<(), Dropped> {
@@ -284,8 +318,17 @@ impl LineWriter for TencentWriter {
     }
 }
 
+pub(super) const SYSTOR17: FormatSpec = FormatSpec {
+    about: "SYSTOR '17",
+    shape: "seconds,response-seconds,R|W,lun,bytes,bytes",
+    writes: Some(|| Box::new(Systor17Writer)),
+    has_latency: true,
+    note: Some("times are exact to microseconds, whatever the digits say"),
+    ..FormatSpec::lines("systor17", |_| Box::new(Systor17))
+};
+
 /// SYSTOR '17: `Timestamp,Response,IOType,LUN,Offset,Size`, in seconds and bytes.
-pub(super) struct Systor17;
+struct Systor17;
 
 impl LineParser for Systor17 {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -313,7 +356,7 @@ impl LineParser for Systor17 {
     }
 }
 
-pub(super) struct Systor17Writer;
+struct Systor17Writer;
 
 impl LineWriter for Systor17Writer {
     fn header(&mut self, out: &mut Vec<u8>) {
@@ -333,9 +376,16 @@ impl LineWriter for Systor17Writer {
     }
 }
 
+pub(super) const FIU: FormatSpec = FormatSpec {
+    about: "FIU's IODedup and SRCMap",
+    shape: "ns pid process sector sectors W|R major minor md5",
+    counts_sectors: true,
+    ..FormatSpec::lines("fiu", |_| Box::new(Fiu))
+};
+
 /// FIU (IODedup, SRCMap): `time-ns pid process sector sectors W|R major minor MD5`. The files are called `.blkparse`,
 /// but blkparse did not write them.
-pub(super) struct Fiu;
+struct Fiu;
 
 impl LineParser for Fiu {
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside> {
@@ -367,15 +417,23 @@ impl LineParser for Fiu {
     }
 }
 
+pub(super) const NATIVE: FormatSpec = FormatSpec {
+    about: "every field of a request, as text",
+    shape: "time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu",
+    writes: Some(|| Box::new(NativeWriter)),
+    has_latency: true,
+    ..FormatSpec::lines("seekless", |options| Box::new(Native::new(options.names.clone())))
+};
+
 /// Seekless's own: every field of a request, as text.
-pub(super) struct Native {
+struct Native {
     names: DeviceNames,
 }
 
 pub(super) const NATIVE_HEADER: &[u8] = b"time_ns,device,op,offset,bytes,flags,latency_ns,process,cpu";
 
 impl Native {
-    pub(super) fn new(names: SharedNames) -> Native {
+    fn new(names: SharedNames) -> Native {
         Native { names: DeviceNames::new(names) }
     }
 
@@ -434,7 +492,7 @@ impl LineParser for Native {
     }
 }
 
-pub(super) struct NativeWriter;
+struct NativeWriter;
 
 impl LineWriter for NativeWriter {
     fn header(&mut self, out: &mut Vec<u8>) {

@@ -172,13 +172,13 @@ impl Summary {
     pub fn warnings(&self, format: &Format, import: &Import) -> Vec<String> {
         let mut warnings = Vec::new();
         let moved = self.requests() - self.ops[Op::Flush.index()].requests;
-        if format.counts_sectors() && moved >= 100 && self.sector_lengths_512 == moved {
+        if format.spec().counts_sectors && moved >= 100 && self.sector_lengths_512 == moved {
             warnings.push(
                 "every length is a multiple of 512 sectors: lengths may be bytes, which this format does not have"
                     .into(),
             );
         }
-        if !format.counts_sectors() && moved >= 100 && self.aligned_512 == 0 {
+        if !format.spec().counts_sectors && moved >= 100 && self.aligned_512 == 0 {
             warnings.push("no request is of whole sectors: addresses or lengths may be in another unit".into());
         }
         if import.rejected_count() * 100 > import.units {

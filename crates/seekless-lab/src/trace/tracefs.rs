@@ -12,18 +12,29 @@ use memchr::memmem::Finder;
 use seekless::units::Nanos;
 
 use super::kernel::{Rwbs, Wanted, device, extent, push};
+use super::line_writer::{Completions, Dropped, LineWriter, device_number, sectors};
 use super::request::{Event, Names, Op, Request};
+use super::spec::FormatSpec;
 use super::tally::Aside;
-use super::text::{LineParser, SECOND, Words, number, time};
-use super::write::{Completions, Dropped, LineWriter, device_number, sectors};
+use super::text::{LineParser, MICROSECOND, SECOND, Words, number, time};
 
-pub(super) struct Tracefs {
+pub(super) const TRACEFS: FormatSpec = FormatSpec {
+    about: "text of the kernel's trace events, of trace-cmd and perf",
+    shape: "process-pid [cpu] flags s.us: block_rq_issue: maj,min rwbs ..",
+    writes: Some(|| Box::<TracefsWriter>::default()),
+    has_events: true,
+    counts_sectors: true,
+    time_unit: MICROSECOND,
+    ..FormatSpec::lines("tracefs", |options| Box::new(Tracefs::new(options.wanted)))
+};
+
+struct Tracefs {
     wanted: Wanted,
     events: Finder<'static>,
 }
 
 impl Tracefs {
-    pub(super) fn new(wanted: Wanted) -> Tracefs {
+    fn new(wanted: Wanted) -> Tracefs {
         Tracefs { wanted, events: Finder::new(": block") }
     }
 }
@@ -95,7 +106,7 @@ fn process_and_cpu(head: &[u8]) -> (Option<u32>, Option<u32>) {
 
 /// Writes events as Linux 6.11 and later print them. Times are cut to microseconds.
 #[derive(Default)]
-pub(super) struct TracefsWriter {
+struct TracefsWriter {
     completions: Completions,
 }
 

@@ -18,10 +18,31 @@ use seekless::units::{Nanos, SECTOR_BYTES};
 
 use super::TraceError;
 use super::input::Input;
+use super::line_writer::{Dropped, LineWriter};
 use super::request::{Flags, Names, Op, Request};
+use super::spec::FormatSpec;
 use super::tally::{Aside, Tallies};
 use super::text::{BATCH, MICROSECOND, Reader, plausible, times};
-use super::write::{Dropped, LineWriter};
+
+const NOTE: &str = "lengths are taken for bytes; response times are not used, as their unit is unknown";
+
+pub(super) const VSCSI1: FormatSpec = FormatSpec {
+    about: "VMware vscsi, version 1, as of CloudPhysics",
+    shape: "records of 32 bytes: sector, bytes, us",
+    writes: Some(|| Box::new(VscsiWriter::new(1))),
+    time_unit: MICROSECOND,
+    note: Some(NOTE),
+    ..FormatSpec::records("vscsi1", |sample| holds(1, sample), |input, _| Box::new(Vscsi::new(input, 1)))
+};
+
+pub(super) const VSCSI2: FormatSpec = FormatSpec {
+    about: "VMware vscsi, version 2",
+    shape: "records of 40 bytes: sector, bytes, us",
+    writes: Some(|| Box::new(VscsiWriter::new(2))),
+    time_unit: MICROSECOND,
+    note: Some(NOTE),
+    ..FormatSpec::records("vscsi2", |sample| holds(2, sample), |input, _| Box::new(Vscsi::new(input, 2)))
+};
 
 /// Layout of a version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,8 +78,14 @@ fn u64_at(record: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
+/// Why a trace that begins with `sample` is of `expected`; `None` if it is not.
+fn holds(expected: u8, sample: &[u8]) -> Option<String> {
+    (version(sample) == Some(expected))
+        .then(|| format!("every record in its beginning has the version number of vscsi {expected}"))
+}
+
 /// The version of which `sample` holds nothing but records.
-pub(super) fn version(sample: &[u8]) -> Option<u8> {
+fn version(sample: &[u8]) -> Option<u8> {
     let all = |layout: &Layout| {
         let mut records = sample.chunks_exact(layout.record).peekable();
         records.peek().is_some() && records.all(|record| u16_at(record, layout.version) == layout.number)
@@ -79,14 +106,14 @@ fn op(command: u16) -> Result<(Op, Flags), Aside> {
     Ok((op, Flags::NONE))
 }
 
-pub(super) struct Vscsi {
+struct Vscsi {
     input: Input,
     layout: Layout,
     tallies: Tallies,
 }
 
 impl Vscsi {
-    pub(super) fn new(input: Input, version: u8) -> Vscsi {
+    fn new(input: Input, version: u8) -> Vscsi {
         Vscsi { input, layout: LAYOUTS[usize::from(version == 2)], tallies: Tallies::default() }
     }
 
@@ -144,13 +171,13 @@ impl Reader for Vscsi {
     }
 }
 
-pub(super) struct VscsiWriter {
+struct VscsiWriter {
     layout: Layout,
     sequence: u32,
 }
 
 impl VscsiWriter {
-    pub(super) fn new(version: u8) -> VscsiWriter {
+    fn new(version: u8) -> VscsiWriter {
         VscsiWriter { layout: LAYOUTS[usize::from(version == 2)], sequence: 0 }
     }
 }

@@ -102,7 +102,7 @@ fn writers_bend_nothing() {
     let (written, bytes) = writer.finish().expect("memory takes everything");
     assert_eq!(bytes, b"0.000001 0 1 1 1\n");
     assert_eq!((written.requests, written.dropped.len(), written.times_cut), (1, 3, 0));
-    let mut writer = TraceWriter::new(&Format::Alibaba, Vec::new()).expect("a writer");
+    let mut writer = TraceWriter::new(&Format::parse("alibaba").expect("a format"), Vec::new()).expect("a writer");
     writer.write(&Request::new(Nanos(1_500), Op::Read, 512, 512), &names).expect("memory takes everything");
     assert_eq!(writer.finish().expect("memory takes everything").0.times_cut, 1);
 }

@@ -20,8 +20,8 @@ fn samples() -> Vec<Vec<u8>> {
         .collect();
     let mut samples: Vec<Vec<u8>> = FORMATS
         .iter()
-        .filter(|info| info.writes)
-        .map(|info| written(info.name, &requests, &Names::default()))
+        .filter(|spec| spec.writes())
+        .map(|spec| written(&spec.example(), &requests, &Names::default()))
         .collect();
     let by_hand: &[&[u8]] = &[
         b"89968195792462 20782 gzip 283193184 8 R 6 0 56f11b71961c2d1d39eef5e6e3ac1a3a\n",

@@ -127,7 +127,7 @@ fn generate(kept: &Keeps, rng: &mut Rng, names: &mut Names) -> Vec<Request> {
 /// through it and come back equal; devices are compared as they are written.
 #[test]
 fn every_writer_is_read_back() {
-    for info in FORMATS.iter().filter(|info| info.writes) {
+    for info in FORMATS.iter().filter(|spec| spec.writes() && spec.parameter.is_none()) {
         let kept = KEPT.iter().find(|kept| kept.name == info.name);
         let kept = kept.unwrap_or_else(|| panic!("{} has a writer and no row here", info.name));
         for seed in 0..40 {

@@ -1,0 +1,176 @@
+//! What a trace format is: its name, what it holds, and what reads and writes it.
+
+use std::fmt;
+use std::sync::Arc;
+
+use super::input::Input;
+use super::kernel::Wanted;
+use super::line_writer::LineWriter;
+use super::names::SharedNames;
+use super::text::{LineParser, Reader};
+
+/// What a reader is made with.
+pub(super) struct ReaderOptions<'a> {
+    /// Which events of a request count, in formats that have events.
+    pub(super) wanted: Wanted,
+    /// Names of devices, shared by all files of a trace.
+    pub(super) names: &'a SharedNames,
+}
+
+/// One trace format.
+#[derive(Clone, Copy)]
+pub struct FormatSpec {
+    /// As it is written on the command line, before a colon.
+    pub name: &'static str,
+    /// What stands behind the colon, and an example of it, where the user describes the format.
+    pub parameter: Option<(&'static str, &'static str)>,
+    pub about: &'static str,
+    /// Shape of a line or record, with the units.
+    pub shape: &'static str,
+    pub(super) reads: Reads,
+    /// Makes a writer, where there is one.
+    pub(super) writes: Option<fn() -> Box<dyn LineWriter>>,
+    pub(super) recognised: Recognised,
+    /// Where both formats fit, this one is taken rather than the one named; and what is said about that.
+    pub(super) preferred_to: Option<(&'static str, &'static str)>,
+    /// Lines tell of several moments in the life of a request: queued, issued, complete.
+    pub(super) has_events: bool,
+    /// Requests may come with the time that they took.
+    pub(super) has_latency: bool,
+    /// Addresses and lengths count sectors, so that bytes taken for sectors would show as multiples of 512.
+    pub(super) counts_sectors: bool,
+    /// The smallest difference of two times that the writer keeps, in nanoseconds.
+    pub(super) time_unit: u64,
+    /// What has to be known about the format to trust its numbers.
+    pub(super) note: Option<&'static str>,
+}
+
+/// What reads a format.
+#[derive(Clone, Copy)]
+pub(super) enum Reads {
+    /// Lines of text.
+    Lines(fn(&ReaderOptions<'_>) -> Box<dyn LineParser>),
+    /// Binary records.
+    Records(fn(Input, Wanted) -> Box<dyn Reader>),
+    /// Lines that the user describes behind the colon. An error says what is wrong with the description, in words.
+    Described(fn(&str) -> Result<Arc<dyn Described>, String>),
+}
+
+/// How a trace is found to be of a format.
+#[derive(Clone, Copy)]
+pub(super) enum Recognised {
+    /// Its parser understands nearly all of the first lines.
+    ByLines,
+    /// By its beginning; the answer is why, as a clause.
+    ByBeginning(fn(&[u8]) -> Option<String>),
+    /// Only the user can know.
+    Never,
+}
+
+/// A format that the user describes.
+pub(super) trait Described: fmt::Debug + Send + Sync {
+    /// The description, as it stands behind the colon.
+    fn text(&self) -> String;
+
+    fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser>;
+
+    fn writer(&self) -> Option<Box<dyn LineWriter>> {
+        None
+    }
+
+    fn has_events(&self) -> bool {
+        false
+    }
+
+    fn note(&self) -> Option<String> {
+        None
+    }
+}
+
+impl FormatSpec {
+    const fn new(name: &'static str, reads: Reads, recognised: Recognised) -> FormatSpec {
+        FormatSpec {
+            name,
+            parameter: None,
+            about: "",
+            shape: "",
+            reads,
+            writes: None,
+            recognised,
+            preferred_to: None,
+            has_events: false,
+            has_latency: false,
+            counts_sectors: false,
+            time_unit: 1,
+            note: None,
+        }
+    }
+
+    /// A format of lines, which `parser` reads and by which it is recognised.
+    pub(super) const fn lines(name: &'static str, parser: fn(&ReaderOptions<'_>) -> Box<dyn LineParser>) -> FormatSpec {
+        FormatSpec::new(name, Reads::Lines(parser), Recognised::ByLines)
+    }
+
+    /// A format of binary records, which is recognised by its beginning.
+    pub(super) const fn records(
+        name: &'static str,
+        beginning: fn(&[u8]) -> Option<String>,
+        reader: fn(Input, Wanted) -> Box<dyn Reader>,
+    ) -> FormatSpec {
+        FormatSpec::new(name, Reads::Records(reader), Recognised::ByBeginning(beginning))
+    }
+
+    /// A format that the user describes: `parse` reads what stands behind the colon, of which `example` is one.
+    pub(super) const fn described(
+        name: &'static str,
+        parameter: &'static str,
+        example: &'static str,
+        parse: fn(&str) -> Result<Arc<dyn Described>, String>,
+    ) -> FormatSpec {
+        let spec = FormatSpec::new(name, Reads::Described(parse), Recognised::Never);
+        FormatSpec { parameter: Some((parameter, example)), ..spec }
+    }
+
+    /// The name with what stands behind the colon: `csv:COLUMNS`.
+    pub fn usage(&self) -> String {
+        match self.parameter {
+            Some((parameter, _)) => format!("{}:{parameter}", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+
+    /// The format as a user may write it: `msr`, `spc:4096`.
+    pub fn example(&self) -> String {
+        match self.parameter {
+            Some((_, example)) => format!("{}:{example}", self.name),
+            None => self.name.to_owned(),
+        }
+    }
+
+    /// There is a writer, too.
+    pub fn writes(&self) -> bool {
+        match (self.reads, self.parameter) {
+            (Reads::Described(parse), Some((_, example))) => {
+                parse(example).is_ok_and(|described| described.writer().is_some())
+            }
+            _ => self.writes.is_some(),
+        }
+    }
+
+    /// The row of the table, for documentation and programs.
+    pub fn info(&self) -> FormatInfo {
+        FormatInfo { name: self.usage(), about: self.about, shape: self.shape, writes: self.writes() }
+    }
+}
+
+/// A row of the table of formats, for readers outside.
+#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
+pub struct FormatInfo {
+    /// As it is written on the command line.
+    pub name: String,
+    pub about: &'static str,
+    /// Shape of a line or record, with the units.
+    pub shape: &'static str,
+    /// There is a writer, too.
+    pub writes: bool,
+}
