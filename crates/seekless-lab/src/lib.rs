@@ -13,6 +13,7 @@
 pub mod arithmetic;
 mod error;
 pub mod experiment;
+mod measured;
 // Real files are what it is about.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod output;

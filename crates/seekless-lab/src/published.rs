@@ -2,10 +2,9 @@
 
 use seekless::rt::HostProfile;
 
+use crate::measured::{Bound, Clock, Comparison, Measured, Run};
 use crate::report::{bound_text, number_text, percent_text};
-use crate::run::{Bound, Clock, Run};
-use crate::workload::smallfile::{CREATE, DELETE, READ};
-use crate::workload::{Comparison, Measured};
+use crate::workload::phases::{CREATE, DELETE, READ};
 
 /// What [se95 §3] says of FFS creating or deleting small files: each takes two synchronous disk accesses, of which
 /// the disk does 67 in a second [se95 Table 1].

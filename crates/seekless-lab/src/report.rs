@@ -4,9 +4,9 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
 use seekless::units::human_bytes;
 
-use crate::run::{Bound, Clock, Failed, Run};
+use crate::measured::{Bound, Clock, Comparison, Failed, Measured, Run, Unit};
 use crate::target::Coldness;
-use crate::workload::{Comparison, Measured, Program, Unit};
+use crate::workload::Program;
 
 /// The results of one command, with all that is needed to get them again.
 pub struct Report<'a> {

@@ -12,43 +12,11 @@ use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{Identity, Leaves, Mounted, Part, Purpose, Sharing, Stack, Trouble, Usage, Word};
 use seekless::testing::MemFs;
-use seekless::units::Nanos;
 
 use crate::LabError;
-use crate::target::{Coldness, Directory, Host, Target, Vfs};
-use crate::workload::{Measured, On, Outcome, Program, Unit, Watch, remove_all};
-
-/// Which clock a run used.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Clock {
-    Virtual,
-    Real,
-}
-
-/// A contestant without a result.
-#[derive(Clone, PartialEq, Eq, Debug, serde::Serialize)]
-pub struct Failed {
-    /// As it was asked for.
-    pub contestant: String,
-    pub error: String,
-}
-
-/// A run and what it took.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Run {
-    /// As it was asked for.
-    pub contestant: String,
-    /// What it was made of, top first.
-    pub parts: Vec<String>,
-    pub clock: Clock,
-    /// Name of the processor profile, in virtual time.
-    pub profile: Option<&'static str>,
-    pub phases: Vec<Measured>,
-    pub coldness: Coldness,
-    /// What the parts counted over the whole run, by part.
-    pub counters: Vec<(String, Vec<(&'static str, u64)>)>,
-}
+pub use crate::measured::{Bound, Clock, Failed, Run};
+use crate::target::{Directory, Host, Target, Vfs};
+use crate::workload::{On, Outcome, Program, Watch, remove_all};
 
 /// Leaves of the simulated world: there is the model file system, and nothing else.
 pub(crate) struct SimulatedLeaves;
@@ -197,69 +165,4 @@ fn run_of(
         phases: outcome.phases,
         coldness: outcome.coldness,
     }
-}
-
-impl Run {
-    /// The first phase of this name.
-    pub fn phase(&self, phase: &str) -> Option<&Measured> {
-        self.phases.iter().find(|measured| measured.phase == phase)
-    }
-}
-
-impl Measured {
-    /// Of its unit, in a second; `None` when it took no time, as on storage that costs none.
-    pub fn per_second(&self) -> Option<f64> {
-        self.rate(self.count)
-    }
-
-    /// Bytes that the program read or wrote, in a second.
-    pub fn bytes_per_second(&self) -> Option<f64> {
-        self.rate(self.bytes)
-    }
-
-    /// The rate as people compare it: bytes where the phase is about bytes or its files are of several sizes.
-    pub fn is_about_bytes(&self) -> bool {
-        self.bytes > 0 && (self.unit == Unit::Bytes || self.file_bytes.is_some())
-    }
-
-    fn rate(&self, count: u64) -> Option<f64> {
-        (self.elapsed > Nanos::ZERO).then(|| count as f64 / self.elapsed.as_secs_f64())
-    }
-
-    /// Part of the time during which the processor was busy.
-    pub fn processor_busy(&self) -> Option<f64> {
-        self.share(self.usage.processor?)
-    }
-
-    /// Part of the time during which the disk was busy.
-    pub fn disk_busy(&self) -> Option<f64> {
-        self.share(self.usage.disk?)
-    }
-
-    fn share(&self, busy: Nanos) -> Option<f64> {
-        (self.elapsed > Nanos::ZERO).then(|| busy.as_secs_f64() / self.elapsed.as_secs_f64())
-    }
-
-    /// What the phase would have to have more of to go faster: the busier of processor and disk, if it was busy for
-    /// most of the time.
-    pub fn bound(&self) -> Bound {
-        const MOST: f64 = 0.5;
-        match (self.processor_busy(), self.disk_busy()) {
-            (Some(processor), Some(disk)) if processor.max(disk) < MOST => Bound::Neither,
-            (Some(processor), Some(disk)) if processor > disk => Bound::Processor,
-            (Some(_), Some(_)) => Bound::Disk,
-            _ => Bound::Unknown,
-        }
-    }
-}
-
-/// See [`Measured::bound`].
-#[derive(Clone, Copy, PartialEq, Eq, Debug, serde::Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Bound {
-    Processor,
-    Disk,
-    Neither,
-    /// Not both are known.
-    Unknown,
 }

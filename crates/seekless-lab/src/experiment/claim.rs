@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::description::Description;
-use super::rows::{Row, Selection, check_dimension, check_selection, counterpart};
+use super::rows::{Columns, Row, Selection, check_dimension, check_selection, counterpart};
 use super::value::Value;
 
 /// A statement that rows can confirm.
@@ -111,8 +110,9 @@ struct Case {
 }
 
 impl Claim {
-    pub(super) fn check(&self, description: &Description, dims: &[String]) -> Result<(), String> {
-        description.check_metric(&self.metric)?;
+    pub(super) fn check(&self, columns: &Columns) -> Result<(), String> {
+        let dims = &columns.dims;
+        columns.check_metric(&self.metric)?;
         for selection in [&self.only, &self.of, &self.to] {
             check_selection(selection, dims)?;
         }

@@ -9,7 +9,7 @@ use super::ExperimentError;
 use super::claim::Claim;
 use super::kinds::{Kind, kinds};
 use super::published::{self, Published};
-use super::rows::{CONTESTANT, Selection, check_dimension, check_selection};
+use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection};
 use super::value::{Unit, Value};
 
 /// Name of the file in an experiment's folder.
@@ -198,7 +198,8 @@ impl Experiment {
         let wrong = |problem: String| ExperimentError::Description { path: path.display().to_string(), problem };
         let description: Description = toml::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         description.check().map_err(wrong)?;
-        let published = published::read(&folder.join(published::FILE), &description)?;
+        let columns = description.columns().map_err(wrong)?;
+        let published = published::read(&folder.join(published::FILE), &columns)?;
         // `.` and `..` have no name of their own.
         let whole = std::fs::canonicalize(folder);
         let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
@@ -258,20 +259,16 @@ impl Description {
         }
     }
 
-    pub(super) fn check_metric(&self, name: &str) -> Result<(), String> {
-        let metrics = self.kind()?.metrics;
-        match metrics.iter().any(|(metric, _)| *metric == name) {
-            true => Ok(()),
-            false => {
-                let names: Vec<&str> = metrics.iter().map(|(name, _)| *name).collect();
-                Err(format!("there is no metric `{name}`; there are: {}", names.join(", ")))
-            }
-        }
+    /// What claims and published points may speak of.
+    pub(super) fn columns(&self) -> Result<Columns, String> {
+        let metrics = self.kind()?.metrics.iter().map(|(name, _)| *name);
+        Ok(Columns { dims: self.dims()?, metrics: metrics.collect() })
     }
 
     /// Everything that names something else names something that is there.
     pub(super) fn check(&self) -> Result<(), String> {
-        let dims = self.dims()?;
+        let columns = self.columns()?;
+        let dims = &columns.dims;
         let own = self.kind()?.dims;
         for (name, variable) in &self.variables {
             let at = |problem: &str| format!("[variables.{name}]: {problem}");
@@ -313,12 +310,12 @@ impl Description {
             for name in [&figure.x, &figure.colour].into_iter().chain(optional) {
                 check_dimension(name, &dims).map_err(at)?;
             }
-            self.check_metric(&figure.y).map_err(at)?;
+            columns.check_metric(&figure.y).map_err(at)?;
             check_selection(&figure.only, &dims).map_err(at)?;
             check_selection(&figure.relative_to, &dims).map_err(at)?;
         }
         for claim in &self.claims {
-            claim.check(self, &dims).map_err(|problem| format!("claim \"{}\": {problem}", claim.text))?;
+            claim.check(&columns).map_err(|problem| format!("claim \"{}\": {problem}", claim.text))?;
         }
         Ok(())
     }

@@ -34,7 +34,7 @@ pub fn any(input: &[u8]) {
         }
         Err(problem) => assert!(problem.contains("places")),
     }
-    match published::parse(points, &read) {
+    match published::parse(points, &read.columns().expect("a description that was checked")) {
         Ok(points) => assert!(points.iter().all(|point| point.value.is_finite() && !point.source.is_empty())),
         Err(problem) => assert!(!problem.is_empty()),
     }

@@ -16,8 +16,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 
 use super::ExperimentError;
-use super::description::Description;
-use super::rows::Row;
+use super::rows::{Columns, Row};
 use super::value::Value;
 
 /// Name of the file in an experiment's folder, which need not be there.
@@ -64,18 +63,18 @@ pub fn deviations(published: &[Published], rows: &[Row]) -> Vec<Deviation> {
 }
 
 /// Reads the file; nothing when there is none.
-pub(super) fn read(path: &Path, description: &Description) -> Result<Vec<Published>, ExperimentError> {
+pub(super) fn read(path: &Path, columns: &Columns) -> Result<Vec<Published>, ExperimentError> {
     let name = path.display().to_string();
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(cause) if cause.kind() == ErrorKind::NotFound => return Ok(Vec::new()),
         Err(cause) => return Err(ExperimentError::Io { path: name, cause }),
     };
-    parse(&text, description).map_err(|problem| ExperimentError::Description { path: name, problem })
+    parse(&text, columns).map_err(|problem| ExperimentError::Description { path: name, problem })
 }
 
-pub(super) fn parse(text: &str, description: &Description) -> Result<Vec<Published>, String> {
-    let dims = description.dims()?;
+pub(super) fn parse(text: &str, columns: &Columns) -> Result<Vec<Published>, String> {
+    let dims = &columns.dims;
     let mut reader = csv::ReaderBuilder::new().comment(Some(b'#')).trim(csv::Trim::All).from_reader(text.as_bytes());
     let header = reader.headers().map_err(|error| error.to_string())?.clone();
     let required = ["metric", "value", "source"];
@@ -96,7 +95,7 @@ pub(super) fn parse(text: &str, description: &Description) -> Result<Vec<Publish
         };
         let value = cell("value").parse().ok().filter(|value: &f64| value.is_finite());
         let value = value.ok_or_else(|| format!("line {line}: the value `{}` is no number", cell("value")))?;
-        description.check_metric(cell("metric")).map_err(|problem| format!("line {line}: {problem}"))?;
+        columns.check_metric(cell("metric")).map_err(|problem| format!("line {line}: {problem}"))?;
         if cell("source").is_empty() {
             return Err(format!("line {line}: there is no source"));
         }

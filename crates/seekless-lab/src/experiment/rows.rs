@@ -15,6 +15,21 @@ pub struct Row {
     pub metrics: BTreeMap<String, f64>,
 }
 
+/// What the rows of an experiment have.
+pub(super) struct Columns {
+    pub(super) dims: Vec<String>,
+    pub(super) metrics: Vec<&'static str>,
+}
+
+impl Columns {
+    pub(super) fn check_metric(&self, name: &str) -> Result<(), String> {
+        match self.metrics.contains(&name) {
+            true => Ok(()),
+            false => Err(format!("there is no metric `{name}`; there are: {}", self.metrics.join(", "))),
+        }
+    }
+}
+
 /// The dimension that says on what a row was measured.
 pub(super) const CONTESTANT: &str = "contestant";
 

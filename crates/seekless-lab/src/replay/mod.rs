@@ -19,6 +19,7 @@
 
 mod blocks;
 mod compare;
+mod error;
 mod place;
 mod run;
 mod stats;
@@ -28,8 +29,9 @@ mod timing;
 
 pub use blocks::Blocks;
 pub use compare::{COLUMNS, Comparison, compare, table};
+pub use error::ReplayError;
 pub use place::{Devices, Map, Place};
-pub use run::{Each, Outcome, ReplayError, Spec, check_stack, replay, simulate, timing_only};
+pub use run::{Each, Outcome, Spec, check_stack, replay, simulate, timing_only};
 pub use stats::OpStats;
 pub(crate) use stats::new_histogram;
 pub use timing::Timing;

@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 
 use seekless::device::Geometry;
-use seekless::units::{MIB, SECTOR_BYTES, Sector, human_bytes};
+use seekless::units::{MIB, SECTOR_BYTES, Sector};
 
-use super::run::ReplayError;
+use super::error::ReplayError;
 use crate::trace::{DeviceId, Names, Op, Request, Summary};
 
 /// What to do with requests beyond the end of the storage.
@@ -158,13 +158,4 @@ impl Placer {
         at = at.min(self.capacity - bytes);
         Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes })
     }
-}
-
-/// The hint of [`ReplayError::TooFar`].
-pub(super) fn too_far(needed: u64, capacity: u64) -> String {
-    let needed = if needed == u64::MAX { "more than 16 EiB".to_owned() } else { human_bytes(needed) };
-    format!(
-        "the trace touches {needed}, but the storage has {}\nuse --map wrap or --map scale, or a larger storage",
-        human_bytes(capacity)
-    )
 }

@@ -6,45 +6,15 @@ use std::rc::Rc;
 
 use futures_util::future::try_join_all;
 use seekless::device::{Buf, Counter, Data, Device, DeviceError, WriteFlags};
-use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt, Stalled};
+use seekless::rt::{Event, Executor, HostProfile, JoinHandle, Rt};
 use seekless::stack::{Interface, NoLeaves, Purpose, Stack, StackError};
 use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
-use super::place::{Map, Place, Placed, Placer, too_far};
+use super::error::ReplayError;
+use super::place::{Map, Place, Placed, Placer};
 use super::stats::OpStats;
 use super::timing::{Timing, WINDOW_MAX};
 use crate::trace::{Flags, Op, Request, TraceError};
-
-/// Why a replay has no result.
-#[derive(Debug, thiserror::Error)]
-pub enum ReplayError {
-    #[error(transparent)]
-    Trace(#[from] TraceError),
-    #[error(transparent)]
-    Stack(#[from] StackError),
-    #[error("request {number} of the trace: {cause}")]
-    Device { number: u64, cause: DeviceError },
-    #[error("{}", too_far(*needed, *capacity))]
-    TooFar { needed: u64, capacity: u64 },
-    #[error(
-        "the trace has {count} devices ({first} ..), whose addresses overlap\n\
-             choose one with --device, or lay them end to end with --devices concatenate"
-    )]
-    SeveralDevices { count: usize, first: String },
-    #[error(
-        "{outstanding} requests wait at {at:?} of the trace: they arrive faster than the storage answers\n\
-             use --timing think or window:N, or a slower --timing open:0.5"
-    )]
-    Overload { outstanding: u64, at: Nanos },
-    #[error(
-        "the trace does not say how long requests took, which `think` needs; use --timing open, closed or window:N"
-    )]
-    NoLatencies,
-    #[error("the replay cannot go on: {0}")]
-    Stalled(#[from] Stalled),
-    #[error("{0}")]
-    Spec(String),
-}
 
 /// How to replay.
 #[derive(Clone, PartialEq, Debug)]

@@ -3,38 +3,12 @@
 use std::ops::ControlFlow;
 
 use seekless::units::Nanos;
-use serde::Serialize;
 
 use super::{Outcome, Step, Watch};
 use crate::LabError;
+use crate::measured::Measured;
+pub(super) use crate::measured::Unit;
 use crate::target::{Coldness, Target, Usage};
-
-/// What a phase does much of.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Unit {
-    Files,
-    Bytes,
-    Transactions,
-}
-
-/// What one phase took.
-#[derive(Clone, PartialEq, Debug)]
-pub struct Measured {
-    pub phase: String,
-    /// Size of the files, in a phase that is repeated with several.
-    pub file_bytes: Option<u64>,
-    pub unit: Unit,
-    /// In this unit; bytes are counted anyway.
-    pub count: u64,
-    /// Read or written by the program.
-    pub bytes: u64,
-    /// From the first call to the end of making durable.
-    pub elapsed: Nanos,
-    /// Of this: making durable, once the last call had returned.
-    pub sync: Nanos,
-    pub usage: Usage,
-}
 
 /// Measures one phase after another.
 pub(super) struct Meter<'a, T> {

@@ -12,6 +12,7 @@ pub mod build;
 mod contents;
 pub mod largefile;
 mod meter;
+pub mod phases;
 pub mod postmark;
 pub mod sizes;
 pub mod smallfile;
@@ -23,13 +24,13 @@ use std::ops::ControlFlow;
 
 use async_trait::async_trait;
 pub use contents::Data;
-pub use meter::{Measured, Unit};
 use serde::Serialize;
 use serde::de::{Deserialize, DeserializeOwned, Deserializer, Error as _};
 pub use spec::{DATA, Form, Key, WorkloadSpec};
 
 use crate::LabError;
-use crate::run::Run;
+use crate::measured::Run;
+pub use crate::measured::{Comparison, Measured, Unit};
 use crate::target::{Coldness, Directory, Target, Vfs};
 
 /// Every program that uses files, in one table. `seekless bench`, experiments, help, completion and the documentation all
@@ -168,25 +169,6 @@ pub struct Outcome {
     pub phases: Vec<Measured>,
     /// How cold the caches were where files were read.
     pub coldness: Coldness,
-}
-
-/// A published statement about a phase, and what a run says about it.
-#[derive(Clone, PartialEq, Debug, Serialize)]
-pub struct Comparison {
-    pub contestant: String,
-    pub phase: String,
-    /// What is compared.
-    pub quantity: &'static str,
-    /// Where it was published.
-    pub source: &'static str,
-    pub published: String,
-    pub measured: String,
-    /// Measured over published less one, where both are numbers.
-    pub deviation: Option<f64>,
-    /// The processor profile was calibrated on this figure, so that agreement proves nothing.
-    pub calibrated: bool,
-    /// Why the two may differ.
-    pub remark: &'static str,
 }
 
 /// Reads a size in bytes, a number or text as a stack line has it: `"100MiB"`.

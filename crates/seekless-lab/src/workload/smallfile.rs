@@ -12,12 +12,13 @@ use serde::{Deserialize, Serialize};
 
 use super::contents::Contents;
 use super::meter::{Durable, Meter, Unit};
+pub use super::phases::{CREATE, DELETE, READ};
 use super::{
     Comparison, Form, Key, Outcome, Watch, Workload, WorkloadSpec, begins_directory, ends_directory,
     numbered_directory, size,
 };
 use crate::LabError;
-use crate::run::Run;
+use crate::measured::Run;
 use crate::target::Target;
 
 /// How much to do. The defaults are those of the papers.
@@ -42,10 +43,6 @@ impl Default for SmallFile {
 
 /// Larger files are another benchmark, and each is held in memory.
 const BYTES_MAX: u64 = 64 << 20;
-
-pub const CREATE: &str = "create";
-pub const READ: &str = "read";
-pub const DELETE: &str = "delete";
 
 impl SmallFile {
     fn directory(&self, file: u64) -> String {

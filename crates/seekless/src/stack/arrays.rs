@@ -12,10 +12,10 @@ use siphasher::sip::SipHasher13;
 use uuid::Uuid;
 
 use super::Word;
-use super::build::{Maker, Spread, StoredArray, Surroundings, Trouble};
+use super::error::Trouble;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
+use super::spec::{Maker, Param, Spread, StoredArray, Surroundings, WordSpec};
 use super::value::{Kind, Value};
-use super::words::{Param, WordSpec};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};

@@ -3,252 +3,26 @@
 //! What the engine can make itself (memory, modelled disks, layers) it makes from the word. What lies in the real
 //! world is opened by the caller, through [`Leaves`].
 
-use std::borrow::Cow;
-
-use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
-use super::devices;
-use super::error::{Cause, StackError};
+use super::error::{Cause, StackError, Trouble};
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
-use super::layers::{Convert, LayerSpec, Tell};
-use super::order::{Interface, Role};
+use super::order::Interface;
 use super::part::Part;
+use super::spec::{Convert, Leaves, Maker, Purpose, Sharing, Spread, StoredArray, StoredDevice, Surroundings, Tell};
 use super::value::Value;
 use super::{Stack, Word};
-use crate::device::{Device, DeviceError};
-use crate::disk::Drive;
-use crate::fs::{Fs, FsError};
+use crate::device::Device;
+use crate::fs::Fs;
 use crate::layer::log::pack::{Direction, Progress};
 use crate::rt::Rt;
 use crate::units::counted;
-
-/// How a word becomes a part of a running stack.
-pub enum Maker {
-    Layer(&'static LayerSpec),
-    FileSystem(&'static dyn FileSystemKind),
-    /// Opened by the caller.
-    FileSystemLeaf,
-    DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
-    /// A device that keeps a format of its own on the one below.
-    StoredDevice(&'static dyn StoredDevice),
-    /// A device over several instances of what is below it.
-    Spread(&'static Spread),
-    /// Made empty each time, and gone with the stack.
-    VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
-    /// Opened by the caller.
-    DeviceLeaf,
-}
-
-/// A device over several devices, see [`Maker::Spread`].
-pub struct Spread {
-    /// What it keeps on its members, where it keeps anything.
-    pub stored: Option<&'static dyn StoredArray>,
-    /// How many.
-    pub members: fn(&Word) -> u64,
-    /// True when one that cannot be opened is left out.
-    pub bears_missing: fn(&Word) -> bool,
-    #[allow(clippy::type_complexity)]
-    pub make:
-        for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
-}
-
-/// A device that keeps a format of its own on the one below: it is made by mkfs, and can be looked at and checked also
-/// where no file system stands on it.
-#[async_trait(?Send)]
-pub trait StoredDevice: Sync {
-    /// Opens it; makes it where the surroundings are fresh.
-    async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble>;
-
-    /// Recognises it on `below`; `None` when there is none.
-    ///
-    /// # Errors
-    /// When the device cannot be read, or what is there is damaged.
-    async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble>;
-
-    /// Checks it. Nothing is written.
-    ///
-    /// # Errors
-    /// When the check itself cannot be done. Damage is reported in the result.
-    async fn check(&self, below: Device) -> Result<Checked, Trouble>;
-}
-
-/// A device over several that keeps a format of its own on them: as [`StoredDevice`]. A member that cannot be opened is
-/// `None`.
-#[async_trait(?Send)]
-pub trait StoredArray: Sync {
-    /// False when the options of `word` say that it keeps nothing.
-    fn is_stored(&self, word: &Word) -> bool;
-
-    /// Recognises it on `members`; `None` when there is none.
-    ///
-    /// # Errors
-    /// When what is on them cannot be.
-    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble>;
-
-    /// Compares the members with each other. What can be put right is, if `options` say so; otherwise nothing is written.
-    ///
-    /// # Errors
-    /// When the check itself cannot be done. Damage is reported in the result.
-    async fn check(
-        &self,
-        rt: &Rt,
-        members: Vec<Option<Device>>,
-        word: &Word,
-        options: CheckOptions,
-    ) -> Result<Checked, Trouble>;
-
-    /// What the members say, for people.
-    async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble>;
-}
 
 /// A word at the top that keeps a format of its own on what is below.
 #[derive(Clone, Copy)]
 enum Stored {
     Device(&'static dyn StoredDevice),
     Array(&'static dyn StoredArray),
-}
-
-/// What a device that keeps something on its members has to know about the stack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Surroundings {
-    pub purpose: Purpose,
-    /// See [`Stack::is_volatile`].
-    pub is_volatile: bool,
-    /// No word of the line says `discard=off`.
-    pub discard: bool,
-    /// See [`Leaves::random`].
-    pub random: Option<[u64; 4]>,
-}
-
-impl Surroundings {
-    /// There is nothing on the members that counts.
-    pub fn is_fresh(&self) -> bool {
-        self.is_volatile || self.purpose == Purpose::Format
-    }
-
-    /// Nothing on the members may change.
-    pub fn is_read_only(&self) -> bool {
-        self.purpose == Purpose::Inspect
-    }
-}
-
-impl Maker {
-    pub(super) fn role(&self) -> Role {
-        match self {
-            Maker::Layer(_) => Role::Layer,
-            Maker::FileSystem(_) => Role::FileSystem,
-            Maker::FileSystemLeaf => Role::FileSystemLeaf,
-            Maker::DeviceLayer(_) | Maker::StoredDevice(_) | Maker::Spread(_) => Role::DeviceLayer,
-            Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
-        }
-    }
-}
-
-/// Why a word could not be made into a part. The stack adds the line and the place.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
-    FileSystem(FsError),
-    Device(DeviceError),
-    /// The value of the option `key` does not do here.
-    Option {
-        key: &'static str,
-        problem: String,
-    },
-    /// The file that a leaf names is not there. The stack knows the command that makes it.
-    Missing {
-        problem: String,
-    },
-    /// Anything else, in words, with what to do about it.
-    Other {
-        problem: String,
-        hint: Option<String>,
-    },
-}
-
-impl Trouble {
-    pub fn other(problem: impl Into<String>) -> Trouble {
-        Trouble::Other { problem: problem.into(), hint: None }
-    }
-
-    /// Adds what to do about it.
-    pub fn hint(self, hint: impl Into<String>) -> Trouble {
-        match self {
-            Trouble::Other { problem, .. } => Trouble::Other { problem, hint: Some(hint.into()) },
-            other => other,
-        }
-    }
-}
-
-impl From<FsError> for Trouble {
-    fn from(error: FsError) -> Trouble {
-        Trouble::FileSystem(error)
-    }
-}
-
-impl From<DeviceError> for Trouble {
-    fn from(error: DeviceError) -> Trouble {
-        Trouble::Device(error)
-    }
-}
-
-/// What a leaf is opened for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Purpose {
-    /// To look: nothing is changed, and others may look at the same time.
-    Inspect,
-    /// To use: read and write, alone.
-    Use,
-    /// To put a file system on it; what is there is lost. An image file that is not there is made.
-    Format,
-}
-
-/// With whom a file system that lies outside the engine may be shared.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Sharing {
-    /// With all that leave its files what they are.
-    Shared,
-    /// With nobody: a layer above stores files in it in a form of its own, which another writer would destroy.
-    Alone,
-}
-
-/// Opens what lies outside the engine.
-#[async_trait(?Send)]
-pub trait Leaves {
-    /// Opens the block device that `word` names, such as `file:a.img`.
-    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble>;
-
-    /// Opens the file system that `word` names, such as `hostdir:/srv`. To look at it alone, it is shared in any case.
-    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble>;
-
-    /// Numbers that nobody can guess, where there are any: the engine has none of its own. New ones with each call.
-    fn random(&self) -> Option<[u64; 4]> {
-        None
-    }
-
-    /// Reads the file at `path`, which `word` names and which holds a key or a passphrase.
-    async fn secret(&self, word: &Word, _path: &str) -> Result<Vec<u8>, Trouble> {
-        Err(outside(word))
-    }
-}
-
-/// A world in which there is nothing outside, for virtual time.
-pub struct NoLeaves;
-
-#[async_trait(?Send)]
-impl Leaves for NoLeaves {
-    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
-        Err(outside(word))
-    }
-
-    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
-        Err(outside(word))
-    }
-}
-
-fn outside(word: &Word) -> Trouble {
-    Trouble::other(format!("`{}` lies in the real world, which cannot be reached from here", word.name()))
-        .hint("use memory or a modelled disk instead")
 }
 
 /// A stack whose device side is open, and nothing on it yet.
@@ -474,24 +248,6 @@ impl Stack {
         }
     }
 
-    /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
-    ///
-    /// # Errors
-    /// When it is something else, or when its figures make no drive.
-    pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
-        match &self.words[..] {
-            [word] if word.name() == devices::DISK.name => {
-                devices::drive(word).map_err(|trouble| self.blame(word, "make", trouble))
-            }
-            [first, ..] => {
-                let problem = "this is no single modelled disk";
-                let hint = "for example: disk:cheetah9lp, or disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
-                Err(StackError::new(&self.line, first.name_span.clone(), problem).hint(hint))
-            }
-            [] => unreachable!("S1"),
-        }
-    }
-
     fn kind(&self, what_for: &str) -> Result<(&Word, &'static dyn FileSystemKind), StackError> {
         for word in &self.words {
             if let Maker::FileSystem(kind) = word.spec.maker {
@@ -505,7 +261,7 @@ impl Stack {
     }
 
     /// `trouble` with `word`, as an error that points at it.
-    fn blame(&self, word: &Word, operation: &str, trouble: Trouble) -> StackError {
+    pub(super) fn blame(&self, word: &Word, operation: &str, trouble: Trouble) -> StackError {
         let at_word = |problem: String| StackError::new(&self.line, word.span(), problem);
         match trouble {
             Trouble::FileSystem(error) => {

@@ -1,7 +1,8 @@
 //! What could come next on a line that is being typed, for shell completion.
 
 use super::order::Interface;
-use super::words::{Param, WORDS, WordSpec};
+use super::spec::{Param, WordSpec};
+use super::words::WORDS;
 
 /// Ways to go on from an unfinished line.
 #[derive(Clone, PartialEq, Eq, Debug)]

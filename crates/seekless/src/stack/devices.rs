@@ -3,10 +3,10 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use super::Word;
-use super::build::{Maker, Trouble};
+use super::error::{StackError, Trouble};
+use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent};
-use super::words::{Param, WordSpec};
+use super::{Stack, Word};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
 use crate::device::fork::ForkDevice;
 use crate::device::{Device, Memory};
@@ -187,4 +187,22 @@ fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {
         device.add(Rule::new(Kinds::all(), When::Always, Effect::Delay(Nanos::ZERO..=delay)));
     }
     device
+}
+
+impl Stack {
+    /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
+    ///
+    /// # Errors
+    /// When it is something else, or when its figures make no drive.
+    pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
+        match &self.words[..] {
+            [word] if word.name() == DISK.name => drive(word).map_err(|trouble| self.blame(word, "make", trouble)),
+            [first, ..] => {
+                let problem = "this is no single modelled disk";
+                let hint = "for example: disk:cheetah9lp, or disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
+                Err(StackError::new(&self.line, first.name_span.clone(), problem).hint(hint))
+            }
+            [] => unreachable!("S1"),
+        }
+    }
 }

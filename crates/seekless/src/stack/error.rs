@@ -95,3 +95,50 @@ pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'
         None => format!("there is no {what} `{name}`"),
     }
 }
+
+/// Why a word could not be made into a part. The stack adds the line and the place.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    FileSystem(FsError),
+    Device(DeviceError),
+    /// The value of the option `key` does not do here.
+    Option {
+        key: &'static str,
+        problem: String,
+    },
+    /// The file that a leaf names is not there. The stack knows the command that makes it.
+    Missing {
+        problem: String,
+    },
+    /// Anything else, in words, with what to do about it.
+    Other {
+        problem: String,
+        hint: Option<String>,
+    },
+}
+
+impl Trouble {
+    pub fn other(problem: impl Into<String>) -> Trouble {
+        Trouble::Other { problem: problem.into(), hint: None }
+    }
+
+    /// Adds what to do about it.
+    pub fn hint(self, hint: impl Into<String>) -> Trouble {
+        match self {
+            Trouble::Other { problem, .. } => Trouble::Other { problem, hint: Some(hint.into()) },
+            other => other,
+        }
+    }
+}
+
+impl From<FsError> for Trouble {
+    fn from(error: FsError) -> Trouble {
+        Trouble::FileSystem(error)
+    }
+}
+
+impl From<DeviceError> for Trouble {
+    fn from(error: DeviceError) -> Trouble {
+        Trouble::Device(error)
+    }
+}

@@ -3,10 +3,10 @@
 use async_trait::async_trait;
 
 use super::Word;
-use super::build::{Maker, Trouble};
+use super::error::Trouble;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
+use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent, Value};
-use super::words::{Param, WordSpec};
 use crate::device::Device;
 use crate::device::rescue::rescue;
 use crate::fs::Fs;

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::Word;
-use super::build::Trouble;
+use super::error::Trouble;
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::rt::Rt;

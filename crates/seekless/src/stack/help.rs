@@ -3,8 +3,9 @@
 use std::fmt::Write;
 
 use super::order::Role;
+use super::spec::{Param, WordSpec};
 use super::value::Kind;
-use super::words::{Param, WORDS, WordSpec};
+use super::words::WORDS;
 
 impl WordSpec {
     /// How the word is written: `file:PATH[,size=SIZE][,direct=on|off]`.

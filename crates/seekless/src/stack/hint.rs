@@ -5,8 +5,8 @@
 //!       as the table of words says, and nothing else: an option that moves data, such as a seed, stays.
 //!   H2  A text that the shell has read is the text that was quoted.
 
-use super::build::{Maker, Purpose, Trouble};
-use super::words::Param;
+use super::error::Trouble;
+use super::spec::{Maker, Param, Purpose};
 use super::{Setting, Stack, Word, devices};
 
 /// Size that is proposed for an image.

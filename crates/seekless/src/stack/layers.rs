@@ -2,49 +2,17 @@
 
 use std::sync::Arc;
 
-use futures_util::future::LocalBoxFuture;
-
 use super::Word;
-use super::build::{Leaves, Maker, Trouble};
+use super::error::Trouble;
 use super::file_systems::{CheckOptions, Checked, Finding};
+use super::spec::{LayerSpec, Leaves, Maker, Param, WordSpec};
 use super::value::{Kind, Value};
-use super::words::{Param, WordSpec};
 use crate::fs::Fs;
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
-use crate::layer::log::pack::{Direction, Progress};
 use crate::layer::log::{self, Options, format};
 use crate::layer::{self, Plain, classic, wrap};
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos};
-
-/// A layer, as the stack sees it.
-pub struct LayerSpec {
-    pub make: Make,
-    /// Checks what the layer keeps in the file system below, where it keeps anything.
-    pub check: Option<Check>,
-    /// Turns the files below it into its own, or back.
-    pub convert: Option<Convert>,
-}
-
-/// Puts the layer on a file system.
-pub(super) type Make = for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> LocalBoxFuture<'a, Result<Fs, Trouble>>;
-
-/// See [`LayerSpec::check`].
-pub type Check =
-    for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves, CheckOptions) -> LocalBoxFuture<'a, Result<Checked, Trouble>>;
-
-/// See [`LayerSpec::convert`]; the last argument is told of every file.
-pub type Convert = for<'a> fn(
-    &'a Rt,
-    Fs,
-    &'a Word,
-    &'a dyn Leaves,
-    Direction,
-    &'a Tell<'a>,
-) -> LocalBoxFuture<'a, Result<Progress, Trouble>>;
-
-/// Is told how far the work is, and which file is next.
-pub type Tell<'a> = dyn Fn(&Progress, &[u8]) + 'a;
 
 pub(super) const WRAP: WordSpec = WordSpec {
     name: "wrap",

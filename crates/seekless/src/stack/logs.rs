@@ -3,10 +3,10 @@
 use uuid::Uuid;
 
 use super::Word;
-use super::build::Trouble;
+use super::error::Trouble;
 use super::file_systems::{Checked, Finding, Identity};
+use super::spec::Param;
 use super::value::{Kind, Value};
-use super::words::Param;
 use crate::device::Device;
 use crate::device::rescue::rescue_right;
 use crate::fs::lfs::Fsck;

@@ -48,6 +48,7 @@ mod logs;
 mod order;
 mod parse;
 mod part;
+mod spec;
 #[cfg(test)]
 mod tests;
 mod value;
@@ -59,22 +60,22 @@ use std::fmt;
 use std::ops::Range;
 
 pub use arrays::scrubbed_as_checked;
-pub use build::{
-    Leaves, Maker, Mounted, NoLeaves, Opened, Purpose, Sharing, Spread, StoredArray, StoredDevice, Surroundings,
-    Trouble,
-};
+pub use build::{Mounted, Opened};
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
-pub use error::{Cause, Report, StackError};
+pub use error::{Cause, Report, StackError, Trouble};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use hint::{quoted, quoted_if_need_be, quoted_path};
-pub use layers::{Check, Convert, LayerSpec, Tell};
 pub use order::{Interface, Role};
 pub use part::Part;
+pub use spec::{
+    Check, Convert, LayerSpec, Leaves, Maker, NoLeaves, Param, Purpose, Sharing, Spread, StoredArray, StoredDevice,
+    Surroundings, Tell, WordSpec,
+};
 pub use value::{Kind, Percent, Value, read_bytes};
-pub use words::{Param, WORDS, WordSpec};
+pub use words::WORDS;
 
 use crate::units::Nanos;
 

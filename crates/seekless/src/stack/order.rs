@@ -1,7 +1,7 @@
 //! Which word can stand on which.
 
-use super::build::Maker;
 use super::error::StackError;
+use super::spec::{Maker, WordSpec};
 use super::value::Value;
 use super::{NUMBER, Setting, Word};
 
@@ -25,6 +25,18 @@ pub enum Role {
 pub enum Interface {
     FileSystem,
     Device,
+}
+
+impl WordSpec {
+    pub fn role(&self) -> Role {
+        match self.maker {
+            Maker::Layer(_) => Role::Layer,
+            Maker::FileSystem(_) => Role::FileSystem,
+            Maker::FileSystemLeaf => Role::FileSystemLeaf,
+            Maker::DeviceLayer(_) | Maker::StoredDevice(_) | Maker::Spread(_) => Role::DeviceLayer,
+            Maker::VolatileDevice(_) | Maker::DeviceLeaf => Role::DeviceLeaf,
+        }
+    }
 }
 
 /// Checks that every word stands on something of the right kind, and that the last one stands on nothing.

@@ -3,8 +3,8 @@
 use std::ops::Range;
 
 use super::error::{StackError, unknown};
+use super::spec::{Param, WordSpec};
 use super::value::{Kind, nearest};
-use super::words::{Param, WordSpec};
 use super::{Setting, Stack, Word};
 
 /// Longest line that is read. A stack has a few words; a path has at most 4096 bytes.

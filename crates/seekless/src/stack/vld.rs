@@ -5,10 +5,10 @@ use uuid::Uuid;
 
 use super::Word;
 use super::arrays::new_uuid;
-use super::build::{Maker, StoredDevice, Surroundings, Trouble};
+use super::error::Trouble;
 use super::file_systems::{Checked, Fact, Finding, Probed};
+use super::spec::{Maker, Param, StoredDevice, Surroundings, WordSpec};
 use super::value::{Kind, Percent, Value};
-use super::words::{Param, WordSpec};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};

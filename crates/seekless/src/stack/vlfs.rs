@@ -3,14 +3,14 @@
 use async_trait::async_trait;
 
 use super::Word;
-use super::build::{Maker, Trouble};
+use super::error::Trouble;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
 use super::logs::{
     CACHE, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
     reserve_permille,
 };
+use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent, Value};
-use super::words::{Param, WordSpec};
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::fs::vlfs::{self, CompactUse, Dump, FsckOptions, MkfsOptions, Options, VolumeInfo};

@@ -1,0 +1,48 @@
+//! Why a replay has no result.
+
+use seekless::device::DeviceError;
+use seekless::rt::Stalled;
+use seekless::stack::StackError;
+use seekless::units::{Nanos, human_bytes};
+
+use crate::trace::TraceError;
+
+/// Why a replay has no result.
+#[derive(Debug, thiserror::Error)]
+pub enum ReplayError {
+    #[error(transparent)]
+    Trace(#[from] TraceError),
+    #[error(transparent)]
+    Stack(#[from] StackError),
+    #[error("request {number} of the trace: {cause}")]
+    Device { number: u64, cause: DeviceError },
+    #[error("{}", too_far(*needed, *capacity))]
+    TooFar { needed: u64, capacity: u64 },
+    #[error(
+        "the trace has {count} devices ({first} ..), whose addresses overlap\n\
+             choose one with --device, or lay them end to end with --devices concatenate"
+    )]
+    SeveralDevices { count: usize, first: String },
+    #[error(
+        "{outstanding} requests wait at {at:?} of the trace: they arrive faster than the storage answers\n\
+             use --timing think or window:N, or a slower --timing open:0.5"
+    )]
+    Overload { outstanding: u64, at: Nanos },
+    #[error(
+        "the trace does not say how long requests took, which `think` needs; use --timing open, closed or window:N"
+    )]
+    NoLatencies,
+    #[error("the replay cannot go on: {0}")]
+    Stalled(#[from] Stalled),
+    #[error("{0}")]
+    Spec(String),
+}
+
+/// The text of [`ReplayError::TooFar`].
+fn too_far(needed: u64, capacity: u64) -> String {
+    let needed = if needed == u64::MAX { "more than 16 EiB".to_owned() } else { human_bytes(needed) };
+    format!(
+        "the trace touches {needed}, but the storage has {}\nuse --map wrap or --map scale, or a larger storage",
+        human_bytes(capacity)
+    )
+}
