@@ -18,8 +18,8 @@ use seekless_lab::target::Host;
 use seekless_lab::workload::{Data, Form, Key, Program, Step, WORKLOADS, Watch, WorkloadSpec};
 use toml::Table;
 
-use super::world::{World, explain, identity};
-use super::{Done, Failure, WRONG_USAGE, output, read_stack};
+use super::world::{World, identity};
+use super::{Done, Failure, WRONG_USAGE, diagnose, output, read_stack};
 use crate::fuse::SyncError;
 use crate::reactor::Signals;
 
@@ -339,7 +339,7 @@ pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: W
         // There is no kernel above, so the file system itself keeps what was read.
         let usage = Usage { read_only: false, data_cached_above: false };
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-        let mounted = mounted.map_err(|error| explain(stack, &leaves, error))?;
+        let mounted = mounted.map_err(|error| diagnose::explain(stack, &leaves, error))?;
         let files = leaves.files().iter().map(|file| file.path().to_owned()).collect();
         Ok(run_here(&world.rt, stack, mounted, files, program, watch).await?)
     })

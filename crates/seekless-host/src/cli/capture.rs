@@ -16,7 +16,7 @@ use seekless::units::{counted, human_bytes};
 use seekless_lab::output::{Replace, Sources, Wish};
 use seekless_lab::trace::{Options, Output, Trace};
 
-use super::trace::{describe, duration, survey};
+use super::traces::{describe, duration, survey};
 use super::{Done, Failure, output};
 use crate::reactor::Signals;
 

@@ -5,7 +5,7 @@ use std::io::{PipeReader, PipeWriter, Read, Write};
 
 use rustix::process::{Pid, WaitOptions, WaitStatus};
 
-use super::mount::FAILED;
+use super::exit::FAILED;
 use super::{Done, Failure, logging};
 
 /// Which process this is, after [`split`].

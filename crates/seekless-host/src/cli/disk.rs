@@ -1,12 +1,6 @@
-//! `seekless disk`: the drives of the disk model. Here is what its commands share, and the list.
+//! `seekless disk`: the drives of the disk model. The list is here.
 
-use std::borrow::Cow;
-use std::path::Path;
-
-use seekless::disk::Drive;
-use seekless::stack::{Stack, WORDS};
-
-use super::{Done, Failure, WRONG_USAGE, list, output, read_stack};
+use super::{Done, list, output};
 
 /// Look at modelled disk drives, and compare them with measurements of the real ones
 #[derive(clap::Subcommand)]
@@ -37,24 +31,4 @@ pub(super) fn list(args: &ListArgs) -> Done {
         false => output::print(&list::drives())?,
     }
     Ok(0)
-}
-
-/// The drive that an argument means: a name of the catalogue, or a stack that is one disk, such as
-/// `disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB`.
-pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
-    if let Some(drive) = Drive::named(text) {
-        return Ok(Cow::Borrowed(drive));
-    }
-    let is_word = |text: &str| WORDS.iter().any(|word| word.name == text);
-    let is_stack = text.starts_with('@') || text.contains([':', '/']) || is_word(text);
-    if !text.starts_with('@') && Path::new(text).exists() {
-        let failure = Failure::new(format!("{text} is a file, where a drive is expected")).code(WRONG_USAGE);
-        return Err(failure.hint("each drive comes before its trace; `seekless disk list` shows the drives"));
-    }
-    let stack = match is_stack {
-        true => read_stack(text)?,
-        // A name that is not in the catalogue: the stack's reader knows the nearest.
-        false => Stack::parse(&format!("disk:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
-    };
-    stack.drive().map_err(|error| Failure::new(error).code(WRONG_USAGE))
 }

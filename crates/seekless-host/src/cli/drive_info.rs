@@ -8,7 +8,7 @@ use seekless::disk::{
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 use serde_json::{Value, json};
 
-use super::{Done, disk, list, output};
+use super::{Done, drives, list, output};
 
 /// Show the parameters of a drive and where they come from
 #[derive(clap::Args)]
@@ -29,7 +29,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let drive = disk::read_drive(&args.drive)?;
+    let drive = drives::read_drive(&args.drive)?;
     let seeks = drive.seek_figures()?;
     match args.json {
         true => output::print_json(&to_json(&drive, &seeks))?,

@@ -3,7 +3,7 @@
 use seekless::stack::Purpose;
 
 use super::world::World;
-use super::{Done, info, output, read_volume};
+use super::{Done, diagnose, output, read_volume};
 
 /// Show the structures of a file system on its device, for people who want to see inside
 #[derive(clap::Args)]
@@ -30,7 +30,7 @@ pub(super) fn run(args: &Args) -> Done {
     let text = world.run(async {
         let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
         if opened.probe().await?.is_none() {
-            return Err(info::something_else(&stack, &leaves));
+            return Err(diagnose::something_else(&stack, &leaves));
         }
 
         Ok(opened.dump(args.what.as_deref()).await?)

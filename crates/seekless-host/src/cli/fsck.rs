@@ -5,8 +5,9 @@ use seekless::stack::{Cause, CheckOptions, Checked, Finding, Purpose, Stack, Sta
 use seekless::units::counted;
 use serde_json::{Value, json};
 
-use super::world::{World, place_of};
-use super::{Done, Failure, info, output, read_stack};
+use super::diagnose::{place_of, something_else};
+use super::world::World;
+use super::{Done, Failure, output, read_stack};
 
 /// Exit codes of fsck(8), which are bits.
 const CORRECTED: u8 = 1;
@@ -68,7 +69,7 @@ fn check(args: &Args, stack: &Stack) -> Done {
             return opened.fsck(options).await.map_err(failure);
         }
         match opened.probe().await {
-            Ok(None) => return Err(info::something_else(stack, &leaves).code(OPERATIONAL)),
+            Ok(None) => return Err(something_else(stack, &leaves).code(OPERATIONAL)),
             // What keeps the volume from being looked at may be what the check can mend.
             Ok(Some(_)) | Err(_) => opened.fsck(options).await.or_else(beyond_checking),
         }

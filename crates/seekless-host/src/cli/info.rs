@@ -1,13 +1,13 @@
 //! `seekless info`
 
 use jiff::Timestamp;
-use seekless::stack::{Fact, Probed, Purpose, Stack, quoted};
+use seekless::stack::{Fact, Probed, Purpose, Stack};
 use seekless::units::{WallTime, human_bytes};
 use serde_json::{Map, Value, json};
 
-use super::world::{World, contents, place_of};
-use super::{Done, Failure, output, read_volume};
-use crate::leaves::HostLeaves;
+use super::diagnose::something_else;
+use super::world::World;
+use super::{Done, output, read_volume};
 
 /// Show what a file system's superblock says, without mounting it
 #[derive(clap::Args)]
@@ -44,31 +44,6 @@ pub(super) fn run(args: &Args) -> Done {
         false => output::print(&to_text(&stack, &probed))?,
     }
     Ok(0)
-}
-
-/// The failure for a store that does not hold the stack's file system.
-///
-/// It speaks of mkfs only where that would destroy nothing.
-pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
-    let name = stack.volume().map_or("file system", |word| word.name());
-    if stack.is_volatile() {
-        let problem =
-            format!("there is no {name} here: this store is new and empty in every command, and keeps nothing");
-        return Failure::new(problem)
-            .hint("mount and bench make a file system on it by themselves; to keep one, put it on file:PATH");
-    }
-    let stores = contents(leaves);
-    let is_blank = !stores.is_empty() && stores.iter().all(Option::is_none);
-    let failure = match &stores[..] {
-        [None] => Failure::new(format!("there is no {name} on {}: it is blank", place_of(stack))),
-        [Some(content)] => Failure::new(format!("there is no {name} on {}: it holds {content}", place_of(stack))),
-        [_, ..] if is_blank => Failure::new(format!("there is no {name} here: all {} stores are blank", stores.len())),
-        _ => Failure::new(format!("there is no {name} here")),
-    };
-    match is_blank {
-        true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.to_string()))),
-        false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
-    }
 }
 
 pub(super) fn to_text(stack: &Stack, probed: &Probed) -> String {

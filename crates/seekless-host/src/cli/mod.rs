@@ -7,9 +7,12 @@ mod arrays;
 mod bench;
 mod capture;
 mod daemon;
+mod diagnose;
 mod disk;
 mod drive_info;
+mod drives;
 mod dump;
+mod exit;
 mod export;
 mod fsck;
 mod info;
@@ -32,6 +35,7 @@ mod scrub;
 mod snapshot;
 mod sync;
 mod trace;
+mod traces;
 mod umount;
 mod validate;
 mod world;
@@ -208,7 +212,7 @@ fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
         return Ok(0);
     }
     Ok(match command.and_then(|command| command.to_str()) {
-        Some("mount" | "umount") => mount::WRONG_USAGE,
+        Some("mount" | "umount") => exit::WRONG_USAGE,
         Some("fsck" | "scrub") => fsck::WRONG_USAGE,
         _ => WRONG_USAGE,
     })

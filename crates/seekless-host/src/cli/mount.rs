@@ -9,19 +9,16 @@ use seekless::device::Device;
 use seekless::stack::{Interface, Mounted, Part, Purpose, Stack, Usage};
 
 use super::daemon::{Report, Side};
+use super::exit::{FAILED, WRONG_USAGE};
 use super::mount_options::{self, MountWords};
 use super::pid_file::PidFile;
-use super::world::{World, explain, identity};
-use super::{Done, Failure, daemon, logging, output, read_stack};
+use super::world::{World, identity};
+use super::{Done, Failure, daemon, diagnose, logging, output, read_stack};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, Mount, MountOptions, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
 use crate::memory;
 use crate::reactor::Signals;
-
-/// Exit codes of mount(8).
-pub(super) const WRONG_USAGE: u8 = 1;
-pub(super) const FAILED: u8 = 32;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Transport {
@@ -259,7 +256,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             false => {
                 let usage = Usage { read_only: options.read_only, data_cached_above: true };
                 let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
-                mounted.map_err(|error| explain(&stack, &leaves, error))?
+                mounted.map_err(|error| diagnose::explain(&stack, &leaves, error))?
             }
         };
         // Whoever reads the log is in another directory.

@@ -4,7 +4,7 @@ use rustix::mount::MountFlags;
 use seekless::units::Nanos;
 
 use super::Failure;
-use super::mount::WRONG_USAGE;
+use super::exit::WRONG_USAGE;
 use crate::fuse::TransportChoice;
 
 /// What the options ask for.

@@ -10,7 +10,8 @@ use seekless_lab::replay::{
 use seekless_lab::trace::{Import, Options, Trace, time_text};
 use serde_json::json;
 
-use super::trace::{TraceArgs, describe, survey};
+use super::trace::TraceArgs;
+use super::traces::{describe, survey};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare

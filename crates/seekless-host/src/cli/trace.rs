@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 
 use seekless::units::Nanos;
 use seekless_lab::output::{Replace, Sources, Wish};
-use seekless_lab::trace::{
-    self, Event, FORMATS, Format, Import, Options, Output, Request, SORT_WINDOW, Summary, Trace, TraceWriter,
-};
+use seekless_lab::trace::{self, Event, FORMATS, Format, Options, Output, Request, SORT_WINDOW, Trace, TraceWriter};
 use serde_json::json;
 
+use super::traces::{describe, duration, survey};
 use super::{Done, Failure, WRONG_USAGE, output};
 
 /// Record and look at block traces, cut them and write them in other formats
@@ -71,20 +70,6 @@ impl TraceArgs {
     pub(super) fn is_a_stream(&self) -> bool {
         self.files.iter().any(|path| !path.is_file() && !path.is_dir() && (path == Path::new("-") || path.exists()))
     }
-}
-
-/// Reads a whole trace and counts. `what` is shown beside the progress.
-pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
-    let bar = output::counter(what);
-    let mut summary = Summary::default();
-    let mut batch = Vec::new();
-    while trace.next_batch(&mut batch)? {
-        batch.iter().for_each(|request| summary.add(request));
-        bar.inc(batch.len() as u64);
-        batch.clear();
-    }
-    bar.finish_and_clear();
-    Ok(summary)
 }
 
 /// Show how a trace is understood and what is in it
@@ -184,15 +169,6 @@ fn request_json(request: &Request, trace: &Trace) -> String {
     format!("{value}\n")
 }
 
-/// Says on standard error how a trace was understood: in one line, or with all that was passed over.
-pub(super) fn describe(import: &Import, brief: bool) {
-    let text = import.to_text();
-    match brief {
-        true => output::note(text.lines().next().unwrap_or_default()),
-        false => output::note(text.trim_end()),
-    }
-}
-
 /// Where a converted trace goes.
 #[derive(clap::Args)]
 struct TargetArgs {
@@ -262,23 +238,6 @@ pub(super) struct SliceArgs {
 
     #[command(flatten)]
     target: TargetArgs,
-}
-
-/// A length of time with its unit.
-pub(super) fn duration(text: &str) -> Result<Nanos, String> {
-    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let unit: f64 = match unit {
-        "ns" => 1.0,
-        "us" => 1e3,
-        "ms" => 1e6,
-        "s" => 1e9,
-        "min" => 60e9,
-        "h" => 3600e9,
-        _ => return Err("write a time with its unit: 500ms, 10s, 5min, 2h".into()),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
-    Ok(Nanos((number * unit) as u64))
 }
 
 pub(super) fn convert(args: &ConvertArgs) -> Done {
@@ -392,19 +351,4 @@ pub(super) fn formats(args: &FormatsArgs) -> Done {
     };
     output::print(&rows.iter().map(row).collect::<String>())?;
     Ok(0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// Times have units.
-    #[test]
-    fn durations() {
-        let read = |text: &str| duration(text).map(|time| time.0);
-        assert_eq!(read("500ms"), Ok(500_000_000));
-        assert_eq!(read("1.5s"), Ok(1_500_000_000));
-        assert_eq!(read("2h"), Ok(7_200_000_000_000));
-        assert!(read("10").is_err() && read("s").is_err() && read("1.2.3s").is_err() && read("-1s").is_err());
-    }
 }

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::mount::{FAILED, WRONG_USAGE};
+use super::exit::{FAILED, WRONG_USAGE};
 use super::{Done, Failure, output};
 use crate::fuse::{self, UmountError};
 

@@ -14,7 +14,7 @@ use seekless_lab::trace::contents;
 use serde_json::{Value, json};
 
 use super::plot::{self, Panel};
-use super::{Done, Failure, WRONG_USAGE, disk, list, output};
+use super::{Done, Failure, WRONG_USAGE, drives, list, output};
 
 /// Compare modelled drives with service times that were measured on the real ones
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ pub(super) fn run(args: &Args) -> Done {
             return Err(failure.hint("write a drive and its trace, then maybe the next drive and its trace"));
         };
         let name = name.to_string_lossy().into_owned();
-        let drive = disk::read_drive(&name)?;
+        let drive = drives::read_drive(&name)?;
         pairs.push((name, drive, Path::new(trace)));
     }
     let traces: Vec<&Path> = pairs.iter().map(|(_, _, trace)| *trace).collect();

@@ -17,8 +17,8 @@ use rustix::process::{Pid, PidfdFlags};
 
 use super::farewell::Waiting;
 use super::mount::unmount;
-use super::session::{
-    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE,
+use super::names::{
+    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE, start_time,
 };
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -370,11 +370,4 @@ fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
         std::thread::sleep(Duration::from_millis(5));
     }
     None
-}
-
-/// When a process started, in clock ticks since boot.
-pub(super) fn start_time(pid: u32) -> Option<u64> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in parentheses may hold anything; `starttime` is field 22, the 20th after it.
-    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
 }

@@ -6,7 +6,7 @@
 //! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
-//! Rooms, each using only those above it: `abi errno`, `request reply`, `session` (a request in, a reply out),
+//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `session` (a request in, a reply out),
 //! `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve` (the life of a
 //! mount), `control` (for other processes), `fuzz`.
 //!
@@ -22,6 +22,8 @@ mod errno;
 mod farewell;
 pub(crate) mod fuzz;
 mod mount;
+mod names;
+mod options;
 mod reply;
 mod request;
 mod serve;
@@ -31,7 +33,7 @@ mod transport;
 pub use control::{RemountError, SyncError, UmountError, drop_caches, mount_options_of, remount, sync, umount};
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};
+pub use options::{InitError, TransportChoice};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};
-pub use session::{Agreed, InitError};
-pub use transport::TransportChoice;
+pub use session::Agreed;

@@ -22,8 +22,8 @@ use rustix::net::{AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, Recv
 use seekless::stack::quoted_path;
 use seekless::units::Nanos;
 
+use super::options::{InitError, TransportChoice};
 use super::reply::CacheTimes;
-use super::transport::TransportChoice;
 use crate::leaves::{FileDevice, FileError};
 use crate::mount_table::{self, DeviceNumber, SUBTYPE};
 
@@ -152,7 +152,7 @@ pub enum MountError {
     #[error("the kernel unmounted before it had started")]
     EndedEarly,
     #[error(transparent)]
-    Init(#[from] super::session::InitError),
+    Init(#[from] InitError),
     #[error("cannot talk to the kernel: {0}")]
     Talk(Errno),
     #[error(transparent)]

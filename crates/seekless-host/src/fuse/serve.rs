@@ -17,9 +17,11 @@ use seekless::units::Nanos;
 use super::abi::InitFlags;
 use super::farewell::Farewell;
 use super::mount::{Call, MountError, MountOptions, Mounted, mount};
+use super::names::daemon_identity;
+use super::options::{InitError, TransportChoice};
 use super::request::{Operation, Request};
-use super::session::{Agreed, AtOnce, InitError, Session, TRANSFER_BYTES_MAX, Wishes, daemon_identity, negotiate};
-use super::transport::{DevFuse, End, Message, Transport, TransportChoice, Uring};
+use super::session::{Agreed, AtOnce, Session, TRANSFER_BYTES_MAX, Wishes, negotiate};
+use super::transport::{DevFuse, End, Message, Transport, Uring};
 use crate::leaves::{MountMark, OpenedLeaves};
 use crate::reactor::{File, Reactor};
 

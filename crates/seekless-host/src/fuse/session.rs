@@ -14,31 +14,12 @@ use seekless::units::Ino;
 
 use super::abi::{self, InitFlags};
 use super::errno::worth_a_message;
+use super::names::{
+    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE,
+};
+use super::options::InitError;
 use super::reply::{Body, CacheTimes, DirectoryReply, Reply, Undo, statfs};
 use super::request::{Init, Operation, Request, encode_handle};
-
-/// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
-pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
-
-/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not
-/// reach. What is read is [`DONE`], or what went wrong. Reading, because the kernel lets nobody set one on a read-only
-/// mount, which may have been written to before it became read-only. Setting it does the same, for earlier versions of
-/// `seekless sync`.
-pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
-
-/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, whatever the
-/// kernel's mount table says.
-pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
-
-/// Reading or setting this extended attribute of the root drops what the file system has cached, for benchmarks that read
-/// cold.
-pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
-
-/// What is read from such an attribute when all is well.
-pub(super) const DONE: &[u8] = b"done";
-
-/// Longest text that is read otherwise.
-pub(super) const OUTCOME_BYTES_MAX: usize = 1000;
 
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
@@ -83,15 +64,6 @@ pub struct Agreed {
     zero_message_opendir: bool,
     direct: bool,
     times: CacheTimes,
-}
-
-/// The kernel speaks a protocol that is not ours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum InitError {
-    #[error("the kernel speaks FUSE {major}.{minor}; this program needs at least {}.{}", abi::MAJOR, abi::MINOR_MIN)]
-    TooOld { major: u32, minor: u32 },
-    #[error("the kernel opened the connection with operation {0} instead of INIT")]
-    NotInit(u32),
 }
 
 /// Answers INIT.
@@ -690,12 +662,6 @@ fn changes_something(operation: &Operation<'_>) -> bool {
         }
         _ => false,
     }
-}
-
-/// Says who this daemon is: process number and start time, which tells it from a later process of that number.
-pub(super) fn daemon_identity() -> String {
-    let pid = std::process::id();
-    format!("{pid} {}", super::control::start_time(pid).unwrap_or(0))
 }
 
 #[cfg(test)]

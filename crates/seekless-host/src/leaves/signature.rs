@@ -48,6 +48,12 @@ pub const VLD: &str = "a Seekless virtual log disk";
 /// What the Berkeley Fast File System is called, whoever made it.
 pub const UFS: &str = "a UFS file system";
 
+/// What the file system of a word of the stack line is called here.
+pub fn of_word(word: &str) -> Option<&'static str> {
+    const NAMES: &[(&str, &str)] = &[("lfs", LFS), ("vlfs", VLFS), ("ffs", UFS)];
+    NAMES.iter().find(|(name, _)| *name == word).map(|(_, content)| *content)
+}
+
 const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 
 /// Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
@@ -264,6 +270,8 @@ pub fn wipe(file: &File, signatures: &[Found]) -> io::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use seekless::stack::{Maker, WORDS, WordSpec};
+
     use super::*;
 
     /// What a store holds, with time for all of it.
@@ -321,6 +329,16 @@ mod tests {
             assert_eq!(text_of(&file, HUGE), None);
             file.write_all_at(b"x", HUGE / 3 * 2 + 9).unwrap();
             assert_eq!(text_of(&file, HUGE), Some(format!("data (at byte {} of 12 TiB)", HUGE / 3 * 2 + 9)));
+        }
+    }
+
+    /// Every file system of the stack line that has a format of its own is recognised.
+    #[test]
+    fn our_own_file_systems_have_names() {
+        let of_device = |word: &&&WordSpec| matches!(word.maker, Maker::FileSystem(_));
+        for word in WORDS.iter().filter(of_device) {
+            let name = of_word(word.name).unwrap_or_else(|| panic!("`{}` has no row in of_word", word.name));
+            assert!(SIGNATURES.iter().any(|signature| signature.name == name), "{name} has no signature");
         }
     }
 

@@ -1,6 +1,6 @@
 //! The start of a connection: who is there, what is offered, and what both sides can do.
 
-use super::server::Export;
+use super::export::Export;
 use super::stream::{Closed, Stream};
 use super::wire::{
     FIXED_NEWSTYLE, MAGIC, NO_ZEROES, OPTION_BYTES_MAX, OPTION_MAGIC, PAYLOAD_MAX, export, info, option, option_reply,

@@ -6,6 +6,7 @@
 //!
 //! Clients may ask for any byte, which is [`Bytewise`](crate::bytewise::Bytewise)'s business.
 
+mod export;
 pub(crate) mod fuzz;
 mod handshake;
 mod requests;
@@ -15,4 +16,5 @@ mod stream;
 mod tests;
 mod wire;
 
-pub use server::{Export, Place, ServeError, Server};
+pub use export::Export;
+pub use server::{Place, ServeError, Server};

@@ -26,6 +26,7 @@ use seekless::device::{Buf, Data, Device, DeviceError};
 use seekless::rt::{Event, Gate, Rt};
 use seekless::units::{Nanos, human_bytes};
 
+use super::export::Export;
 use super::handshake::{Agreed, negotiate};
 use super::requests::{Disk, Refusal};
 use super::stream::{Closed, Stream};
@@ -62,16 +63,6 @@ pub enum ServeError {
     Accept(#[source] Errno),
     #[error("the device could not be closed; the last changes may be lost: {0}")]
     Close(#[source] DeviceError),
-}
-
-/// What is offered.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Export {
-    pub bytes: u64,
-    pub block_bytes: u32,
-    pub read_only: bool,
-    /// For people.
-    pub description: String,
 }
 
 /// A device that is offered, and the sockets on which it is.

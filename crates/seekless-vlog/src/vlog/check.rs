@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::core::{Core, Log};
 use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
-use super::vld::{Recovery, VldError};
+use super::options::{Recovery, VldError};
 use crate::device::Device;
 use crate::units::counted;
 

@@ -18,7 +18,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::append::AppendLog;
-use super::core::{Core, Garbage, Log, State, TreeLog, count};
+use super::core::{Core, Extent, Garbage, Log, State, TreeLog, count};
 use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
 use super::tracks::Tracks;
 use super::tree::Planned;
@@ -34,16 +34,6 @@ const DISCARD_BLOCKS_MIN: u32 = 16;
 
 /// Pieces with blocks that idle work has moved that one transaction of it writes: who wants something meanwhile waits for them.
 const MOVED_PIECES: usize = 2;
-
-/// How much of what is pending a transaction makes durable.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Extent {
-    All,
-    /// What somebody waits for. What idle work has moved is where it was, too, until it says so itself.
-    Promised,
-    /// That, and some of what idle work has moved.
-    Few,
-}
 
 /// What a transaction is about.
 struct Transaction {

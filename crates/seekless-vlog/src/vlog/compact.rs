@@ -20,8 +20,7 @@
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use super::commit::Extent;
-use super::core::{Core, Log, count};
+use super::core::{Core, Extent, Log, count};
 use super::eager::{Run, Want};
 use crate::device::{Buf, Data, DeviceError};
 

@@ -17,13 +17,12 @@ use futures_util::future::join_all;
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
 use super::buffer::{Aim, TrackBuffer};
-use super::commit::Extent;
 use super::eager::{Chooser, Head, Run, Want};
 use super::format::Key;
 use super::layout::Layout;
+use super::options::Options;
 use super::space::Space;
 use super::tree::Tree;
-use super::vld::Options;
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -127,6 +126,16 @@ pub(super) struct State {
     pub(super) garbage: Garbage,
     /// Why nothing is written any more.
     pub(super) stopped: Option<String>,
+}
+
+/// How much of what is pending a transaction makes durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Extent {
+    All,
+    /// What somebody waits for. What idle work has moved is where it was, too, until it says so itself.
+    Promised,
+    /// That, and some of what idle work has moved.
+    Few,
 }
 
 /// The map on the device.

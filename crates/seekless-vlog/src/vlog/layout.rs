@@ -8,7 +8,8 @@
 //!       once more while a transaction writes them anew, and for at least one block of data out of place.
 
 use super::format::{
-    ANCHORS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, SNAPSHOTS_MAX, Superblock, entries_per_piece,
+    ANCHORS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, SNAPSHOTS_MAX, Superblock, Why,
+    entries_per_piece,
 };
 use crate::device::Geometry;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
@@ -110,6 +111,15 @@ pub struct Layout {
 }
 
 impl Layout {
+    /// Reads a superblock and checks all that is in it.
+    ///
+    /// # Errors
+    /// Why it is none.
+    pub fn read(block: &[u8]) -> Result<Superblock, Why> {
+        let found = Superblock::from_block(block)?;
+        Layout::new(found).map(|_| found).ok_or(Some("its numbers do not fit each other"))
+    }
+
     /// The layout that a superblock describes, or `None` when its numbers do not fit each other.
     pub fn new(superblock: Superblock) -> Option<Layout> {
         let Superblock { block_bytes, cell_bytes, device_sectors, logical_blocks, .. } = superblock;

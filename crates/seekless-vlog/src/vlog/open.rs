@@ -14,8 +14,8 @@ use super::format::{
     Superblock,
 };
 use super::layout::{Layout, MapLog, Plan, back_sector, ring_cells};
+use super::options::{Recovery, VldError};
 use super::tree::Tree;
-use super::vld::{Recovery, VldError};
 use crate::device::rescue::{rescue, rescue_as, rescue_right};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
 use crate::rt::cover;
@@ -168,7 +168,7 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
     let mut why: Option<&'static str> = None;
     let mut unreadable = None;
     let mut look = async |at: u64| {
-        let is_right = |block: &[u8]| Superblock::from_block(block).is_ok();
+        let is_right = |block: &[u8]| Layout::read(block).is_ok();
         let mut read = rescue_right(device, Sector(at), FIXED_SECTORS, is_right).await?;
         Ok::<_, DeviceError>(match read.lost.pop() {
             Some((_, error)) => {
@@ -176,7 +176,7 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
                 unreadable.get_or_insert(error);
                 Err(text)
             }
-            None => match Superblock::from_block(&read.bytes) {
+            None => match Layout::read(&read.bytes) {
                 Ok(superblock) if superblock.device_sectors > sectors => {
                     let text = "it is of a larger device";
                     why.get_or_insert(text);

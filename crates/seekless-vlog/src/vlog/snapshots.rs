@@ -16,48 +16,9 @@ use async_trait::async_trait;
 use super::core::Core;
 use super::eager::Want;
 use super::format::{Label, NAME_BYTES_MAX};
-use super::layout::Layout;
+use super::labels::{Found, places, read_labels};
 use super::vld::Vld;
-use crate::device::{Buf, Data, Device, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
-
-/// What is known of a snapshot.
-struct Found {
-    number: u32,
-    created_seconds: i64,
-    name: String,
-}
-
-/// The entries of labels that are mapped: the number of the snapshot, and the block.
-fn places(layout: &Layout, map: &[u32]) -> Vec<(u32, u32)> {
-    let place = |number: u32| (number, map[layout.label_of(number) as usize]);
-    (1..=layout.snapshots).map(place).filter(|&(_, block)| block != 0).collect()
-}
-
-/// Reads labels.
-async fn read_labels(device: &Device, layout: &Layout, places: Vec<(u32, u32)>) -> Result<Vec<Found>, DeviceError> {
-    let mut found = Vec::new();
-    for (number, block) in places {
-        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
-        // A damaged one gets a name by which it can be given up.
-        let (created_seconds, name) = match Label::from_block(&read) {
-            Some((label, name)) => (label.created_seconds, name),
-            None => (0, format!("damaged-{number}")),
-        };
-        found.push(Found { number, created_seconds, name });
-    }
-    Ok(found)
-}
-
-/// The map of the snapshot `name`, if there is one, of a disk that is not in use yet.
-pub(super) async fn find(
-    device: &Device,
-    layout: &Layout,
-    map: &[u32],
-    name: &str,
-) -> Result<Option<u32>, DeviceError> {
-    let found = read_labels(device, layout, places(layout, map)).await?;
-    Ok(found.into_iter().find(|found| found.name == name).map(|found| found.number))
-}
+use crate::device::{Data, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
 
 impl Core {
     /// All snapshots. Whoever asks has the turn, so none of them goes away meanwhile.

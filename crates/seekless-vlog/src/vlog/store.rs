@@ -11,16 +11,15 @@
 
 use std::rc::Rc;
 
-use super::commit::Extent;
 use super::compact::{Emptying, Step, Tenant};
-use super::core::{Core, Counts, Garbage, Log, State, count};
+use super::core::{Core, Counts, Extent, Garbage, Log, State, count};
 use super::eager::{Head, Run, Want};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
 use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
+use super::options::{CommitUse, Options, Recovery, VldError};
 use super::space::Space;
 use super::tracks::Tracks;
-use super::vld::{CommitUse, Options, Recovery, VldError};
 use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};

@@ -179,7 +179,8 @@ async fn codec(word: &Word, leaves: &dyn Leaves) -> Result<Arc<dyn Codec>, Troub
         "gzip" => Arc::new(Deflate { level: level(word).unsigned_abs() }),
         "lz4" => Arc::new(Lz4),
         "uuencode" => Arc::new(Uuencode),
-        _ => Arc::new(Copy),
+        "copy" => Arc::new(Copy),
+        other => unreachable!("`{other}` is a layer that encodes, and has no codec here"),
     })
 }
 

@@ -1,6 +1,6 @@
 //! How requests and replies travel between kernel and session.
 //!
-//! The session does not know which transport carries it; they are exchanged by [`TransportChoice`].
+//! The session does not know which transport carries it; they are exchanged by [`TransportChoice`](super::options::TransportChoice).
 
 mod devfuse;
 mod uring;
@@ -18,19 +18,6 @@ use super::abi;
 use super::reply::Reply;
 use super::request::Request;
 use super::session::Session;
-
-/// Which way requests come.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub enum TransportChoice {
-    /// The best for an engine of one thread, which is `/dev/fuse` (`benches/mount`): io_uring gains by having a
-    /// thread on every processor, and its fixed memory costs a copy of the data.
-    #[default]
-    Auto,
-    /// Reads and writes of `/dev/fuse`.
-    DevFuse,
-    /// Commands of io_uring; falls back to `/dev/fuse` where the kernel does not offer it.
-    Uring,
-}
 
 /// Why a transport came to its end.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -33,7 +33,7 @@ use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, ResolveFlags, StatxFlags
 use rustix::io::Errno;
 use rustix::mount::OpenTreeFlags;
 
-use super::open::HostDirError;
+use super::error::HostDirError;
 use super::sys::Key;
 use crate::leaves::users::{self, Mark, Users};
 use crate::mount_table::{self, MountInfo};

@@ -1,6 +1,8 @@
 //! Where things are: segments on the volume, and blocks in the tree of a file.
 
 use super::format::*;
+#[cfg(test)]
+pub(super) use crate::fs::logfs::format::{FILE_BLOCKS_MAX, FILE_BYTES_MAX};
 pub use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};

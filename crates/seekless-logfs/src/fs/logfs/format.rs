@@ -3,7 +3,6 @@
 //! Decoders take any bytes and answer with `None` or an error; they check what a single structure can know about
 //! itself, and nothing more.
 
-use super::tree::FILE_BYTES_MAX;
 use crate::codec::{self, crc32c, crc32c_append};
 use crate::fs::FileKind;
 use crate::record;
@@ -62,6 +61,23 @@ pub const DIRECT_POINTERS: usize = 7;
 pub const TREES: usize = 4;
 pub const POINTERS_IN_INODE: usize = DIRECT_POINTERS + TREES;
 pub const POINTERS_PER_BLOCK: usize = BLOCK_BYTES / Pointer::BYTES;
+pub(super) const FANOUT: u64 = POINTERS_PER_BLOCK as u64;
+/// Data blocks below one pointer at each level: 1, 341, 341² ...
+pub(super) const SPAN: [u64; TREES + 1] = [1, FANOUT, FANOUT.pow(2), FANOUT.pow(3), FANOUT.pow(4)];
+/// First data block of each tree, and past the last.
+pub(super) const BASE: [u64; TREES + 1] = {
+    let mut base = [DIRECT_POINTERS as u64; TREES + 1];
+    let mut tree = 1;
+    while tree <= TREES {
+        base[tree] = base[tree - 1] + SPAN[tree];
+        tree += 1;
+    }
+    base
+};
+/// Blocks that a file can have: 55 TB.
+pub const FILE_BLOCKS_MAX: u64 = BASE[TREES];
+pub const FILE_BYTES_MAX: u64 = FILE_BLOCKS_MAX * BLOCK_BYTES as u64;
+
 pub const INODES_PER_SECTOR: u64 = SECTOR_BYTES / Inode::BYTES as u64;
 /// Inodes are written in groups of up to this many sectors.
 pub const INODE_GROUP_SECTORS: u64 = 8;

@@ -47,23 +47,6 @@ pub enum Holder {
     Node(BlockKey, usize),
 }
 
-const FANOUT: u64 = POINTERS_PER_BLOCK as u64;
-/// Data blocks below one pointer at each level: 1, 341, 341² ...
-const SPAN: [u64; TREES + 1] = [1, FANOUT, FANOUT.pow(2), FANOUT.pow(3), FANOUT.pow(4)];
-/// First data block of each tree, and past the last.
-const BASE: [u64; TREES + 1] = {
-    let mut base = [DIRECT_POINTERS as u64; TREES + 1];
-    let mut tree = 1;
-    while tree <= TREES {
-        base[tree] = base[tree - 1] + SPAN[tree];
-        tree += 1;
-    }
-    base
-};
-/// Blocks that a file can have: 55 TB.
-pub const FILE_BLOCKS_MAX: u64 = BASE[TREES];
-pub const FILE_BYTES_MAX: u64 = FILE_BLOCKS_MAX * BLOCK_BYTES as u64;
-
 /// Indirect blocks of a file whose first `data_blocks` blocks have bytes or space of their own, and no others.
 pub fn indirect_blocks(data_blocks: u64) -> u64 {
     let of_tree = |tree: usize| {

@@ -21,6 +21,7 @@ mod fsck;
 mod log;
 mod mkfs;
 mod ops;
+mod owners;
 mod recovery;
 mod state;
 #[cfg(test)]

@@ -15,8 +15,8 @@ use std::rc::Rc;
 
 use futures_util::future::join_all;
 
-use super::compact::Owners;
 use super::format::*;
+use super::owners::Owners;
 use super::state::*;
 use super::{CompactUse, Counters, Options, Vlfs, Work};
 use crate::codec;

@@ -9,8 +9,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::compact::Owners;
 use super::format::*;
+use super::owners::Owners;
 use super::{Counters, Options};
 pub(super) use crate::fs::logfs::state::*;
 use crate::fs::logfs::tree::*;

@@ -17,9 +17,9 @@ use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
 use super::journal::Journal;
+use super::request::{Redo, Ticket};
 use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
-use super::write::{Redo, Ticket};
 use super::{ArrayOptions, Doubt};
 pub use crate::device::Standing;
 use crate::device::{Device, DeviceError, WriteFlags};

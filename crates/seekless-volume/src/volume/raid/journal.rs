@@ -15,20 +15,17 @@
 //!   J4  As long as a record can be read again, so can every later one about the same rows; so doing all of them again
 //!       in order leaves the newest content.
 
-use futures_util::future::join_all;
+mod append;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::core::{Core, count};
-use super::write::MemberWrite;
-use crate::codec::crc32c_append;
-use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use super::request::MemberWrite;
+use crate::device::{Buf, Device};
 use crate::rt::{Event, Gate};
 use crate::units::{SECTOR_BYTES, Sector};
-use crate::volume::format::{
-    BLOCK_SECTORS, KIND_DATA, KIND_ZEROES, RECORD_MAGIC, RecordEntry, RecordHead, head_sectors,
-};
-use crate::volume::members::{bytes, relocate};
+use crate::volume::format::{BLOCK_SECTORS, KIND_DATA, KIND_ZEROES, RecordHead};
+use crate::volume::members::bytes;
 
 #[derive(Default)]
 pub(super) struct Journal {
@@ -137,135 +134,6 @@ impl JournalState {
         }
         (next.1 + sectors < tail.1).then_some(next.1)
     }
-}
-
-impl Core {
-    /// Writes a record of `writes` and returns when it is durable (J2).
-    pub(super) async fn append(&self, writes: &[MemberWrite]) -> Result<Open<'_>, DeviceError> {
-        let Some(layout) = self.layout else { unreachable!("only arrays with metadata have a journal") };
-        let entries: Vec<RecordEntry> = writes.iter().map(MemberWrite::entry).collect();
-        let head = head_sectors(entries.len());
-        let payload: Vec<&Data> = writes.iter().filter_map(MemberWrite::data).collect();
-        let payload_sectors = payload.iter().map(|data| data.len() as u64).sum::<u64>() / SECTOR_BYTES;
-        // Records begin at blocks, whatever their length, as members may have large ones.
-        let sectors = (head + payload_sectors).next_multiple_of(BLOCK_SECTORS);
-        let _gate = self.journal.gate.enter().await;
-        let position = self.room(sectors, layout.journal_sectors).await?;
-        let sequence = self.journal.state.borrow().next.0;
-        let record = RecordHead {
-            magic: RECORD_MAGIC,
-            crc: 0,
-            payload_crc: payload.iter().fold(0, |crc, data| crc32c_append(crc, data)),
-            uuid: layout.uuid,
-            sequence,
-            head_sectors: head as u32,
-            payload_sectors: payload_sectors as u32,
-            entry_count: entries.len() as u32,
-            reserved: 0,
-        };
-        let mut image = Buf::zeroed((sectors * SECTOR_BYTES) as usize);
-        let head_bytes = record.to_bytes(&entries);
-        image[..head_bytes.len()].copy_from_slice(&head_bytes);
-        let mut done = head_bytes.len();
-        for data in payload {
-            image[done..done + data.len()].copy_from_slice(data);
-            done += data.len();
-        }
-        let at = layout.journal_start + position;
-        self.write_copies(sequence, at, image.freeze()).await?;
-        count(&self.counts.journal_records);
-        let mut state = self.journal.state.borrow_mut();
-        debug_assert_eq!(state.next.0, sequence, "J1: one record after the other");
-        debug_assert!(position + sectors <= layout.journal_sectors, "J3: a record lies in the ring");
-        state.next = (sequence + 1, position + sectors);
-        let other = state.open.insert(sequence, position);
-        debug_assert!(other.is_none(), "J1: a record has a number of its own");
-        Ok(Open { journal: &self.journal, sequence })
-    }
-
-    /// Writes the record to two members, or to one where the array bears no further failure.
-    async fn write_copies(&self, sequence: u64, at: u64, image: Data) -> Result<(), DeviceError> {
-        let mut written: Vec<usize> = Vec::new();
-        loop {
-            let active = self.active();
-            let copies = if active.len() == self.shape.members { 2 } else { 1 };
-            written.retain(|member| active.contains(member));
-            if written.len() >= copies {
-                return Ok(());
-            }
-            // They take turns, so that none has all the work.
-            let first = (sequence % active.len().max(1) as u64) as usize;
-            let next: Vec<usize> = (0..active.len())
-                .map(|turn| active[(first + turn) % active.len()])
-                .filter(|member| !written.contains(member))
-                .take(copies - written.len())
-                .collect();
-            if next.is_empty() {
-                return self.check_running(Sector(at), image.len() as u64);
-            }
-            let results = join_all(next.iter().map(|&member| {
-                let (device, image) = (self.device(member), image.clone());
-                let longest = self.request_sectors_max;
-                async move { write_long(&device, at, &image, longest).await }
-            }))
-            .await;
-            for (member, result) in next.into_iter().zip(results) {
-                match result {
-                    Ok(()) => written.push(member),
-                    Err(error @ DeviceError::NoSpace { .. }) => {
-                        return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
-                    }
-                    Err(error) if !self.fail(member) => {
-                        return Err(relocate(error, member, Sector::ZERO, image.len() as u64));
-                    }
-                    Err(_) => {}
-                }
-            }
-        }
-    }
-
-    /// Members that hold everything.
-    pub(super) fn active(&self) -> Vec<usize> {
-        let state = self.state.borrow();
-        let standings = state.now.iter().enumerate();
-        standings.filter(|(_, standing)| **standing == super::Standing::Active).map(|(member, _)| member).collect()
-    }
-
-    /// Waits until there is room for `sectors` and says where (J3).
-    async fn room(&self, sectors: u64, size: u64) -> Result<u64, DeviceError> {
-        loop {
-            if let Some(position) = self.journal.state.borrow().place(sectors, size) {
-                return Ok(position);
-            }
-            let ended = self.journal.ended.wait();
-            let (oldest, tail, is_kept) = {
-                let state = self.journal.state.borrow();
-                (state.oldest(), state.tail, state.kept.contains(&state.oldest().0))
-            };
-            if oldest.0 > tail.0 {
-                // Everything before the oldest open record has been written, and now becomes durable.
-                self.flush_members().await?;
-                self.write_superblocks(|_| self.journal.set_tail(oldest)).await?;
-                continue;
-            }
-            if is_kept {
-                return Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: sectors * SECTOR_BYTES });
-            }
-            ended.await;
-        }
-    }
-}
-
-/// Writes `data` with `fua`, in requests that the device takes.
-async fn write_long(device: &Device, at: u64, data: &Data, sectors_max: u64) -> Result<(), DeviceError> {
-    let sectors = data.len() as u64 / SECTOR_BYTES;
-    let mut done = 0;
-    while done < sectors {
-        let take = (sectors - done).min(sectors_max);
-        device.write(Sector(at + done), data.slice(bytes(done, take)), WriteFlags::FUA).await?;
-        done += take;
-    }
-    Ok(())
 }
 
 /// The records from `tail` on that are on any of `members`, and the place behind the last. `check` refuses entries that

@@ -26,6 +26,7 @@ mod open;
 mod plan;
 mod read;
 mod readings;
+mod request;
 mod rows;
 mod scrub;
 mod settle;

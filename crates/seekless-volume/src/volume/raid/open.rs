@@ -10,9 +10,9 @@ use std::rc::Rc;
 use super::bitmap::{Bitmap, collect};
 use super::core::{Core, Layout, Standing, StandingByte, State, still_known};
 use super::journal::{Journal, read_records};
+use super::request::MemberWrite;
 use super::rows::{Ranges, RowSet};
 use super::shape::{Level, Shape};
-use super::write::MemberWrite;
 use super::{Array, ArrayError, ArrayOptions, Contents, JournalUse};
 use crate::device::fork::ForkDevice;
 use crate::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
@@ -588,7 +588,7 @@ async fn replay(core: &Rc<Core>, records: Vec<Vec<MemberWrite>>) -> Result<(), A
         }
         let in_use = core.in_use();
         let writes = writes.into_iter().filter(|write| in_use.contains(&write.member)).collect();
-        let writes = super::write::merge(writes, core.request_sectors_max);
+        let writes = super::request::merge(writes, core.request_sectors_max);
         let done = core.perform(writes, WriteFlags::NONE, None, Sector::ZERO, 0).await;
         done.map_err(of_member(0))?;
     }

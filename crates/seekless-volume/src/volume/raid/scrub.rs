@@ -14,8 +14,9 @@ use futures_util::future::join_all;
 use super::bitmap::collect;
 use super::core::{Core, Standing, StandingByte};
 use super::plan::xor;
+use super::request::MemberWrite;
 use super::shape::Level;
-use super::write::{Lost, MemberWrite};
+use super::write::Lost;
 use crate::device::{Buf, Data, DeviceError, Scrubbed, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{
@@ -106,7 +107,7 @@ impl Core {
             return Ok(());
         }
         let start = Sector(row * self.shape.row_sectors());
-        let writes = super::write::merge(writes, self.request_sectors_max);
+        let writes = super::request::merge(writes, self.request_sectors_max);
         self.perform(writes, WriteFlags::NONE, None, start, self.shape.unit * SECTOR_BYTES).await?;
         scrubbed.corrected += 1;
         Ok(())

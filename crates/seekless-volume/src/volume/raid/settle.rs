@@ -12,8 +12,8 @@ use futures_util::future::join_all;
 
 use super::core::{Core, Standing};
 use super::plan::xor;
+use super::request::MemberWrite;
 use super::shape::Level;
-use super::write::MemberWrite;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
@@ -121,7 +121,7 @@ impl Core {
             }
         }
         let length = sectors * SECTOR_BYTES;
-        self.perform(super::write::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
+        self.perform(super::request::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
             .await?;
         self.counts.settled.set(self.counts.settled.get() + count);
         let mut state = self.state.borrow_mut();
@@ -226,7 +226,7 @@ impl Core {
             }
         }
         let write = MemberWrite::new(target, at, unit.freeze());
-        for write in super::write::merge(vec![write], self.request_sectors_max) {
+        for write in super::request::merge(vec![write], self.request_sectors_max) {
             match write.apply(&self.device(target), WriteFlags::NONE).await {
                 Ok(()) => {}
                 Err(error @ DeviceError::NoSpace { .. }) => {

@@ -31,8 +31,8 @@ const CHANGES_MAX: usize = 24;
 pub fn decoders(input: &[u8]) {
     let mut block = input.to_vec();
     block.resize(FIXED_BYTES, 0);
-    if let Ok(superblock) = Superblock::from_block(&block) {
-        assert_eq!(Superblock::from_block(&superblock.to_block()), Ok(superblock));
+    if let Ok(superblock) = Layout::read(&block) {
+        assert_eq!(Layout::read(&superblock.to_block()), Ok(superblock));
     }
     if let Some(superblock) = Superblock::decode(input)
         && let Some(layout) = Layout::new(superblock).filter(|_| !superblock.is_above())

@@ -3,6 +3,7 @@
 //!
 //! A failure says what to do. A rule that fights the problem in front of you can be changed here, with its reason.
 
+mod circles;
 mod files;
 mod formats;
 mod lists;

@@ -1,0 +1,73 @@
+//! What to say when a store does not hold what its stack expects.
+
+use std::path::Path;
+use std::time::Duration;
+
+use seekless::fs::FsError;
+use seekless::stack::{Cause, Stack, StackError, quoted};
+
+use super::Failure;
+use crate::leaves::{HostLeaves, signature};
+
+/// An error of a stack on files, with what the file holds where that explains it.
+pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
+    match &error.cause {
+        Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
+        Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
+            return Failure::new(&error).hint(
+                "`seekless fsck` says what else is damaged; mounted with -o ro, what can still be shown can be copied",
+            );
+        }
+        _ => return Failure::new(&error),
+    }
+    let own = stack.file_system().and_then(|word| signature::of_word(word.name()));
+    match &contents(leaves)[..] {
+        [content] if content.as_deref() != own => something_else(stack, leaves),
+        _ => Failure::new(&error),
+    }
+}
+
+/// How long to look for content where that only makes a message better.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// What the files and block devices that were opened hold; `None` for a blank one. Empty where that cannot be found out.
+pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
+    let content = |path: &Path| -> Option<Option<String>> {
+        let file = std::fs::File::open(path).ok()?;
+        let size = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0)).ok()?;
+        let content = signature::content(&file, size, PATIENCE).ok()?;
+        Some(content.text().map(str::to_owned))
+    };
+    leaves.files().iter().map(|file| content(file.path())).collect::<Option<_>>().unwrap_or_default()
+}
+
+/// What a stack is called in a sentence: the path of its image, or else its line.
+pub(super) fn place_of(stack: &Stack) -> String {
+    let leaf = stack.words().last().filter(|leaf| leaf.name() == "file");
+    leaf.and_then(|leaf| leaf.text("path")).map_or_else(|| stack.to_string(), str::to_owned)
+}
+
+/// The failure for a store that does not hold the stack's file system.
+///
+/// It speaks of mkfs only where that would destroy nothing.
+pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
+    let name = stack.volume().map_or("file system", |word| word.name());
+    if stack.is_volatile() {
+        let problem =
+            format!("there is no {name} here: this store is new and empty in every command, and keeps nothing");
+        return Failure::new(problem)
+            .hint("mount and bench make a file system on it by themselves; to keep one, put it on file:PATH");
+    }
+    let stores = contents(leaves);
+    let is_blank = !stores.is_empty() && stores.iter().all(Option::is_none);
+    let failure = match &stores[..] {
+        [None] => Failure::new(format!("there is no {name} on {}: it is blank", place_of(stack))),
+        [Some(content)] => Failure::new(format!("there is no {name} on {}: it holds {content}", place_of(stack))),
+        [_, ..] if is_blank => Failure::new(format!("there is no {name} here: all {} stores are blank", stores.len())),
+        _ => Failure::new(format!("there is no {name} here")),
+    };
+    match is_blank {
+        true => failure.hint(format!("make one with: seekless mkfs {}", quoted(&stack.to_string()))),
+        false => failure.hint("is this the right store, and the stack that it was made with? Nothing was changed"),
+    }
+}

@@ -1,0 +1,61 @@
+//! Traces as arguments of commands, and what is said about them.
+
+use seekless::units::Nanos;
+use seekless_lab::trace::{Import, Summary, Trace};
+
+use super::{Failure, output};
+
+/// Reads a whole trace and counts. `what` is shown beside the progress.
+pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
+    let bar = output::counter(what);
+    let mut summary = Summary::default();
+    let mut batch = Vec::new();
+    while trace.next_batch(&mut batch)? {
+        batch.iter().for_each(|request| summary.add(request));
+        bar.inc(batch.len() as u64);
+        batch.clear();
+    }
+    bar.finish_and_clear();
+    Ok(summary)
+}
+
+/// Says on standard error how a trace was understood: in one line, or with all that was passed over.
+pub(super) fn describe(import: &Import, brief: bool) {
+    let text = import.to_text();
+    match brief {
+        true => output::note(text.lines().next().unwrap_or_default()),
+        false => output::note(text.trim_end()),
+    }
+}
+
+/// A length of time with its unit.
+pub(super) fn duration(text: &str) -> Result<Nanos, String> {
+    let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let unit: f64 = match unit {
+        "ns" => 1.0,
+        "us" => 1e3,
+        "ms" => 1e6,
+        "s" => 1e9,
+        "min" => 60e9,
+        "h" => 3600e9,
+        _ => return Err("write a time with its unit: 500ms, 10s, 5min, 2h".into()),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("`{number}` is no number"))?;
+    Ok(Nanos((number * unit) as u64))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Times have units.
+    #[test]
+    fn durations() {
+        let read = |text: &str| duration(text).map(|time| time.0);
+        assert_eq!(read("500ms"), Ok(500_000_000));
+        assert_eq!(read("1.5s"), Ok(1_500_000_000));
+        assert_eq!(read("2h"), Ok(7_200_000_000_000));
+        assert!(read("10").is_err() && read("s").is_err() && read("1.2.3s").is_err() && read("-1s").is_err());
+    }
+}

@@ -1,0 +1,37 @@
+//! By what a mount and its daemon are known from outside: extended attributes of the root, and the daemon's process.
+
+/// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
+pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
+
+/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not
+/// reach. What is read is [`DONE`], or what went wrong. Reading, because the kernel lets nobody set one on a read-only
+/// mount, which may have been written to before it became read-only. Setting it does the same, for earlier versions of
+/// `seekless sync`.
+pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
+
+/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, whatever the
+/// kernel's mount table says.
+pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
+
+/// Reading or setting this extended attribute of the root drops what the file system has cached, for benchmarks that read
+/// cold.
+pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
+
+/// What is read from such an attribute when all is well.
+pub(super) const DONE: &[u8] = b"done";
+
+/// Longest text that is read otherwise.
+pub(super) const OUTCOME_BYTES_MAX: usize = 1000;
+
+/// Says who this daemon is: process number and start time, which tells it from a later process of that number.
+pub(super) fn daemon_identity() -> String {
+    let pid = std::process::id();
+    format!("{pid} {}", start_time(pid).unwrap_or(0))
+}
+
+/// When a process started, in clock ticks since boot.
+pub(super) fn start_time(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    // The name in parentheses may hold anything; `starttime` is field 22, the 20th after it.
+    stat.rsplit_once(") ")?.1.split(' ').nth(19)?.parse().ok()
+}

@@ -1,0 +1,25 @@
+//! What the caller of a mount chooses and hears about the connection.
+
+use super::abi;
+
+/// Which way requests come.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum TransportChoice {
+    /// The best for an engine of one thread, which is `/dev/fuse` (`benches/mount`): io_uring gains by having a
+    /// thread on every processor, and its fixed memory costs a copy of the data.
+    #[default]
+    Auto,
+    /// Reads and writes of `/dev/fuse`.
+    DevFuse,
+    /// Commands of io_uring; falls back to `/dev/fuse` where the kernel does not offer it.
+    Uring,
+}
+
+/// The kernel speaks a protocol that is not ours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum InitError {
+    #[error("the kernel speaks FUSE {major}.{minor}; this program needs at least {}.{}", abi::MAJOR, abi::MINOR_MIN)]
+    TooOld { major: u32, minor: u32 },
+    #[error("the kernel opened the connection with operation {0} instead of INIT")]
+    NotInit(u32),
+}

@@ -1,0 +1,48 @@
+//! Labels of snapshots: which there are, and what they are called.
+
+use super::format::Label;
+use super::layout::Layout;
+use crate::device::{Buf, Device, DeviceError};
+
+/// What is known of a snapshot.
+pub(super) struct Found {
+    pub(super) number: u32,
+    pub(super) created_seconds: i64,
+    pub(super) name: String,
+}
+
+/// The entries of labels that are mapped: the number of the snapshot, and the block.
+pub(super) fn places(layout: &Layout, map: &[u32]) -> Vec<(u32, u32)> {
+    let place = |number: u32| (number, map[layout.label_of(number) as usize]);
+    (1..=layout.snapshots).map(place).filter(|&(_, block)| block != 0).collect()
+}
+
+/// Reads labels.
+pub(super) async fn read_labels(
+    device: &Device,
+    layout: &Layout,
+    places: Vec<(u32, u32)>,
+) -> Result<Vec<Found>, DeviceError> {
+    let mut found = Vec::new();
+    for (number, block) in places {
+        let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
+        // A damaged one gets a name by which it can be given up.
+        let (created_seconds, name) = match Label::from_block(&read) {
+            Some((label, name)) => (label.created_seconds, name),
+            None => (0, format!("damaged-{number}")),
+        };
+        found.push(Found { number, created_seconds, name });
+    }
+    Ok(found)
+}
+
+/// The map of the snapshot `name`, if there is one, of a disk that is not in use yet.
+pub(super) async fn find(
+    device: &Device,
+    layout: &Layout,
+    map: &[u32],
+    name: &str,
+) -> Result<Option<u32>, DeviceError> {
+    let found = read_labels(device, layout, places(layout, map)).await?;
+    Ok(found.into_iter().find(|found| found.name == name).map(|found| found.number))
+}

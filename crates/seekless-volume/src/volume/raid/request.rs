@@ -1,0 +1,116 @@
+//! What one write asks of the members.
+
+use std::cell::RefCell;
+
+use super::plan::Fragment;
+use crate::device::{Buf, Data, DeviceError, WriteFlags};
+use crate::units::{SECTOR_BYTES, Sector};
+use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
+use crate::volume::members::bytes;
+
+/// What one member stores.
+#[derive(Clone)]
+pub(super) struct MemberWrite {
+    pub(super) member: usize,
+    pub(super) at: u64,
+    pub(super) sectors: u64,
+    /// `None` for zeroes, which a discard makes.
+    data: Option<Data>,
+}
+
+impl MemberWrite {
+    pub(super) fn new(member: usize, at: u64, data: Data) -> MemberWrite {
+        MemberWrite { member, at, sectors: data.len() as u64 / SECTOR_BYTES, data: Some(data) }
+    }
+
+    pub(super) fn zeroes(member: usize, at: u64, sectors: u64) -> MemberWrite {
+        MemberWrite { member, at, sectors, data: None }
+    }
+
+    pub(super) fn data(&self) -> Option<&Data> {
+        self.data.as_ref()
+    }
+
+    /// The same in pieces of at most `sectors_max`. Zeroes are not cut: discards have no longest request.
+    fn cut(self, sectors_max: u64) -> Vec<MemberWrite> {
+        let Some(data) = self.data.as_ref().filter(|_| self.sectors > sectors_max) else { return vec![self] };
+        let mut pieces = Vec::new();
+        let mut done = 0;
+        while done < self.sectors {
+            let take = (self.sectors - done).min(sectors_max);
+            pieces.push(MemberWrite::new(self.member, self.at + done, data.slice(bytes(done, take))));
+            done += take;
+        }
+        pieces
+    }
+
+    /// As the journal keeps it.
+    pub(super) fn entry(&self) -> RecordEntry {
+        let kind = if self.data.is_some() { KIND_DATA } else { KIND_ZEROES };
+        RecordEntry { at: self.at, sectors: self.sectors as u32, member: self.member as u16, kind }
+    }
+
+    pub(super) async fn apply(&self, device: &crate::device::Device, flags: WriteFlags) -> Result<(), DeviceError> {
+        match &self.data {
+            Some(data) => device.write(Sector(self.at), data.clone(), flags).await,
+            None => device.discard(Sector(self.at), self.sectors).await,
+        }
+    }
+}
+
+/// Writes that have to be done again, and the record of the journal that holds them.
+pub(super) struct Redo {
+    pub(super) writes: Vec<MemberWrite>,
+    pub(super) record: Option<u64>,
+}
+
+/// Data for one row, and what became of it.
+pub(super) struct Ticket {
+    pub(super) fragments: Vec<Fragment>,
+    pub(super) flags: WriteFlags,
+    pub(super) result: RefCell<Option<Result<(), DeviceError>>>,
+}
+
+/// Neighbours on a member become one write of at most `sectors_max`.
+pub(super) fn merge(writes: Vec<MemberWrite>, sectors_max: u64) -> Vec<MemberWrite> {
+    let mut writes: Vec<MemberWrite> = writes.into_iter().flat_map(|write| write.cut(sectors_max)).collect();
+    writes.sort_by_key(|write| (write.member, write.at));
+    let mut merged: Vec<Vec<MemberWrite>> = Vec::new();
+    for write in writes {
+        let fits = |group: &&mut Vec<MemberWrite>| {
+            let sectors: u64 = group.iter().map(|write| write.sectors).sum();
+            let first = &group[0];
+            first.member == write.member
+                && first.at + sectors == write.at
+                && first.data.is_some() == write.data.is_some()
+                && sectors + write.sectors <= sectors_max
+        };
+        match merged.last_mut().filter(fits) {
+            Some(group) => group.push(write),
+            None => merged.push(vec![write]),
+        }
+    }
+    merged.into_iter().map(join).collect()
+}
+
+fn join(mut group: Vec<MemberWrite>) -> MemberWrite {
+    if group.len() == 1
+        && let Some(only) = group.pop()
+    {
+        return only;
+    }
+    let (member, at) = (group[0].member, group[0].at);
+    let sectors: u64 = group.iter().map(|write| write.sectors).sum();
+    if group[0].data.is_none() {
+        return MemberWrite::zeroes(member, at, sectors);
+    }
+    let mut joined = Buf::dirty(bytes(0, sectors).len());
+    let mut done = 0;
+    for write in &group {
+        if let Some(data) = &write.data {
+            joined[bytes(done, write.sectors)].copy_from_slice(data);
+            done += write.sectors;
+        }
+    }
+    MemberWrite::new(member, at, joined.freeze())
+}

@@ -1,0 +1,77 @@
+//! Files that import each other, in a circle: none of them can be read, tested or moved alone.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::rust::{Source, sources};
+use super::{ENGINE, report, root, short};
+
+/// Circles that are there for a reason, each file as in the report.
+const ALLOWED: &[(&[&str], &str)] = &[
+    (
+        &[
+            "crates/seekless-disk/src/disk/mechanism.rs",
+            "crates/seekless-disk/src/disk/read.rs",
+            "crates/seekless-disk/src/disk/write.rs",
+        ],
+        "a read and a write are states of the mechanism that they move",
+    ),
+    (
+        &[
+            "crates/seekless-ffs/src/fs/ffs/dir.rs",
+            "crates/seekless-ffs/src/fs/ffs/soft.rs",
+            "crates/seekless-ffs/src/fs/ffs/state.rs",
+        ],
+        "the state of a mount holds the indexes of directories and what soft updates wait for",
+    ),
+];
+
+/// Which files each file of a crate imports. A `mod.rs` names its own children to show them to others, which is no import.
+fn imports(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
+    let places: BTreeMap<&[String], usize> =
+        sources.iter().enumerate().map(|(index, source)| (&source.module[..], index)).collect();
+    let target = |parts: &[String]| {
+        let path = parts.strip_prefix(&["crate".to_owned()])?;
+        (1..=path.len()).rev().find_map(|length| places.get(&path[..length]).copied())
+    };
+    let imported = |(index, source): (usize, &Source)| {
+        let named = source.named.iter().filter(|named| !named.in_test).filter_map(|named| target(&named.parts));
+        let others = named.filter(|&other| other != index && !sources[other].module.starts_with(&source.module));
+        (index, others.collect())
+    };
+    sources.iter().enumerate().map(imported).collect()
+}
+
+/// The files that can be reached from `start`.
+fn reached(imports: &BTreeMap<usize, BTreeSet<usize>>, start: usize) -> BTreeSet<usize> {
+    let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
+    while let Some(at) = next.pop() {
+        next.extend(imports[&at].iter().filter(|other| seen.insert(**other)));
+    }
+    seen
+}
+
+/// The circles of a crate: sets of files each of which reaches all others.
+fn circles(sources: &[Source]) -> Vec<Vec<String>> {
+    let imports = imports(sources);
+    let reached: Vec<_> = (0..sources.len()).map(|index| reached(&imports, index)).collect();
+    let circle_of = |index: usize| -> Vec<String> {
+        let all =
+            (0..sources.len()).filter(|&other| reached[index].contains(&other) && reached[other].contains(&index));
+        all.map(|other| short(&sources[other].path)).collect()
+    };
+    let found: BTreeSet<Vec<String>> = (0..sources.len()).map(circle_of).filter(|circle| circle.len() > 1).collect();
+    found.into_iter().collect()
+}
+
+/// Aim: the number of circles does not grow. Method: the imports of every file of every crate, tests left out.
+#[test]
+fn files_do_not_import_each_other_in_circles() {
+    let mut problems = Vec::new();
+    for name in ENGINE.iter().chain(&["seekless-lab", "seekless-host"]) {
+        let sources = sources(&root().join("crates").join(name).join("src"));
+        let allowed = |circle: &Vec<String>| ALLOWED.iter().any(|(files, _)| files == circle);
+        let found = circles(&sources).into_iter().filter(|circle| !allowed(circle));
+        problems.extend(found.map(|circle| format!("these files import each other: {}", circle.join(", "))));
+    }
+    report(&problems, "Move what both need into a file of its own, or hand it in as an argument.");
+}
