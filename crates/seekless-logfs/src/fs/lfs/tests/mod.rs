@@ -93,6 +93,11 @@ fn files_survive_a_remount() {
 }
 
 #[test]
+fn numbers_come_back_with_another_generation() {
+    volumes::basics::numbers_come_back_with_another_generation(&Small::default(), true);
+}
+
+#[test]
 fn synced_files_survive_without_closing() {
     volumes::basics::synced_files_survive_without_closing(&Small::default());
 }
