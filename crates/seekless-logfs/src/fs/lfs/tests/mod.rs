@@ -5,6 +5,7 @@ mod books;
 mod crafted;
 mod crash;
 mod damage;
+mod log;
 mod model;
 mod space;
 
