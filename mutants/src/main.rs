@@ -28,12 +28,12 @@ use crate::rooms::Rooms;
 #[derive(Parser)]
 #[command(about = "Changes the engine in small ways, and looks whether its tests notice")]
 struct Args {
-    /// Only rooms whose name contains this
-    #[arg(long)]
-    room: Option<String>,
-    /// Only mutants whose identity begins with this
-    #[arg(long)]
-    only: Option<String>,
+    /// Only these rooms, with commas between them
+    #[arg(long, value_delimiter = ',')]
+    room: Vec<String>,
+    /// Only mutants whose identity begins with one of these, with commas between them
+    #[arg(long, value_delimiter = ',')]
+    only: Vec<String>,
     /// Only those that people chose
     #[arg(long)]
     chosen: bool,
@@ -62,8 +62,10 @@ fn main() -> Result<()> {
     let root = PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().context("this crate is in the project")?.to_owned();
     let rooms = Rooms::read(&root)?;
     let mut mutants = find::all(&root, &rooms, args.seed, args.percent)?;
-    mutants.retain(|mutant| args.room.as_ref().is_none_or(|room| mutant.room.contains(room.as_str())));
-    mutants.retain(|mutant| args.only.as_ref().is_none_or(|only| mutant.id.starts_with(only.as_str())));
+    let unknown = args.room.iter().find(|room| !rooms.rooms.contains_key(*room));
+    ensure!(unknown.is_none(), "rooms.toml has no room {}", unknown.map_or("", String::as_str));
+    mutants.retain(|mutant| args.room.is_empty() || args.room.contains(&mutant.room));
+    mutants.retain(|mutant| args.only.is_empty() || args.only.iter().any(|only| mutant.id.starts_with(only.as_str())));
     mutants.retain(|mutant| !args.chosen || mutant.why.is_some());
     ensure!(!mutants.is_empty(), "no mutant is left to try; `--list` shows what there is");
     if args.list {

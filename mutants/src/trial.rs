@@ -176,11 +176,18 @@ pub(crate) fn run(place: &Place, rooms: &Rooms, built: Built, jobs: usize, secon
             Some(seconds) if start.elapsed() > Duration::from_secs(seconds) => Fate::NotTried,
             _ => trial(number, &reaching)?,
         };
-        if matches!(fate, Fate::Survived(_) | Fate::Unreached) && !rooms.survivors.contains_key(&mutant.id) {
-            bar.println(format!("{} {mutant}", if fate == Fate::Unreached { "unreached" } else { "survives " }));
-            if bar.is_hidden() {
-                eprintln!("{} {mutant}", if fate == Fate::Unreached { "unreached" } else { "survives " });
-            }
+        // A run that is ended early has said what it knows.
+        let word = match &fate {
+            Fate::Survived(_) | Fate::Unreached if rooms.survivors.contains_key(&mutant.id) => "explained",
+            Fate::Survived(_) => "survives ",
+            Fate::Unreached => "unreached",
+            Fate::Killed(_) | Fate::Hung(_) => "noticed  ",
+            Fate::NotTried => "not tried",
+        };
+        if bar.is_hidden() {
+            eprintln!("{word} {mutant}");
+        } else if matches!(word, "survives " | "unreached") {
+            bar.println(format!("{word} {mutant}"));
         }
         bar.inc(1);
         Ok(fate)

@@ -152,16 +152,21 @@ impl Lfs {
         Ok(Pass { before, after: self.clean_bytes() })
     }
 
+    /// Which segments are the best to clean now.
+    pub(super) fn policy(&self) -> CleanerPolicy {
+        let state = self.state.borrow();
+        if self.clean_segments() < state.log.cleaner_segments + 3 {
+            CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
+        } else {
+            state.log.options.cleaner
+        }
+    }
+
     /// Makes dirty what is alive in the best victims, within C3.
     async fn move_live(self: &Rc<Self>) -> FsResult<()> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
-            let policy = if self.clean_segments() < state.log.cleaner_segments + 3 {
-                CleanerPolicy::Greedy // Nearly out of room, what counts is room now.
-            } else {
-                state.log.options.cleaner
-            };
-            (victims(&state, policy), state.log.layout.segment_bytes())
+            (victims(&state, self.policy()), state.log.layout.segment_bytes())
         };
         // It writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;

@@ -196,9 +196,7 @@ fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -
         None => Vec::new(),
     };
     release_debt(state, debt);
-    if state.inodes.get(&ino).is_some_and(|known| known.xattr_dirty) {
-        lay_xattr(state, ino, places, laid);
-    }
+    lay_xattr(state, ino, places, laid);
     Ok(())
 }
 
@@ -248,7 +246,7 @@ fn lay_block(state: &mut State, id: BlockId, block: u32, laid: &mut Laid) {
 }
 
 fn lay_xattr(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) {
-    let Some(known) = state.inodes.get_mut(&ino) else { return };
+    let Some(known) = state.inodes.get_mut(&ino).filter(|known| known.xattr_dirty) else { return };
     let old = known.inode.xattr_pointer().unwrap_or_default();
     known.xattr_dirty = false;
     state.xattr_growth_bytes -= std::mem::take(&mut known.xattr_growth);

@@ -1,6 +1,7 @@
 //! Aim: a file system does what its interface says, and finds it again. Method: small programs over a device in memory,
 //! each followed by a remount and a full check.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::*;
@@ -56,6 +57,41 @@ pub fn files_survive_a_remount(subject: &dyn Subject) {
             assert_eq!(client.read_dir(b"/").await.unwrap().len(), 2);
         })
         .await;
+    });
+}
+
+/// Aim: an inode number that is used again has another generation, so that a handle of the old file never leads to the new one.
+/// Method: files are made and removed until numbers come back. A file system that counts on from mount to mount is mounted `anew`
+/// again and again, half of the times as a crash left it.
+pub fn numbers_come_back_with_another_generation(subject: &dyn Subject, anew: bool) {
+    const BYTES: u64 = 9 * MIB;
+    simulate(1, async |rt| {
+        let (mut memory, _) = fresh(&rt, subject, BYTES).await;
+        let mut fs = subject.mount(&rt, memory.clone()).await.expect("mount");
+        let (mut seen, mut numbers, mut again) = (BTreeSet::new(), BTreeSet::new(), 0);
+        for file in 0..6000 {
+            let client = Client::new(fs.clone());
+            client.write_file(b"/f", b"f").await.unwrap();
+            let root = client.resolve(b"/").await.unwrap();
+            let entry = fs.lookup(root, b"f").await.unwrap();
+            fs.forget(entry.attr.ino, 1).await;
+            let (ino, generation) = (entry.attr.ino, entry.generation);
+            assert!(seen.insert((ino, generation)), "file {file}: {ino} of generation {generation} is there twice");
+            again += u32::from(!numbers.insert(ino));
+            if file % 20 == 19 {
+                client.sync().await.unwrap();
+            }
+            client.unlink(b"/f").await.unwrap();
+            if anew && file % 100 == 99 {
+                client.sync().await.unwrap();
+                if file % 200 == 99 {
+                    fs.close().await.unwrap();
+                }
+                memory = Rc::new(Memory::from_image(BYTES, memory.image()));
+                fs = subject.mount(&rt, memory.clone()).await.expect("mount");
+            }
+        }
+        assert!(again > 100, "{again} numbers came back");
     });
 }
 

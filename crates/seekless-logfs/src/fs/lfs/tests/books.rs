@@ -404,6 +404,93 @@ fn a_mount_counts_anew_what_it_cannot_trust() {
     });
 }
 
+/// Aim: a segment that the log fills beyond its size, by the table of the checkpoint, is doubted, and counted anew (V4). Method: a
+/// checkpoint in which the next segment of the log is as good as full already; then the log goes through it, and on.
+#[test]
+fn a_mount_doubts_what_the_log_adds() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet(false)).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let (next, bytes) = {
+            let state = lfs.state.borrow();
+            (state.log.end.next_segment, state.log.layout.segment_bytes())
+        };
+        lfs.state.borrow_mut().log.segments.set_live(next, bytes - 1024);
+        lfs.checkpoint(false).await.unwrap();
+        assert_eq!(lfs.state.borrow().log.end.next_segment, next);
+        lfs.state.borrow_mut().log.segments.set_live(next, 0);
+        client.write_file(b"/f", &vec![1; 4 * bytes as usize]).await.unwrap();
+        client.sync().await.unwrap();
+        let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
+        let doubt = format!("what the log adds to segment {next} and frees in it cannot be");
+        assert!(fs.warnings().iter().any(|warning| warning.contains(&doubt)), "{:?}", fs.warnings());
+        assert_balanced(&fs, "after the mount").await;
+        assert!(Client::new(fs.clone()).read_file(b"/f").await.unwrap() == vec![1; 4 * bytes as usize]);
+        fs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
+
+/// Aim: the list of orphans is after a mount as long as it was, so that it does not grow with every mount. Method: orphans that
+/// stay in use, three times.
+#[test]
+fn the_list_of_orphans_keeps_its_length() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet(false)).await.unwrap();
+        let client = Client::new(lfs.clone());
+        for name in [b"/a", b"/b", b"/c"] {
+            client.create(name).await.unwrap();
+            client.unlink(name).await.unwrap();
+        }
+        lfs.checkpoint(false).await.unwrap();
+        let copy: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let found = find::find_volume(&copy).await.unwrap();
+        let again = recovered(rt.clone(), copy, quiet(false), &found).await.unwrap();
+        assert_eq!(again.state.borrow().log.orphans.list(), lfs.state.borrow().log.orphans.list());
+        assert_eq!(again.state.borrow().log.orphans.slots.len(), 3);
+    });
+}
+
+/// Aim: records of the last block that a file can have are replayed. Method: it is set aside, written, and made a hole, each
+/// alone in the log behind a checkpoint.
+#[test]
+fn the_last_block_of_the_largest_file() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet(false)).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let last = FileRange { offset: layout::FILE_BYTES_MAX - 4096, bytes: 4096 };
+        let file = client.create(b"/f").await.unwrap();
+        for what in ["set aside", "written", "a hole"] {
+            lfs.checkpoint(false).await.unwrap();
+            match what {
+                "set aside" => {
+                    let mode = AllocateMode::Allocate { keep_size: false };
+                    client.fallocate(b"/f", last, mode).await.unwrap();
+                }
+                "written" => client.write(file, last.offset, &[5; 4096]).await.unwrap(),
+                _ => client.fallocate(b"/f", last, AllocateMode::PunchHole).await.unwrap(),
+            }
+            client.sync().await.unwrap();
+            let attr = client.stat(b"/f").await.unwrap();
+            let copy: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let fs = mount(rt.clone(), copy.clone(), quiet(false)).await.expect(what);
+            assert_balanced(&fs, what).await;
+            let again = Client::new(fs.clone());
+            let found = again.stat(b"/f").await.unwrap();
+            assert_eq!((found.size, found.sectors), (attr.size, attr.sectors), "{what}");
+            let file = again.open(b"/f", OpenFlags::READ_WRITE).await.unwrap();
+            let expected = if what == "written" { 5 } else { 0 };
+            assert_eq!(again.read(file, last.offset, 4096).await.unwrap(), [expected; 4096], "{what}");
+            fs.close().await.unwrap();
+            assert_clean(&rt, &copy).await;
+        }
+    });
+}
+
 /// Runs of holes against a set of them.
 #[test]
 fn holes_are_cut() {

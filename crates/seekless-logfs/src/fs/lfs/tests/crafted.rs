@@ -118,6 +118,168 @@ fn counts_of_records() {
     }
 }
 
+/// Records of indirect blocks that no file can have are refused, whichever end of them is wrong.
+#[test]
+fn indirect_blocks_that_cannot_be() {
+    const UNMAPPED: u8 = 19;
+    let last = |tree: usize, level: usize| (POINTERS_PER_BLOCK as u64).pow((tree - level) as u32) - 1;
+    for (tree, level) in [(1, 1), (2, 1), (3, 2), (4, 4)] {
+        let key = layout::BlockKey::node(tree, level, last(tree, level));
+        assert!(key.is_valid());
+        for (first, count) in [(key.0, 2), (key.0 + 1, 1), (key.0 + 1, 2), (key.0, u32::MAX)] {
+            let said = bounded(&with_record(UNMAPPED, first, count));
+            let is_refused = |said: &String| said.contains("a record of indirect blocks that cannot be");
+            assert!(said.iter().all(is_refused), "{first:#x}+{count}: {said:?}");
+        }
+        let said = bounded(&with_record(UNMAPPED, key.0, 1));
+        assert_eq!(said[2], "", "{key:?} can be");
+    }
+}
+
+/// A record of holes in a file whose indirect blocks are all one block, on four levels: there are more of them than the volume
+/// has blocks. Replaying finds no pointer to clear, so nothing but their number says that it goes round in circles.
+#[test]
+fn a_hole_in_a_tangle() {
+    const UNMAPPED: u8 = 19;
+    const TREES: usize = 4;
+    let mut image = with_record(UNMAPPED, layout::FILE_BLOCKS_MAX - u64::from(u32::MAX), u32::MAX);
+    let (_, at, _) = with_a_hole();
+    let superblock = {
+        let mut block = vec![0; BLOCK_BYTES];
+        image.read(SUPERBLOCK_SECTORS[0], &mut block);
+        Superblock::from_block(&block).unwrap()
+    };
+    let layout = layout::Layout::new(superblock, BYTES / SECTOR_BYTES).unwrap();
+    // Where the log has not been.
+    let unused = layout.segment_start(layout.segment_count() - 2);
+    let mut block = vec![0; BLOCK_BYTES];
+    let mut root = Pointer::Hole;
+    for level in 0..TREES as u64 {
+        (0..POINTERS_PER_BLOCK).for_each(|slot| set_pointer_in_block(&mut block, slot, root));
+        root = Pointer::to(unused + level * BLOCK_SECTORS, &block);
+        image.write(unused + level * BLOCK_SECTORS, &block);
+    }
+    let mut head = vec![0; SECTOR_BYTES as usize];
+    image.read(at, &mut head);
+    let summary = Summary::decode(&head).unwrap();
+    let mut partial = vec![0; summary.sectors as usize * SECTOR_BYTES as usize];
+    image.read(at, &mut partial);
+    let mut place = summary.summary_sectors as usize * SECTOR_BYTES as usize;
+    let mut changed = 0;
+    for item in summary_items(&partial, &summary).unwrap() {
+        if let Item::Inodes { count, .. } = item {
+            for raw in partial[place..].chunks_exact_mut(Inode::BYTES).take(count as usize) {
+                let mut inode = Inode::unseal(raw).unwrap();
+                if inode.size == 40 * BLOCK_BYTES as u64 {
+                    inode.set_pointer(POINTERS_IN_INODE - 1, root);
+                    inode.size = layout::FILE_BYTES_MAX;
+                    inode.seal_into(raw);
+                    changed += 1;
+                }
+            }
+        }
+        place += (item.sectors() * SECTOR_BYTES) as usize;
+    }
+    assert_eq!(changed, 1);
+    seal_partial(&mut partial);
+    image.write(at, &partial);
+    let said = bounded(&image);
+    assert!(said.iter().all(|said| said.contains("lead in circles")), "{said:?}");
+}
+
+/// Aim: what is in a segment is a partial segment only where all of its summary fits there. Method: an intact one, and each
+/// field with a wrong value under a right checksum.
+#[test]
+fn summaries_of_another_place() {
+    let (_, _, partial) = with_a_hole();
+    let good = Summary::decode(&partial).unwrap();
+    let superblock = simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        find::find_volume(&device).await.unwrap().layout.superblock
+    });
+    // On a device with sectors of 4096 bytes, which leaves more that cannot be.
+    for align_sectors in [1, 8] {
+        let layout = layout::Layout::new(Superblock { align_sectors, ..superblock }, BYTES / SECTOR_BYTES).unwrap();
+        let sectors = good.sectors.next_multiple_of(align_sectors);
+        let good = Summary { sectors, offset: 16, ..good };
+        let is_found = |summary: Summary| {
+            let mut segment = vec![0; layout.segment_bytes() as usize];
+            let own = &mut segment[16 * SECTOR_BYTES as usize..];
+            own[..partial.len()].copy_from_slice(&partial);
+            summary.encode(own);
+            seal_partial(&mut own[..(u64::from(summary.sectors.max(1)) * SECTOR_BYTES) as usize]);
+            cleaner::partial_at(&layout, good.segment, 16, &segment).is_some()
+        };
+        assert!(is_found(good));
+        let wrong = [
+            Summary { magic: good.magic + 1, ..good },
+            Summary { uuid: [9; 16], ..good },
+            Summary { segment: good.segment + 1, ..good },
+            Summary { offset: 8, ..good },
+            Summary { next_segment: layout.segment_count(), ..good },
+            Summary { next_segment: good.segment, ..good },
+            Summary { sectors: 0, ..good },
+            Summary { sectors: good.sectors + 1, ..good },
+            Summary { entry_count: u32::MAX, ..good },
+            Summary { summary_sectors: good.sectors + 1, ..good },
+        ];
+        for (number, summary) in wrong.into_iter().enumerate() {
+            // One sector more is right where that is what is written at least.
+            let fits = number == 7 && align_sectors == 1;
+            assert_eq!(is_found(summary), fits, "field {number}, sectors of {align_sectors}");
+        }
+    }
+}
+
+/// Aim: a mount that finds a checkpoint in the log goes on from there only if that is where the checkpoint says it is. Method: a
+/// volume whose newest slot is lost, and the checkpoint in the log with one wrong number under right checksums.
+#[test]
+fn a_checkpoint_that_does_not_know_where_it_is() {
+    type Spoil = fn(&mut Checkpoint);
+    let cases: [(&str, Spoil); 5] = [
+        ("", |_| {}),
+        ("segment", |checkpoint| checkpoint.log_segment += 7),
+        ("offset", |checkpoint| checkpoint.log_offset += 8),
+        ("number", |checkpoint| checkpoint.log_sequence += 1),
+        ("next segment", |checkpoint| checkpoint.next_segment += 7),
+    ];
+    for (what, spoil) in cases {
+        simulate(1, async |rt| {
+            let (memory, device) = fresh(&rt, BYTES).await;
+            let lfs = open(rt.clone(), device, Options::default()).await.unwrap();
+            Client::new(lfs.clone()).write_file(b"/f", &[1; 50_000]).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+            lfs.checkpoint(false).await.unwrap();
+            let (layout, end) = (lfs.state.borrow().log.layout, lfs.state.borrow().log.end);
+            let mut image = without_newest_slot(&memory.image()).unwrap();
+            let start = layout.segment_start(end.segment);
+            let mut bytes = vec![0; layout.segment_bytes() as usize];
+            image.read(start, &mut bytes);
+            let last = cleaner::partials_in(&layout, end.segment, &bytes).pop().unwrap();
+            let from = ((last.start - start) * SECTOR_BYTES) as usize;
+            let partial = &mut bytes[from..from + last.summary.sectors as usize * SECTOR_BYTES as usize];
+            // It is the last thing in its transaction.
+            let before = |item: &Item| !matches!(item, Item::Checkpoint { .. });
+            let sectors: u64 = last.items.iter().take_while(|item| before(item)).map(|item| item.sectors()).sum();
+            let at = ((u64::from(last.summary.summary_sectors) + sectors) * SECTOR_BYTES) as usize;
+            let length = (CHECKPOINT_SECTORS_IN_LOG * SECTOR_BYTES) as usize;
+            let mut checkpoint = Checkpoint::from_block(&partial[at..at + length]).unwrap();
+            spoil(&mut checkpoint);
+            partial[at..at + length].copy_from_slice(&checkpoint.to_block()[..length]);
+            seal_partial(partial);
+            image.write(start, &bytes);
+            let device: Device = Rc::new(Memory::from_image(BYTES, image));
+            match mount(rt.clone(), device, Options::default()).await {
+                Ok(fs) if what.is_empty() => {
+                    assert!(Client::new(fs).read_file(b"/f").await.unwrap() == [1; 50_000]);
+                }
+                Ok(_) => panic!("{what}: it is mounted"),
+                Err(error) => assert!(error.to_string().contains("does not know where it is"), "{what}: {error}"),
+            }
+        });
+    }
+}
+
 /// A file whose indirect blocks all lead to one child, on every level: 13 thousand million paths to one block.
 fn with_a_tangle(orphan: bool) -> Image {
     simulate(1, async |rt| {

@@ -5,6 +5,7 @@ mod books;
 mod crafted;
 mod crash;
 mod damage;
+mod log;
 mod model;
 mod space;
 
@@ -90,6 +91,11 @@ fn an_empty_volume_is_clean() {
 #[test]
 fn files_survive_a_remount() {
     volumes::basics::files_survive_a_remount(&Small::default());
+}
+
+#[test]
+fn numbers_come_back_with_another_generation() {
+    volumes::basics::numbers_come_back_with_another_generation(&Small::default(), true);
 }
 
 #[test]

@@ -19,6 +19,24 @@ fn counter(fs: &Fs, name: &str) -> u64 {
     fs.counters().iter().find(|(counted, _)| *counted == name).map_or(0, |&(_, value)| value)
 }
 
+/// Aim: dirty data is written once there is a batch of it, without a timer and without a caller who waits. Method: less than what
+/// makes writers wait, and then time without any call.
+#[test]
+fn a_batch_is_written_by_itself() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, 12 * MIB).await;
+        let options = Options { write_back_interval: Nanos::from_secs(1 << 30), ..Options::default() };
+        let fs = mount(rt.clone(), device, options).await.unwrap();
+        let client = Client::new(fs.clone());
+        rt.sleep(Nanos::from_secs(1)).await; // The task waits.
+        let before = counter(&fs, "data_blocks_written");
+        client.write_file(b"/f", &vec![1; 3 * MIB as usize]).await.unwrap();
+        rt.sleep(Nanos::from_secs(1)).await;
+        let written = counter(&fs, "data_blocks_written") - before;
+        assert!(written > 2 * MIB / 4096, "{written} blocks");
+    });
+}
+
 /// A file that is updated at random, a block at a time, and what its blocks hold.
 struct Updated<'a> {
     rt: &'a Rt,

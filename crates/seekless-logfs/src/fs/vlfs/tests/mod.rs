@@ -65,6 +65,12 @@ fn files_survive_a_remount() {
     volumes::basics::files_survive_a_remount(&Small::default());
 }
 
+/// After a mount VLFS counts on from the inodes that are left.
+#[test]
+fn numbers_come_back_with_another_generation() {
+    volumes::basics::numbers_come_back_with_another_generation(&Small::default(), false);
+}
+
 #[test]
 fn synced_files_survive_without_closing() {
     volumes::basics::synced_files_survive_without_closing(&Small::default());

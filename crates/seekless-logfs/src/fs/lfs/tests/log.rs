@@ -1,0 +1,205 @@
+//! Aim: the log uses all of a segment, its tasks write when they should and not after the end, and the cleaner takes the
+//! segments that its policy names. Method: small programs with the timers off or fast, and a look at the state.
+
+use super::*;
+use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::rng::Rng;
+
+const BYTES: u64 = 12 * MIB;
+
+/// No timer ends while a test runs.
+fn quiet() -> Options {
+    let never = Nanos::from_secs(1 << 30);
+    Options { checkpoint_interval: never, write_back_interval: never, ..Options::default() }
+}
+
+/// Aim: a partial segment may end where its segment ends. Method: transactions of many sizes; some come out even.
+#[test]
+fn segments_are_filled_to_the_last_sector() {
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let mut rng = Rng::new(1);
+        for file in 0..200 {
+            client.write_file(format!("/{file}").as_bytes(), &vec![7; rng.below(40_000) as usize]).await.unwrap();
+            client.sync().await.unwrap();
+        }
+        let (layout, image) = (lfs.state.borrow().log.layout, memory.image());
+        let is_full = |segment: &u64| {
+            let mut bytes = vec![0; layout.segment_bytes() as usize];
+            image.read(layout.segment_start(*segment), &mut bytes);
+            let partials = cleaner::partials_in(&layout, *segment, &bytes);
+            partials.iter().map(|partial| u64::from(partial.summary.sectors)).sum::<u64>() == layout.segment_sectors()
+        };
+        let full = (0..layout.segment_count()).filter(is_full).count();
+        assert!(full > 0, "each of the segments has an end that is not used");
+    });
+}
+
+/// Aim: the age of a segment that the cleaner writes is that of the youngest file in it, of all that one group of inodes holds
+/// ([ro92 §3.6]). Method: empty files with times of their own, moved in one transaction.
+#[test]
+fn a_segment_is_as_young_as_its_youngest_file() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        let names: [(&[u8], i64); 4] = [(b"/a", 5_000), (b"/b", 9_000), (b"/c", 7_000), (b"/", 6_000)];
+        for (name, _) in &names[..3] {
+            client.write_file(name, b"").await.unwrap();
+        }
+        for (name, seconds) in names {
+            let mtime = Some(SetTime::At(crate::units::WallTime { seconds, nanos: 0 }));
+            client.setattr(name, SetAttr { mtime, ..SetAttr::default() }).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        // What moves goes to another segment, whose age is that of what moved alone.
+        let (here, end) = {
+            let mut state = lfs.state.borrow_mut();
+            let here = state.log.end.segment;
+            state.log.end.offset = state.log.layout.segment_sectors();
+            (here, state.log.end.next_segment)
+        };
+        lfs.move_segment(here).await.unwrap();
+        lfs.submit_loading(assemble::Scope::Cleaned).await.unwrap();
+        let state = lfs.state.borrow();
+        assert_eq!(state.log.end.segment, end);
+        assert_eq!(state.log.segments.get(end).youngest, 9_000_000_000_000);
+    });
+}
+
+/// Aim: dirty data is written once there is a batch of it, without a timer and without a caller who waits. Method: less than what
+/// makes writers wait, and then time without any call. A checkpoint counts as one.
+#[test]
+fn a_batch_is_written_by_itself() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        rt.sleep(Nanos::from_secs(1)).await; // The task waits.
+        client.write_file(b"/f", &vec![1; 3 * MIB as usize]).await.unwrap();
+        rt.sleep(Nanos::from_secs(1)).await;
+        let dirty = lfs.state.borrow().dirty_bytes();
+        assert!(dirty < MIB, "{dirty} bytes are dirty");
+        let checkpoints = lfs.state.borrow().log.counters.checkpoints;
+        lfs.checkpoint(false).await.unwrap();
+        assert_eq!(lfs.state.borrow().log.counters.checkpoints, checkpoints + 1);
+    });
+}
+
+/// Aim: after a volume was closed nothing is written any more, and it says that it was closed. Method: a slow device, a fast timer,
+/// and a program that goes on while the last checkpoint is under way.
+#[test]
+fn nothing_is_written_after_the_end() {
+    for seed in 0..20 {
+        simulate(seed, async |rt| {
+            let (memory, device) = fresh(&rt, BYTES).await;
+            let slow = FaultDevice::new(&rt, device, seed);
+            let delay = Effect::Delay(Nanos::from_millis(2)..=Nanos::from_millis(9));
+            slow.add(Rule::new(Kinds::all(), When::Always, delay));
+            let interval = Nanos::from_millis(1);
+            let options =
+                Options { checkpoint_interval: interval, write_back_interval: interval, ..Options::default() };
+            let lfs = open(rt.clone(), slow, options).await.unwrap();
+            let client = Client::new(lfs.clone());
+            client.write_file(b"/f", &[1; 10_000]).await.unwrap();
+            let (other, clock) = (Client::new(lfs.clone()), rt.clone());
+            rt.spawn(async move {
+                for byte in 0..100 {
+                    clock.sleep(Nanos::from_millis(1)).await;
+                    let _ = other.write_file(b"/g", &[byte; 5_000]).await;
+                }
+            });
+            rt.sleep(Nanos::from_millis(20)).await;
+            lfs.close().await.unwrap();
+            let closed = all(&memory.image());
+            rt.sleep(Nanos::from_secs(1)).await;
+            assert!(all(&memory.image()) == closed, "seed {seed}: something was written");
+            let device: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let newest = find::find_volume(&device).await.unwrap().checkpoint;
+            assert!(newest.flags & format::CHECKPOINT_CLEAN != 0, "seed {seed}: checkpoint {}", newest.serial);
+        });
+    }
+}
+
+fn all(image: &Image) -> Vec<u8> {
+    let mut bytes = vec![0; BYTES as usize];
+    image.read(crate::units::Sector(0), &mut bytes);
+    bytes
+}
+
+/// Aim: in idle time what is empty becomes free, also where there is room enough; and where there is not, segments that hold little
+/// are emptied until nine tenths of what is possible are clean ([se93]). Nothing that a read shows changes. Method: a small file
+/// that is removed; then a volume that is filled, of which every second block is removed.
+#[test]
+fn idle_time_makes_room() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        let client = Client::new(lfs.clone());
+        client.write_file(b"/f", &[1; 400_000]).await.unwrap();
+        lfs.checkpoint(false).await.unwrap();
+        client.unlink(b"/f").await.unwrap();
+        client.sync().await.unwrap();
+        let waiting = || {
+            let state = lfs.state.borrow();
+            let (segments, end) = (&state.log.segments, [state.log.end.segment, state.log.end.next_segment]);
+            let is_free = |number: &u64| segments.clean.contains(number) || segments.ready.contains(number);
+            let empty = segments.iter().filter(|(number, segment)| segment.live_bytes == 0 && !end.contains(number));
+            empty.filter(|(number, _)| !is_free(number)).count()
+        };
+        assert!(waiting() >= 2, "{} segments wait", waiting());
+        while client.fs().idle(rt.now() + Nanos::from_secs(1)).await.unwrap() {}
+        assert_eq!(waiting(), 0);
+
+        let segment = lfs.state.borrow().log.layout.segment_bytes();
+        let mut count = 0;
+        while lfs.clean_segments() > lfs.state.borrow().log.cleaner_segments + 20 {
+            client.write_file(format!("/{count}").as_bytes(), &vec![count as u8; segment as usize / 4]).await.unwrap();
+            client.sync().await.unwrap();
+            count += 1;
+        }
+        for file in (0..count).filter(|file| file % 2 == 0) {
+            client.unlink(format!("/{file}").as_bytes()).await.unwrap();
+        }
+        client.sync().await.unwrap();
+        let before = lfs.clean_segments();
+        while client.fs().idle(rt.now() + Nanos::from_secs(1)).await.unwrap() {}
+        let possible = {
+            let state = lfs.state.borrow();
+            (state.log.layout.capacity_bytes() - state.log.segments.live_bytes) / segment
+        };
+        let clean = lfs.clean_segments();
+        assert!(clean > before + 10 && clean * 10 >= possible * 9, "{before} were clean, {clean} of {possible} are");
+        assert_eq!(client.fs().check().await.unwrap(), Vec::<String>::new());
+        lfs.state.borrow_mut().drop_caches();
+        for file in (0..count).filter(|file| file % 2 == 1) {
+            let read = client.read_file(format!("/{file}").as_bytes()).await.unwrap();
+            assert!(read == vec![file as u8; segment as usize / 4], "file {file}");
+        }
+    });
+}
+
+/// Aim: room counts, and not age, while fewer than three segments beside the cleaner's own are clean. Method: numbers of clean
+/// segments that the test sets, on both sides of that.
+#[test]
+fn the_policy_changes_when_room_is_short() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES).await;
+        let lfs = open(rt.clone(), device, quiet()).await.unwrap();
+        for (beside, policy) in
+            [(9, CleanerPolicy::CostBenefit), (3, CleanerPolicy::CostBenefit), (2, CleanerPolicy::Greedy)]
+        {
+            let mut state = lfs.state.borrow_mut();
+            let left = state.log.cleaner_segments + beside;
+            let (clean, ready) = (std::mem::take(&mut state.log.segments.clean), state.log.segments.ready.len() as u64);
+            state.log.segments.clean = clean.into_iter().take(left.saturating_sub(ready) as usize).collect();
+            while state.log.segments.ready.len() as u64 > left {
+                state.log.segments.ready.pop_last();
+            }
+            drop(state);
+            assert_eq!((lfs.clean_segments(), lfs.policy()), (left, policy));
+        }
+    });
+}
