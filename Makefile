@@ -55,7 +55,7 @@ bench: ## speed of the engine
 	$(CARGO) bench --workspace --locked
 
 doc: ## the programmer's pages: target/doc/seekless/index.html
-	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
 
 install: build ## program, manual pages and completions, under PREFIX=/usr/local
 	@scripts/install.sh "$(DESTDIR)$(PREFIX)"

@@ -22,7 +22,7 @@ fn is_of_the_papers(run: &Run) -> bool {
 }
 
 /// Published statements about the small-file benchmark at the papers' size, for a run that they are about: `lfs` on a
-/// modelled disk, with the processor of [se95].
+/// modelled disk, with the processor of \[se95\].
 pub fn small_files(run: &Run) -> Vec<Comparison> {
     if !is_of_the_papers(run) {
         return Vec::new();

@@ -146,7 +146,7 @@ impl Effort {
     pub const SAMPLED: Effort = Effort { all_subsets_of: 1, singles: 2, tears: 2, samples: 2 };
 }
 
-/// What a [`CrashDevice`] went through, complete with the bytes.
+/// What a [`CrashDevice`](super::crash::CrashDevice) went through, complete with the bytes.
 #[derive(Clone)]
 pub struct CrashLog {
     guarantees: Guarantees,

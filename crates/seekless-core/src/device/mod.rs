@@ -133,7 +133,7 @@ impl WriteFlags {
     pub const FUA: WriteFlags = WriteFlags { fua: true };
 }
 
-/// Where a disk's heads are, for eager writing [wa99]. Arrays and remapping do not pass it on, but disks that follow each
+/// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping do not pass it on, but disks that follow each
 /// other by address do: there each has an arm of its own.
 pub trait HeadView {
     /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head, if the

@@ -57,7 +57,7 @@ impl HostProfile {
 
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
     ///
-    /// Calls and copies are those that [ou90] measured on a SparcStation 1, which has the same processor at
+    /// Calls and copies are those that \[ou90\] measured on a SparcStation 1, which has the same processor at
     /// 20 MHz, halved (recalled; `docs/papers.md` says what hangs on them). What is left of the published rate of file creation is the cost of changing the name space.
     pub const SPARCSTATION2: HostProfile = HostProfile {
         name: "sparcstation2",

@@ -92,7 +92,7 @@ pub struct VirtualClock {
 }
 
 impl VirtualClock {
-    /// Date at which virtual time starts: 1 January 1995, the month in which [se95] appeared.
+    /// Date at which virtual time starts: 1 January 1995, the month in which \[se95\] appeared.
     pub const EPOCH: WallTime = WallTime { seconds: 788_918_400, nanos: 0 };
 
     pub fn new() -> VirtualClock {

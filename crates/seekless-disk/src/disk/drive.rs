@@ -120,14 +120,14 @@ pub enum Seek {
     /// Measured times, by ascending distance; linear between them and beyond the last.
     Table(Cow<'static, [(u32, Nanos)]>),
     /// `one + b·(d−1) + a·√(d−1)` through the three figures of a data sheet: `average` is the mean over random
-    /// pairs of cylinders, `full` the seek over all of them. The factors are those of [le93].
+    /// pairs of cylinders, `full` the seek over all of them. The factors are those of \[le93\].
     ThreePoint {
         one: Nanos,
         average: Nanos,
         full: Nanos,
     },
     /// `base + root·√d` up to some distance, a straight line beyond: the arm accelerates and brakes at first,
-    /// and coasts later [rw94].
+    /// and coasts later \[rw94\].
     TwoPiece(TwoPiece),
     /// `base + root·√d`, both in milliseconds.
     SquareRoot {

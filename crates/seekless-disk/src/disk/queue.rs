@@ -15,7 +15,7 @@ pub enum Scheduler {
     /// The nearest cylinder first; equal ones in the order of arrival.
     Sstf,
     /// The shortest command overhead, seek and rotation first. For each millisecond that it has waited, a request counts as
-    /// `age_micros` microseconds nearer than it is, so that none waits forever ([wo94], ASPTF); 0 is pure SPTF.
+    /// `age_micros` microseconds nearer than it is, so that none waits forever (\[wo94\], ASPTF); 0 is pure SPTF.
     Sptf { age_micros: u32 },
 }
 

@@ -2,7 +2,7 @@
 //!
 //! A validation trace holds requests with the service time that the real drive showed and the time that the
 //! host then waited before the next request, so that nothing queues and pure service times are compared. The
-//! *demerit figure* [rw94] is the root mean square of the horizontal distance between the two distributions of
+//! *demerit figure* \[rw94\] is the root mean square of the horizontal distance between the two distributions of
 //! service times. It rewards the right distribution, not the right request: two models that confuse which
 //! request is slow look the same. The root mean square over requests is therefore reported too.
 
@@ -164,7 +164,7 @@ pub struct Published {
     pub demerit_ms: f64,
 }
 
-/// DiskSim's demerit figures, to compare with. Source: `valid/runvalid` of the DiskSim 4.0 distribution [bu08] was
+/// DiskSim's demerit figures, to compare with. Source: `valid/runvalid` of the DiskSim 4.0 distribution \[bu08\] was
 /// run, and the demerit computed from its output as [`fit`] does. The script itself interpolates binned
 /// distributions, so the figures that it expects differ by up to 0.02 ms.
 #[expect(clippy::approx_constant)] // One of them happens to look like 1/pi.

@@ -71,7 +71,7 @@ pub enum Unit {
     #[default]
     #[serde(rename = "")]
     None,
-    /// 512 bytes each, as [st05] counts; written in bytes.
+    /// 512 bytes each, as \[st05\] counts; written in bytes.
     #[serde(rename = "sectors")]
     Sectors,
     B,

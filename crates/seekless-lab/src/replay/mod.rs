@@ -5,7 +5,7 @@
 //!
 //! | timing | a request is made |
 //! |---|---|
-//! | `window:N` | as soon as fewer than N are under way, in the order of the trace: how fast can it be? [st05] |
+//! | `window:N` | as soon as fewer than N are under way, in the order of the trace: how fast can it be? \[st05\] |
 //! | `closed` | as soon as the one before is done: `window:1` |
 //! | `open` | when it was recorded, whatever became of those before: what would users have waited for? |
 //! | `think` | when those that had been done before it are done again, after the pause that was recorded: a program |

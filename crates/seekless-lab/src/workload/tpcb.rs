@@ -3,7 +3,7 @@
 //! Paper: [se95 §4]: accounts, tellers, branches and a history, the accounts in a B-tree file of 237 MB with pages of
 //! 4 KB, a user-level cache of 4 MB, and the log on a device of its own. Each transaction changes one account at random,
 //! its teller and its branch, and adds to the history: nearly always one page to be read, and one dirty page to make
-//! room for it. This is not the benchmark of [se93], which differs in nearly every number.
+//! room for it. This is not the benchmark of \[se93\], which differs in nearly every number.
 //!
 //! The tree is loaded from the bottom up and its keys do not change, so it never splits. How full the file system is, is
 //! made by one more file that nobody touches. The log holds the records before and after each change; when it is made

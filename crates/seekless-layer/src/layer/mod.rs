@@ -1,4 +1,4 @@
-//! Layers: file systems over file systems, as in [za01].
+//! Layers: file systems over file systems, as in \[za01\].
 //!
 //! A layer is a [`Layer`], which says only what it does differently, on a [`Stacked`], which does all that layers
 //! have in common: it is the `FileSystem` that others see, passes operations on, and keeps one node for each inode

@@ -1,4 +1,4 @@
-//! `wrap`: the null layer, `Wrapfs` of [za01]. It passes everything on and changes nothing, so that its difference
+//! `wrap`: the null layer, `Wrapfs` of \[za01\]. It passes everything on and changes nothing, so that its difference
 //! from the file system below is the cost of stacking alone.
 
 use std::rc::Rc;

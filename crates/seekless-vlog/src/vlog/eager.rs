@@ -10,7 +10,7 @@
 //!   4. no track is empty: the free block that is reached soonest on any track of this cylinder, or of the next one that
 //!      has any, again in one direction, where that is sooner.
 //!
-//! [wa99] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
+//! \[wa99\] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
 //! the one follows from the other when empty tracks run out is our reading. So is when a cylinder is left: who stays until
 //! its last block is taken waits longest for the last ones.
 //!
@@ -22,7 +22,7 @@
 //! any, so that empty tracks stay empty.
 //!
 //! Several arms each have their own cylinders, and a sweep of their own: each that is free offers the place that it would
-//! choose, and the soonest one is taken, as in EW-Array [zh02].
+//! choose, and the soonest one is taken, as in EW-Array \[zh02\].
 //!
 //! Without a head, data follows data in address order: through a stretch that was empty, then the next empty one, and
 //! when there is none, whatever is free. Pieces fill blocks of their own.

@@ -1,6 +1,6 @@
 //! Eager writing and the virtual log: a block device that writes wherever its head happens to be.
 //!
-//! Paper: [wa99], Wang, Anderson and Patterson, *Virtual Log Based File Systems for a Programmable Disk*, OSDI 1999. A
+//! Paper: \[wa99\], Wang, Anderson and Patterson, *Virtual Log Based File Systems for a Programmable Disk*, OSDI 1999. A
 //! small synchronous write costs most of a revolution and a seek when its place is fixed. Here it goes to the free block
 //! that is soonest under a head ([`eager`]), and a map says where it is. The map has to survive, so its pieces are
 //! written the same way; since they may be anywhere, they are threaded into a log whose parts are not contiguous

@@ -29,7 +29,7 @@ pub fn cylinder(p: f64, t: f64, s: f64) -> f64 {
     here + first / (1.0 - both)
 }
 
-/// The same with `k` such drives that turn independently, of which the one is taken that is soonest [zh02].
+/// The same with `k` such drives that turn independently, of which the one is taken that is soonest \[zh02\].
 ///
 /// All of them let `j` sectors pass when each does, so the probability is that of one to the power of `k`.
 pub fn arms(k: f64, p: f64, t: f64, s: f64) -> f64 {

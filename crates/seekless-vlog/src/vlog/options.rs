@@ -10,7 +10,7 @@ pub enum CommitUse {
     /// With each request where that needs no flush or there is a head, otherwise with each flush.
     #[default]
     Auto,
-    /// With each request, before it is acknowledged: as [wa99] has it.
+    /// With each request, before it is acknowledged: as \[wa99\] has it.
     Each,
     /// With each flush.
     Flush,

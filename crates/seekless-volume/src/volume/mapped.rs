@@ -161,7 +161,7 @@ pub fn raid0(members: Vec<Device>, unit: u64) -> Result<Rc<Mapped>, ShapeError> 
     Ok(Mapped::new(members, Map::Stripe(stripe), unit, sectors, name))
 }
 
-/// `below` with its chunks of `chunk` sectors in random order: [st05]'s disk. A last part of a chunk is left out.
+/// `below` with its chunks of `chunk` sectors in random order: \[st05\]'s disk. A last part of a chunk is left out.
 ///
 /// # Errors
 /// When a chunk does not fit the blocks of the device, or is larger than it.
@@ -174,7 +174,7 @@ pub fn remap(below: Device, chunk: u64, seed: u64) -> Result<Rc<Mapped>, ShapeEr
     Ok(Mapped::new(members, Map::Chunks(chunks), chunk, count * chunk, name))
 }
 
-/// `below` with the blocks of its first `sectors` sectors in random order and the others in place: [st05]'s "stupid"
+/// `below` with the blocks of its first `sectors` sectors in random order and the others in place: \[st05\]'s "stupid"
 /// layout of the partition that they hold. Without `sectors`, all whole blocks of the device.
 ///
 /// # Errors
@@ -363,7 +363,7 @@ impl Mapped {
     }
 }
 
-/// Only for what [`concat`] makes, of members with heads.
+/// Only for what [`concat()`] makes, of members with heads.
 impl HeadView for Mapped {
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
         self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.positioning(at, sector))

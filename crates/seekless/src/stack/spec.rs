@@ -208,7 +208,7 @@ pub type Tell<'a> = dyn Fn(&Progress, &[u8]) + 'a;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Surroundings {
     pub purpose: Purpose,
-    /// See [`Stack::is_volatile`].
+    /// See [`Stack::is_volatile`](super::Stack::is_volatile).
     pub is_volatile: bool,
     /// No word of the line says `discard=off`.
     pub discard: bool,

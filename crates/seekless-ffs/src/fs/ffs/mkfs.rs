@@ -23,7 +23,7 @@ impl DriveShape {
     pub const UNKNOWN: DriveShape =
         DriveShape { sectors_per_track: 2048, tracks_per_cylinder: 1, revolutions_per_minute: 3600 };
 
-    /// The drive of [se95], DSP3105: 57 sectors, 14 heads, 5400 rpm.
+    /// The drive of \[se95\], DSP3105: 57 sectors, 14 heads, 5400 rpm.
     pub const DSP3105: DriveShape =
         DriveShape { sectors_per_track: 57, tracks_per_cylinder: 14, revolutions_per_minute: 5400 };
 }
@@ -34,11 +34,11 @@ pub enum Profile {
     /// What `newfs` of 4.4BSD-Lite2 does: contiguous runs of 8 blocks, 4 ms between them, rotational tables.
     #[default]
     Newfs,
-    /// [se95]: runs of 8 blocks, no gap.
+    /// \[se95\]: runs of 8 blocks, no gap.
     M8R0,
-    /// [se95]: runs of 8 blocks, then a gap of 2.
+    /// \[se95\]: runs of 8 blocks, then a gap of 2.
     M8R2,
-    /// [se95]: single blocks, a gap of 2 behind each, as before clustering.
+    /// \[se95\]: single blocks, a gap of 2 behind each, as before clustering.
     M1R2,
 }
 

@@ -1,4 +1,4 @@
-//! FFS: the Berkeley Fast File System [mc84], with the format, the policies and the write order of 4.4BSD.
+//! FFS: the Berkeley Fast File System \[mc84\], with the format, the policies and the write order of 4.4BSD.
 //!
 //! Blocks stay where they were put, and are overwritten there. A volume is divided into cylinder groups, each with
 //! inodes, maps and data, so that what belongs together is close together. Names are safe because metadata reaches the

@@ -1,4 +1,4 @@
-//! The layer that stores files in another size than they have, as [za01] published it: the scheme `classic`.
+//! The layer that stores files in another size than they have, as \[za01\] published it: the scheme `classic`.
 //!
 //! A file is cut into pages; each is encoded by itself, and the results, *units*, stand one behind the other in the lower
 //! file `F`. Beside it, `F.idx` lists where each of them ends, so that any page is found with one read. A page whose unit
@@ -12,7 +12,7 @@
 //!       anew from them when it is lost, damaged or of another moment [za01 §5].
 //!   K2  No operation on one file changes another, except its index.
 //!
-//! Differences from [za01], or what it does not say
+//! Differences from \[za01\], or what it does not say
 //!   1. Each unit begins with its raw length, and a tail with a mark, since copy and uuencode do not say where they end.
 //!   2. A page that would not shrink is kept raw, and one of zeroes takes four bytes.
 //!   3. There is no page cache here: a write changes the lower file before it returns. What the kernel of the paper kept,

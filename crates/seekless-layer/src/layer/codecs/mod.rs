@@ -1,6 +1,6 @@
 //! Codecs: what a size-changing layer does to the bytes of one chunk.
 //!
-//! A codec turns a chunk into other bytes and back, and knows nothing of files. [za01] asks its developers for two
+//! A codec turns a chunk into other bytes and back, and knows nothing of files. \[za01\] asks its developers for two
 //! functions, `encode_data` and `decode_data`; so do we. Every chunk says which codec made it, so that a layer reads
 //! what any of them has written, and what is written can change at any time.
 //!

@@ -19,7 +19,7 @@
 //! The size of a file stands in an extended attribute of the lower file as well ([`mark`]), so that `stat` need not open
 //! it. It is marked as not to be believed, durably, before the first slot that makes it wrong.
 //!
-//! Differences from [za01], whose layers these are: records out of place instead of shifting, one file instead of two, a
+//! Differences from \[za01\], whose layers these are: records out of place instead of shifting, one file instead of two, a
 //! unit of 64 KiB instead of a page, checksums, and crash safety. The scheme of the paper is `classic`.
 
 pub mod check;

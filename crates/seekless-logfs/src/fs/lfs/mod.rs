@@ -1,4 +1,4 @@
-//! LFS: a log-structured file system [ro92], [se93].
+//! LFS: a log-structured file system \[ro92\], \[se93\].
 //!
 //! Everything that changes is appended to a log, which is all there is on the volume besides a superblock and
 //! two checkpoint slots. An fsync is one sequential write. After a crash the newest checkpoint is loaded and the
@@ -78,7 +78,7 @@ pub struct Options {
     pub dirty_bytes_max: u64,
     /// Give the storage below cleaned segments back.
     pub discard: bool,
-    /// Write indirect blocks with every transaction, as [ro92] does, instead of at checkpoints.
+    /// Write indirect blocks with every transaction, as \[ro92\] does, instead of at checkpoints.
     pub indirect_in_log: bool,
     /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
     pub cache_data: bool,
