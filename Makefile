@@ -20,7 +20,7 @@ FUZZ_SECONDS ?= 60
 SOAK_MINUTES ?= 60
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build lint test demo fuzz soak mutants bench doc install uninstall
+.PHONY: help setup build lint test demo fuzz soak mutants bench doc book install uninstall
 
 help: ## show this
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -54,7 +54,10 @@ mutants: ## small changes of the engine, each of which a test should notice: an 
 bench: ## speed of the engine
 	$(CARGO) bench --workspace --locked
 
-doc: ## the programmer's pages: target/doc/seekless/index.html
+book: ## the book of docs/, as HTML: target/book/index.html
+	@if command -v mdbook >/dev/null; then mdbook build docs; else echo "docs/SUMMARY.md is the book as it is; for HTML: cargo install mdbook"; fi
+
+doc: book ## the programmer's pages: target/doc/seekless/index.html
 	RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" $(CARGO) doc --workspace --no-deps --locked
 
 install: build ## program, manual pages and completions, under PREFIX=/usr/local

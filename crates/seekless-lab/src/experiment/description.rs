@@ -308,11 +308,11 @@ impl Description {
             }
             let optional = [&figure.dash, &figure.panels].into_iter().filter(|name| !name.is_empty());
             for name in [&figure.x, &figure.colour].into_iter().chain(optional) {
-                check_dimension(name, &dims).map_err(at)?;
+                check_dimension(name, dims).map_err(at)?;
             }
             columns.check_metric(&figure.y).map_err(at)?;
-            check_selection(&figure.only, &dims).map_err(at)?;
-            check_selection(&figure.relative_to, &dims).map_err(at)?;
+            check_selection(&figure.only, dims).map_err(at)?;
+            check_selection(&figure.relative_to, dims).map_err(at)?;
         }
         for claim in &self.claims {
             claim.check(&columns).map_err(|problem| format!("claim \"{}\": {problem}", claim.text))?;

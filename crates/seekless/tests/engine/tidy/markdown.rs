@@ -74,8 +74,10 @@ impl Page {
                 }
                 Event::Start(Tag::CodeBlock(kind)) => {
                     is_shell = match kind {
-                        CodeBlockKind::Fenced(language) => {
-                            matches!(&*language, "" | "sh" | "console" | "shell" | "bash")
+                        CodeBlockKind::Fenced(info) => {
+                            // Words behind the language say how the block is used.
+                            let language = info.split_whitespace().next().unwrap_or_default();
+                            matches!(language, "" | "sh" | "console" | "shell" | "bash")
                         }
                         CodeBlockKind::Indented => true,
                     };

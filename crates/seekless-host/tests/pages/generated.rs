@@ -1,0 +1,116 @@
+//! Parts of pages that come from the program or from the experiments: what stands between two marks is compared, and written anew with
+//! `SEEKLESS_BLESS=1`.
+
+use std::process::Command;
+
+use super::{read, root};
+
+const END: &str = "<!-- end of what is generated -->\n";
+
+/// Compares what `page` has behind `mark` with `right`, or writes it.
+fn check(page: &str, mark: &str, right: &str) {
+    let path = root().join("docs").join(page);
+    let text = read(&path);
+    let mark = format!("<!-- generated: {mark} -->\n");
+    let (before, rest) = text.split_once(&mark).unwrap_or_else(|| panic!("docs/{page} has lost its mark {mark}"));
+    let (found, after) = rest.split_once(END).unwrap_or_else(|| panic!("docs/{page}: nothing ends {mark}"));
+    let right = format!("\n{}\n\n", right.trim());
+    if found == right {
+        return;
+    }
+    if std::env::var("SEEKLESS_BLESS").is_ok_and(|value| value == "1") {
+        std::fs::write(&path, format!("{before}{mark}{right}{END}{after}")).unwrap();
+        return;
+    }
+    let differing = found.lines().zip(right.lines()).find(|(found, right)| found != right);
+    let (found, right) = differing.unwrap_or(("(an end)", "(more, or less)"));
+    panic!(
+        "docs/{page} is not what it should be. Its first line that differs:\n{found}\nshould be\n{right}\nWrite it anew: \
+         SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages"
+    );
+}
+
+/// What the program prints.
+fn printed(arguments: &[&str]) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_seekless")).args(arguments).output().unwrap();
+    assert!(output.status.success(), "{arguments:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Aim: the reference says what a stack line can say. Method: what the program prints of its own tables.
+#[test]
+fn the_reference_is_that_of_the_program() {
+    for (what, arguments) in [
+        ("seekless list words --markdown", &["list", "words", "--markdown"][..]),
+        ("seekless list drives", &["list", "drives"]),
+        ("seekless list profiles", &["list", "profiles"]),
+    ] {
+        check("reference/stack-lines.md", what, &printed(arguments));
+    }
+}
+
+/// Aim: the index has every experiment. Method: the titles in their folders.
+#[test]
+fn the_index_has_every_experiment() {
+    let mut folders: Vec<_> = std::fs::read_dir(root().join("experiments"))
+        .expect("there are experiments")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| path.join("experiment.toml").exists())
+        .collect();
+    folders.sort();
+    assert!(folders.len() > 20, "only {} experiments were found", folders.len());
+    let mut table = String::from("| experiment | repeats | what it shows | kind |\n|---|---|---|---|\n");
+    for folder in folders {
+        let text: toml::Table = read(&folder.join("experiment.toml")).parse().expect("an experiment is TOML");
+        let words =
+            |table: &toml::Table, key: &str| table.get(key).and_then(|value| value.as_str()).unwrap_or("").to_owned();
+        let kind =
+            text.get("workload").and_then(|value| value.as_table()).map_or(String::new(), |table| words(table, "kind"));
+        let name = folder.file_name().expect("a name").to_string_lossy();
+        let (paper, title) = (words(&text, "paper"), words(&text, "title"));
+        let paper = if paper.is_empty() { "nothing".to_owned() } else { paper };
+        table += &format!("| [`{name}`](../../experiments/{name}/experiment.toml) | {paper} | {title} | `{kind}` |\n");
+    }
+    check("reference/experiments.md", "experiments", &table);
+}
+
+/// Every source of the project, with strings that go on in the next line put together.
+fn sources() -> String {
+    let mut all = String::new();
+    let mut open = vec![root().join("crates")];
+    while let Some(path) = open.pop() {
+        if path.is_dir() {
+            open.extend(
+                std::fs::read_dir(&path)
+                    .expect("a directory can be listed")
+                    .map(|entry| entry.expect("an entry").path()),
+            );
+        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("pages/generated.rs") {
+            let text = read(&path);
+            let mut lines = text.lines();
+            while let Some(line) = lines.next() {
+                let mut line = line.to_owned();
+                while line.ends_with('\\') {
+                    line.pop();
+                    line += lines.next().unwrap_or_default().trim_start();
+                }
+                all += &line;
+                all.push('\n');
+            }
+        }
+    }
+    all
+}
+
+/// Aim: the page of messages has messages of the program. Method: each heading that is a piece of code, against the sources; `…` is
+/// where a name stands.
+#[test]
+fn messages_are_those_of_the_program() {
+    let sources = sources();
+    let page = read(&root().join("docs/troubleshooting.md"));
+    let messages: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("### `")?.strip_suffix('`')).collect();
+    assert!(messages.len() > 10, "only {} messages were found: the search is broken", messages.len());
+    let parts = messages.iter().flat_map(|message| message.split('…')).map(str::trim).filter(|part| part.len() > 3);
+    let missing: Vec<&str> = parts.filter(|part| !sources.contains(part)).collect();
+    assert!(missing.is_empty(), "docs/troubleshooting.md has messages that the program does not print: {missing:#?}");
+}
