@@ -9,7 +9,7 @@ use clap_complete::Shell;
 use clap_mangen::Man;
 use seekless_lab::output::{self as files, Replace, Wish};
 
-use super::{Done, Failure, output};
+use super::{Done, Failure, completion, output};
 
 /// Print a completion script for a shell
 #[derive(clap::Args)]
@@ -39,10 +39,8 @@ pub(super) struct ManArgs {
     force: bool,
 }
 
-pub(super) fn completions(args: &CompletionsArgs, mut command: Command) -> Done {
-    let mut script = Vec::new();
-    clap_complete::generate(args.shell, &mut command, "seekless", &mut script);
-    output::print(&String::from_utf8_lossy(&script))?;
+pub(super) fn completions(args: &CompletionsArgs) -> Done {
+    output::print(&completion::script(&args.shell.to_string())?)?;
     Ok(0)
 }
 

@@ -6,6 +6,7 @@
 mod arrays;
 mod bench;
 mod capture;
+mod completion;
 mod daemon;
 mod diagnose;
 mod disk;
@@ -140,6 +141,7 @@ type Done = Result<u8, Failure>;
 
 /// Runs the program on its own arguments.
 pub fn main() -> ExitCode {
+    completion::answer(Cli::command);
     let arguments = mount_helper::translate(std::env::args_os().collect());
     match run(arguments) {
         Ok(code) => ExitCode::from(code),
@@ -184,7 +186,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Disk(disk::Command::Info(args)) => drive_info::run(&args),
         Command::Disk(disk::Command::Validate(args)) => validate::run(&args),
         Command::List(args) => list::run(&args),
-        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Completions(args) => manual::completions(&args),
         Command::Man(args) => manual::pages(&args, Cli::command()),
     }
 }

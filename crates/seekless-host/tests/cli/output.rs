@@ -1,5 +1,8 @@
 //! What programs read from the program.
 
+use std::path::Path;
+use std::process::Command;
+
 use serde_json::Value;
 
 use crate::Scratch;
@@ -76,6 +79,33 @@ fn the_benchmark_reports_what_it_did() {
     assert_eq!(checked["counts"]["files"], 0);
 }
 
+/// Aim: a shell completes stack lines. Method: bash reads the script and completes lines, in quotes, as its user types them.
+#[test]
+fn a_shell_completes_stack_lines() {
+    let scratch = Scratch::new();
+    let script = scratch.good(&["completions", "bash"]);
+    std::fs::write(scratch.path("script"), script).unwrap();
+    std::fs::write(scratch.path("a.img"), b"").unwrap();
+    let folder = Path::new(env!("CARGO_BIN_EXE_seekless")).parent().unwrap().display().to_string();
+    let cases = [
+        ("info", "'lfs / disk:cheetah9", "lfs / disk:cheetah9lp"),
+        ("mkfs", "'zstd / lf", "zstd / lfs"),
+        ("fsck", "'lfs / file:a.", "lfs / file:a.img"),
+        ("mk", "", "mkfs"),
+    ];
+    for (command, line, expected) in cases {
+        let words = if line.is_empty() { format!("seekless {command}") } else { format!("seekless {command} \"{line}\"") };
+        let last = if line.is_empty() { command } else { line.trim_start_matches('\'') };
+        let complete = format!(
+            "PATH='{folder}':$PATH; source ./script; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
+             _clap_complete_seekless seekless '{last}' x; printf '%s\n' \"${{COMPREPLY[@]}}\""
+        );
+        let output = Command::new("bash").args(["-c", &complete]).current_dir(scratch.path("")).output().unwrap();
+        let lines = String::from_utf8(output.stdout).unwrap();
+        assert!(lines.lines().any(|line| line == expected), "{line}: {lines} {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 /// What can be written on a line, for people and for programs; manual and completions are made.
 #[test]
 fn the_program_describes_itself() {
@@ -92,7 +122,7 @@ fn the_program_describes_itself() {
         assert!(scratch.good(arguments).contains("disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB"), "{arguments:?}");
     }
     for shell in ["bash", "zsh", "fish"] {
-        assert!(scratch.good(&["completions", shell]).contains("smallfile"), "{shell}");
+        assert!(scratch.good(&["completions", shell]).contains("SEEKLESS_COMPLETE"), "{shell}");
     }
     scratch.make_directory("man");
     scratch.good(&["man", "man"]);
