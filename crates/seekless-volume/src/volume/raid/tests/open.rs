@@ -187,3 +187,30 @@ fn damaged_metadata_is_survived() {
         assert!(opened > 20 && refused > 10, "{opened} {refused}");
     });
 }
+
+/// Aim: one task settles and rebuilds, so that the end of what is rebuilt only goes up. Method: a member is replaced while rows are
+/// being settled, and replaced again while it is being rebuilt.
+#[test]
+fn a_member_is_replaced_while_rows_are_settled() {
+    for seed in 0..20 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let body = async {
+            let disk = || slow(&rt, &[1200], seed).remove(0);
+            let members = (0..3).map(|_| disk()).collect();
+            let array = Array::create(&rt, members, &small(Level::Mirror), UUID, Contents::Unknown).await.unwrap();
+            put(&array, 4).await;
+            for delay in [0, seed, 2 * seed] {
+                rt.sleep(Nanos::from_millis(delay)).await;
+                array.give_up(1).await.unwrap();
+                array.replace(1, disk()).await.unwrap();
+            }
+            while !array.status().is_healthy() {
+                rt.sleep(Nanos::from_millis(1)).await;
+                assert_eq!(array.status().error, None, "seed {seed}");
+            }
+            assert_eq!((array.scrub().await, first(&array).await), (Ok(0), 4), "seed {seed}");
+        };
+        executor.block_on(body).unwrap();
+    }
+}
