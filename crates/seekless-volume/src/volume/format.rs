@@ -187,11 +187,16 @@ impl Superblock {
         // One after the other, with something in between; the rest is zero.
         let end = self.row_count * self.unit_sectors;
         let mut least = 0;
-        for range in self.known.chunks(2).take_while(|range| range[1] > 0) {
+        let ranges = self.known.chunks(2).take_while(|range| range[1] > 0).count();
+        let (ranges, rest) = self.known.split_at(2 * ranges);
+        for range in ranges.chunks(2) {
             if range[0] < least || range[0] >= range[1] || range[1] > end {
                 return bad("ranges that are known");
             }
             least = range[1] + 1;
+        }
+        if rest.iter().any(|&number| number != 0) {
+            return bad("ranges that are known");
         }
         match self.states[..count].iter().all(|&state| state <= 2) {
             true => Ok(()),

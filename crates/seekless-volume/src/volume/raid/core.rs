@@ -138,7 +138,9 @@ pub(super) struct Core {
     transitions: Gate,
     superblocks: Gate,
     /// The task that settles and rebuilds is under way, and its end.
-    pub(super) working: Cell<u64>,
+    pub(super) working: Cell<bool>,
+    /// There is more for it to do when it has come to its end.
+    pub(super) more_work: Cell<bool>,
     pub(super) worked: Event,
     /// A task that tidies up later is under way.
     pub(super) tidying: Cell<bool>,
@@ -200,7 +202,8 @@ impl Core {
             calm: Event::new(),
             transitions: Gate::new(),
             superblocks: Gate::new(),
-            working: Cell::new(0),
+            working: Cell::new(false),
+            more_work: Cell::new(false),
             worked: Event::new(),
             tidying: Cell::new(false),
             last_tidy: Cell::new(Nanos::ZERO),

@@ -241,18 +241,21 @@ impl Array {
         self.core.clone()
     }
 
-    /// Starts what there is to do in the background.
+    /// Starts what there is to do in the background: one task, since two would both move the end of what is rebuilt.
     fn start(&self) {
         let is_needed = {
             let state = self.core.state.borrow();
             !state.unsettled.is_empty() || state.now.contains(&Standing::Rebuilding)
         };
-        if is_needed {
+        self.core.more_work.set(is_needed);
+        if is_needed && !self.core.working.get() {
             let (core, weak) = (self.core(), Rc::downgrade(&self.core));
             let end = WorkUnderWay::new(&core);
             drop(core);
             self.core.rt.spawn(async move {
-                settle::work(weak).await;
+                while weak.upgrade().is_some_and(|core| core.more_work.take()) {
+                    settle::work(weak.clone()).await;
+                }
                 drop(end);
             });
         }
@@ -373,7 +376,7 @@ struct WorkUnderWay(std::rc::Weak<Core>);
 
 impl WorkUnderWay {
     fn new(core: &Rc<Core>) -> WorkUnderWay {
-        core.working.set(core.working.get() + 1);
+        core.working.set(true);
         WorkUnderWay(Rc::downgrade(core))
     }
 }
@@ -381,7 +384,7 @@ impl WorkUnderWay {
 impl Drop for WorkUnderWay {
     fn drop(&mut self) {
         if let Some(core) = self.0.upgrade() {
-            core.working.set(core.working.get() - 1);
+            core.working.set(false);
             core.worked.notify();
         }
     }
@@ -415,7 +418,7 @@ impl Redundancy for Array {
     }
 
     async fn settled(&self) {
-        while self.core.working.get() > 0 {
+        while self.core.working.get() {
             self.core.worked.wait().await;
         }
     }

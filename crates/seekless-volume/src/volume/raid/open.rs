@@ -400,7 +400,9 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             let why = match slots.get(&slot) {
                 Some(found) if found.superblock.generation + 1 < truth.generation => "it is out of date".to_string(),
                 Some(_) => "it is smaller than it was".to_string(),
-                None => unknown.first().map_or("it is not among them".to_string(), |(_, why)| why.clone()),
+                None if unknown.is_empty() => "it is not among them".to_string(),
+                // Any of them may be it.
+                None => unknown.iter().map(|(_, why)| why.as_str()).collect::<Vec<_>>().join("; "),
             };
             missing.push((slot, why));
         }
@@ -424,7 +426,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         .collect();
     let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
     let mut known = Ranges::default();
-    for range in truth.known.chunks(2).take_while(|range| range[1] > 0) {
+    for range in truth.known.chunks(2) {
         known.insert(range[0]..range[1]);
     }
     let known = still_known(&known, &recorded, truth.rebuilt_rows, shape.unit);

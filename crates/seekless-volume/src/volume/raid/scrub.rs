@@ -217,7 +217,7 @@ impl Core {
     /// What memory says about itself.
     fn check_quiet(&self) -> Option<String> {
         let state = self.state.borrow();
-        let is_idle = self.working.get() == 0;
+        let is_idle = !self.working.get();
         let rebuilding = state.now.iter().filter(|standing| **standing == Standing::Rebuilding).count();
         let open: Vec<u64> = (0..self.shape.rows).filter(|&row| state.unsettled.contains(row)).collect();
         let checks = [

@@ -75,6 +75,19 @@ fn members_are_recognised() {
     });
 }
 
+/// Where several devices are not known, any of them may be the member that is missing.
+#[test]
+fn all_that_is_unknown_is_named() {
+    run(async |rt| {
+        let parts = disks(3);
+        let options = small(Level::Mirror);
+        Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+        let members = vec![None, Some(disks(1)[0].clone() as Device), Some(parts[2].clone() as Device)];
+        let error = Array::open(&rt, members, &options).await.err().unwrap().to_string();
+        assert_eq!(error, "member 0 is missing: it could not be opened; it holds no array");
+    });
+}
+
 /// Who has missed something is never believed again, also when those who know come back late.
 #[test]
 fn stale_members_are_not_believed() {
@@ -186,4 +199,211 @@ fn damaged_metadata_is_survived() {
         }
         assert!(opened > 20 && refused > 10, "{opened} {refused}");
     });
+}
+
+/// Aim: where no member has an intact bitmap, all rows count as being written when the power failed. Method: a row that a power
+/// cut has left inconsistent, and each sector of the bitmap damaged on all members; then the array is as it should be.
+#[test]
+fn a_bitmap_that_is_lost_on_all_members() {
+    run(async |rt| {
+        for level in [Level::Mirror, Level::Parity] {
+            for is_lost in [false, true] {
+                let parts = disks(3);
+                let options = small(level);
+                let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+                put(&array, 1).await;
+                Box::pin(array.release()).await.unwrap();
+                let (layout, data_start) = (array.core.layout.unwrap(), array.data_start());
+                drop(array);
+                for (slot, part) in parts.iter().enumerate() {
+                    let mut image = part.image();
+                    if slot == 1 {
+                        image.write(Sector(data_start + 3), &[9; 512]);
+                    }
+                    if is_lost {
+                        let first = crate::volume::format::bitmap_start(0, layout.bitmap_sectors);
+                        image.zero(Sector(first), layout.journal_start - first);
+                    }
+                    part.set_image(image);
+                }
+                let array = Array::open(&rt, given(&parts), &options).await.unwrap();
+                let rows = array.core.shape.rows;
+                assert_eq!(array.status().unsettled, if is_lost { rows } else { 0 }, "{level:?}");
+                while !array.status().is_healthy() {
+                    rt.yield_now().await;
+                    assert_eq!(array.status().error, None);
+                }
+                assert_eq!(array.scrub().await, Ok(u64::from(!is_lost)), "{level:?}");
+            }
+        }
+    });
+}
+
+/// Aim: a record of the journal is done again only where data is. Method: an intact record, and the same with one number that
+/// leads elsewhere, under right checksums.
+#[test]
+fn records_of_the_journal_lead_to_data() {
+    use crate::volume::format::{RecordEntry, RecordHead};
+    run(async |rt| {
+        type Spoil = fn(&mut RecordEntry, &Array);
+        let cases: [(bool, Spoil); 5] = [
+            (true, |_, _| {}),
+            (false, |entry, array| entry.member = array.core.shape.members as u16),
+            (false, |entry, array| entry.at = array.data_start() - 1),
+            (false, |entry, array| {
+                let shape = &array.core.shape;
+                entry.at = shape.data_start + shape.rows * shape.unit - u64::from(entry.sectors) + 1;
+            }),
+            (false, |entry, _| entry.at = u64::MAX - 1),
+        ];
+        for (number, (is_good, spoil)) in cases.into_iter().enumerate() {
+            let parts = disks(3);
+            let options = ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity) };
+            let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+            array.write(Sector(0), Data::from_slice(&[5; 4096]), WriteFlags::NONE).await.unwrap();
+            let layout = array.core.layout.unwrap();
+            let mut changed = 0;
+            for part in &parts {
+                let mut image = part.image();
+                let mut bytes = vec![0; (layout.journal_sectors * SECTOR_BYTES) as usize];
+                image.read(Sector(layout.journal_start), &mut bytes);
+                let Some(head) = RecordHead::peek(&bytes, &UUID, 1) else { continue };
+                let length = (u64::from(head.head_sectors) * SECTOR_BYTES) as usize;
+                let payload = &bytes[length..][..(u64::from(head.payload_sectors) * SECTOR_BYTES) as usize];
+                let mut entries = head.entries(&bytes[..length], payload).unwrap();
+                spoil(&mut entries[0], &array);
+                image.write(Sector(layout.journal_start), &head.to_bytes(&entries));
+                part.set_image(image);
+                changed += 1;
+            }
+            assert!(changed > 0);
+            drop(array);
+            match Array::open(&rt, given(&parts), &options).await {
+                Ok(array) => {
+                    assert!(is_good, "case {number} is not noticed");
+                    assert_eq!(array.read(Sector(0), Buf::dirty(4096)).await.unwrap()[..], [5; 4096]);
+                }
+                Err(error) => {
+                    assert!(!is_good && matches!(error, ArrayError::Journal { .. }), "case {number}: {error}")
+                }
+            }
+        }
+    });
+}
+
+/// Aim: rows on both sides of where a rebuilding has come to are settled on the members that hold them. Method: a mirror whose power
+/// failed while a row just before that place was written; what is before it is there on the rebuilt member, too.
+#[test]
+fn rows_around_the_end_of_a_rebuilding_are_settled() {
+    use crate::volume::format::{SUPERBLOCKS, Superblock};
+    const REBUILT: u64 = 10;
+    run(async |rt| {
+        let parts = disks(3);
+        // Five rows are settled at once, and a region has four.
+        let options = ArrayOptions { batch: 20 * KIB, ..small(Level::Mirror) };
+        let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
+        put(&array, 1).await;
+        Box::pin(array.release()).await.unwrap();
+        let (unit, data_start) = (array.core.shape.unit, array.data_start());
+        let row = REBUILT - 1;
+        array.write(Sector(row * unit), Data::from_slice(&[2; 4096]), WriteFlags::NONE).await.unwrap();
+        let copies: Vec<Rc<Memory>> =
+            parts.iter().map(|part| Rc::new(Memory::from_image(600 << 10, part.image()))).collect();
+        drop(array);
+        for (slot, copy) in copies.iter().enumerate() {
+            let mut image = copy.image();
+            for at in SUPERBLOCKS {
+                let mut block = vec![0; 4096];
+                image.read(Sector(at), &mut block);
+                // One of the two slots may be empty.
+                let Ok(mut superblock) = Superblock::from_block(&block) else { continue };
+                superblock.states[2] = super::super::core::StandingByte::to_byte(Standing::Rebuilding);
+                superblock.rebuilt_rows = REBUILT;
+                image.write(Sector(at), &superblock.to_block());
+            }
+            if slot > 0 {
+                image.write(Sector(data_start + row * unit), &[1; 4096]);
+            }
+            if slot == 2 {
+                image.write(Sector(data_start + REBUILT * unit), &[7; 4096]);
+            }
+            copy.set_image(image);
+        }
+        let array = Array::open(&rt, given(&copies), &options).await.unwrap();
+        assert_eq!((array.status().members[2], array.status().rebuilt), (Standing::Rebuilding, REBUILT));
+        assert!(array.status().unsettled > 0);
+        while !array.status().is_healthy() {
+            rt.yield_now().await;
+            assert_eq!(array.status().error, None);
+        }
+        assert_eq!(array.scrub().await, Ok(0));
+        assert_eq!(array.read(Sector(row * unit), Buf::dirty(4096)).await.unwrap()[..], [2; 4096]);
+    });
+}
+
+/// Aim: no request is longer than a member takes, also where rows are settled, rebuilt and compared, and where the last part of what is
+/// read is shorter than the others. Method: devices that say what is too long.
+#[test]
+fn members_that_take_short_requests() {
+    use crate::device::crash::{CrashDevice, CrashOptions};
+    run(async |rt| {
+        for level in [Level::Mirror, Level::Parity] {
+            let disk = |seed: u64| {
+                let options = CrashOptions { seed, request_bytes_max: 12 << 10, ..CrashOptions::volatile(600 << 10) };
+                CrashDevice::new(&rt, Image::default(), options)
+            };
+            let parts: Vec<Rc<CrashDevice>> = (0..3).map(disk).collect();
+            let members = parts.iter().map(|part| part.clone() as Device).collect();
+            let array = Array::create(&rt, members, &small(level), UUID, Contents::Unknown).await.unwrap();
+            for part in 0..6 {
+                let data = Data::from_slice(&[part as u8 + 1; 12 << 10]);
+                array.write(Sector(part * 24), data, WriteFlags::NONE).await.unwrap();
+            }
+            while array.status().unsettled > 0 {
+                rt.sleep(Nanos::from_millis(1)).await;
+            }
+            array.give_up(1).await.unwrap();
+            let spare = disk(9);
+            array.replace(1, spare.clone()).await.unwrap();
+            while !array.status().is_healthy() {
+                rt.sleep(Nanos::from_millis(1)).await;
+                assert_eq!(array.status().error, None);
+            }
+            assert_eq!(array.scrub().await, Ok(0), "{level:?}");
+            for part in 0..6 {
+                let read = array.read(Sector(part * 24), Buf::dirty(12 << 10)).await.unwrap();
+                assert!(read.iter().all(|&byte| byte == part as u8 + 1), "{level:?}");
+            }
+            for part in parts.iter().chain([&spare]) {
+                assert_eq!(part.violations(), Vec::<String>::new(), "{level:?}");
+            }
+        }
+    });
+}
+
+/// Aim: one task settles and rebuilds, so that the end of what is rebuilt only goes up. Method: a member is replaced while rows are
+/// being settled, and replaced again while it is being rebuilt.
+#[test]
+fn a_member_is_replaced_while_rows_are_settled() {
+    for seed in 0..20 {
+        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let rt = executor.rt().clone();
+        let body = async {
+            let disk = || slow(&rt, &[1200], seed).remove(0);
+            let members = (0..3).map(|_| disk()).collect();
+            let array = Array::create(&rt, members, &small(Level::Mirror), UUID, Contents::Unknown).await.unwrap();
+            put(&array, 4).await;
+            for delay in [0, seed, 2 * seed] {
+                rt.sleep(Nanos::from_millis(delay)).await;
+                array.give_up(1).await.unwrap();
+                array.replace(1, disk()).await.unwrap();
+            }
+            while !array.status().is_healthy() {
+                rt.sleep(Nanos::from_millis(1)).await;
+                assert_eq!(array.status().error, None, "seed {seed}");
+            }
+            assert_eq!((array.scrub().await, first(&array).await), (Ok(0), 4), "seed {seed}");
+        };
+        executor.block_on(body).unwrap();
+    }
 }
