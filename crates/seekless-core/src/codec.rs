@@ -10,7 +10,7 @@ pub fn crc32c(bytes: &[u8]) -> u32 {
     crc32c::crc32c(bytes)
 }
 
-/// CRC-32C of the concatenation of what gave `crc` and `bytes`.
+/// CRC-32C of the concatenation of the bytes whose CRC is `crc` and `bytes`.
 pub fn crc32c_append(crc: u32, bytes: &[u8]) -> u32 {
     crc32c::crc32c_append(crc, bytes)
 }
@@ -76,8 +76,7 @@ pub fn get_at<T: Le>(bytes: &[u8], offset: usize) -> Option<T> {
 
 /// Stores `value` at `offset`.
 ///
-/// # Panics
-/// When it does not fit: where something is written is the caller's own arithmetic, never input.
+/// # Panics When it does not fit: the offset is the caller's own arithmetic, never input.
 pub fn put_at<T: Le>(bytes: &mut [u8], offset: usize, value: T) {
     value.put(&mut bytes[offset..offset + T::BYTES]);
 }

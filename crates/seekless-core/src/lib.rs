@@ -1,4 +1,4 @@
-//! What every other crate of the engine stands on. The crate `seekless` shows all of them under one name.
+//! The foundation of every other crate of the engine. The crate `seekless` shows all of them under one name.
 
 pub mod codec;
 pub mod device;

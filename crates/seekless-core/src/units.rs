@@ -3,8 +3,8 @@
 use std::fmt;
 use std::ops::{Add, AddAssign, Sub};
 
-/// Bytes in a sector. Every device address in Seekless counts 512-byte sectors, also on drives whose
-/// smallest write is larger (see `Geometry::block_bytes`), as the Linux block layer does.
+/// Bytes in a sector. Every device address in Seekless counts 512-byte sectors, even on drives whose smallest write is
+/// larger (see `Geometry::block_bytes`), as the Linux block layer does.
 pub const SECTOR_BYTES: u64 = 512;
 
 pub const KIB: u64 = 1 << 10;
@@ -168,7 +168,7 @@ pub fn counted(count: u64, thing: &str) -> String {
     format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
-/// `bytes` for people: `512 B`, `64 KiB`, `1.5 GiB`.
+/// `bytes` for display: `512 B`, `64 KiB`, `1.5 GiB`.
 pub fn human_bytes(bytes: u64) -> String {
     let (mut value, mut unit) = (bytes as f64, "B");
     for next in ["KiB", "MiB", "GiB", "TiB", "PiB"] {

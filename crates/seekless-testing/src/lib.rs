@@ -1,4 +1,4 @@
-//! What the engine is tested with. It knows no file system but its own model.
+//! What the engine is tested with. The only file system that it knows is its own model.
 
 use seekless_core::fs;
 use seekless_core::{codec, device, rng, rt, units};

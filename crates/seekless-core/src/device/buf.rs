@@ -1,8 +1,8 @@
 //! Buffers for device I/O: aligned to 4 KiB, reused, and shared without copying once they are filled.
 //!
-//! A [`Buf`] has one owner and can be written. Freezing it gives [`Data`], which can be cloned and sliced, so
-//! that a mirror, a cache and a trace can hold the same bytes. When the last holder lets go, the memory goes
-//! back to its [`BufPool`].
+//! A [`Buf`] has one owner and can be written. Freezing it gives [`Data`], which can be cloned and sliced, so that a
+//! mirror, a cache and a trace can hold the same bytes. When the last holder drops it, the memory returns to its
+//! [`BufPool`].
 
 use std::fmt;
 use std::ops::{Deref, DerefMut, Range};
@@ -19,7 +19,7 @@ struct Page([u8; ALIGN_BYTES]);
 
 const _: () = assert!(size_of::<Page>() == ALIGN_BYTES);
 
-/// Bytes kept for reuse, per size, at most.
+/// Upper limit of the bytes kept for reuse, per size.
 const POOLED_BYTES_MAX: usize = 8 << 20;
 
 /// Size classes are powers of two pages: 4 KiB, 8 KiB ... 4 MiB. Larger buffers are not kept.
@@ -91,7 +91,7 @@ impl Buf {
         buf
     }
 
-    /// A buffer of `len` bytes of unspecified content, for a caller who fills all of it.
+    /// A buffer of `len` bytes of unspecified content, for a caller that fills all of it.
     pub fn dirty(len: usize) -> Buf {
         BufPool::common().take(len).0
     }
@@ -102,7 +102,7 @@ impl Buf {
         buf
     }
 
-    /// Shortens the buffer to `len` bytes; does nothing when it is that short already.
+    /// Shortens the buffer to `len` bytes; does nothing when it is already that short.
     pub fn truncate(&mut self, len: usize) {
         self.len = self.len.min(len);
     }
@@ -179,12 +179,12 @@ impl Data {
         Data { buf: self.buf.clone(), start: self.start + range.start, end: self.start + range.end }
     }
 
-    /// Bytes of memory that stay in use as long as this slice lives.
+    /// Bytes of memory that this slice keeps in use.
     pub fn pinned_bytes(&self) -> usize {
         self.buf.pages.len() * ALIGN_BYTES
     }
 
-    /// The bytes for writing: in place when nobody shares them, in a copy otherwise.
+    /// The bytes for writing: in place when they are not shared, otherwise in a copy.
     pub fn make_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.buf).is_none() {
             *self = Data::from_slice(self);
@@ -219,7 +219,7 @@ impl fmt::Debug for Data {
 mod tests {
     use super::*;
 
-    /// Reuse never shows: a zeroed buffer is zero also when its memory held something else before.
+    /// Reuse never shows: a zeroed buffer is zero even when its memory held something else before.
     #[test]
     fn zeroed_buffers_are_zero_after_reuse() {
         for _ in 0..4 {

@@ -1,7 +1,7 @@
 //! Power cuts: a device that records every request, and the states in which it can be after a cut at any moment.
 //!
-//! [`CrashDevice`] keeps its bytes in memory and logs the issue and the completion of every write, flush and
-//! discard. [`CrashLog`] answers what may be on the medium if the power fails between two of those events.
+//! [`CrashDevice`] keeps its bytes in memory and logs the issue and the completion of every write, flush and discard.
+//! [`CrashLog`] derives what may be on the medium if the power fails between two of those events.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -16,24 +16,24 @@ use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// What a [`CrashDevice`] is like.
+/// Properties of a [`CrashDevice`].
 #[derive(Clone, Debug)]
 pub struct CrashOptions {
     pub bytes: u64,
     pub block_bytes: u32,
     pub request_bytes_max: u32,
     pub guarantees: Guarantees,
-    /// Each request takes a time drawn from this range, so that several are under way at once and complete out
-    /// of order. A range up to zero takes no time at all.
+    /// Each request takes a time drawn from this range, so that several are under way at once and complete out of
+    /// order. With a range of zero, requests take no time.
     pub latency: RangeInclusive<Nanos>,
     pub seed: u64,
-    /// Keep the log. Without it, there is no [`CrashDevice::log`], and memory does not grow with time.
+    /// Keep the log. Without it, there is no [`CrashDevice::log`], and memory use does not grow with time.
     pub record: bool,
 }
 
 impl CrashOptions {
-    /// A drive with a volatile write cache: 512-byte sectors, nothing durable before a flush, no order, 10 to
-    /// 200 µs for a request, discarded sectors undefined. The harshest that [`Guarantees`] can declare.
+    /// A drive with a volatile write cache: 512-byte sectors, nothing durable before a flush, no order, 10 to 200 µs
+    /// for a request, discarded sectors undefined. These are the weakest guarantees that [`Guarantees`] can declare.
     pub fn volatile(bytes: u64) -> CrashOptions {
         CrashOptions {
             bytes,
@@ -138,8 +138,8 @@ impl CrashDevice {
         CrashLog::new(*geometry, options.guarantees, base.clone(), log.borrow().clone(), events.get())
     }
 
-    /// What callers did that [`BlockDevice`] forbids: requests that overlap while both are under way, or that are
-    /// longer than the geometry allows. Such code may work here and fail elsewhere.
+    /// Requests that [`BlockDevice`] forbids: those that overlap while both are under way, and those longer than the
+    /// geometry allows. Code that issues them may work here and fail elsewhere.
     pub fn violations(&self) -> Vec<String> {
         self.0.violations.borrow().clone()
     }
@@ -154,14 +154,14 @@ impl CrashDevice {
         Rc::new(CrashPart { whole: CrashDevice(self.0.clone()), at, sectors })
     }
 
-    /// Flushes so far, also those that failed.
+    /// Flushes so far, including failed ones.
     pub fn flushes(&self) -> u64 {
         self.0.flushes.get()
     }
 
-    /// Makes flushes fail from now on: those with these numbers, counted from 1 over the life of the device. What
-    /// had completed before a failed flush and was not durable never will be, however many flushes succeed later: a
-    /// host forgets such pages once it has reported the error.
+    /// Makes flushes fail from now on: those with these numbers, counted from 1 over the life of the device. Writes
+    /// that had completed before a failed flush and were not durable never become durable, however many flushes succeed
+    /// later: a host drops such pages once it has reported the error.
     pub fn fail_flushes(&self, numbers: Range<u64>) {
         *self.0.failing_flushes.borrow_mut() = numbers;
     }

@@ -6,8 +6,8 @@
 //!   issued after its completion and has completed itself;
 //! * every other request that was issued is *pending*: absent, there, or torn into units of
 //!   `atomic_write_bytes`, any subset of which is there;
-//! * of an `ordered` device's completed pending requests a prefix is there, the last of them perhaps torn, and
-//!   requests still under way only behind all of those.
+//! * * of an `ordered` device's completed pending requests a prefix is there, whose last request may be torn; requests
+//!   still under way follow only after all of those.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -44,7 +44,7 @@ impl Request {
         matches!(self, Request::Flush | Request::FlushPart { .. } | Request::FailedFlush)
     }
 
-    /// True when this flush, if it succeeds, is about what `other` changes.
+    /// True when this flush, if it succeeds, makes the changes of `other` durable.
     fn covers(&self, other: &Request) -> bool {
         let (start, length) = other.span();
         match self {
@@ -89,7 +89,7 @@ pub(super) struct Logged {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Tear {
     First(u32),
-    /// All but the first so many.
+    /// All but the first N.
     Rest(u32),
     /// A subset drawn from this seed.
     Scattered(u64),
@@ -127,10 +127,10 @@ pub struct Choice {
 /// How many states of one cut to look at.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Effort {
-    /// Every subset of the pending requests, where there are at most so many requests; above, each alone and
-    /// each missing alone.
+    /// Every subset of the pending requests, where there are at most this many; above that, each request alone and each
+    /// one missing alone.
     pub all_subsets_of: usize,
-    /// At most so many requests are taken alone, and as many missed alone: the latest ones.
+    /// At most this many requests are taken alone, and as many are left out alone: the latest ones.
     pub singles: usize,
     /// States with one torn request among others that are all there, or all absent.
     pub tears: usize,
@@ -146,7 +146,7 @@ impl Effort {
     pub const SAMPLED: Effort = Effort { all_subsets_of: 1, singles: 2, tears: 2, samples: 2 };
 }
 
-/// What a [`CrashDevice`](super::crash::CrashDevice) went through, complete with the bytes.
+/// Everything that happened to a [`CrashDevice`], including the bytes.
 #[derive(Clone)]
 pub struct CrashLog {
     guarantees: Guarantees,
@@ -159,8 +159,8 @@ pub struct CrashLog {
     by_completion: Rc<Vec<usize>>,
     /// For each number of requests of `by_completion`: a hash of which they are.
     hashes: Rc<Vec<u64>>,
-    /// The base with the first so many requests of `by_completion` on it. Cuts are mostly looked at in order, and
-    /// then each request is applied once.
+    /// The base with the first N requests of `by_completion` applied. Cuts are mostly visited in order, so that each
+    /// request is applied once.
     folded: Rc<RefCell<(usize, Image)>>,
     events: usize,
 }
@@ -190,7 +190,7 @@ impl CrashLog {
                     let after =
                         flushes.iter().filter(|(issued, _, flush)| *issued > completed && flush.covers(request));
                     match after.min_by_key(|(_, done, _)| *done) {
-                        // Whatever the first flush says is final.
+                        // The first flush decides.
                         None | Some((_, _, Request::FailedFlush)) => usize::MAX,
                         Some((_, done, _)) => *done,
                     }
@@ -221,7 +221,7 @@ impl CrashLog {
         }
     }
 
-    /// The base with the first `count` requests of `by_completion` on it.
+    /// The base with the first `count` requests of `by_completion` applied.
     fn fold(&self, count: usize) -> Image {
         let mut folded = self.folded.borrow_mut();
         if folded.0 > count {
@@ -249,8 +249,8 @@ impl CrashLog {
         self.log.iter().map(|logged| &logged.request)
     }
 
-    /// Positions at which the possible states differ from those one event later, and the last one. A check at
-    /// these positions, with what had been promised by then, covers all others.
+    /// Positions at which the possible states differ from those one event later, and the last one. A check at these
+    /// positions, against what had been promised by then, covers all others.
     pub fn positions(&self) -> Vec<usize> {
         // The states change when something is issued or becomes durable, and, on an ordered device, when
         // something completes. The moment before is the one with the most promises.
@@ -313,13 +313,13 @@ fn mix(hash: u64, id: usize, fate: Fate) -> u64 {
 pub struct Cut<'a> {
     log: &'a CrashLog,
     pub position: usize,
-    /// The first so many requests of `by_completion` are on the medium whatever happens.
+    /// The first N requests of `by_completion` are on the medium in every state.
     settled: usize,
     /// The other requests that were issued, in the order in which they take effect.
     order: Vec<usize>,
     /// Of those, the ones whose fate is open.
     pending: Vec<usize>,
-    /// The first so many pending ones had completed.
+    /// The first N pending ones had completed.
     pending_completed: usize,
 }
 
@@ -451,7 +451,7 @@ impl Cut<'_> {
         })
     }
 
-    /// Tells this state from the other states of the same log: which requests are on the medium, and how.
+    /// Distinguishes this state from the other states of the same log: which requests are on the medium, and how.
     pub fn key(&self, choice: &Choice) -> u64 {
         let applied = self.fates(choice).filter(|(_, fate)| *fate != Fate::Absent);
         let key = applied.fold(self.log.hashes[self.settled], |hash, (id, fate)| mix(hash, id, fate));

@@ -1,11 +1,10 @@
 //! Faults: a pass-through device that fails or delays the requests that its rules pick.
 //!
-//! A rule says which requests it looks at, when it fires and what then happens. Rules are asked in the order in
-//! which they were added; each counts the requests it looked at; the first that fires with an error decides,
-//! and delays add up. Everything drawn comes from the seed.
+//! A rule says which requests it looks at, when it fires and what then happens. Rules are evaluated in the order in
+//! which they were added; each counts the requests it looked at. The first that fires with an error decides; delays add
+//! up. All random choices come from the seed.
 //!
-//! Sectors can also be lost: reading them fails until they are written again, as on a drive that has other places for
-//! bad ones.
+//! Sectors can also be lost: reading them fails until they are written again, as on a drive that remaps bad sectors.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -43,7 +42,7 @@ impl Kinds {
     }
 }
 
-/// When a rule fires, by its own count of the requests it looked at, from 1.
+/// When a rule fires, by its own count of the requests it looked at, starting at 1.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     Always,
@@ -61,10 +60,11 @@ pub enum When {
 /// What happens to a request.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Effect {
-    /// It fails with `Io`. Of a write a part drawn from the seed may have reached the device; a flush does not.
+    /// It fails with `Io`. Of a write, a part drawn from the seed may have reached the device. A failed flush does not
+    /// reach it.
     Error,
-    /// It fails with `NoSpace`; of a write a part drawn from the seed may be there. On requests that need no space:
-    /// as `Error`.
+    /// It fails with `NoSpace`; of a write, a part drawn from the seed may have reached the device. On requests that
+    /// need no space it acts as `Error`.
     NoSpace,
     ReadOnly,
     /// It fails with `Gone`, and so does every request after it.
@@ -105,7 +105,7 @@ struct Armed {
     looked_at: u64,
 }
 
-/// A device whose requests fail or are late as its rules say.
+/// A device that fails or delays requests as its rules say.
 pub struct FaultDevice {
     rt: Rt,
     inner: Device,
@@ -136,7 +136,7 @@ impl FaultDevice {
         self.rules.borrow_mut().push(Armed { rule, looked_at: 0 });
     }
 
-    /// Makes reads of `sectors` fail with `Io` until they have been written again.
+    /// Makes reads of `sectors` fail with `Io` until they are written again.
     pub fn lose(&self, sectors: Range<Sector>) {
         self.lost.borrow_mut().extend((sectors.start.0..sectors.end.0).map(Sector));
     }
@@ -146,7 +146,7 @@ impl FaultDevice {
         self.lost.borrow().iter().copied().collect()
     }
 
-    /// What has been written or discarded can be read again.
+    /// What has been written or discarded is readable again.
     fn found(&self, at: Sector, sectors: u64) {
         let mut lost = self.lost.borrow_mut();
         let again: Vec<Sector> = lost.range(at..at + sectors).copied().collect();
@@ -223,12 +223,12 @@ impl FaultDevice {
         })
     }
 
-    /// Blocks of a write that failed which reached the device all the same, in byte offsets.
+    /// Blocks of a failed write that reached the device all the same, in byte offsets.
     fn surviving_blocks(&self, bytes: usize) -> Vec<Range<usize>> {
         let block = self.inner.geometry().block_bytes as usize;
         let mut rng = self.rng.borrow_mut();
         let blocks = bytes / block;
-        // Nothing, everything, the first so many blocks, or any of them.
+        // Nothing, everything, the first few blocks, or a random subset.
         let kept: Vec<bool> = match rng.below(4) {
             0 => vec![false; blocks],
             1 => vec![true; blocks],
@@ -369,7 +369,7 @@ mod tests {
         });
     }
 
-    /// A write that fails for want of space, or with an error, leaves some blocks of the new and some of the old.
+    /// A write that fails with `NoSpace` or `Io` leaves some blocks of the new and some of the old.
     #[test]
     fn failed_writes_leave_what_the_interface_says() {
         for effect in [Effect::NoSpace, Effect::Error] {

@@ -78,7 +78,7 @@ impl ForkDevice {
         });
     }
 
-    /// What is own, over what the base says.
+    /// This fork's own sectors, over those of the base.
     async fn read_over(&self, at: Sector, buf: Buf, reading: Option<u32>) -> Result<Buf, DeviceError> {
         let geometry = self.geometry();
         geometry.check(at, buf.len() as u64)?;
@@ -124,7 +124,7 @@ impl BlockDevice for ForkDevice {
         self.base.geometry()
     }
 
-    /// Those of memory: the changes live as long as the fork.
+    /// The guarantees of memory: the changes live as long as the fork.
     fn guarantees(&self) -> Guarantees {
         Guarantees { atomic_write_bytes: 512, durable_on_completion: true, ordered: true, discard: Discard::Zeroes }
     }
@@ -141,7 +141,7 @@ impl BlockDevice for ForkDevice {
         self.read_over(at, buf, Some(reading)).await
     }
 
-    /// What is right is kept here; the base stays as it is.
+    /// The correct data is kept here; the base does not change.
     async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
         if self.read_over(at, Buf::dirty(data.len()), None).await.is_ok_and(|usual| usual[..] == data[..]) {
             return Ok(false);
@@ -190,7 +190,7 @@ mod tests {
 
     const SECTORS: u64 = 64;
 
-    /// Aim: a fork reads like a private copy, its own fork likewise, and the base stays as it was. Method: random
+    /// Aim: a fork reads like a private copy, and so does a fork of it, and the base stays as it was. Method: random
     /// requests on fork and plain copy, compared after each.
     #[test]
     fn a_fork_is_a_private_copy() {

@@ -92,7 +92,7 @@ impl Memory {
         Memory { geometry, image: RefCell::new(image) }
     }
 
-    /// The present content. Cheap: unchanged chunks are shared.
+    /// The current content. Cheap: unchanged chunks are shared.
     pub fn image(&self) -> Image {
         self.image.borrow().clone()
     }

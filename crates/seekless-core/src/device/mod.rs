@@ -40,7 +40,7 @@ pub struct Geometry {
     /// Smallest unit that can be read or written, in bytes: a power of two, at least 512. Addresses and
     /// lengths of requests are multiples of it.
     pub block_bytes: u32,
-    /// Largest request the device takes in one piece, in bytes; callers split longer ones.
+    /// Largest single request that the device takes, in bytes; callers split longer ones.
     pub request_bytes_max: u32,
 }
 
@@ -67,8 +67,8 @@ impl Geometry {
     }
 }
 
-/// What a device promises about writes when power fails. The crash device draws its faults from the same
-/// declaration, so a promise that is not kept below cannot be relied on above.
+/// What a device promises about writes when power fails. The crash device draws its faults from the same declaration,
+/// so code above cannot rely on a promise that the device below does not keep.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Guarantees {
     /// A write of this many bytes, aligned to as many, is there or absent after a cut, never torn. At least 512.
@@ -82,7 +82,7 @@ pub struct Guarantees {
     pub discard: Discard,
 }
 
-/// What becomes of discarded sectors.
+/// What happens to discarded sectors.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Discard {
     /// Nothing happens.
@@ -102,20 +102,20 @@ pub enum DeviceError {
     Unaligned { at: Sector, bytes: u64, block_bytes: u32 },
     #[error("cannot {operation} {bytes} bytes at sector {at}: {cause}")]
     Io { operation: &'static str, at: Sector, bytes: u64, cause: String },
-    /// The storage below has no room for all of this write; a part of it may be there. Trying again is safe, and
-    /// deleting something below may help.
+    /// The storage below has no room for all of this write; a part of it may be there. The caller may try again safely;
+    /// freeing space below may help.
     #[error("no space below for {bytes} bytes at sector {at}")]
     NoSpace { at: Sector, bytes: u64 },
     #[error("device is read-only")]
     ReadOnly,
-    /// Power is off, or the device has gone. Every later request fails alike.
+    /// Power is off, or the device has gone. Every later request fails in the same way.
     #[error("device is gone: {0}")]
     Gone(&'static str),
 }
 
 impl DeviceError {
-    /// The device is there, and does not do this for these sectors: what else is on it may be readable, and so may a
-    /// copy of what is lost.
+    /// The device works, but cannot do this for these sectors: its other sectors may be readable, and so may a copy of
+    /// what is lost.
     pub fn is_of_medium(&self) -> bool {
         matches!(self, DeviceError::Io { .. })
     }
@@ -124,7 +124,7 @@ impl DeviceError {
 /// How a write is to be done.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct WriteFlags {
-    /// Force unit access: this write is durable when it completes. Earlier writes are not promised anything.
+    /// Force unit access: this write is durable when it completes. It promises nothing about earlier writes.
     pub fua: bool,
 }
 
@@ -133,11 +133,11 @@ impl WriteFlags {
     pub const FUA: WriteFlags = WriteFlags { fua: true };
 }
 
-/// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping do not pass it on, but disks that follow each
-/// other by address do: there each has an arm of its own.
+/// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping devices do not pass it on. A concatenation
+/// of disks does, with one arm for each disk.
 pub trait HeadView {
-    /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head, if the
-    /// drive were idle from now on: seek, head switch and rotation, without command overhead.
+    /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head if the drive were
+    /// idle from now on: seek, head switch and rotation, without command overhead.
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos;
 
     /// Arms that move independently of each other.
@@ -145,25 +145,25 @@ pub trait HeadView {
         1
     }
 
-    /// The track on which the heads of an arm stand: its first sector and its length in sectors.
+    /// The track on which the heads of an arm are: its first sector and its length in sectors.
     fn current_track(&self, arm: u32) -> (Sector, u64);
 
     /// Time from `at` until the medium would begin to take a write of `sectors` to `sector`, if the command came at
-    /// `at` and the drive were idle: [`HeadView::positioning`] with all that a command costs before it.
+    /// `at` and the drive were idle: [`HeadView::positioning`] plus the command overhead before it.
     fn write_access(&self, at: Nanos, sector: Sector, sectors: u32) -> Nanos;
 
     /// The track on which `sector` lies; `None` beyond the last sector.
     fn track_of(&self, sector: Sector) -> Option<TrackPlace>;
 
-    /// When a write of `sectors` to `sector` would be complete for which the command came at `at` and the drive were idle,
-    /// and the heads as they would be then. `None` where that cannot be told, and beyond the last sector.
+    /// For a write of `sectors` to `sector` whose command comes at `at` while the drive is idle: when it would be
+    /// complete, and the heads at that moment. `None` where the drive cannot predict that, and beyond the last sector.
     fn after_write(&self, at: Nanos, sector: Sector, sectors: u32, flags: WriteFlags) -> Option<HeadsAt> {
         let _ = (at, sector, sectors, flags);
         None
     }
 }
 
-/// Heads at a moment to come.
+/// Heads at a future moment.
 pub type HeadsAt = (Nanos, Box<dyn HeadView>);
 
 /// A track, as the sectors that follow each other on it.
@@ -175,7 +175,7 @@ pub struct TrackPlace {
     pub sectors: u64,
     /// Tracks with the same number are reached from each other by a head switch, without a seek.
     pub cylinder: u32,
-    /// The arm that reaches it. Sectors of one follow those of the other.
+    /// The arm that reaches it. The sectors of one arm follow those of the previous arm.
     pub arm: u32,
 }
 
@@ -185,8 +185,8 @@ pub type Counter = (&'static str, u64);
 /// Something that stores blocks.
 ///
 /// Requests may overlap in time; without an intervening flush their order is not defined, except that a request
-/// submitted after another completed sees its effect. Requests that overlap in *space* while both are
-/// outstanding are the caller's mistake, and their result is either's.
+/// submitted after another completed sees its effect. Requests that overlap in *space* while both are outstanding are
+/// the caller's mistake; either result is possible.
 #[async_trait(?Send)]
 pub trait BlockDevice {
     fn geometry(&self) -> Geometry;
@@ -204,28 +204,27 @@ pub trait BlockDevice {
     /// `OutOfRange`, `Unaligned`, `Io`, `Gone`.
     async fn read(&self, at: Sector, buf: Buf) -> Result<Buf, DeviceError>;
 
-    /// In how many ways the same bytes can be read: more than one where storage below is redundant. A caller that knows by a
-    /// checksum that [`BlockDevice::read`] gave something else than was stored tries them, see [`read_right`].
+    /// In how many ways the same bytes can be read: more than one where storage below is redundant. A caller whose
+    /// checksum shows that [`BlockDevice::read`] returned wrong data tries them, see [`read_right`].
     fn readings(&self) -> u32 {
         1
     }
 
-    /// As [`BlockDevice::read`], in the way `reading`, which counts from 0 to [`BlockDevice::readings`]. On a mirror that
-    /// is the copy of one member; with parity, what the others say when one member is believed to be wrong. Where a way
-    /// makes no difference to some of the bytes, they are read as usual.
+    /// As [`BlockDevice::read`], in the way `reading`, which counts from 0 to [`BlockDevice::readings`]. On a mirror
+    /// that is the copy of one member; with parity, the data reconstructed from the other members, on the assumption
+    /// that one member is wrong. Bytes to which this makes no difference are read as usual.
     ///
-    /// # Errors
-    /// As [`BlockDevice::read`], and when a member that this way needs is missing.
+    /// # Errors As [`BlockDevice::read`], and when a member that this reading needs is missing.
     async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
         let _ = reading;
         self.read(at, buf).await
     }
 
-    /// Says that `data`, which one of the readings gave, is what `at` should hold. Where one of them still gives it, members
-    /// that hold something else are written; what has been stored since stays. Returns whether any was.
+    /// Tells the device that `data`, which one of the readings returned, is what `at` should hold. If one of them still
+    /// returns it, the device writes it to members that hold something else; newer writes are kept. Returns whether any
+    /// member was written.
     ///
-    /// # Errors
-    /// When a member could not be read or written. The caller has its data, and may go on.
+    /// # Errors When a member could not be read or written. The caller has its data and may go on.
     async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
         let _ = (at, data);
         Ok(false)
@@ -238,28 +237,26 @@ pub trait BlockDevice {
     /// and the device goes on working. After `Io` any part of the write may have reached the medium, now or later.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError>;
 
-    /// Makes every write that completed before this call durable.
+    /// Makes every write durable that completed before this call.
     ///
-    /// # Errors
-    /// After an error it is not known which of those writes are durable, and a later success says nothing about
-    /// them: the caller must not try again and believe it.
+    /// # Errors After an error it is unknown which of those writes are durable, and a later success says nothing about
+    /// them: the caller must not rely on a retry.
     async fn flush(&self) -> Result<(), DeviceError>;
 
-    /// Says that `sectors` from `at` hold nothing of value, so that the storage below may be given back.
-    /// What a read then returns is said by [`Guarantees::discard`].
+    /// Declares that `sectors` from `at` hold nothing of value, so that the storage below can reuse the space.
+    /// [`Guarantees::discard`] says what a read then returns.
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError>;
 
     /// Makes sure that later writes to `sectors` from `at` will not fail with `NoSpace`, where storage below is
     /// allocated on demand. What the sectors hold does not change.
     ///
-    /// # Errors
-    /// `NoSpace`, and then nothing was allocated that matters.
+    /// # Errors `NoSpace`; the call then left no allocation that matters.
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry().check(at, sectors * SECTOR_BYTES)
     }
 
-    /// Says that whoever used the device is done with it, after its last flush: what it keeps in case power fails while
-    /// it is in use can be put away. It can be used again.
+    /// Tells the device that its user is done with it, after the last flush: state kept only in case of a power cut can
+    /// be saved or dropped. The device can be used again.
     ///
     /// # Errors
     /// When that could not be done. Nothing is lost then; the next start may take longer.
@@ -272,12 +269,12 @@ pub trait BlockDevice {
         None
     }
 
-    /// How its members are, where it has some of which not all are needed.
+    /// The state of its members, where it is redundant.
     fn redundancy(&self) -> Option<&dyn Redundancy> {
         None
     }
 
-    /// Counts of what has happened, in an order fit for printing.
+    /// Counts of what has happened, in an order suitable for printing.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }

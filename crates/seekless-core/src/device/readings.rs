@@ -1,14 +1,14 @@
-//! Reading what a checksum says is right, where storage below keeps it more than once.
+//! Reads redundant storage until a checksum accepts the data.
 //!
-//! An array cannot tell which of its members returned something else than was stored: it has no checksums of data. A
-//! caller that has some tries the other readings, and has the one that fits written back.
+//! An array cannot tell which of its members returned wrong data: it has no checksums of data. A caller that has
+//! checksums tries the other readings, and has the one that fits written back.
 
 use super::rescue::rescue_right;
 use super::{Buf, Device, DeviceError};
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// Reads `sectors` at `at`, in as many requests as the device wants and with its alignment: as usual, or in the way
-/// `reading`, see [`super::BlockDevice::read_as`].
+/// Reads `sectors` at `at`, split and aligned as the device requires: as usual, or in the way `reading`, see
+/// [`super::BlockDevice::read_as`].
 ///
 /// # Errors
 /// Those of the device.
@@ -35,8 +35,8 @@ pub async fn read_span(device: &Device, at: Sector, sectors: u64, reading: Optio
     Ok(Buf::from_slice(&whole[skip..skip + (sectors * SECTOR_BYTES) as usize]))
 }
 
-/// Reads what says itself whether it is right. Where it is not, or cannot be read, and the storage below can be read in
-/// another way in which it is, that is what comes back, and what is wrong below is corrected. The caller checks it as ever.
+/// Reads data that carries its own checksum. If it is wrong or unreadable and another reading of the storage below is
+/// right, returns that one and corrects the storage. The caller still checks the result.
 ///
 /// # Errors
 /// Those of the device, when a part of it cannot be read in any way.
@@ -50,7 +50,7 @@ pub async fn read_checked(
     read.lost.pop().map_or(Ok(read.bytes), |(_, error)| Err(error))
 }
 
-/// Sectors of whole blocks around a range: the first, and past the last.
+/// Sectors of the whole blocks around a range: the first, and past the last.
 fn aligned(device: &Device, at: Sector, sectors: u64) -> (u64, u64) {
     let align = u64::from(device.geometry().block_bytes) / SECTOR_BYTES;
     (at.0 / align * align, (at.0 + sectors).next_multiple_of(align))
@@ -63,8 +63,8 @@ fn longest(device: &Device) -> u64 {
     (u64::from(geometry.request_bytes_max) / SECTOR_BYTES / align * align).max(align)
 }
 
-/// The reading of `sectors` at `at` that `is_right` accepts, after the usual one was not; `None` where there is none. What
-/// was read so is written to the members that hold something else.
+/// The reading of `sectors` at `at` that `is_right` accepts, when the usual one was wrong; `None` where there is none.
+/// The result is written to the members that hold something else.
 pub async fn read_right(device: &Device, at: Sector, sectors: u64, is_right: impl Fn(&[u8]) -> bool) -> Option<Buf> {
     let readings = device.readings();
     if readings < 2 {
@@ -80,7 +80,7 @@ pub async fn read_right(device: &Device, at: Sector, sectors: u64, is_right: imp
         if !is_right(&found[wanted.clone()]) {
             continue;
         }
-        // Of what stands in the same blocks nothing is known, so it must not change.
+        // The other bytes of the same blocks are unverified, so they must not change.
         let is_all_known = wanted == (0..found.len())
             || usual.as_ref().is_ok_and(|usual| {
                 usual[..wanted.start] == found[..wanted.start] && usual[wanted.end..] == found[wanted.end..]
@@ -96,7 +96,7 @@ pub async fn read_right(device: &Device, at: Sector, sectors: u64, is_right: imp
     None
 }
 
-/// Has `right` written where members hold something else. What cannot be corrected now is found again later.
+/// Has `right` written to members that hold something else. What cannot be corrected now is found again later.
 async fn write_back(device: &Device, first: u64, right: &[u8]) {
     let step = longest(device);
     for (index, piece) in right.chunks((step * SECTOR_BYTES) as usize).enumerate() {

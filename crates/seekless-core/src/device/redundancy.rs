@@ -1,17 +1,17 @@
-//! Arrays as those who use them see them: which members hold what, and looking through all of it.
+//! Arrays as their users see them: which members hold what, and a scrub of all rows.
 
 use async_trait::async_trait;
 
 use super::DeviceError;
 
-/// What a member is to its array.
+/// State of a member in its array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Standing {
     /// It holds everything.
     Active,
-    /// It holds nothing that counts.
+    /// It holds no valid data.
     Failed,
-    /// It is being filled, and holds everything up to some row.
+    /// It is being rebuilt, and is valid up to some row.
     Rebuilding,
 }
 
@@ -19,11 +19,11 @@ pub enum Standing {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
     pub standing: Standing,
-    /// Times that it held something else than it should have, as a checksum or the majority of members says.
+    /// Times that it returned wrong data, as a checksum or the majority of members showed.
     pub wrong: u64,
 }
 
-/// How an array is doing.
+/// State of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RedundancyStatus {
     /// For example `raid5`.
@@ -34,13 +34,13 @@ pub struct RedundancyStatus {
     pub row_bytes: u64,
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
-    /// Rows that a power cut may have left inconsistent, and that have not been settled yet.
+    /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
     pub unsettled: u64,
-    /// Of these, the ones with a unit that cannot be known.
+    /// Of these, the rows with a unit that cannot be reconstructed.
     pub doubtful: u64,
-    /// More members are lost than the array can bear.
+    /// More members are lost than the array tolerates.
     pub stopped: bool,
-    /// Why settling or rebuilding has ended early.
+    /// Why the resync or the rebuild ended early.
     pub error: Option<DeviceError>,
 }
 
@@ -93,7 +93,7 @@ impl RedundancyStatus {
     }
 }
 
-/// What has changed between two looks at an array, for a log: whether it is a warning, and the line.
+/// What has changed between two states of an array, for a log: whether it is a warning, and the line.
 pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, String)> {
     let name = after.name;
     let mut lines = Vec::new();
@@ -137,46 +137,46 @@ fn tenths(done: u64, of: u64) -> u64 {
     if of == 0 { 10 } else { (u128::from(done) * 10 / u128::from(of)) as u64 }
 }
 
-/// A share for people. It is 100% only when all is done.
+/// A percentage for display. It is 100% only when all is done.
 fn percent(done: u64, of: u64) -> String {
     format!("{}%", if of == 0 { 100 } else { u128::from(done) * 100 / u128::from(of) })
 }
 
-/// What looking through an array came to.
+/// Result of a scrub.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Scrubbed {
-    /// Rows that were looked at.
+    /// Rows checked.
     pub rows: u64,
-    /// Of these, the ones whose members did not agree.
+    /// Of these, rows whose members did not agree.
     pub inconsistent: u64,
-    /// Of these, the ones that were put right.
+    /// Of these, rows that were corrected.
     pub corrected: u64,
     /// The first rows that still do not agree.
     pub left: Vec<u64>,
-    /// Rows that could not be looked at: a unit is missing.
+    /// Rows that could not be checked: a unit is missing.
     pub degraded: u64,
-    /// Units that could not be read, and were written again.
+    /// Units that could not be read and were rewritten.
     pub unreadable: u64,
 }
 
-/// What can be done with an array, while it is in use.
+/// Operations on an array that is in use.
 #[async_trait(?Send)]
 pub trait Redundancy {
     fn status(&self) -> RedundancyStatus;
 
-    /// Reads all members and compares them, row by row. What can be put right is: a unit that cannot be read, and where
-    /// members differ, what most of them hold. With `believe_data` rows that do not agree get copies and parity made from
-    /// the data as a read returns it: for whoever knows that all data is right. `tell` hears how many rows are done.
+    /// Reads all members and compares them, row by row. It repairs a unit that cannot be read, and where members
+    /// differ, writes what most of them hold. With `believe_data`, rows that do not agree get copies and parity made
+    /// from the data as a read returns it: for a caller that knows that all data is right. `tell` receives the number
+    /// of rows done.
     ///
-    /// # Errors
-    /// When a member fails that the array needs.
+    /// # Errors When a member that the array needs fails.
     async fn scrub(&self, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError>;
 
-    /// From now on reads are made from the first member that holds what is wanted, not from any, so that what they return
-    /// is what [`Redundancy::scrub`] with `believe_data` keeps.
+    /// From now on reads use the first member that holds the data, not any member, so that they return what
+    /// [`Redundancy::scrub`] with `believe_data` keeps.
     fn read_from_first(&self, on: bool);
 
-    /// Waits until nothing is left to be settled or rebuilt, or that has ended with an error.
+    /// Waits until the resync and the rebuild have finished or ended with an error.
     async fn settled(&self);
 }
 
@@ -184,7 +184,7 @@ pub trait Redundancy {
 mod tests {
     use super::*;
 
-    /// Aim: a log says once what has happened to a member. Method: a life of an array, look by look.
+    /// Aim: a log reports each event of a member once. Method: the life of an array, state by state.
     #[test]
     fn news_are_told_once() {
         let member = |standing| MemberStatus { standing, wrong: 0 };

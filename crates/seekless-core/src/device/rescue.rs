@@ -1,31 +1,31 @@
-//! Reading what a failing medium still gives back.
+//! Reads what a failing medium still returns.
 //!
-//! A drive answers for a whole request: one unreadable sector fails the read of a megabyte. Where a copy of what is
-//! lost, or a checksum, tells the caller how to go on without it, the rest of the request is worth reading. A device
-//! that does not answer at all is something else, and stays an error.
+//! A drive succeeds or fails for a whole request: one unreadable sector fails the read of a megabyte. Where the caller
+//! has a copy of the lost part, or a checksum, the rest of the request is worth reading. A device that does not answer
+//! at all remains an error.
 //!
-//! Where storage below is redundant, what is lost or wrong in the usual reading may be right in another one.
+//! Where storage below is redundant, data that is lost or wrong in the usual reading may be right in another.
 
 use std::ops::Range;
 
 use super::{Buf, Device, DeviceError, read_right};
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// A read that fails is repeated in so many parts, and so on down to single blocks: one bad block in a request of
+/// A read that fails is repeated in this many parts, recursively down to single blocks: one bad block in a request of
 /// 512 KiB is tried three times, and everything else about once.
 const PARTS: u64 = 16;
 
-/// Sectors as far as they can be read.
+/// Sectors, as far as they could be read.
 #[derive(Debug)]
 pub struct Rescued {
     /// Zeroes where nothing could be read.
     pub bytes: Buf,
-    /// Where that is, in blocks of the device, by address, and what the device said.
+    /// The unreadable ranges, in blocks of the device, by address, with the device's error.
     pub lost: Vec<(Range<Sector>, DeviceError)>,
 }
 
 impl Rescued {
-    /// What the device said of the first lost block among `sectors` from `at` on.
+    /// The device's error for the first lost block among `sectors` from `at` on.
     pub fn lost_in(&self, at: Sector, sectors: u64) -> Option<&DeviceError> {
         let touches = |range: &Range<Sector>| range.start < at + sectors && at < range.end;
         self.lost.iter().find(|(range, _)| touches(range)).map(|(_, error)| error)
@@ -34,15 +34,13 @@ impl Rescued {
 
 /// Reads `sectors` from `at`, which need not be aligned to the device's blocks.
 ///
-/// # Errors
-/// When the device is gone, or the request makes no sense: everything but a medium that does not give back what is on
-/// it.
+/// # Errors When the device is gone, or the request is invalid: everything except an unreadable medium.
 pub async fn rescue(device: &Device, at: Sector, sectors: u64) -> Result<Rescued, DeviceError> {
     rescue_as(device, at, sectors, None).await
 }
 
-/// As [`rescue`], for what says itself whether it is right. Where it is not, or a part is lost, and the device can be read in
-/// another way in which it is, that is what comes back, and nothing is lost. The caller checks it as ever.
+/// As [`rescue`], for data that carries its own checksum. If it is wrong or partly lost and another reading of the
+/// device is right, returns that one, with nothing lost. The caller still checks the result.
 ///
 /// # Errors
 /// As [`rescue`].
@@ -159,7 +157,7 @@ mod tests {
         });
     }
 
-    /// A device that is gone, or has been from the middle on, gives an error and not zeroes.
+    /// A device that is gone, from the start or midway, gives an error and not zeroes.
     #[test]
     fn gone_is_no_bad_block() {
         run(async |_, _, fault| {

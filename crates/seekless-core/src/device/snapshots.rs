@@ -1,4 +1,4 @@
-//! Snapshots: a device as it was at some moment, kept beside what it is now.
+//! Snapshots: a device as it was at some moment, kept beside its current state.
 
 use async_trait::async_trait;
 
@@ -12,7 +12,7 @@ pub struct SnapshotInfo {
     pub created_seconds: i64,
     /// Bytes of the device that were in use.
     pub mapped_bytes: u64,
-    /// Of these, what neither the device nor another snapshot has: giving it up gives back as much.
+    /// Of these, bytes that neither the device nor another snapshot shares: removing this one frees them.
     pub own_bytes: u64,
 }
 
@@ -31,9 +31,8 @@ pub enum SnapshotError {
     Name { most: usize },
 }
 
-/// What can be done with snapshots, while the device is in use. Each call has happened and is durable when it returns; a
-/// power cut leaves all of it or nothing. After an error of the device, giving one up or going back to it may still
-/// happen, with the next flush.
+/// Operations on snapshots while the device is in use. Each call is complete and durable when it returns; a power cut
+/// leaves all of it or nothing. After a device error, a removal or revert may still take effect with the next flush.
 #[async_trait(?Send)]
 pub trait Snapshots {
     /// All of them, the oldest first.
@@ -42,22 +41,19 @@ pub trait Snapshots {
     /// When the device cannot be read.
     async fn list(&self) -> Result<Vec<SnapshotInfo>, SnapshotError>;
 
-    /// Keeps everything as it is now, every write included that has been acknowledged.
+    /// Takes a snapshot of the current state, including every acknowledged write.
     ///
-    /// # Errors
-    /// When the name is taken or none, there is no room for another one, and what the device says.
+    /// # Errors When the name is taken or not a name, when there is no room for another snapshot, and device errors.
     async fn take(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// Gives one up.
+    /// Removes a snapshot.
     ///
-    /// # Errors
-    /// When there is none of this name, and what the device says.
+    /// # Errors When there is none of this name, and device errors.
     async fn remove(&self, name: &str) -> Result<(), SnapshotError>;
 
-    /// Makes everything what it was then; what it is now is lost, unless there is a snapshot of it. Nobody else may use the
-    /// device meanwhile.
+    /// Reverts the device to a snapshot. Its current state is lost, unless it has a snapshot too. The caller must have
+    /// exclusive use of the device until this returns.
     ///
-    /// # Errors
-    /// When there is none of this name, and what the device says.
+    /// # Errors When there is none of this name, and device errors.
     async fn revert(&self, name: &str) -> Result<(), SnapshotError>;
 }

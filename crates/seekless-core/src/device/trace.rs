@@ -1,4 +1,4 @@
-//! Tracing: a pass-through device that says what was asked of it and when.
+//! Tracing: a pass-through device that records each request and its times.
 
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -10,7 +10,7 @@ use super::{BlockDevice, Buf, Counter, Data, Device, DeviceError, Geometry, Guar
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
-/// What was asked.
+/// Kind of request.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum TraceKind {
     Read,
@@ -59,7 +59,7 @@ impl fmt::Display for TraceEvent {
     }
 }
 
-/// Takes events, in the order in which requests complete.
+/// Receives events, in the order in which requests complete.
 pub trait TraceSink {
     fn record(&mut self, event: &TraceEvent);
 }
@@ -71,7 +71,7 @@ impl TraceSink for Vec<TraceEvent> {
     }
 }
 
-/// A device that passes everything on and tells a sink about it.
+/// A device that passes everything on and reports each request to a sink.
 pub struct TraceDevice {
     rt: Rt,
     inner: Device,
@@ -93,7 +93,7 @@ impl TraceDevice {
     }
 }
 
-/// A request under way. One whose caller goes away is recorded as failed at that moment.
+/// A request under way. One whose caller drops it is recorded as failed at that moment.
 struct UnderWay<'a> {
     device: &'a TraceDevice,
     event: TraceEvent,
@@ -192,7 +192,7 @@ mod tests {
     use crate::rt::{Executor, HostProfile};
 
     /// Aim: every request is recorded once, with its times, depth and outcome. Method: requests with known delays, two
-    /// at once, one that fails, and one whose caller goes away.
+    /// at once, one that fails, and one whose caller drops it.
     #[test]
     fn requests_are_recorded() {
         let executor = Executor::simulated(1, HostProfile::NONE);

@@ -1,17 +1,17 @@
-//! Access-control lists as Linux has them, after the withdrawn draft 17 of POSIX.1e: what an inode grants to further
-//! users and groups, and what a directory gives to whatever is made in it.
+//! Access-control lists as on Linux, after the withdrawn draft 17 of POSIX.1e: what an inode grants to further users
+//! and groups, and what new inodes inherit from their directory.
 //!
-//! A list stands in an extended attribute of its inode, in the form of `linux/posix_acl_xattr.h`. Whoever checks
-//! rights reads it there; mounted, that is the kernel. A file system keeps lists and permission bits in agreement,
-//! and this module says what that comes to: [`set`] for setting an attribute, [`chmod`] for changing the permission
-//! bits, [`inherit`] for making an inode. What each of them changes, the file system changes in one step.
+//! A list is stored in an extended attribute of its inode, in the form of `linux/posix_acl_xattr.h`. The code that
+//! checks rights reads it there; on a mount that is the kernel. A file system keeps lists and permission bits in
+//! agreement. This module computes how: [`set`] for setting an attribute, [`chmod`] for changing the permission bits,
+//! [`inherit`] for making an inode. The file system applies each result in one step.
 //!
 //! Invariants
 //!   A1  An [`Acl`] has an entry for its owner, its group and all others, and a mask if it has any for named users or
 //!       groups.
-//!   A2  The permission bits of an inode with an access list are those of the list: of the owner's and the others'
-//!       entry, and for the group of the mask, or without one of the group's entry.
-//!   A3  An access list that says no more than permission bits can is not kept.
+//!   A2  The permission bits of an inode with an access list are those of the list: the owner's and the others'
+//!       entries, and for the group the mask, or without one the group's entry.
+//!   A3  An access list that says no more than permission bits can say is not kept.
 
 use std::fmt;
 use std::iter::Peekable;
@@ -23,10 +23,10 @@ use crate::codec;
 /// The attribute with the list by which rights to the inode are checked.
 pub const XATTR_ACL_ACCESS: &[u8] = b"system.posix_acl_access";
 
-/// The attribute with the list that a directory gives to what is made in it.
+/// The attribute with the default list of a directory, which new inodes in it inherit.
 pub const XATTR_ACL_DEFAULT: &[u8] = b"system.posix_acl_default";
 
-/// Attributes that are the system's own begin with this.
+/// Prefix of the system's own attributes.
 const SYSTEM: &[u8] = b"system.";
 
 /// What a list is for.
@@ -37,7 +37,7 @@ pub enum AclKind {
 }
 
 impl AclKind {
-    /// The attribute in which such a list stands.
+    /// The attribute that holds such a list.
     pub fn xattr(self) -> &'static [u8] {
         match self {
             AclKind::Access => XATTR_ACL_ACCESS,
@@ -45,7 +45,7 @@ impl AclKind {
         }
     }
 
-    /// What the attribute `name` of a `file` holds: a list, or (`None`) something that is no concern of this module.
+    /// The kind of list that the attribute `name` of a `file` holds, or `None` when the attribute is not a list.
     ///
     /// # Errors
     /// `Unsupported` for a list of a symbolic link, which has no rights of its own, and for all other `system.`
@@ -63,7 +63,7 @@ impl AclKind {
 
 /// A list. Rights are the three bits of a permission triple: 4 to read, 2 to write, 1 to execute.
 ///
-/// Linux asks for no order among named users, and takes one that is named twice (the first entry counts); so does this.
+/// Linux requires no order among named users, and accepts duplicates (the first entry counts); so does this type.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Acl {
     owner: u16,
@@ -86,7 +86,7 @@ const TAG_NAMED_GROUP: u16 = 0x08;
 const TAG_MASK: u16 = 0x10;
 const TAG_OTHER: u16 = 0x20;
 
-/// The id of an entry that names nobody (`ACL_UNDEFINED_ID`).
+/// The id of an entry that has none (`ACL_UNDEFINED_ID`).
 const NO_ID: u32 = u32::MAX;
 
 const RIGHTS: u16 = 0o7;
@@ -196,14 +196,14 @@ impl Acl {
         [&mut self.owner, self.mask.as_mut().unwrap_or(&mut self.group), &mut self.other]
     }
 
-    /// Takes on new permission bits, as chmod(2) does.
+    /// Applies new permission bits, as chmod(2) does.
     pub fn set_permissions(&mut self, permissions: u16) {
         for (rights, shift) in self.classes().into_iter().zip([6, 3, 0]) {
             *rights = permissions >> shift & RIGHTS;
         }
     }
 
-    /// Takes away what `permissions` do not have, as making an inode does.
+    /// Removes the rights that `permissions` lack, as making an inode does.
     fn restrict(&mut self, permissions: u16) {
         for (rights, shift) in self.classes().into_iter().zip([6, 3, 0]) {
             *rights &= permissions >> shift;
@@ -211,20 +211,19 @@ impl Acl {
     }
 }
 
-/// What an inode becomes when an attribute of it is set.
+/// Result of setting an attribute of an inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Set {
-    /// The new permissions, with the bits that are not for rights as they were.
+    /// The new permissions, with the bits that are not rights unchanged.
     pub permissions: u16,
-    /// The attribute's new value; `None` when the attribute is not to be there.
+    /// The attribute's new value; `None` to remove the attribute.
     pub value: Option<Vec<u8>>,
 }
 
-/// Sets the attribute `name`, of any meaning, of a `file` that has `permissions`.
+/// Sets the attribute `name`, of any namespace, of a `file` that has `permissions`.
 ///
-/// # Errors
-/// `Invalid` for a value that is no list, `NotPermitted` for a default list of what is no directory, and those of
-/// [`AclKind::of`].
+/// # Errors `Invalid` for a value that is not a list, `NotPermitted` for a default list on anything but a directory,
+/// and those of [`AclKind::of`].
 pub fn set(file: FileKind, permissions: u16, name: &[u8], value: &[u8]) -> FsResult<Set> {
     let Some(kind) = AclKind::of(name, file)? else {
         return Ok(Set { permissions, value: Some(value.to_vec()) });
@@ -242,7 +241,7 @@ pub fn set(file: FileKind, permissions: u16, name: &[u8], value: &[u8]) -> FsRes
     })
 }
 
-/// The access list `value` after its inode has been given `permissions`.
+/// The access list `value` after its inode got `permissions`.
 ///
 /// # Errors
 /// What is wrong with the list.
@@ -252,7 +251,7 @@ pub fn chmod(value: &[u8], permissions: u16) -> Result<Vec<u8>, &'static str> {
     Ok(acl.to_xattr())
 }
 
-/// What a new inode has from the directory in which it is made.
+/// What a new inode inherits from its directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Inherited {
     pub permissions: u16,
@@ -260,8 +259,7 @@ pub struct Inherited {
     pub xattrs: Vec<(&'static [u8], Vec<u8>)>,
 }
 
-/// What `new`, a `file`, has from a directory whose default list is `default`. Where there is one, it takes the place
-/// of the umask.
+/// What `new`, a `file`, inherits from a directory whose default list is `default`. A default list replaces the umask.
 ///
 /// # Errors
 /// What is wrong with the list.
@@ -337,8 +335,8 @@ impl FromStr for Acl {
 
 #[cfg(test)]
 mod tests {
-    //! Aim: lists do what POSIX.1e and acl(5) say, and no bytes do harm. Method: cases written down by hand; that Linux
-    //! agrees is for the comparison of the model with directories of the host.
+    //! Aim: lists behave as POSIX.1e and acl(5) say, and no bytes do harm. Method: cases written by hand; the
+    //! comparison of the model with directories of the host shows that Linux agrees.
 
     use super::*;
     use crate::rng::Rng;
@@ -378,7 +376,7 @@ mod tests {
         assert_eq!(Acl::from_xattr(&value), Ok(list));
     }
 
-    /// What Linux takes is taken, and nothing else.
+    /// Exactly what Linux accepts is accepted.
     #[test]
     fn lists_are_checked() {
         let good: &[&[(u16, u16, u32)]] = &[
@@ -387,7 +385,7 @@ mod tests {
             &[OWNER, USER, GROUP, MASK, OTHER],
             &[OWNER, GROUP, NAMED_GROUP, MASK, OTHER],
             &[OWNER, USER, (2, 7, 5), USER, GROUP, NAMED_GROUP, MASK, OTHER],
-            // Ids where there is none to be are ignored.
+            // Ids of entries that have none are ignored.
             &[(1, 7, 3), (4, 4, 0), (32, 0, 9)],
             &[OWNER, (2, 0, 0), GROUP, (16, 0, NONE), OTHER],
         ];
@@ -428,7 +426,8 @@ mod tests {
         assert!(Acl::from_xattr(&[&[1, 0, 0, 0][..], &whole[4..]].concat()).is_err(), "version 1");
     }
 
-    /// No bytes make a panic, and what is accepted is written as it was read, but for ids that name nobody.
+    /// No bytes cause a panic, and what is accepted is written as it was read, except for ids of entries that have
+    /// none.
     #[test]
     fn any_bytes_are_read() {
         let mut rng = Rng::new(1);
@@ -453,7 +452,7 @@ mod tests {
         assert!(accepted > 50, "{accepted}");
     }
 
-    /// Setting an access list sets the permission bits; a list that is no more than those is not kept (A2, A3).
+    /// Setting an access list sets the permission bits; a list that says no more than those bits is not kept (A2, A3).
     #[test]
     fn setting_a_list_sets_permissions() {
         let set_access =
@@ -461,17 +460,17 @@ mod tests {
         let kept = |permissions, text: &str| Set { permissions, value: Some(acl(text).to_xattr()) };
         let gone = |permissions| Set { permissions, value: None };
         assert_eq!(set_access("u::rwx,g::r-x,o::--x"), gone(0o4751));
-        // The mask stands for the group, whether it is more or less than the group's own entry.
+        // The mask represents the group, whether it grants more or less than the group's own entry.
         for text in ["u::rw-,u:7:rwx,g::r--,m::-w-,o::---", "u::rw-,u:7:rwx,g::rwx,m::-w-,o::---"] {
             assert_eq!(set_access(text), kept(0o4620, text));
         }
-        // A mask alone says more.
+        // A mask makes a list more than permission bits.
         assert_eq!(set_access("u::r--,g::r--,m::rwx,o::---"), kept(0o4470, "u::r--,g::r--,m::rwx,o::---"));
-        // A default list concerns nobody's rights to the directory.
+        // A default list does not affect rights to the directory itself.
         let minimal = acl("u::rwx,g::---,o::---").to_xattr();
         let default = set(FileKind::Directory, 0o755, XATTR_ACL_DEFAULT, &minimal);
         assert_eq!(default, Ok(Set { permissions: 0o755, value: Some(minimal.clone()) }));
-        // Who has which attributes.
+        // Which kinds of inode have which attributes.
         assert_eq!(set(FileKind::Regular, 0o644, XATTR_ACL_DEFAULT, &minimal), Err(FsError::NotPermitted));
         assert_eq!(set(FileKind::Symlink, 0o777, XATTR_ACL_ACCESS, &minimal), Err(FsError::Unsupported));
         assert_eq!(set(FileKind::Symlink, 0o777, XATTR_ACL_DEFAULT, &minimal), Err(FsError::Unsupported));
@@ -494,7 +493,7 @@ mod tests {
         assert!(super::chmod(b"nonsense", 0o644).is_err());
     }
 
-    /// A default list takes the place of the umask: what is made gets it, less what its maker does not want.
+    /// A default list replaces the umask: a new inode gets it, less the rights that its creator did not ask for.
     #[test]
     fn default_lists_are_inherited() {
         let new = NewNode { permissions: 0o1667, umask: 0o77, uid: 1, gid: 1 };
@@ -512,7 +511,7 @@ mod tests {
         assert_eq!(inherit(Some(named), FileKind::Regular), (0o1665, vec![access.clone()]));
         let default = (XATTR_ACL_DEFAULT, named.to_string());
         assert_eq!(inherit(Some(named), FileKind::Directory), (0o1665, vec![access, default]));
-        // One that says no more than permission bits leaves permission bits.
+        // A default list that says no more than permission bits gives only permission bits.
         let minimal = "u::rwx,g::r--,o::--x";
         assert_eq!(inherit(Some(minimal), FileKind::Socket), (0o1641, vec![]));
         let default = (XATTR_ACL_DEFAULT, minimal.to_string());
@@ -522,7 +521,7 @@ mod tests {
         assert!(super::inherit(Some(b"nonsense"), FileKind::Regular, new).is_err());
     }
 
-    /// Text that is no list is refused, and says so.
+    /// Text that is not a list is refused with a reason.
     #[test]
     fn text_is_checked() {
         for text in ["", "u::rwx", "u::rwx,g::r-x,o::r", "u::rwx,g::xwr,o::r--", "u::rwx,u:x:rwx,g::---,m::---,o::---"]

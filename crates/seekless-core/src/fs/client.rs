@@ -1,8 +1,8 @@
-//! Path names over a [`FileSystem`]: what a program in the same process uses, as the kernel uses a mount.
+//! Path names over a [`FileSystem`]: for programs in the same process, what the kernel is for a mount's programs.
 //!
-//! The client walks paths, keeps lookup counts balanced and opens and releases handles, so that a test or a
-//! workload reads like a program. It caches nothing: what is asked, the file system answers. It does not check
-//! permissions, and does not follow symbolic links.
+//! The client walks paths, keeps lookup counts balanced and opens and releases handles, so that a test or a workload
+//! reads like a program. It caches nothing: every call goes to the file system. It does not check permissions, and does
+//! not follow symbolic links.
 
 use super::*;
 use crate::device::Data;
@@ -14,7 +14,7 @@ pub struct Client {
     fs: Fs,
 }
 
-/// An inode in use by a program: must be given back with [`Client::close`].
+/// An inode in use by a program: close it with [`Client::close`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct OpenFile {
     pub ino: Ino,
@@ -86,7 +86,7 @@ impl Client {
         }
     }
 
-    /// Splits off the last name of `path`.
+    /// Splits the last name off `path`.
     fn split(path: &[u8]) -> FsResult<(&[u8], &[u8])> {
         let trimmed = path.iter().rposition(|&byte| byte != b'/').map_or(&path[..0], |last| &path[..=last]);
         match trimmed.iter().rposition(|&byte| byte == b'/') {
@@ -250,7 +250,7 @@ impl Client {
         target
     }
 
-    /// Gives what is at `existing` the further name `path`.
+    /// Gives the file at `existing` the additional name `path`.
     pub async fn link(&self, existing: &[u8], path: &[u8]) -> FsResult<()> {
         let (parent, name) = Self::split(path)?;
         let ino = self.resolve(existing).await?;

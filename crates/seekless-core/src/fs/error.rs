@@ -1,4 +1,4 @@
-//! What a file-system operation can answer instead of a result. The mount alone turns it into an errno.
+//! Errors of file-system operations. Only the mount turns them into an errno.
 
 use std::fmt;
 
@@ -30,7 +30,7 @@ pub enum FsError {
     NotPermitted,
     #[error("file system is read-only")]
     ReadOnly,
-    /// The argument makes no sense here; the text says which and why.
+    /// The argument makes no sense here; the text says which one and why.
     #[error("invalid argument: {0}")]
     Invalid(&'static str),
     #[error("not supported")]
@@ -47,7 +47,7 @@ pub enum FsError {
     BadHandle,
     #[error("would make a directory its own ancestor")]
     Loop,
-    /// Bytes on the device are not what was written there.
+    /// Bytes on the device are not what the file system wrote there.
     #[error("{} is damaged: {detail}", Damaged(what, at))]
     Corrupt { what: &'static str, at: String, detail: String },
     #[error(transparent)]
@@ -67,7 +67,7 @@ impl FsError {
     }
 }
 
-/// What is damaged and where. A place that names the thing itself says it all: `block 8 of ino 5`.
+/// What is damaged and where. A place that already names the thing is enough: `block 8 of ino 5`.
 struct Damaged<'a>(&'a str, &'a str);
 
 impl fmt::Display for Damaged<'_> {
@@ -92,7 +92,7 @@ impl fmt::Display for HostErrno {
 mod tests {
     use super::*;
 
-    /// A place that begins with what is there does not say it twice.
+    /// A place that begins with the damaged thing does not name it twice.
     #[test]
     fn damage_names_its_place_once() {
         let text = |what, at| FsError::corrupt(what, at, "bad").to_string();

@@ -1,16 +1,16 @@
 //! File systems: the upper of the two interfaces of Seekless, at the level of inodes.
 //!
-//! [`FileSystem`] is what a mount serves, what a layer stands on and what a benchmark drives. It has the
-//! operations of a Unix kernel's inode layer, without permission checks (the mount has the kernel do them) and
-//! without path names (see [`client::Client`] for those).
+//! [`FileSystem`] is what a mount serves, what a layer is built on and what a benchmark drives. It has the operations
+//! of a Unix kernel's inode layer, without permission checks (the mount has the kernel do them) and without path names
+//! (see [`client::Client`] for those).
 //!
 //! Lifetime of inodes. Every operation that returns an [`Entry`] adds one to the inode's lookup count;
 //! [`FileSystem::forget`] takes it back. An inode whose last name is gone lives on until its lookup count is
 //! zero and every handle is released. A crash ends all users at once.
 //!
-//! Durability. What [`FileSystem::fsync`] of a file and [`FileSystem::fsyncdir`] of its directory have
-//! acknowledged survives a power cut. Every other operation is after a cut there as a whole or not at all,
-//! except that a large write may be there as a prefix.
+//! Durability. What [`FileSystem::fsync`] of a file and [`FileSystem::fsyncdir`] of its directory have acknowledged
+//! survives a power cut. Every other operation is atomic across a cut, except that a prefix of a large write may
+//! survive.
 //!
 //! Access-control lists are extended attributes with names of their own. A file system that has them
 //! ([`FsTraits::access_lists`]) keeps them and the permission bits in agreement, as [`acl`] says, each time in one step.
@@ -61,18 +61,17 @@ pub trait FileSystem {
 
     async fn readlink(&self, ino: Ino) -> FsResult<Vec<u8>>;
 
-    /// Creates a regular file and opens it. As whatever is made in a directory, it inherits from it ([`acl::inherit`]).
+    /// Creates a regular file and opens it. Like every new inode, it inherits from its directory ([`acl::inherit`]).
     ///
     /// # Errors
     /// `Exists` when there is anything of that name.
     async fn create(&self, parent: Ino, name: &[u8], new: NewNode, flags: OpenFlags) -> FsResult<(Entry, Opened)>;
 
-    /// Creates a regular file that has no name and opens it, as `O_TMPFILE` does. It inherits from `parent` as what is
-    /// made there does, and goes with its last user, unless [`FileSystem::link`] has given it a name; without `linkable`
-    /// that is refused, as for any file that has lost its last name. A crash ends it.
+    /// Creates a regular file that has no name and opens it, as `O_TMPFILE` does. It inherits from `parent` as a named
+    /// file would, and is freed with its last user unless [`FileSystem::link`] gives it a name. Without `linkable`, the
+    /// link is refused, as for any file that has lost its last name. It does not survive a crash.
     ///
-    /// # Errors
-    /// `Unsupported` where there are no such files.
+    /// # Errors `Unsupported` where the file system has no such files.
     async fn tmpfile(
         &self,
         _parent: Ino,
@@ -83,7 +82,7 @@ pub trait FileSystem {
         Err(FsError::Unsupported)
     }
 
-    /// Creates a file of any kind but directory and symbolic link.
+    /// Creates a file of any kind except directory and symbolic link.
     async fn mknod(&self, parent: Ino, name: &[u8], kind: NodeKind, new: NewNode) -> FsResult<Entry>;
 
     async fn mkdir(&self, parent: Ino, name: &[u8], new: NewNode) -> FsResult<Entry>;
@@ -101,7 +100,7 @@ pub trait FileSystem {
 
     async fn rmdir(&self, parent: Ino, name: &[u8]) -> FsResult<()>;
 
-    /// Moves a name; what had the new name before is replaced in the same step, or swapped.
+    /// Moves a name. The target name's file is replaced in the same step, or swapped.
     async fn rename(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()>;
 
     /// Opens a file or directory. Never called on a mount of a file system with [`OpenProtocol::ZeroMessage`].
@@ -109,8 +108,8 @@ pub trait FileSystem {
 
     async fn release(&self, ino: Ino, handle: Handle) -> FsResult<()>;
 
-    /// The bytes from `offset`, fewer than `bytes` only at the end of the file. In pieces, so that they can go
-    /// from a cache to a reply without being copied together.
+    /// The bytes from `offset`, fewer than `bytes` only at the end of the file. Returned in pieces, so that they go
+    /// from a cache to a reply without a copy.
     async fn read(&self, ino: Ino, handle: Option<Handle>, offset: u64, bytes: u32) -> FsResult<Vec<Data>>;
 
     /// Stores all of `data` at `offset`.
@@ -125,8 +124,8 @@ pub trait FileSystem {
     async fn lseek(&self, ino: Ino, handle: Option<Handle>, offset: u64, seek: SeekTo) -> FsResult<u64>;
 
     /// Passes entries to `sink` until it is full or the directory ends, starting after the entry whose cookie is
-    /// `cookie`, or at the start with 0. `.` and `..` come first. Cookies stay valid however the directory
-    /// changes: an entry that is there all the time is passed exactly once.
+    /// `cookie`, or at the start with 0. `.` and `..` come first. Cookies stay valid however the directory changes: an
+    /// entry that exists throughout is passed exactly once.
     ///
     /// With `attributes`, each entry that the sink took comes with its [`Entry`] and counts one lookup, except
     /// `.` and `..`.
@@ -141,18 +140,18 @@ pub trait FileSystem {
 
     async fn getxattr(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>>;
 
-    /// An access list changes the permissions, and may leave nothing else behind ([`acl::set`]).
+    /// Setting an access list changes the permissions, and may leave no attribute behind ([`acl::set`]).
     async fn setxattr(&self, ino: Ino, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()>;
 
     /// Names of all extended attributes, in a fixed order.
     async fn listxattr(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>>;
 
-    /// Permissions stay as they are also when an access list is removed. To remove a list that is not there is no error,
-    /// as on Linux.
+    /// Permissions stay as they are, even when an access list is removed. Removing a list that is absent is not an
+    /// error, as on Linux.
     async fn removexattr(&self, ino: Ino, name: &[u8]) -> FsResult<()>;
 
-    /// Makes the file's data and attributes durable; with `data_only`, attributes that reading the data does
-    /// not need may be left out.
+    /// Makes the file's data and attributes durable; with `data_only`, attributes that are not needed to read the data
+    /// may be omitted.
     async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()>;
 
     async fn fsyncdir(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()>;
@@ -162,20 +161,19 @@ pub trait FileSystem {
 
     async fn statfs(&self) -> FsResult<StatFs>;
 
-    /// Nobody is asking for anything: the file system may do work that is better done now, such as cleaning.
-    /// Returns true when there is more of it. It stops soon after `until`, and can be dropped at any await.
+    /// Called while no request is pending: the file system may do background work such as cleaning. Returns true when
+    /// there is more to do. It stops soon after `until`, and can be dropped at any await.
     async fn idle(&self, _until: crate::units::Nanos) -> FsResult<bool> {
         Ok(false)
     }
 
-    /// Drops clean cached data and attributes, so that a benchmark can read cold. The result of no operation
-    /// depends on it.
+    /// Drops clean cached data and attributes, so that a benchmark can read cold. No operation's result depends on it.
     async fn drop_caches(&self) -> FsResult<()> {
         Ok(())
     }
 
-    /// Counts again from scratch what the file system keeps books of, and compares: for tests, while it is mounted. Returns
-    /// what does not agree, a line each.
+    /// Recounts the file system's internal counts from scratch and compares: for tests, while it is mounted. Returns
+    /// one line for each difference.
     async fn check(&self) -> FsResult<Vec<String>> {
         Ok(Vec::new())
     }
@@ -184,12 +182,12 @@ pub trait FileSystem {
     /// follows.
     async fn close(&self) -> FsResult<()>;
 
-    /// What whoever mounts this has to be told, a line each: that it is damaged, and what is therefore missing.
+    /// What the user should know at mount, a line each: damage, and what is missing because of it.
     fn warnings(&self) -> Vec<String> {
         Vec::new()
     }
 
-    /// Counts of what has happened, in an order fit for printing.
+    /// Counts of what has happened, in an order suitable for printing.
     fn counters(&self) -> Vec<Counter> {
         Vec::new()
     }

@@ -1,4 +1,4 @@
-//! The vocabulary of [`FileSystem`](super::FileSystem): attributes, modes and flags.
+//! The types of [`FileSystem`](super::FileSystem): attributes, modes and flags.
 
 use crate::units::{Ino, WallTime};
 
@@ -6,14 +6,14 @@ use crate::units::{Ino, WallTime};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Handle(pub u64);
 
-/// What a mount needs to know about a file system.
+/// Properties of a file system that a mount needs to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FsTraits {
     /// Word by which reports and `mount` name it.
     pub name: &'static str,
     pub open_protocol: OpenProtocol,
-    /// True when names and data change only through this interface, so that whoever calls it may cache them
-    /// for as long as it likes. False where the same files can be reached another way.
+    /// True when names and data change only through this interface, so that its caller may cache them without limit.
+    /// False where the same files can be reached another way.
     pub exclusive: bool,
     pub name_bytes_max: u32,
     pub read_only: bool,
@@ -24,8 +24,8 @@ pub struct FsTraits {
 /// How files are opened on a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum OpenProtocol {
-    /// No message at open and close: the lookup count alone keeps an unlinked file alive. Saves two of the
-    /// most frequent messages.
+    /// No message at open and close: the lookup count alone keeps an unlinked file alive. This saves two of the most
+    /// frequent messages.
     ZeroMessage,
     /// `open` and `release` are sent, and handles are passed with every operation.
     Handles,
@@ -134,16 +134,16 @@ pub struct Attr {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     pub attr: Attr,
-    /// Tells apart the files that had this inode number one after another.
+    /// Distinguishes the files that used this inode number one after another.
     pub generation: u64,
 }
 
-/// Who makes a new file, and how.
+/// Who makes a new file, and with which permissions.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct NewNode {
-    /// As the program wants them.
+    /// As the program requests them.
     pub permissions: u16,
-    /// Permissions that it wants nobody to have, unless the directory has a default access list.
+    /// Permissions to remove, unless the directory has a default access list.
     pub umask: u16,
     pub uid: u32,
     /// In a set-group-id directory the file system takes the directory's group instead.
@@ -166,23 +166,23 @@ pub struct Place<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum RenameMode {
-    /// What has the new name is replaced.
+    /// The file with the new name is replaced.
     Replace,
-    /// `Exists` when there is something of the new name.
+    /// `Exists` when the new name is in use.
     NoReplace,
     /// Both names must exist; they swap.
     Exchange,
-    /// As `Replace`, or where `replace` is false as `NoReplace`; and in the same step the old name comes to stand for a
-    /// new [`WHITEOUT`] without any permissions, which belongs to `uid` and `gid` as what they make does. So an overlay
-    /// moves what also exists below it.
+    /// As `Replace`, or where `replace` is false as `NoReplace`; in the same step the old name becomes a new
+    /// [`WHITEOUT`] without permissions that belongs to `uid` and `gid`. An overlay moves a file this way when the
+    /// lower layer has one of the same name.
     Whiteout { replace: bool, uid: u32, gid: u32 },
 }
 
-/// What overlays take for a name that is gone: a character device with the number 0 (`WHITEOUT_DEV` of Linux).
+/// What overlays use for a deleted name: a character device with the number 0 (`WHITEOUT_DEV` of Linux).
 pub const WHITEOUT: NodeKind = NodeKind::CharDevice { device: 0 };
 
 impl RenameMode {
-    /// Whether something of the new name is an error.
+    /// True when an existing file at the new name is an error.
     pub fn spares_target(self) -> bool {
         matches!(self, RenameMode::NoReplace | RenameMode::Whiteout { replace: false, .. })
     }
@@ -203,7 +203,7 @@ pub struct OpenFlags {
     pub append: bool,
     /// Cut to size zero, with the effects of [`WriteMode::kill_privileges`].
     pub truncate: bool,
-    /// By-pass the caller's cache.
+    /// Bypass the caller's cache.
     pub direct: bool,
 }
 
@@ -228,7 +228,7 @@ pub enum SetTime {
     At(WallTime),
 }
 
-/// What `setattr` changes; `None` leaves alone.
+/// What `setattr` changes; `None` leaves a field unchanged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SetAttr {
     pub permissions: Option<u16>,
@@ -238,7 +238,7 @@ pub struct SetAttr {
     pub atime: Option<SetTime>,
     pub mtime: Option<SetTime>,
     pub ctime: Option<WallTime>,
-    /// Clear set-user-id, and set-group-id of group-executable files: someone unprivileged changes the file.
+    /// Clear set-user-id, and set-group-id of group-executable files: an unprivileged user is changing the file.
     pub kill_privileges: bool,
 }
 
@@ -267,11 +267,11 @@ pub struct FileRange {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AllocateMode {
-    /// Writes into the range will not fail for want of space.
+    /// Writes into the range will not fail with `NoSpace`.
     Allocate { keep_size: bool },
     /// The range becomes a hole. The size stays.
     PunchHole,
-    /// The range reads as zeroes, and writes into it will not fail for want of space.
+    /// The range reads as zeroes, and writes into it will not fail with `NoSpace`.
     Zero { keep_size: bool },
 }
 
@@ -284,14 +284,14 @@ pub enum SeekTo {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum XattrMode {
     Set,
-    /// `Exists` when it is there.
+    /// `Exists` when the attribute exists.
     Create,
-    /// `NoAttribute` when it is not there.
+    /// `NoAttribute` when the attribute does not exist.
     Replace,
 }
 
-/// The attribute that gives a program capabilities. A file system removes it whenever data, size or owner of the
-/// file change, whoever changes them: with `FUSE_HANDLE_KILLPRIV_V2` the kernel no longer asks before each write.
+/// The attribute that gives a program capabilities. A file system removes it whenever data, size or owner of the file
+/// change, by any user: with `FUSE_HANDLE_KILLPRIV_V2` the kernel no longer asks before each write.
 pub const XATTR_CAPABILITY: &[u8] = b"security.capability";
 
 /// Longest value and longest list of extended attributes that Linux takes (`XATTR_SIZE_MAX`).
@@ -309,9 +309,9 @@ pub struct DirEntry<'a> {
     pub entry: Option<Entry>,
 }
 
-/// Takes directory entries.
+/// Receives directory entries.
 pub trait DirSink {
-    /// Takes `entry`, or returns false when there is no room, and then it must be passed again next time.
+    /// Takes `entry`, or returns false when there is no room; the entry must then be passed again next time.
     fn add(&mut self, entry: &DirEntry<'_>) -> bool;
 }
 
@@ -321,7 +321,7 @@ pub struct StatFs {
     pub block_bytes: u32,
     pub blocks: u64,
     pub blocks_free: u64,
-    /// What files can still use; excludes reserves.
+    /// Blocks that files can still use; excludes reserves.
     pub blocks_available: u64,
     pub inodes: u64,
     pub inodes_free: u64,

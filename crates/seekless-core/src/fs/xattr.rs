@@ -1,10 +1,10 @@
-//! Names of extended attributes: which ones a file system takes, as Linux has it.
+//! Names of extended attributes: which ones a file system accepts, as on Linux.
 //!
 //! A name begins with its namespace. The kernel knows four (xattr(7)) and passes every name on to a FUSE server, which
-//! therefore has to refuse the others itself, as ext4 does: a program that is told `EOPNOTSUPP` knows what to do, and one
-//! whose attribute is stored under a name that no other file system takes loses it with the next copy.
+//! must therefore refuse the others itself, as ext4 does. A program that gets `EOPNOTSUPP` can react; an attribute
+//! stored under a name that no other file system accepts would be lost by the next copy.
 //!
-//! An attribute that has such a name already, from before names were checked, can be read, listed and removed.
+//! An existing attribute with such a name, from before names were checked, can still be read, listed and removed.
 
 use super::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use super::{FsError, FsResult};
@@ -12,7 +12,7 @@ use super::{FsError, FsResult};
 /// Namespaces in which a program chooses the rest of the name.
 const NAMESPACES: [&[u8]; 3] = [b"user.", b"trusted.", b"security."];
 
-/// Checks the name of an attribute that is to be set.
+/// Checks the name of an attribute before it is set.
 ///
 /// # Errors
 /// `Unsupported` for a name outside the namespaces, `Invalid` for a namespace alone.
@@ -27,7 +27,7 @@ pub fn check_new(name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// The error for an attribute that is not there: `NoAttribute` where it could be, that of [`check_new`] where it could not.
+/// The error for an absent attribute: `NoAttribute` where it could exist, that of [`check_new`] where it could not.
 pub fn missing(name: &[u8]) -> FsError {
     check_new(name).err().unwrap_or(FsError::NoAttribute)
 }
@@ -36,7 +36,7 @@ pub fn missing(name: &[u8]) -> FsError {
 mod tests {
     use super::*;
 
-    /// Names are taken and refused as ext4 does (tried with setfattr on Linux 6.18).
+    /// Names are accepted and refused as by ext4 (tried with setfattr on Linux 6.18).
     #[test]
     fn names_are_those_of_linux() {
         for name in ["user.a", "user..", "trusted.overlay.opaque", "security.capability", "user.overlay.redirect"] {

@@ -1,8 +1,8 @@
-//! Points that tests must pass: production code names each, and a test of its room fails when a run has not been there.
+//! Points that tests must pass: production code names each, and a test of its room fails when a run has not reached it.
 //!
-//! A long random run proves little about a path that it never takes. So the code of a rare path says `cover("...")`, and
-//! the room's test lists the points that its run must pass, with [`covered`]. Points are counted for each thread, which is
-//! for each test, and only where debug assertions are on.
+//! A long random run proves little about a path that it never takes. So the code of a rare path calls `cover("...")`,
+//! and the room's test uses [`covered`] to check the points that its run must pass. Points are counted per thread, that
+//! is per test, and only with debug assertions.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ pub fn cover(point: &'static str) {
     }
 }
 
-/// How often this thread has passed each point since it was last asked.
+/// How often this thread passed each point since the last call.
 pub fn covered() -> BTreeMap<&'static str, u64> {
     PASSED.take()
 }

@@ -1,8 +1,8 @@
 //! The modelled processor: what the file-system code of an old machine costs, so that "LFS is limited by the
 //! processor and FFS by the disk" can come out of a run.
 //!
-//! A profile holds a handful of costs, each with the published point that it was calibrated on. The points are
-//! listed in `docs/papers.md`; everything else that a profile predicts is a prediction.
+//! A profile holds a handful of costs, each with the published point that it was calibrated on. The points are listed
+//! in `docs/papers.md`; everything else that comes out of a profile is a prediction.
 
 use crate::units::Nanos;
 
@@ -15,7 +15,7 @@ pub enum Work {
     Call,
     /// Moving this many bytes between a program, the cache and device buffers.
     Copy { bytes: u64 },
-    /// Handing one request to a device and taking its interrupt.
+    /// Hands one request to a device and takes its interrupt.
     DeviceRequest,
     /// Computing that is known in cycles, such as compressing.
     Cycles(u64),
@@ -31,7 +31,7 @@ pub struct HostProfile {
     pub call: Nanos,
     pub copy_per_kib: Nanos,
     pub device_request: Nanos,
-    /// Clock, for work that is known in cycles. 0 for a processor to which cycles cost nothing.
+    /// Clock, for work that is known in cycles. 0 for a processor on which cycles cost nothing.
     pub megahertz: u64,
 }
 
@@ -57,8 +57,9 @@ impl HostProfile {
 
     /// SparcStation 2 (40 MHz), the machine of [se95 §3]. Calibration: `docs/papers.md`, "Processor profiles".
     ///
-    /// Calls and copies are those that \[ou90\] measured on a SparcStation 1, which has the same processor at
-    /// 20 MHz, halved (recalled; `docs/papers.md` says what hangs on them). What is left of the published rate of file creation is the cost of changing the name space.
+    /// Calls and copies are those that \[ou90\] measured on a SparcStation 1, which has the same processor at 20 MHz,
+    /// halved (recalled; `docs/papers.md` says what depends on them). The rest of the published time of a file creation
+    /// is the cost of changing the name space.
     pub const SPARCSTATION2: HostProfile = HostProfile {
         name: "sparcstation2",
         // 1/335 s for a create [se95 §3, Table 1: ten times 67/2], less write, close and 1 KiB of copying.
@@ -67,7 +68,7 @@ impl HostProfile {
         call: Nanos::from_micros(78),
         // 6.3 MB/s for read from the cache [ou90 Table 6].
         copy_per_kib: Nanos::from_micros(81),
-        // No published figure sets it apart; the rate of creation includes it.
+        // No published figure isolates it; the rate of creation includes it.
         device_request: Nanos::ZERO,
         megahertz: 40,
     };
@@ -97,8 +98,8 @@ impl HostProfile {
         megahertz: 17,
     };
 
-    /// Celeron of 433 MHz, the machine of [za01 §7]. Not calibrated: figures of this class of machines as lmbench gives
-    /// them, recalled; `docs/papers.md` says what hangs on them.
+    /// Celeron of 433 MHz, the machine of [za01 §7]. Not calibrated: lmbench figures for this class of machine,
+    /// recalled; `docs/papers.md` says what depends on them.
     pub const CELERON433: HostProfile = HostProfile {
         name: "celeron433",
         namespace_call: Nanos::from_micros(20),

@@ -27,11 +27,11 @@ pub trait Clock {
 
     /// Called when no task can run; `until` is the next timer, if there is one.
     ///
-    /// A virtual clock jumps there. A real clock waits for completions, requests, wakes from other threads, or
-    /// that moment. Returns false when nothing will ever happen again.
+    /// A virtual clock jumps there. A real clock waits for completions, requests, wakes from other threads, or that
+    /// moment. Returns false when no event can come any more.
     fn wait(&self, until: Option<Nanos>) -> bool;
 
-    /// Called now and then while tasks keep running, so that completions are not starved.
+    /// Called every few polls while tasks keep running, so that completions are not starved.
     fn poll(&self) {}
 
     /// Runs `job` on another thread. Never called on a virtual clock.
@@ -140,17 +140,18 @@ enum Order {
 
 type TaskId = usize;
 
-/// The future of `block_on`, which is no task of its own; also what runs while no task does.
+/// Id for the future of `block_on`, which is not a task, and for the time in which no task runs.
 const NO_TASK: TaskId = TaskId::MAX;
 
 /// What wakers share with the executor, because a waker may be used on any thread. The lock is never contended in
 /// virtual time.
 struct Ready {
     queue: Mutex<VecDeque<TaskId>>,
-    /// True while the queue holds something. Changed under the lock; read without it, because mostly there is nothing.
+    /// True while the queue holds something. Changed under the lock; read without it, because the queue is usually
+    /// empty.
     filled: AtomicBool,
     unpark: Option<Arc<dyn Fn() + Send + Sync>>,
-    /// True while the executor waits, so that only then a waker pays for waking it.
+    /// True while the executor waits, so that a waker unparks it only then.
     waiting: AtomicBool,
 }
 
@@ -195,20 +196,21 @@ impl Wake for TaskWaker {
 type TaskFuture = Pin<Box<dyn Future<Output = ()>>>;
 
 struct Task {
-    /// Absent while it is being polled. The waker stands beside the future so that a poll need not count it.
+    /// Absent while the future is polled. The waker is kept beside it so that a poll does not touch its reference
+    /// count.
     future: Option<(TaskFuture, Waker)>,
     state: Arc<TaskWaker>,
     name: Name,
-    /// Number of the name at the pulse.
+    /// Index of the task's name in the pulse.
     name_index: u32,
 }
 
-/// Who is woken when a timer is due.
+/// What wakes when a timer is due.
 enum Sleeper {
-    /// A task that waits with its own waker, as most do: known by its number, so that neither registering nor firing
-    /// touches what threads share.
+    /// A task that sleeps with its own waker, the usual case: known by its number, so that registering and firing touch
+    /// no shared state.
     Task(TaskId),
-    /// Part of a task that tells its parts apart by wakers, such as `join_all`.
+    /// Part of a task that distinguishes its parts by wakers, such as `join_all`.
     Part(Waker),
 }
 
@@ -242,7 +244,7 @@ pub(crate) struct Core {
     cpu_free_at: Cell<Nanos>,
     pub(crate) cpu_busy: Cell<Nanos>,
     ready: Arc<Ready>,
-    /// The ready queue. What wakers have queued comes in through `ready`.
+    /// The ready queue. Tasks queued by wakers arrive through `ready`.
     queue: RefCell<VecDeque<TaskId>>,
     order: RefCell<Order>,
     /// The task that is being polled.
@@ -254,9 +256,9 @@ pub(crate) struct Core {
     timers: RefCell<BinaryHeap<Reverse<Timer>>>,
     timer_sequence: Cell<u64>,
     events: Cell<u64>,
-    /// In real time.
+    /// Only in real time.
     pulse: Option<Arc<Pulse>>,
-    /// In virtual time.
+    /// Only in virtual time.
     instant: RefCell<Instant>,
 }
 
@@ -300,7 +302,7 @@ impl Core {
         }
     }
 
-    /// Wakes whoever waits with `waker` at `at`.
+    /// Wakes `waker` at `at`.
     pub(crate) fn add_timer(&self, at: Nanos, waker: &Waker) {
         let sequence = self.timer_sequence.get();
         self.timer_sequence.set(sequence + 1);
@@ -311,7 +313,7 @@ impl Core {
         self.timers.borrow_mut().push(Reverse(Timer { at, sequence, sleeper }));
     }
 
-    /// What `look` finds at the waker of a task that has not ended.
+    /// Applies `look` to the waker of a task that has not ended.
     fn at_waker_of(&self, id: TaskId, look: impl FnOnce(&Arc<TaskWaker>) -> bool) -> bool {
         if id == NO_TASK {
             return self.root.borrow().as_ref().is_some_and(look);
@@ -325,13 +327,13 @@ impl Core {
         self.at_waker_of(self.current.get(), |state| std::ptr::eq(data, Arc::as_ptr(state)))
     }
 
-    /// Puts a task at the end of the ready queue, behind all that have been woken before.
+    /// Puts a task at the end of the ready queue, behind all tasks woken earlier.
     fn enqueue(&self, id: TaskId) {
         self.take_woken();
         self.queue.borrow_mut().push_back(id);
     }
 
-    /// Takes over what wakers have queued.
+    /// Takes over the tasks that wakers have queued.
     fn take_woken(&self) {
         if self.ready.filled.load(Ordering::Acquire) {
             let mut woken = self.ready.lock();
@@ -340,14 +342,14 @@ impl Core {
         }
     }
 
-    /// Wakes a task that sleeps with its own waker; nothing when it has ended meanwhile.
+    /// Wakes a task that sleeps with its own waker; does nothing when it has already ended.
     fn wake_task(&self, id: TaskId) {
         if self.at_waker_of(id, |state| !state.queued.swap(true, Ordering::AcqRel)) {
             self.enqueue(id);
         }
     }
 
-    /// Books `cost` on the one processor and returns when it will have been done.
+    /// Reserves `cost` on the one processor and returns the time at which it will be done.
     pub(crate) fn cpu_reserve(&self, cost: Nanos) -> Nanos {
         let done = self.clock.now().max(self.cpu_free_at.get()) + cost;
         self.cpu_free_at.set(done);
@@ -427,8 +429,8 @@ impl Core {
     }
 }
 
-/// Owns the runtime: runs tasks until a future completes. Dropping it drops every task, wherever it stands,
-/// which is how a crash is simulated.
+/// Owns the runtime: runs tasks until a future completes. Dropping it drops every task at its current await, which is
+/// how a crash is simulated.
 pub struct Executor {
     rt: Rt,
 }
@@ -481,7 +483,7 @@ impl Executor {
         &self.rt
     }
 
-    /// What a watchdog on another thread may look at; nothing in virtual time.
+    /// State for a watchdog on another thread; `None` in virtual time.
     pub fn pulse(&self) -> Option<Arc<Pulse>> {
         self.rt.0.pulse.clone()
     }
@@ -526,7 +528,7 @@ impl Executor {
     #[track_caller]
     fn run_until(&self, limits: Limits, poll: &mut dyn FnMut(&mut Context<'_>) -> bool) -> Result<(), Unfinished> {
         let core = &self.rt.0;
-        // The awaited future is no task of its own: it is polled here whenever its waker fired.
+        // The awaited future is not a task: it is polled here whenever its waker fired.
         let root = Arc::new(TaskWaker { id: NO_TASK, queued: AtomicBool::new(true), ready: core.ready.clone() });
         let root_waker = Waker::from(root.clone());
         *core.root.borrow_mut() = Some(root.clone());
@@ -563,7 +565,7 @@ impl Executor {
                 return Err(Unfinished::Time(limits.until));
             }
             if core.clock.is_virtual() {
-                // Nobody else wakes anybody: what is not ready now becomes so by a timer, or never.
+                // Virtual time has no outside wakers: a task that is not ready now becomes ready by a timer, or never.
                 if core.is_idle() {
                     let alive = core.clock.wait(next_timer);
                     core.fire_timers();

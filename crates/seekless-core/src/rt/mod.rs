@@ -1,17 +1,17 @@
 //! The runtime seam: what the engine may ask of the world it runs in.
 //!
-//! Engine code holds an [`Rt`] and asks it for the time, for sleep, for tasks and for processor time. Behind
-//! the handle stands one single-threaded executor with one of two clocks:
+//! Engine code holds an [`Rt`] and asks it for the time, for sleep, for tasks and for processor time. Behind the handle
+//! is one single-threaded executor with one of two clocks:
 //!
-//! * [`VirtualClock`]: when no task can run, time jumps to the next timer. Ready tasks are picked in an order
-//!   that the seed decides, so one number replays a run.
+//! * [`VirtualClock`]: when no task can run, time jumps to the next timer. The seed decides the order of ready tasks,
+//!   so that one number replays a run.
 //! * a real clock, in the host crate: when no task can run, it waits for device completions and requests.
 //!
 //! Invariants
 //!   R1  Everything runs on the thread that calls [`Executor::block_on`]; only wakers may be used elsewhere.
 //!   R2  With a virtual clock, the order in which tasks run is a function of the seed alone.
 //!   R3  Virtual time moves only while no task can run.
-//!   R4  In virtual time a task that runs on and waits for nothing ends in a panic that names it, and never in a hang.
+//!   R4  In virtual time a task that runs without ever waiting ends in a panic that names it, never in a hang.
 
 mod cover;
 mod cpu;
@@ -34,7 +34,7 @@ use std::rc::Rc;
 
 use crate::units::{Nanos, WallTime};
 
-/// Handle to the runtime. Clones are cheap and stand for the same runtime.
+/// Handle to the runtime. Clones are cheap and refer to the same runtime.
 #[derive(Clone)]
 pub struct Rt(pub(crate) Rc<executor::Core>);
 
@@ -51,7 +51,7 @@ impl Rt {
         self.0.clock.wall()
     }
 
-    /// True on a virtual clock, where waiting costs nothing and nothing outside can be waited for.
+    /// True on a virtual clock, where waiting costs nothing and no outside event can arrive.
     pub fn is_virtual(&self) -> bool {
         self.0.clock.is_virtual()
     }
@@ -61,7 +61,7 @@ impl Rt {
         self.sleep_until(Nanos(self.now().0.saturating_add(duration.0)))
     }
 
-    /// Completes at `deadline`, at once when that has passed.
+    /// Completes at `deadline`, or at once when that has passed.
     pub fn sleep_until(&self, deadline: Nanos) -> Sleep {
         Sleep::new(self.clone(), deadline)
     }
@@ -71,7 +71,7 @@ impl Rt {
         YieldNow::default()
     }
 
-    /// Starts a task. It runs until it ends or the executor is dropped, also when the handle is dropped.
+    /// Starts a task. It runs until it ends or the executor is dropped, even when the handle is dropped.
     #[track_caller]
     pub fn spawn<T: 'static>(&self, future: impl Future<Output = T> + 'static) -> JoinHandle<T> {
         let (handle, task) = task::joinable(future);
@@ -79,8 +79,7 @@ impl Rt {
         handle
     }
 
-    /// Says what the task that is being polled does from now on. Without this it is called after the place where it was
-    /// spawned.
+    /// Names what the task being polled does from now on. By default, its name is the place where it was spawned.
     pub fn name_task(&self, label: &'static str) {
         self.0.name_task(label);
     }
@@ -93,7 +92,7 @@ impl Rt {
         }
         let (send, receive) = sync::oneshot();
         self.0.clock.run_elsewhere(Box::new(move || {
-            // The receiver is gone when the caller was cancelled; then nobody wants the result.
+            // The receiver is gone when the caller was cancelled; the result is then dropped.
             send.send(job());
         }));
         receive.await

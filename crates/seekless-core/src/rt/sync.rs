@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-/// Tasks wait for the next time that something happens.
+/// Lets tasks wait for the next occurrence of something.
 #[derive(Default)]
 pub struct Event {
     state: RefCell<EventState>,
@@ -23,7 +23,7 @@ impl Event {
         Event::default()
     }
 
-    /// Wakes everyone who waits now.
+    /// Wakes all current waiters.
     pub fn notify(&self) {
         let waiters = {
             let mut state = self.state.borrow_mut();
@@ -35,7 +35,7 @@ impl Event {
         }
     }
 
-    /// How often it has happened.
+    /// Number of occurrences so far.
     pub fn count(&self) -> u64 {
         self.state.borrow().generation
     }
@@ -57,8 +57,8 @@ impl Event {
     }
 }
 
-/// One task at a time may pass. Of those who wait, whoever is run first after that is next: mostly, not always, whoever came
-/// first.
+/// Mutual exclusion: one task at a time may pass. The next holder is the waiting task that is run first: usually, but
+/// not always, the one that came first.
 #[derive(Default)]
 pub struct Gate {
     busy: std::cell::Cell<bool>,
@@ -70,7 +70,7 @@ impl Gate {
         Gate::default()
     }
 
-    /// Waits until nobody holds the gate, then holds it until the pass is dropped.
+    /// Waits until the gate is free, then holds it until the pass is dropped.
     pub async fn enter(&self) -> Pass<'_> {
         while self.busy.replace(true) {
             self.freed.wait().await;
@@ -94,20 +94,20 @@ struct Slot<T> {
     waker: Option<Waker>,
 }
 
-/// Gives one value to a [`Receiver`]. Dropped without one, it leaves the receiver waiting for ever.
+/// Gives one value to a [`Receiver`]. If it is dropped without one, the receiver waits indefinitely.
 pub struct Sender<T>(Arc<Mutex<Slot<T>>>);
 
 /// Waits for the value of a [`Sender`].
 pub struct Receiver<T>(Arc<Mutex<Slot<T>>>);
 
-/// A value that travels once, from any thread to a task: the result of work that was done elsewhere.
+/// A value sent once, from any thread to a task: the result of work done elsewhere.
 pub fn oneshot<T>() -> (Sender<T>, Receiver<T>) {
     let slot = Arc::new(Mutex::new(Slot { value: None, waker: None }));
     (Sender(slot.clone()), Receiver(slot))
 }
 
 impl<T> Sender<T> {
-    /// Gives the value. Nobody needs to be waiting for it any more.
+    /// Sends the value. The receiver may be gone.
     pub fn send(self, value: T) {
         let waker = {
             let mut slot = self.0.lock().unwrap_or_else(PoisonError::into_inner);

@@ -68,7 +68,7 @@ struct Join<T> {
 pub struct JoinHandle<T>(Rc<RefCell<Join<T>>>);
 
 impl<T> JoinHandle<T> {
-    /// True once the task has ended and its result waits here.
+    /// True once the task has ended and its result is available.
     pub fn is_finished(&self) -> bool {
         self.0.borrow().value.is_some()
     }

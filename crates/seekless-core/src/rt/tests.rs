@@ -51,7 +51,7 @@ fn the_seed_decides_the_interleaving() {
     assert_ne!(interleaving(1), interleaving(2));
 }
 
-/// Waiting for what cannot happen is an error, not a hang.
+/// Waiting for an event that cannot happen is an error, not a hang.
 #[test]
 fn a_stalled_run_says_so() {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -59,7 +59,7 @@ fn a_stalled_run_says_so() {
     assert_eq!(executor.block_on(event.wait()), Err(Stalled));
 }
 
-/// What does not end is given up, whether it keeps running or keeps sleeping.
+/// A run that does not end is given up, whether it keeps running or keeps sleeping.
 #[test]
 fn limits_end_a_run() {
     let limits = Limits { events: 1_000, until: Nanos::from_secs(1) };
@@ -125,13 +125,13 @@ fn a_gate_is_exclusive() {
     assert_eq!(done, Ok(Nanos(50)));
 }
 
-/// What a panic said.
+/// The message of a panic.
 fn complaint(run: impl FnOnce()) -> String {
     let panic = std::panic::catch_unwind(std::panic::AssertUnwindSafe(run)).expect_err("it ends in a panic");
     panic.downcast_ref::<String>().cloned().unwrap_or_default()
 }
 
-/// Tasks that wait for nothing are found and named, each in its way: one whose turn never ends, and two that wake each
+/// Tasks that wait for nothing are detected and named, in both forms: one whose turn never ends, and two that wake each
 /// other while the clock does not move.
 #[test]
 fn a_task_that_spins_is_named() {

@@ -1,8 +1,8 @@
-//! Turns: a turn is one poll of a task. Finds tasks that run on without ever waiting for anything.
+//! Turns: a turn is one poll of a task. Detects tasks that run without ever waiting.
 //!
-//! In virtual time such a task is a bug that would hang a test, so it ends in a panic that names the task. It shows in
-//! two ways: one turn that calls the runtime again and again and never returns, and turn after turn while the clock does
-//! not move. In real time the mount has to go on, and another thread looks at the [`Pulse`].
+//! In virtual time such a task is a bug that would hang a test, so it ends in a panic that names the task. It has two
+//! forms: one turn that calls the runtime repeatedly and never returns, and endless turns while the clock does not
+//! move. In real time the mount must go on, and another thread watches the [`Pulse`].
 
 use std::cell::Cell;
 use std::collections::BTreeMap;
@@ -13,17 +13,17 @@ use std::sync::{Mutex, PoisonError};
 
 use crate::units::Nanos;
 
-/// Calls of the runtime in one turn, at most, in virtual time. A program that never has to wait, on a device that answers
-/// at once, makes a few dozen for each operation.
+/// Limit of runtime calls in one turn, in virtual time. A program that never has to wait, on a device that answers at
+/// once, makes a few dozen per operation.
 const CALLS_MAX: u64 = 50_000_000;
 
-/// Turns without the clock moving, at most, in virtual time.
+/// Limit of turns without the clock moving, in virtual time.
 const TURNS_MAX: u64 = 10_000_000;
 
-/// So many turns before the last one, it is counted whose they are.
+/// For this many turns before the limit, the tasks are counted by name.
 const TURNS_COUNTED: u64 = 100_000;
 
-/// What a task is called: where it was spawned, or what it says itself.
+/// Name of a task: where it was spawned, or what it set itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Name {
     Place(&'static Location<'static>),
@@ -40,11 +40,11 @@ impl fmt::Display for Name {
 }
 
 thread_local! {
-    /// Calls that the present turn may still make, and whose it is.
+    /// Calls that the current turn may still make, and its task.
     static TURN: Cell<(u64, Option<Name>)> = const { Cell::new((u64::MAX, None)) };
 }
 
-/// A turn under way. One may begin within another: a test's model runs on an executor of its own.
+/// A turn under way. Turns nest: a test's model runs on an executor of its own.
 pub(super) struct Turn {
     outer: (u64, Option<Name>),
 }
@@ -86,8 +86,7 @@ pub(super) struct Instant {
 impl Instant {
     /// Notes a turn.
     ///
-    /// # Panics
-    /// After too many.
+    /// # Panics After too many turns.
     pub(super) fn count(&mut self, now: Nanos, name: Name) {
         if now != self.now {
             *self = Instant { now, ..Instant::default() };
@@ -104,19 +103,19 @@ impl Instant {
     }
 }
 
-/// What other threads may see of an executor in real time.
+/// What other threads may read of an executor in real time.
 #[derive(Default)]
 pub struct Pulse {
     turns: AtomicU64,
     /// A turn is under way.
     busy: AtomicBool,
-    /// Whose turn it is: an index into `names`.
+    /// The task whose turn it is: an index into `names`.
     name: AtomicU32,
     names: Mutex<Vec<Name>>,
 }
 
 impl Pulse {
-    /// The number of the turn that is under way, and whose it is; `None` while no task runs.
+    /// The number of the current turn and its task's name; `None` while no task runs.
     pub fn turn(&self) -> Option<(u64, String)> {
         if !self.busy.load(Ordering::Acquire) {
             return None;
@@ -127,7 +126,7 @@ impl Pulse {
         Some((turn, names.get(index).map_or_else(String::new, |name| name.to_string())))
     }
 
-    /// The number of a name.
+    /// The index of a name, which it adds if it is new.
     pub(super) fn register(&self, name: Name) -> u32 {
         let mut names = self.names.lock().unwrap_or_else(PoisonError::into_inner);
         let known = names.iter().position(|other| *other == name);

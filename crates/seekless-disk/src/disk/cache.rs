@@ -6,11 +6,11 @@ use super::drive::Cache;
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Segment {
     pub(super) start: u64,
-    /// First sector that is not there.
+    /// First sector that is not in the segment.
     pub(super) end: u64,
     /// First sector that read-ahead will not fetch.
     pub(super) read_limit: u64,
-    /// Larger for segments that were used later.
+    /// Larger for more recently used segments.
     used: u64,
 }
 
@@ -42,8 +42,8 @@ impl Segments {
         &mut self.segments[slot]
     }
 
-    /// The segment that holds most sectors from `lbn` on, of `count` that are wanted. A segment that holds none
-    /// of them, but is being read up to just before `lbn`, counts as well (`reading`).
+    /// The segment that holds the most sectors from `lbn` on, of the `count` requested. A segment that holds none of
+    /// them, but is being read up to just before `lbn`, counts as well (`reading`).
     pub(super) fn find(&self, lbn: u64, count: u64, reading: Option<usize>) -> Option<(usize, u64)> {
         let mut best: Option<(usize, u64)> = None;
         for (slot, segment) in self.segments.iter().enumerate() {
@@ -62,8 +62,8 @@ impl Segments {
         best
     }
 
-    /// An empty segment, or the one unused for longest, for a read or write that finds no segment of its own.
-    /// `busy` is taken only if there is no other.
+    /// An empty segment, or the least recently used one, for a read or write that finds no segment of its own. `busy`
+    /// is taken only if there is no other.
     pub(super) fn victim(&self, write: bool, busy: Option<usize>) -> usize {
         if self.write_apart && write {
             return 0;
@@ -93,7 +93,7 @@ impl Segments {
         self.segments[slot].used = self.uses;
     }
 
-    /// Notes that the sectors up to `end` are there; the oldest make room for them.
+    /// Records that the sectors up to `end` are there; they replace the oldest.
     pub(super) fn extend(&mut self, slot: usize, end: u64) {
         let segment = &mut self.segments[slot];
         segment.end = segment.end.max(end);

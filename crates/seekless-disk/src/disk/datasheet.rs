@@ -1,8 +1,7 @@
-//! Drives of which only a data sheet is known.
+//! Drives known only from a data sheet.
 //!
-//! A sheet has the figures that sell a drive; a model needs more. The rest is completed by rules that hold for
-//! the measured drives of the catalogue, each stated where it is used. What comes out is marked
-//! [`Evidence::DataSheet`].
+//! A sheet has the figures that sell a drive; a model needs more. The rest follows from rules that hold for the
+//! measured drives of the catalogue, each stated where it is used. The result is marked [`Evidence::DataSheet`].
 
 use super::drive::{
     AfterPair, Bus, Cache, Drive, Evidence, Overhead, ReadAhead, Seek, Sparing, SurfaceOrder, WriteBehind, Zone,
@@ -32,7 +31,7 @@ pub struct DataSheet {
     pub head_switch: Nanos,
     /// Command overhead. 0.3 ms is about the median of the measured Ultra SCSI drives.
     pub overhead: Nanos,
-    /// Bus rate in bytes per second; `None` for one that never holds anything up.
+    /// Bus rate in bytes per second; `None` for one that is never the bottleneck.
     pub bus_rate: Option<u64>,
     /// The drive's memory, in segments of one outer track; at least one segment, at most 32.
     pub buffer_bytes: u64,
@@ -44,10 +43,10 @@ pub struct DataSheet {
 const ZONES: u32 = 8;
 
 impl DataSheet {
-    /// A drive of `bytes` that turns `rpm` times a minute, seeks in `seek_average`, and reads at most `media_rate`
-    /// bytes a second.
+    /// A drive of `bytes` at `rpm` revolutions per minute, with an average seek of `seek_average` and a maximum media
+    /// rate of `media_rate` bytes a second.
     pub fn new(rpm: u32, seek_average: Nanos, bytes: u64, media_rate: u64) -> DataSheet {
-        // Inner tracks hold 0.66 of what outer ones hold: the median of the measured drives.
+        // Inner tracks hold 0.66 of the sectors of outer ones: the median of the measured drives.
         let outer = (media_rate.saturating_mul(60) / SECTOR_BYTES / u64::from(rpm.max(1))).min(1 << 20) as u32;
         let seek_one = Nanos(seek_average.0 * 15 / 100);
         DataSheet {
@@ -73,8 +72,7 @@ impl DataSheet {
 
     /// A drive with these figures.
     ///
-    /// # Errors
-    /// When they do not make a drive: no sectors on a track, a capacity below a cylinder, an impossible seek
+    /// # Errors When they are inconsistent: no sectors on a track, a capacity below a cylinder, an impossible seek
     /// curve.
     pub fn drive(&self) -> Result<Drive, DriveError> {
         let fail = |problem: String| DriveError { drive: self.name.clone(), problem };

@@ -18,15 +18,14 @@ use crate::device::{
 use crate::rt::{Rt, Work};
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// Longest request in bytes. SCSI's READ(10) and WRITE(10) count blocks with 16 bits; whole 4 KiB of that.
+/// Longest request in bytes. SCSI's READ(10) and WRITE(10) count blocks with 16 bits; rounded down to whole 4 KiB.
 const REQUEST_BYTES_MAX: u32 = 0xffff / 8 * 4096;
 
-/// How a modelled disk is used; what it is like is said by its [`Drive`].
+/// How a modelled disk is used; its [`Drive`] says what it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     pub scheduler: Scheduler,
-    /// Keep what is written. Without, a disk costs no memory, and reads return zeroes: for experiments that
-    /// only ask for times.
+    /// Keep the data. Without it, a disk costs no memory, and reads return zeroes: for experiments about timing only.
     pub keep_bytes: bool,
     /// Largest request that the host hands over: its own limit, not the drive's.
     pub request_bytes_max: u32,
@@ -51,7 +50,7 @@ pub struct Disk {
 
 struct State {
     mechanism: Mechanism,
-    /// Somebody holds the drive.
+    /// The drive is serving a request.
     busy: bool,
     queue: Queue<Rc<Place>>,
     /// End of the request that was served last.
@@ -59,7 +58,7 @@ struct State {
     counts: Counts,
 }
 
-/// Where a waiting request is told when it will have been served.
+/// Where a waiting request learns when it will have been served.
 #[derive(Default)]
 struct Place {
     done: Cell<Option<Nanos>>,
@@ -93,7 +92,7 @@ impl Disk {
         Ok(Disk::from_mechanism(rt, Mechanism::new(drive)?, options))
     }
 
-    /// A disk around a mechanism that nobody else uses.
+    /// A disk around a mechanism that has no other user.
     pub fn from_mechanism(rt: Rt, mechanism: Mechanism, options: Options) -> Disk {
         Disk {
             rt,
@@ -115,13 +114,12 @@ impl Disk {
         }
     }
 
-    /// The present content; empty without [`Options::keep_bytes`].
+    /// The current content; empty without [`Options::keep_bytes`].
     pub fn image(&self) -> Image {
         self.image.as_ref().map(|image| image.borrow().clone()).unwrap_or_default()
     }
 
-    /// Replaces the content, for example by one that another run left. Without [`Options::keep_bytes`] nothing
-    /// happens.
+    /// Replaces the content, for example by that of another run. Does nothing without [`Options::keep_bytes`].
     pub fn set_image(&self, image: Image) {
         if let Some(own) = &self.image {
             *own.borrow_mut() = image;
@@ -193,7 +191,7 @@ impl Disk {
 }
 
 impl State {
-    /// Lets the mechanism serve `request`; when it will be done.
+    /// Lets the mechanism serve `request`; returns when it will be done.
     fn start(&mut self, arrived: Nanos, start: Nanos, request: Request) -> Nanos {
         let Ok(service) = self.mechanism.service(arrived, start, request) else {
             unreachable!("requests are checked before they enter");
@@ -224,7 +222,7 @@ impl State {
 }
 
 /// A request's turn at the drive, or its place in the queue. Dropping it passes the drive on: at the end of the
-/// request, or at once when whoever waited for it is gone. The mechanism then still takes its time for it.
+/// request, or at once when the waiting caller is gone. The mechanism still spends its time on that request.
 struct Turn<'a> {
     disk: &'a Disk,
     hold: Hold,
@@ -244,7 +242,7 @@ impl Turn<'_> {
         }
     }
 
-    /// When the request will be done, once that is known.
+    /// When the request will be done, once known.
     fn poll_done(&self, waker: &Waker) -> Poll<Nanos> {
         if let Some(done) = self.done() {
             return Poll::Ready(done);
@@ -290,7 +288,7 @@ impl HeadView for Disk {
     }
 }
 
-/// The heads of a drive that does nothing else.
+/// The heads of an otherwise idle drive.
 impl HeadView for Mechanism {
     /// As for a write: with its settling time. `Nanos::MAX` beyond the last sector.
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
@@ -298,7 +296,7 @@ impl HeadView for Mechanism {
     }
 
     fn current_track(&self, _: u32) -> (Sector, u64) {
-        // A track without sectors is one that no request leads to, such as a reserved one at power-on.
+        // A track without sectors is one that no request reaches, such as a reserved one at power-on.
         self.current_track().unwrap_or((Sector::ZERO, 0))
     }
 
@@ -326,10 +324,10 @@ impl BlockDevice for Disk {
 
     fn guarantees(&self) -> Guarantees {
         Guarantees {
-            // Drives of these years write whole sectors even when power fails, and promise nothing about more.
+            // Drives of these years write whole sectors even when power fails, and promise nothing beyond that.
             atomic_write_bytes: SECTOR_BYTES as u32,
             durable_on_completion: !self.write_behind,
-            // There is one stream of writes behind: what completed first is written first.
+            // Write-behind is a single stream: the write that completed first is written first.
             ordered: true,
             discard: Discard::Ignored,
         }

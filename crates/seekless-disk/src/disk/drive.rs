@@ -7,8 +7,8 @@
 //! is turned against that of the track before it, so that a head switch or a one-cylinder seek does not cost a
 //! revolution.
 //!
-//! The parameters are those of [rw94], in the division and mostly under the names of DiskSim 4.0 [bu08], so
-//! that a drive that somebody measured for DiskSim can be copied here number by number.
+//! The parameters are those of [rw94], in the division and mostly under the names of DiskSim 4.0 [bu08], so that a
+//! drive measured for DiskSim can be copied here number by number.
 
 use std::borrow::Cow;
 
@@ -48,12 +48,13 @@ pub struct Drive {
     pub cache: Cache,
 }
 
-/// What stands behind a drive's parameters.
+/// Source of a drive's parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Evidence {
-    /// The model's answers were compared with service times measured on the drive; see `docs/papers.md`.
+    /// The model was compared with service times measured on the drive; see `docs/papers.md`.
     Validated,
-    /// Parameters extracted from a real drive or published by people who did; our answers were not compared.
+    /// Parameters extracted from a real drive, or published from such a measurement; the model was not compared with
+    /// it.
     Extracted,
     /// Parameters from a data sheet or from a few published figures, completed by rules that the drive's
     /// documentation states.
@@ -77,12 +78,12 @@ pub struct Zone {
     pub reserved: u32,
     /// Spares in each unit of [`Drive::sparing`].
     pub spares: u32,
-    /// Bad sectors (or tracks, with [`Sparing::Tracks`]) that LBNs jump over, as positions counted from the
-    /// zone's first physical sector (or track), ascending.
+    /// Bad sectors (or tracks, with [`Sparing::Tracks`]) that LBNs skip, as positions counted from the zone's first
+    /// physical sector (or track), ascending.
     pub slips: Cow<'static, [u32]>,
 }
 
-/// How a drive keeps spare sectors, that is: which physical sectors lose their LBN.
+/// How a drive keeps spare sectors, that is, which physical sectors lose their LBN.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sparing {
     None,
@@ -90,7 +91,7 @@ pub enum Sparing {
     Tracks,
     SectorsPerTrack,
     SectorsPerCylinder,
-    /// Sectors at the end of every so many cylinders.
+    /// Sectors at the end of every few cylinders.
     SectorsPerRange {
         cylinders: u32,
     },
@@ -100,16 +101,16 @@ pub enum Sparing {
     SectorsPerZoneBeyondSlips,
 }
 
-/// In which order the surfaces of a cylinder follow one another.
+/// The order of the surfaces in a cylinder.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum SurfaceOrder {
     /// From the first head to the last in every cylinder; the next cylinder starts with the first head again.
     Forward,
     /// Every second cylinder of a zone runs backwards, so that going to the next cylinder needs no head switch.
     Serpentine,
-    /// Each surface in turn for this many cylinders, inwards and outwards by turns, before the next surface;
-    /// every second band takes the surfaces backwards. Usual since a head switch takes longer than a seek to the
-    /// next cylinder. All skews are [`Zone::track_skew`].
+    /// Each surface in turn for this many cylinders, inwards and outwards by turns, before the next surface; every
+    /// second band takes the surfaces backwards. Usual on drives whose head switch takes longer than a seek to the next
+    /// cylinder. All skews are [`Zone::track_skew`].
     Bands { cylinders: u32 },
 }
 
@@ -141,7 +142,7 @@ pub enum Seek {
 pub struct TwoPiece {
     pub root_base_ms: f64,
     pub root_ms: f64,
-    /// The first distance that the straight line serves.
+    /// The first distance on the straight line.
     pub line_from: u32,
     pub line_base_ms: f64,
     pub line_ms: f64,
@@ -149,12 +150,12 @@ pub struct TwoPiece {
     pub short: Cow<'static, [Nanos]>,
 }
 
-/// What the drive's electronics cost per command.
+/// Costs of the drive's electronics per command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Overhead {
     pub read_hit: AfterPair,
     pub read_miss: AfterPair,
-    /// Writes that the cache takes in.
+    /// Writes that the cache accepts.
     pub write_hit: AfterPair,
     /// Writes that complete when they are on the medium.
     pub write_miss: AfterPair,
@@ -162,24 +163,24 @@ pub struct Overhead {
     pub read_completion: Nanos,
     /// From the last sector on the medium to the end of a write.
     pub write_completion: Nanos,
-    /// Before each time that data starts to move over the bus.
+    /// Before each transfer over the bus.
     pub data_preparation: Nanos,
     /// Getting the bus back when data is ready, for drives that let go of it.
     pub reselect: Nanos,
     /// Letting go of the bus after a write's data has moved; the bus cannot be taken back before.
     pub write_disconnect: Nanos,
-    /// The shortest time in which a write positions, unless it goes on where the one before ended.
+    /// The shortest positioning time of a write, unless it continues where the previous one ended.
     pub write_seek_min: Nanos,
 }
 
-/// An overhead that depends on what the command before was.
+/// An overhead that depends on the previous command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AfterPair {
     pub after_read: Nanos,
     pub after_write: Nanos,
 }
 
-/// The way between drive and host.
+/// The path between drive and host.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Bus {
     /// Time to send a sector to the host.
@@ -201,10 +202,10 @@ pub struct Cache {
     /// Sectors that a segment holds.
     pub segment_sectors: u32,
     pub read_ahead: ReadAhead,
-    /// A read that the cache satisfies lets read-ahead go on where it had been interrupted.
+    /// A read that the cache satisfies lets an interrupted read-ahead continue.
     pub read_ahead_after_hit: bool,
-    /// A new command may stop read-ahead in the middle of a sector; otherwise it waits for the sector, or for
-    /// the rotation to it, to end.
+    /// A new command may stop read-ahead in the middle of a sector; otherwise it waits for the end of the sector, or of
+    /// the rotation to it.
     pub stop_in_sector: bool,
     /// The head starts to read wherever it lands inside a request, and keeps what it reads.
     pub read_on_arrival: bool,
@@ -212,12 +213,12 @@ pub struct Cache {
     pub keep_passing_sectors: bool,
     /// The head starts to write wherever it lands inside a request.
     pub write_on_arrival: bool,
-    /// How much of a write must have arrived before the head starts to write it. `None`: one sector.
+    /// How much of a write must have arrived before the heads start to write it. `None`: one sector.
     pub write_start: Option<WriteStart>,
     pub write_behind: WriteBehind,
-    /// Sectors that were sent to the host are dropped from the cache; only what was read ahead stays.
+    /// Sectors sent to the host are dropped from the cache; only read-ahead data stays.
     pub forget_sent: bool,
-    /// Reads find what was written in the cache.
+    /// Reads find written data in the cache.
     pub read_written: bool,
     /// Writes use one segment that reads never take.
     pub write_segment_apart: bool,
@@ -228,15 +229,15 @@ pub struct Cache {
 pub enum WriteBehind {
     /// They complete when they are on the medium.
     None,
-    /// One at a time: the drive takes the next command that needs the medium, or that writes, when the write
-    /// before is on the medium. Nobody gains from writing sequentially.
+    /// One at a time: the drive takes the next command that needs the medium, or that writes, when the previous write
+    /// is on the medium. Sequential writes gain nothing.
     One,
-    /// Likewise, but a write that goes on where the one before ends is taken while that is still being written,
-    /// and the head goes on without a pause.
+    /// Likewise, but a write that continues where the previous one ends is accepted while that is still being written,
+    /// and the heads continue without a pause.
     Stream,
 }
 
-/// See [`Cache::write_start`]. A write that is shorter than what it has to wait for waits for all of it.
+/// See [`Cache::write_start`]. A write shorter than this threshold waits for all of its data.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct WriteStart {
     pub sectors: u32,
@@ -245,7 +246,7 @@ pub struct WriteStart {
     pub long_from: u32,
 }
 
-/// How far a drive goes on reading after a request.
+/// How far a drive reads on after a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ReadAhead {
     None,
@@ -261,13 +262,13 @@ pub enum ReadAhead {
     Sectors {
         sectors: u32,
     },
-    /// To the end of the track on which the sector after the request lies, and one track further when the
-    /// segment started on an earlier track: somebody reads sequentially.
+    /// To the end of the track of the sector after the request, and one track further when the segment started on an
+    /// earlier track, which indicates sequential reads.
     NextTrack,
 }
 
 impl AfterPair {
-    /// An overhead that does not depend on the command before.
+    /// An overhead that does not depend on the previous command.
     pub const fn always(time: Nanos) -> AfterPair {
         AfterPair { after_read: time, after_write: time }
     }
@@ -282,7 +283,7 @@ impl AfterPair {
 }
 
 impl Cache {
-    /// One segment of 64 KiB that nothing clever is done with, to be refined.
+    /// One segment of 64 KiB without any optimisation, to be refined.
     pub const PLAIN: Cache = Cache {
         segments: 1,
         segment_sectors: 128,

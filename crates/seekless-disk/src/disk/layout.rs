@@ -1,13 +1,13 @@
 //! Where an LBN lies on the platters, and back.
 //!
-//! Within a zone, LBNs follow the physical sectors in order and jump over spares and slips. A *unit* is the
-//! range that has its own spares: a track, a cylinder, a few cylinders, or the zone. Physical sectors are
-//! counted from the start of their zone, head by head and cylinder by cylinder.
+//! Within a zone, LBNs follow the physical sectors in order and skip spares and slips. A *unit* is the range that has
+//! its own spares: a track, a cylinder, a few cylinders, or the zone. Physical sectors are counted from the start of
+//! their zone, head by head and cylinder by cylinder.
 
 use super::drive::{Drive, Sparing, SurfaceOrder};
 use super::rotation::{SectorTurn, TURN};
 
-/// A drive record that cannot be: what is wrong with it.
+/// An inconsistent drive record: what is wrong with it.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("drive {drive}: {problem}")]
 pub struct DriveError {
@@ -22,7 +22,7 @@ pub(super) struct Place {
     pub(super) head: u32,
     /// Angle of the sector's leading edge.
     pub(super) angle: u64,
-    /// LBNs, this one included, that follow each other on this track without a gap.
+    /// Consecutive LBNs on this track without a gap, from this one on.
     pub(super) run: u32,
     pub(super) sector_turn: SectorTurn,
 }
@@ -30,7 +30,7 @@ pub(super) struct Place {
 #[derive(Debug)]
 pub(super) struct Layout {
     zones: Vec<ZoneTable>,
-    /// For `lbn >> hint_shift`, a zone that does not lie behind the LBN's.
+    /// For `lbn >> hint_shift`, a zone at or before the one of the LBN.
     hints: Vec<u8>,
     hint_shift: u32,
     sectors: u64,
@@ -55,7 +55,7 @@ struct ZoneTable {
     /// Skew from a cylinder's first track to the next cylinder's first, modulo a track.
     cylinder_turn: u32,
     slips: Vec<Slip>,
-    /// Slips turn later tracks as well, because the skew is counted from the end of the track before.
+    /// Slips also turn later tracks, because the skew is counted from the end of the previous track.
     slips_turn: SlipsTurn,
 }
 

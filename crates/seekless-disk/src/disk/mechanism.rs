@@ -1,19 +1,19 @@
-//! The mechanism: arm, platters, cache and electronics of one drive, asked synchronously how long a request
-//! takes. The asynchronous device around it is [`super::Disk`].
+//! The mechanism: arm, platters, cache and electronics of one drive, as a synchronous calculation of service times. The
+//! asynchronous device around it is [`super::Disk`].
 //!
 //! Invariants
-//!   M1  Requests are served one after another: none starts before the one before was complete.
+//!   M1  Requests are served one after another: none starts before the previous one is complete.
 //!   M2  Serving a request allocates nothing and uses integer arithmetic only.
-//!   M3  What goes on between requests (read-ahead, write-behind) is computed when the next request comes, and
-//!       only as far as that request can tell.
+//!   M3  Activity between requests (read-ahead, write-behind) is computed when the next request comes, and only as far
+//!       as that request can observe.
 //!
 //! Differences from DiskSim [bu08], whose order of events is followed otherwise
 //!   1. A request for the very sector that read-ahead is about to read is a hit that waits for it. DiskSim calls
 //!      it a miss, stops the read-ahead and loses a revolution.
 //!   2. Reading and writing on arrival work. DiskSim 4.0 has flags for them that change nothing.
-//!   3. A write throws overlapping read data out of the cache also when that data is just being read.
-//!   4. A drive that lets go of the bus does so once per request, not again whenever its buffer runs empty.
-//!   5. Sectors that were remapped one by one, rather than slipped, are read where they would have been.
+//!   3. A write removes overlapping read data from the cache even while that data is being read.
+//!   4. A drive that releases the bus does so once per request, not again whenever its buffer runs empty.
+//!   5. Sectors that were remapped individually, rather than slipped, are read at their original place.
 
 use std::sync::Arc;
 
@@ -26,7 +26,7 @@ use super::write::Writer;
 use crate::device::{DeviceError, TrackPlace};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
-/// What a mechanism is asked to do.
+/// A request to a mechanism.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     pub sector: Sector,
@@ -50,7 +50,7 @@ impl Request {
 /// How a request was served.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Service {
-    /// When the drive took the request up.
+    /// When the drive started on the request.
     pub start: Nanos,
     /// When the host learns that it is complete.
     pub done: Nanos,
@@ -67,7 +67,7 @@ pub struct Service {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Hit {
     Miss,
-    /// A read of which the first sectors were there, or on their way.
+    /// A read whose first sectors were in the cache, or arriving.
     Partial,
     /// A read that did not need the medium.
     Full,
@@ -81,7 +81,7 @@ pub struct Mechanism {
     pub(super) tables: Arc<Tables>,
     /// Where the heads are, or will be at `free`, while nothing is read.
     pub(super) track: Track,
-    /// The arm cannot start for anything new before: it must finish a write, a seek or a sector.
+    /// The arm cannot start anything new earlier: it must finish a write, a seek or a sector.
     pub(super) free: Nanos,
     pub(super) segments: Segments,
     pub(super) reader: Option<Reader>,
@@ -91,8 +91,8 @@ pub struct Mechanism {
 }
 
 impl Mechanism {
-    /// A mechanism that has just spun up: heads on the first track, nothing in its cache. Mechanisms of a kind
-    /// share what is most of their size.
+    /// A mechanism that has just spun up: heads on the first track, empty cache. Mechanisms of a kind share most of
+    /// their memory.
     ///
     /// # Errors
     /// When the drive record contradicts itself.
@@ -122,9 +122,9 @@ impl Mechanism {
         self.tables.layout.sectors()
     }
 
-    /// Serves a request that reached the drive at `arrived` and that the drive takes up at `start`, or when the
-    /// request before is complete. `arrived` lies before that only for a command that waited in the drive's own
-    /// queue, see [`super::Bus::tagged_queueing`].
+    /// Serves a request that reached the drive at `arrived` and that the drive starts at `start`, or when the previous
+    /// request is complete. `arrived` is earlier only for a command that waited in the drive's own queue, see
+    /// [`super::Bus::tagged_queueing`].
     ///
     /// # Errors
     /// `OutOfRange` when the request is empty or passes the last sector. Media errors are injected above and
@@ -151,7 +151,7 @@ impl Mechanism {
         Ok(service)
     }
 
-    /// When everything that was written before `now` will be on the medium.
+    /// When every write accepted before `now` will be on the medium.
     pub fn durable(&self, now: Nanos) -> Nanos {
         self.writer.as_ref().map_or(now, |writer| writer.end.max(now))
     }
@@ -195,14 +195,14 @@ impl Mechanism {
         self.positioning(at + time, request.sector, request.write).map_or(Nanos::ZERO, |wait| time + wait)
     }
 
-    /// Distance in cylinders from where the heads are to `sector`, for schedulers that look at no more.
+    /// Distance in cylinders from the heads to `sector`, for schedulers that use only that.
     pub fn seek_distance(&self, sector: Sector) -> u32 {
         let lbn = sector.0.min(self.sectors() - 1);
         self.position().0.cylinder.abs_diff(self.tables.layout.locate(lbn).cylinder)
     }
 
-    /// The track on which the heads stand, or that they are about to reach: its first sector, and how many
-    /// sectors with an address it has. `None` when it has none.
+    /// The track where the heads are, or that they are about to reach: its first sector, and how many sectors with an
+    /// address it has. `None` when it has none.
     pub fn current_track(&self) -> Option<(Sector, u64)> {
         let (track, _) = self.position();
         let (first, end) = self.tables.layout.track_at(track.cylinder, track.head)?;
@@ -226,7 +226,7 @@ impl Mechanism {
     }
 }
 
-/// A request, checked, and the times at which the drive learned of it.
+/// A checked request, and the times at which the drive learned of it.
 pub(super) struct Command {
     pub(super) commanded: Nanos,
     pub(super) start: Nanos,

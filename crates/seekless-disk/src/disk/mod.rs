@@ -1,7 +1,7 @@
-//! Modelled disks: how long a drive takes for what it is asked, from its geometry, seek curve, rotation, cache
-//! and electronics. A device answers *what* is stored; this room answers *when*.
+//! Modelled disks: how long a drive takes for a request, from its geometry, seek curve, rotation, cache and
+//! electronics. A device answers *what* is stored; this room answers *when*.
 //!
-//! Papers: \[rw94\] for what a model must hold; DiskSim \[bu08\] for the parameters of real drives, their measured
+//! Papers: \[rw94\] for what a model must contain; DiskSim \[bu08\] for the parameters of real drives, their measured
 //! service times, and the behaviour of controllers and caches that those parameters assume.
 
 mod cache;

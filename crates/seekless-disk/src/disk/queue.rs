@@ -1,4 +1,4 @@
-//! Requests that wait for the drive, and which of them is next.
+//! Requests that wait for the drive, and the choice of the next one.
 
 use super::mechanism::{Mechanism, Request};
 use crate::units::Nanos;
@@ -14,12 +14,12 @@ pub enum Scheduler {
     CLook,
     /// The nearest cylinder first; equal ones in the order of arrival.
     Sstf,
-    /// The shortest command overhead, seek and rotation first. For each millisecond that it has waited, a request counts as
-    /// `age_micros` microseconds nearer than it is, so that none waits forever (\[wo94\], ASPTF); 0 is pure SPTF.
+    /// The shortest command overhead, seek and rotation first. For each millisecond that it has waited, a request
+    /// counts as `age_micros` microseconds nearer than it is, so that none starves (\[wo94\], ASPTF); 0 is pure SPTF.
     Sptf { age_micros: u32 },
 }
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Debug)]
 pub(super) struct Waiting<T> {
     pub(super) arrived: Nanos,
@@ -27,7 +27,7 @@ pub(super) struct Waiting<T> {
     pub(super) who: T,
 }
 
-/// Requests that wait, in the order of their arrival.
+/// Waiting requests, in the order of their arrival.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     scheduler: Scheduler,
@@ -47,13 +47,13 @@ impl<T> Queue<T> {
         self.waiting.push(waiting);
     }
 
-    /// Takes out the requests of which `is_it` holds.
+    /// Removes the requests for which `is_it` holds.
     pub(super) fn remove(&mut self, is_it: impl Fn(&T) -> bool) {
         self.waiting.retain(|waiting| !is_it(&waiting.who));
     }
 
-    /// Takes out the request to serve at `now`, by a drive that is idle then and ended its last request before
-    /// sector `position`.
+    /// Removes and returns the request to serve at `now`, by a drive that is then idle and ended its last request
+    /// before sector `position`.
     pub(super) fn next(&mut self, now: Nanos, position: u64, mechanism: &Mechanism) -> Option<Waiting<T>> {
         let best = match self.scheduler {
             Scheduler::Fcfs => self.smallest(|_| 0),

@@ -10,7 +10,7 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reader {
     pub(super) slot: usize,
-    /// The sectors that pass now, or that the heads are on their way to.
+    /// The sectors passing now, or that the heads are moving to.
     pub(super) extent: Extent,
     /// Sectors after `extent` that come in before it, see [`super::Cache::read_on_arrival`].
     early: u32,
@@ -40,8 +40,8 @@ impl Mechanism {
         let segment = self.segments.get_mut(slot);
         segment.read_limit = segment.read_limit.max(read_limit);
 
-        // When data can start to move. A drive that holds the bus can do so when it has understood the command;
-        // one that lets go of it takes it back when it has something to send (`None`: not yet known).
+        // When data can start to move. A drive that holds the bus can do so once it has understood the command; one
+        // that releases the bus takes it back when it has something to send (`None`: not yet known).
         let prepared = overhead.data_preparation;
         let moving = match (found, drive.bus.disconnect_until_percent) {
             (Some(_), None) => Some(command.commanded + hit_time + prepared),
@@ -82,7 +82,7 @@ impl Mechanism {
         loop {
             let from = (command.lbn + bus.sent - reader.extent.first) as u32;
             let to = (reader.extent.end().min(command.end()) - reader.extent.first) as u32;
-            // A buffer that is full of sectors not yet sent holds up the head.
+            // A buffer full of unsent sectors stalls the head.
             let full = (bus.sent + u64::from(to - from)).saturating_sub(capacity);
             if let (0, 1.., Some(free)) = (from, full, bus.free) {
                 let room = Nanos(free.0.saturating_sub(times(sector_time, bus.sent.saturating_sub(full)).0));
@@ -136,7 +136,7 @@ impl Mechanism {
         let until = if now < extent.on_track || self.tables.drive.cache.stop_in_sector {
             extent.on_track
         } else {
-            // The end of the sector that passes, or of the rotation to the first.
+            // The end of the passing sector, or of the rotation to the first.
             let passed = self.tables.sectors_by(extent, now);
             if now < extent.begin { extent.begin } else { self.tables.passed(extent, (passed + 1).min(extent.len)) }
         };
@@ -144,14 +144,14 @@ impl Mechanism {
         self.free = self.free.max(until);
     }
 
-    /// Starts to read into a segment from `lbn` on, of which the host waits for what lies before `request_end`.
+    /// Starts to read into a segment from `lbn` on; the host waits for the sectors before `request_end`.
     fn start_reading(&mut self, slot: usize, lbn: u64, arm: Nanos, request_end: u64) -> Reader {
         let mut reader = Reader { slot, extent: Extent::empty(self.track, arm, lbn), early: 0 };
         self.next_extent(&mut reader, Some(request_end));
         reader
     }
 
-    /// Lets read-ahead go on in a segment that nobody reads into at present.
+    /// Resumes read-ahead in a segment that is not being read into.
     fn resume_reading(&mut self, slot: usize, arm: Nanos) {
         let end = self.segments.get(slot).end;
         let mut reader = Reader { slot, extent: Extent::empty(self.track, arm, end), early: 0 };
@@ -160,8 +160,8 @@ impl Mechanism {
         }
     }
 
-    /// Goes on to the sectors after the present extent. `request_end` is given while the host waits for sectors;
-    /// otherwise read-ahead decides whether to go on, and the answer is false when it does not.
+    /// Moves to the sectors after the current extent. `request_end` is given while the host waits for sectors;
+    /// otherwise read-ahead decides whether to continue, and the result is false when it stops.
     fn next_extent(&mut self, reader: &mut Reader, request_end: Option<u64>) -> bool {
         let tables = &*self.tables;
         let (lbn, at) = (reader.extent.end(), tables.passed(&reader.extent, reader.extent.len));
@@ -190,8 +190,8 @@ impl Mechanism {
             return false;
         }
         if let (Some(request_end), true) = (request_end, tables.drive.cache.read_on_arrival) {
-            // The first sector to pass in full after the heads are there. If it is one of those that the host
-            // waits for, it and those after it come in first, and all are there after a revolution.
+            // The first sector to pass in full after the heads arrive. If the host waits for it, it and those after it
+            // come in first, and all are there after a revolution.
             let edge = tables.next_edge(&extent, extent.on_track);
             let wanted = (request_end - lbn).min(u64::from(extent.len)) as u32;
             if edge > 0 && edge < wanted {
@@ -238,13 +238,13 @@ impl Mechanism {
 /// Sectors on their way from the buffer to the host.
 struct BusWalk {
     sector_time: Nanos,
-    /// When the bus has sent what has passed so far; `None` while the drive has not taken it back.
+    /// When the bus has sent everything that has passed so far; `None` while the drive has not taken it back.
     free: Option<Nanos>,
     /// Sectors of the request that are accounted for.
     sent: u64,
     /// Sectors that must be there before the drive takes back the bus.
     watermark: u64,
-    /// Time to take it back.
+    /// Time to take the bus back.
     reconnect: Nanos,
 }
 
@@ -258,8 +258,8 @@ impl BusWalk {
             from += part;
         }
         if let Some(free) = self.free.filter(|_| from < to) {
-            // The bus goes on where it stopped, starts when the first sector is there, or waits for the last:
-            // sectors arrive evenly, so one of these three decides.
+            // The bus continues where it stopped, starts when the first sector is there, or waits for the last: sectors
+            // arrive evenly, so one of these three decides.
             let whole = times(self.sector_time, u64::from(to - from));
             let last = passed(to) + self.sector_time;
             self.free = Some((free + whole).max(passed(from + 1) + whole).max(last));
@@ -268,14 +268,14 @@ impl BusWalk {
     }
 }
 
-/// Sectors that must be there before a drive takes back the bus that it let go of.
+/// Sectors that must be there before a drive takes back the bus that it released.
 fn watermark(drive: &Drive, count: u64) -> u64 {
     let percent = u64::from(drive.bus.disconnect_until_percent.unwrap_or(0));
     (count.min(u64::from(drive.cache.segment_sectors)) * percent / 100).clamp(1, count)
 }
 
 impl Extent {
-    /// No sectors, after which reading goes on at `lbn` with the heads on `track` at `at`.
+    /// An empty extent, after which reading continues at `lbn` with the heads on `track` at `at`.
     pub(super) fn empty(track: Track, at: Nanos, lbn: u64) -> Extent {
         Extent { first: lbn, len: 0, on_track: at, begin: at, track, angle: 0, sector_turn: SectorTurn::ZERO }
     }

@@ -1,8 +1,8 @@
 //! The rotation of the platters, tracked exactly.
 //!
-//! An angle is counted in units of 1/60,000,000,000 of a revolution: at `n` revolutions per minute the platters
-//! turn by exactly `n` units in a nanosecond, so the angle at any moment is an integer and nothing drifts,
-//! however long a simulation runs. Index marks stand at angle zero when virtual time starts.
+//! An angle is counted in units of 1/60,000,000,000 of a revolution: at `n` revolutions per minute the platters turn by
+//! exactly `n` units in a nanosecond, so the angle at any moment is an integer and nothing drifts, however long a
+//! simulation runs. Index marks are at angle zero when virtual time starts.
 
 use crate::units::Nanos;
 
@@ -32,14 +32,14 @@ impl Rotation {
         (at.0 % TURN * self.rpm) % TURN
     }
 
-    /// Time to turn by `angle`, rounded down, so that who arrives "at" an angle has not passed it yet.
+    /// Time to turn by `angle`, rounded down, so that an arrival "at" an angle has not passed it yet.
     pub(super) fn time(&self, angle: u64) -> Nanos {
         // Exact while angle · rpm < 2⁶⁴: the reciprocal is too large by less than 1, which then adds up to less
         // than 1/rpm. Angles here stay below a few thousand revolutions.
         Nanos(((u128::from(angle) * u128::from(self.reciprocal)) >> 64) as u64)
     }
 
-    /// Time from `at` until the platters stand at `angle`: less than a revolution.
+    /// Time from `at` until the platters are at `angle`: less than a revolution.
     pub(super) fn wait(&self, at: Nanos, angle: u64) -> Nanos {
         let now = self.angle(at);
         self.time(if angle >= now { angle - now } else { angle + TURN - now })

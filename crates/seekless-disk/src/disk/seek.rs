@@ -7,7 +7,7 @@ use crate::units::Nanos;
 /// Longest time a seek may take; catches a wrong unit in a drive record.
 const SEEK_MAX: Nanos = Nanos::from_secs(1);
 
-/// A seek curve in the three figures of a data sheet.
+/// The three data-sheet figures of a seek curve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SeekFigures {
     /// To the next cylinder.
@@ -78,7 +78,8 @@ fn time_ms(seek: &Seek, distance: u32, cylinders: u32) -> f64 {
     }
 }
 
-/// Linear between the measured distances. Beyond the last, the last two go on; below the first, its time holds.
+/// Linear between the measured distances. Beyond the last, the last segment is extended; below the first, its time
+/// holds.
 fn interpolate(table: &[(u32, Nanos)], distance: u32) -> f64 {
     let above = table.partition_point(|&(known, _)| known < distance).min(table.len() - 1);
     let (x2, y2) = table[above];

@@ -1,5 +1,5 @@
-//! A drive record made ready for use: everything that can be computed once. Shared by all mechanisms of a kind,
-//! so that a hundred disks do not push each other out of the processor's cache.
+//! A drive record prepared for use: everything that can be computed once. Shared by all mechanisms of a kind, so that
+//! the tables of a hundred disks fit into the processor's cache.
 
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -35,7 +35,7 @@ pub(super) struct Extent {
     pub(super) begin: Nanos,
     pub(super) track: Track,
     pub(super) angle: u64,
-    /// Zero for sectors that were read ahead of their turn and are all there at `begin`.
+    /// Zero for sectors that were read out of order and are all there at `begin`.
     pub(super) sector_turn: SectorTurn,
 }
 
@@ -46,7 +46,7 @@ impl Extent {
 }
 
 impl Tables {
-    /// The tables of `drive`, shared with every mechanism of that kind that lives now.
+    /// The tables of `drive`, shared with every live mechanism of that kind.
     pub(super) fn shared(drive: &Drive) -> Result<Arc<Tables>, DriveError> {
         static ALIVE: Mutex<Vec<Weak<Tables>>> = Mutex::new(Vec::new());
         let mut alive = ALIVE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,7 +137,7 @@ impl Tables {
         if extent.sector_turn.times(sectors) == turned { sectors } else { sectors + 1 }
     }
 
-    /// Leaves the rotation to `extent` for later: the heads are on its track, and must not start before `at`.
+    /// Postpones the rotation to `extent`: the heads are on its track, and must not start before `at`.
     pub(super) fn postpone(&self, extent: &mut Extent, at: Nanos) {
         extent.begin = at + self.rotation.wait(at, extent.angle);
     }

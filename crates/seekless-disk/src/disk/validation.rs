@@ -1,10 +1,10 @@
-//! Comparing a model with the drive it stands for.
+//! Comparing a model with its real drive.
 //!
-//! A validation trace holds requests with the service time that the real drive showed and the time that the
-//! host then waited before the next request, so that nothing queues and pure service times are compared. The
-//! *demerit figure* \[rw94\] is the root mean square of the horizontal distance between the two distributions of
-//! service times. It rewards the right distribution, not the right request: two models that confuse which
-//! request is slow look the same. The root mean square over requests is therefore reported too.
+//! A validation trace holds requests with the service time measured on the real drive and the think time of the host
+//! before the next request, so that nothing queues and pure service times are compared. The *demerit figure* \[rw94\] is
+//! the root mean square of the horizontal distance between the two distributions of service times. It rewards the right
+//! distribution, not the right request: two models that disagree about which request is slow look the same. So the root
+//! mean square over requests is reported too.
 
 use super::drive::Drive;
 use super::layout::DriveError;
@@ -49,7 +49,7 @@ impl Measured {
     }
 }
 
-/// One request's answer of the model, beside the measured one.
+/// The model's service time for a request, beside the measured one.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Answer {
     pub measured: Nanos,
@@ -66,14 +66,14 @@ pub struct Fit {
     pub modelled_mean_ms: f64,
     /// Root mean square distance of the two sorted samples.
     pub demerit_ms: f64,
-    /// Root mean square difference request by request.
+    /// Root mean square difference per request.
     pub per_request_ms: f64,
-    /// Part of the requests whose service time is right to half a millisecond.
+    /// Share of the requests whose service time is right to half a millisecond.
     pub within_half_ms: f64,
 }
 
 impl Fit {
-    /// The demerit figure as a part of the measured mean.
+    /// The demerit figure as a share of the measured mean.
     pub fn demerit(&self) -> f64 {
         self.demerit_ms / self.measured_mean_ms
     }
@@ -84,19 +84,19 @@ impl Fit {
     }
 }
 
-/// What can go wrong in a replay.
+/// Errors of a replay.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ReplayError {
     #[error(transparent)]
     Drive(#[from] DriveError),
     #[error("request {index} of the trace: {error}")]
     Request { index: usize, error: DeviceError },
-    /// The clock has no more room: nobody has measured a drive for centuries.
+    /// The clock overflows: no trace covers centuries.
     #[error("request {index} of the trace: its times add up to more than a century")]
     TooLong { index: usize },
 }
 
-/// Where the clock of a replay ends; far enough from the end of [`Nanos`] for whatever one request takes.
+/// Limit of a replay's clock; far enough from the end of [`Nanos`] for any one request.
 const CLOCK_MAX: Nanos = Nanos::from_secs(100 * 365 * 24 * 3600);
 
 /// Serves the requests one after another, with the trace's think times in between.
@@ -125,7 +125,7 @@ pub fn replay(drive: &Drive, trace: &[Measured]) -> Result<Vec<Answer>, ReplayEr
     Ok(answers)
 }
 
-/// Compares the two columns; `None` when there are no answers.
+/// Compares the two columns; `None` without answers.
 pub fn fit(answers: &[Answer]) -> Option<Fit> {
     let count = answers.len() as f64;
     let mean = |time: fn(&Answer) -> Nanos| answers.iter().map(|a| time(a).as_millis_f64()).sum::<f64>() / count;
@@ -150,7 +150,7 @@ pub fn fit(answers: &[Answer]) -> Option<Fit> {
     })
 }
 
-/// What DiskSim 4.0 reaches with its own model of a drive on the trace that comes with it.
+/// The result of DiskSim 4.0 with its own model of a drive on the trace that comes with it.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Published {
     /// The name in the catalogue.
@@ -164,9 +164,9 @@ pub struct Published {
     pub demerit_ms: f64,
 }
 
-/// DiskSim's demerit figures, to compare with. Source: `valid/runvalid` of the DiskSim 4.0 distribution \[bu08\] was
-/// run, and the demerit computed from its output as [`fit`] does. The script itself interpolates binned
-/// distributions, so the figures that it expects differ by up to 0.02 ms.
+/// DiskSim's demerit figures, for comparison. Source: `valid/runvalid` of the DiskSim 4.0 distribution \[bu08\] was run,
+/// and the demerit computed from its output as [`fit`] does. The script itself interpolates binned distributions, so
+/// the figures that it expects differ by up to 0.02 ms.
 #[expect(clippy::approx_constant)] // One of them happens to look like 1/pi.
 pub const DISKSIM: [Published; 10] = [
     disksim("atlas10k", "atlas10k.trace", 10_000, 3.89, 0.268),
@@ -191,8 +191,8 @@ const fn disksim(
     Published { drive, file, requests, measured_mean_ms, demerit_ms }
 }
 
-/// DiskSim's result on the trace that `fit` is of. The trace is recognised by its length and mean, because files get
-/// other names and a figure for another trace would compare nothing.
+/// DiskSim's result on the trace of `fit`. The trace is recognised by its length and mean, because files get renamed
+/// and a figure for another trace would compare nothing.
 pub fn published(drive: &str, fit: &Fit) -> Option<&'static Published> {
     let same = |known: &&Published| {
         known.drive == drive

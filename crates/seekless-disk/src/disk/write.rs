@@ -5,19 +5,19 @@ use super::mechanism::{Command, Hit, Mechanism, Service, times};
 use super::tables::Extent;
 use crate::units::{Nanos, Sector};
 
-/// Writing from a segment to the medium after the host was told that it is done.
+/// Writing from a segment to the medium after the write completed for the host.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Writer {
     slot: usize,
     /// The sector after the last one.
     next: u64,
-    /// The sectors from `begin` to `end` are being written, evenly as far as anybody can tell.
+    /// The sectors from `begin` to `end` are being written, evenly as far as requests can observe.
     begin: Nanos,
     pub(super) end: Nanos,
     sectors: u64,
 }
 
-/// What writing to the medium took.
+/// Times of a write to the medium.
 struct Media {
     /// When the heads had reached the first track.
     on_track: Nanos,
@@ -38,7 +38,7 @@ struct Feed {
 }
 
 impl Feed {
-    /// When the first `sectors` are there.
+    /// When the first `sectors` are in the cache.
     fn there(&self, sectors: u64) -> Nanos {
         self.moving + times(self.sector_time, sectors)
     }
@@ -70,8 +70,8 @@ impl Mechanism {
         }
     }
 
-    /// When the medium would begin to take a write of `count` sectors to `sector`, were its command to come at `start`:
-    /// what [`Mechanism::write_through`] would do, without doing it.
+    /// When the medium would begin to take a write of `count` sectors to `sector` whose command came at `start`: as
+    /// [`Mechanism::write_through`], without doing it.
     pub(super) fn write_begin(&self, start: Nanos, sector: Sector, count: u64) -> Nanos {
         let (drive, tables) = (&self.tables.drive, &*self.tables);
         let (track, free) = self.position();
@@ -102,15 +102,15 @@ impl Mechanism {
             drive.cache.write_behind == WriteBehind::Stream && !command.queued && writer.next == command.lbn
         });
         let (slot, arm, moving, room) = match appended {
-            // Goes on where the write before ends, without a new seek: as fast as the medium allows, if the data
-            // is there in time.
+            // Continues where the previous write ends, without a new seek: as fast as the medium allows, if the data is
+            // there in time.
             Some(writer) => {
                 self.segments.discard(command.lbn, command.count, Some(writer.slot));
                 self.segments.touch(writer.slot);
                 let room = capacity - writer.pending(command.start).min(capacity - 1);
                 (writer.slot, writer.end, ready + overhead.data_preparation, room)
             }
-            // Anything else waits until the write before is on the medium: there is one stream at a time.
+            // Any other write waits until the previous one is on the medium: there is one stream at a time.
             None => {
                 let arm = ready.max(self.free);
                 let moving = self.data_moves(command, ready, arm);
@@ -192,7 +192,7 @@ impl Mechanism {
             if sent == 0 {
                 (media.on_track, media.begin) = (extent.on_track, extent.begin);
             }
-            // The host can hand over the last sector when the medium has taken all but what the cache can hold.
+            // The host can hand over the last sector when the medium has taken all but what the cache holds.
             let must_be_written = command.count.saturating_sub(feed.room);
             if must_be_written > sent && must_be_written <= sent + u64::from(written) {
                 let reached = tables.passed(&extent, (must_be_written - sent) as u32).min(end);
@@ -206,8 +206,8 @@ impl Mechanism {
         media
     }
 
-    /// Writes an extent from its first sector on, as far as the data is there in time; a sector that is late
-    /// costs a revolution. Returns how many sectors were written, at least one.
+    /// Writes an extent from its first sector on, as far as the data is there in time; a late sector costs a
+    /// revolution. Returns how many sectors were written, at least one.
     fn write_in_order(&self, extent: &Extent, sent: u64, feed: &Feed) -> u32 {
         let tables = &*self.tables;
         let in_time = |sector: u32| feed.there(sent + u64::from(sector) + 1) <= tables.passed(extent, sector);
@@ -224,8 +224,8 @@ impl Mechanism {
         written
     }
 
-    /// Writes an extent from where the head lands, if that is inside and all its data is there when its turn
-    /// comes: it ends a revolution later.
+    /// Writes an extent from where the heads land, if that is inside it and all its data is there in time: it ends a
+    /// revolution later.
     fn write_on_arrival(&self, extent: &mut Extent, at: Nanos, sent: u64, feed: &Feed) -> Option<(u32, Nanos)> {
         let tables = &*self.tables;
         let edge = tables.next_edge(extent, at);
@@ -245,7 +245,7 @@ impl Mechanism {
 }
 
 impl Writer {
-    /// Sectors that are not on the medium yet, as if they were written evenly.
+    /// Sectors that are not yet on the medium, assuming that they are written evenly.
     fn pending(&self, now: Nanos) -> u64 {
         if now <= self.begin {
             return self.sectors;

@@ -15,16 +15,16 @@ use crate::fs::{Attr, Fs, FsError, SeekTo};
 use crate::rt::{Limits, Rt};
 use crate::units::{Nanos, WallTime};
 
-/// How closely to look.
+/// What to compare.
 #[derive(Clone, Debug)]
 pub struct Comparison {
-    /// Compare whole trees after so many operations, and at the end.
+    /// Compare whole trees every `tree_every` operations, and at the end.
     pub tree_every: usize,
-    /// Compare which times each operation changes. Only where time is virtual and nobody else uses the files.
+    /// Compare which times each operation changes. Only where time is virtual and the files have no other user.
     pub times: bool,
     /// With `times`: also the time of birth, which not every file system keeps.
     pub birth_times: bool,
-    /// Take `NoSpace` where the model has room: such an operation is left out on the model.
+    /// Accept `NoSpace` where the model has room: the operation is then skipped on the model.
     pub may_be_full: bool,
 }
 
@@ -34,10 +34,10 @@ impl Default for Comparison {
     }
 }
 
-/// Where two file systems parted.
+/// Where two file systems diverged.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Mismatch {
-    /// Number of the operation, from 0; the number of operations for what was found at the end.
+    /// Number of the operation, from 0; the number of operations for a difference found at the end.
     pub step: usize,
     pub what: String,
 }
@@ -59,11 +59,11 @@ pub struct Pair {
     /// Operations that succeeded, and that failed, on both.
     pub done: usize,
     pub failed: usize,
-    /// Operations that were left out because only `here` was full.
+    /// Operations that were skipped because only `here` was full.
     pub full: usize,
 }
 
-/// Time that passes before each operation, so that every one has times of its own.
+/// Time that passes before each operation, so that each has its own times.
 const TICK: Nanos = Nanos::from_millis(1);
 
 /// Times of one operation on both sides are at most this far apart: the model takes no time, devices do.
@@ -134,8 +134,7 @@ impl Pair {
 
     /// Compares the whole trees.
     ///
-    /// # Errors
-    /// What differs, or the error that came instead of a tree; and books that do not balance.
+    /// # Errors The differences, or the error in place of a tree; and inconsistent bookkeeping.
     pub async fn check_trees(&self) -> Result<(), Mismatch> {
         super::crash::books(&self.fs(), "before the trees are compared").await.map_err(|text| self.mismatch(text))?;
         let here =
@@ -169,22 +168,21 @@ impl Pair {
         found
     }
 
-    /// Closes what is held open on both.
+    /// Closes everything held open on both.
     ///
-    /// # Errors
-    /// What `here` said.
+    /// # Errors The error of `here`.
     pub async fn release(&mut self) -> Result<(), Mismatch> {
         let (here, there) = (self.here.close().await, self.there.close().await);
         here.and(there).map_err(|error| self.mismatch(format!("cannot close: {error}")))
     }
 
-    /// Goes on with `fs`, which is the same file system mounted again. Everything must have been released.
+    /// Continues with `fs`, which is the same file system mounted again. Everything must have been released.
     pub fn remounted(&mut self, fs: Fs) {
         self.here = Runner::new(&self.rt, fs);
     }
 
-    /// A file system may keep holes in larger units than the model, or none: what is between `offset` and the
-    /// answer must read as the answer says.
+    /// A file system may keep holes in larger units than the model, or none: the bytes between `offset` and the answer
+    /// must read as the answer implies.
     async fn check_seek(&self, target: &Target, offset: u64, seek: SeekTo, here: &Outcome, there: &Outcome) -> bool {
         let node = self.there.ino(target).await.ok().and_then(|ino| self.model.node(ino));
         let Some(Body::Regular(contents)) = node.map(|node| node.body) else { return here.agrees(there) };
@@ -192,11 +190,11 @@ impl Pair {
         match (seek, here) {
             (_, Outcome::Failed(FsError::NoSuchOffset)) if offset >= size => true,
             (SeekTo::Data, Outcome::Failed(FsError::NoSuchOffset)) => data.is_none(),
-            // Data may be said to begin early, but not late.
+            // Data may be reported early, but not late.
             (SeekTo::Data, Outcome::Offset(found)) => {
                 offset <= *found && *found < size && data.is_none_or(|data| *found <= data)
             }
-            // What is called a hole must read as zeroes there; the end always counts.
+            // A reported hole must read as zeroes there; the end always counts.
             (SeekTo::Hole, Outcome::Offset(found)) => {
                 let zero = contents.read(*found, 1).iter().all(|piece| piece.iter().all(|&byte| byte == 0));
                 offset <= *found && offset < size && *found <= size && zero
@@ -205,7 +203,7 @@ impl Pair {
         }
     }
 
-    /// The attributes, here and in the model, of everything whose times `op` may change.
+    /// The attributes, here and in the model, of every inode whose times `op` may change.
     async fn times(&self, op: &Op) -> Vec<(Target, Option<Attr>, Option<Attr>)> {
         let mut watched = Vec::new();
         for target in op.touched() {
@@ -230,13 +228,13 @@ impl Pair {
                 [("mtime", |attr| attr.mtime), ("ctime", |attr| attr.ctime), ("btime", |attr| attr.btime)];
             for (name, field) in fields.into_iter().filter(|(name, _)| *name != "btime" || self.comparison.birth_times)
             {
-                // Whether it is now; and if so, since this operation; and if it was set, to what.
+                // Whether it is the current time; if so, whether since this operation; and if it was set, to what.
                 let (now_here, now_there) = (within(field(&here)), within(field(&there)));
                 let kept = |before: &Option<Attr>, after: &Attr| {
                     before.is_some_and(|before| before.ino == after.ino && field(&before) == field(after))
                 };
                 let (kept_here, kept_there) = (kept(here_before, &here), kept(there_before, &there));
-                // A time that was set must be that time; others differ by what I/O took when they were set.
+                // A time that was set must be exact; others differ by the duration of I/O.
                 let set = name == "mtime" && matches!(op, Op::Touch { .. });
                 let alike = if set { field(&here) == field(&there) } else { close(field(&here), field(&there)) };
                 if now_here != now_there || kept_here != kept_there || !alike {
@@ -264,13 +262,13 @@ pub struct SubjectComparison<'a> {
     pub subject: &'a dyn Subject,
     pub device: CrashOptions,
     pub comparison: Comparison,
-    /// Close, check and mount again after so many operations; 0 for only at the end.
+    /// Close, check and mount again after this many operations; 0 for only at the end.
     pub remount_every: usize,
     pub seed: u64,
     pub replay: Replay,
 }
 
-/// What a comparison did.
+/// Result of a comparison.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CompareReport {
     pub done: usize,
@@ -281,21 +279,20 @@ pub struct CompareReport {
     pub time: Nanos,
 }
 
-/// Events and virtual time that one comparison may take.
+/// Limits of one comparison.
 const LIMITS: Limits = Limits { events: 1_000_000_000, until: Nanos::from_secs(100_000_000) };
 
 impl SubjectComparison<'_> {
-    /// Runs `ops` (or those that the replay asks for) on the subject and the model.
+    /// Runs `ops` (or those of the replay) on the subject and the model.
     ///
-    /// # Errors
-    /// A report of the first difference, with the command that shows it again.
+    /// # Errors A report of the first difference, with the command that replays it.
     pub fn run(&self, ops: &[Op]) -> Result<CompareReport, String> {
         let ops = self.replay.ops.as_deref().unwrap_or(ops);
         let mismatch = match self.attempt(ops) {
             Ok(report) => return Ok(report),
             Err(mismatch) => mismatch,
         };
-        // Most often a much shorter sequence fails as well, and it says more.
+        // A much shorter sequence usually fails as well, and says more.
         const MINIMISE_RUNS: usize = 300;
         let until = &ops[..(mismatch.step + 1).min(ops.len())];
         let fewest = super::replay::minimise(until, MINIMISE_RUNS, |ops| self.attempt(ops).is_err());

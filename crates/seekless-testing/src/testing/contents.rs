@@ -16,7 +16,7 @@ const HOLE_PIECE_BYTES: u64 = 1 << 20;
 /// Invariant: every byte at or after `size` is zero, so that growing the file needs no clearing.
 #[derive(Clone, Default)]
 pub struct Contents {
-    /// Pages with storage; `None` where it was set aside and nothing was written, which is still a hole.
+    /// Pages with storage; `None` where it was preallocated and not written, which is still a hole.
     pages: BTreeMap<u64, Option<Data>>,
     size: u64,
 }
@@ -105,7 +105,7 @@ impl Contents {
         }
     }
 
-    /// Stores `bytes` at `offset`, leaving out whole pages of zeroes that would only fill holes.
+    /// Stores `bytes` at `offset`, skipping whole pages of zeroes that would only fill holes.
     pub fn write_sparse(&mut self, offset: u64, bytes: &[u8]) {
         let mut rest = bytes;
         Self::for_pages(offset..offset + bytes.len() as u64, |page, part| {
@@ -118,7 +118,7 @@ impl Contents {
         self.size = self.size.max(offset + bytes.len() as u64);
     }
 
-    /// Makes `range` read as zeroes and gives back whole pages. The size stays.
+    /// Makes `range` read as zeroes and frees whole pages. The size stays.
     pub fn punch(&mut self, range: Range<u64>) {
         let first_whole = range.start.div_ceil(PAGE_BYTES);
         let whole = first_whole..(range.end / PAGE_BYTES).max(first_whole);
@@ -135,14 +135,14 @@ impl Contents {
         }
     }
 
-    /// Gives every page of `range` storage. What is read does not change, nor the size.
+    /// Gives every page of `range` storage. Content and size do not change.
     pub fn allocate(&mut self, range: Range<u64>) {
         Self::for_pages(range, |page, _| {
             self.pages.entry(page).or_default();
         });
     }
 
-    /// Cuts or grows the file to `size`. Storage past the end is given back.
+    /// Cuts or grows the file to `size`. Storage past the end is freed.
     pub fn resize(&mut self, size: u64) {
         drop(self.pages.split_off(&size.div_ceil(PAGE_BYTES)));
         let kept = (size % PAGE_BYTES) as usize;

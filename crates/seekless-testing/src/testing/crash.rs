@@ -1,9 +1,9 @@
-//! Crash explorer: runs operations once, then cuts the power at every moment of that run and looks at what recovery
-//! makes of every state that the device may be in.
+//! Crash explorer: runs operations once, then cuts the power at every moment of that run and checks what recovery makes
+//! of every possible state of the device.
 //!
-//! For each state: mount, read everything, ask the oracle, close, check, and now and then mount once more, where
-//! nothing may have changed. Now and then the recovered file system is used a little and the power cut again, also in
-//! the middle of recovery.
+//! For each state: mount, read everything, ask the oracle, close, check. Some states are mounted once more, where
+//! nothing may have changed. In some, the recovered file system is used a little and the power cut again, also in the
+//! middle of recovery.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -26,30 +26,30 @@ use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::units::{Ino, Nanos};
 
-/// Time of a request while a state is examined: as short as can be, but every request is an event, so that a loop of
-/// requests comes to an end.
+/// Time of a request while a state is examined: minimal, but every request is an event, so that a loop of requests
+/// ends.
 const TICK: Nanos = Nanos(1);
 
-/// Events and virtual time for one recovery, or for one run of the operations: far more than any needs.
+/// Limits for one recovery, or for one run of the operations: far more than any needs.
 pub const LIMITS: Limits = Limits { events: 20_000_000, until: Nanos::from_secs(10_000_000) };
 
 /// Time between a power cut and the next start, longer than any run lasts.
 const POWER_OFF: Nanos = Nanos::from_secs(1_000_000);
 
-/// Every so many states, the recovered and closed file system is mounted once more.
+/// One in this many states: the recovered and closed file system is mounted once more.
 const REMOUNT_EVERY: usize = 8;
 
-/// Of every so many states, those that lack something redundant are looked at, too.
+/// One in this many states is also examined without its redundant structures.
 const WITHOUT_REDUNDANCY_EVERY: usize = 5;
 
 /// A second power cut, after recovery from the first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Again {
-    /// For one of so many first states.
+    /// For one in this many first states.
     pub every: usize,
     /// Operations after recovery.
     pub ops: usize,
-    /// Positions of the second cut, at most.
+    /// Limit of the positions of the second cut.
     pub positions: usize,
     pub effort: Effort,
 }
@@ -62,14 +62,14 @@ pub struct PowerCuts<'a> {
     pub promise: Promise,
     /// States to look at for each cut.
     pub effort: Effort,
-    /// Positions of the cut, at most; a sample of all if there are more.
+    /// Limit of the positions of the cut; a sample if there are more.
     pub positions_max: usize,
     pub again: Option<Again>,
-    /// Also run fsck on every state before recovery, which then must find nothing wrong either.
+    /// Also run fsck on every state before recovery; it must find nothing wrong either.
     pub fsck_unrecovered: bool,
     pub seed: u64,
     pub replay: Replay,
-    /// Attempts at finding a shorter failing sequence.
+    /// Limit of attempts at finding a shorter failing sequence.
     pub minimise_runs: usize,
 }
 
@@ -98,15 +98,15 @@ impl<'a> PowerCuts<'a> {
     }
 }
 
-/// What an exploration looked at.
+/// Coverage of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CrashReport {
-    /// Device requests of the run that was cut.
+    /// Device requests of the recorded run.
     pub requests: usize,
     pub positions: usize,
     /// States that were recovered and checked.
     pub states: usize,
-    /// States that had been looked at before, and were left out.
+    /// States skipped because an equal one had been checked.
     pub repeated: usize,
     /// Of the states, those after a second cut.
     pub second_states: usize,
@@ -115,7 +115,7 @@ pub struct CrashReport {
 }
 
 impl CrashReport {
-    /// Adds up reports of several explorations.
+    /// Adds another report to this one.
     pub fn add(&mut self, other: CrashReport) {
         self.requests += other.requests;
         self.positions += other.positions;
@@ -142,21 +142,21 @@ impl fmt::Display for CrashReport {
 pub(super) struct Failure {
     pub(super) cut: CutName,
     pub(super) what: String,
-    /// The state, the history and the log in words.
+    /// The state, the history and the log as text.
     pub(super) details: String,
 }
 
 impl Failure {
-    /// Something that failed before any cut.
+    /// A failure before any cut.
     pub(super) fn early(what: String) -> Failure {
         Failure { cut: CutName::default(), what, details: String::new() }
     }
 }
 
-/// A run that was recorded: what the device saw, and what had been promised when.
+/// A recorded run: the device's log, and what had been promised when.
 struct Recording {
     log: CrashLog,
-    /// Of each client, with the name of the directory that is its own if there are several.
+    /// Of each client, with the name of its own directory if there are several.
     clients: Vec<(Option<Vec<u8>>, History)>,
     /// First position to cut at.
     from: usize,
@@ -173,7 +173,7 @@ impl Recording {
         Ok(())
     }
 
-    /// Grows when something more is promised.
+    /// Grows with every further promise.
     fn promises(&self, position: usize) -> usize {
         self.clients.iter().map(|(_, history)| history.synced_by(position).count()).sum()
     }
@@ -183,7 +183,7 @@ impl Recording {
     }
 }
 
-/// The part of `tree` that can be reached through `name` in the root.
+/// The part of `tree` reachable through `name` in the root.
 fn only(tree: &Tree, name: &[u8]) -> Tree {
     let mut part = Tree { problems: tree.problems.clone(), ..Tree::default() };
     let Some(root) = tree.nodes.get(&Ino::ROOT) else { return part };
@@ -222,8 +222,8 @@ impl PowerCuts<'_> {
         Err(self.report(&failure, &self.replay.command(self.seed, None, cut, Some(&fewest))))
     }
 
-    /// The same with several programs at once, each in a directory of its own: `/c0`, `/c1` and so on. The operations
-    /// of `bodies[n]` stay below `/cn`.
+    /// The same with several programs at once, each in its own directory: `/c0`, `/c1` and so on. The operations of
+    /// `bodies[n]` stay below `/cn`.
     ///
     /// # Errors
     /// As [`PowerCuts::run`].
@@ -372,7 +372,7 @@ impl PowerCuts<'_> {
     }
 }
 
-/// The books of a file system, counted anew.
+/// Recounts the file system's internal counts.
 pub(super) async fn books(fs: &Fs, when: &str) -> Result<(), String> {
     let wrong = fs.check().await.map_err(|error| format!("counting anew {when} failed: {error}"))?;
     match wrong.is_empty() {
@@ -409,7 +409,8 @@ async fn follow(
     Ok((recorder, start))
 }
 
-/// A `sync` of one client covers what the others had been told before it was issued; and closing covers everything.
+/// A `sync` of one client covers what had been acknowledged to the others before it was issued; and closing covers
+/// everything.
 pub(super) fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: usize) {
     let mut syncs = Vec::new();
     for (index, (_, recorder)) in clients.iter().enumerate() {
@@ -419,7 +420,7 @@ pub(super) fn share_syncs(clients: &mut [(Option<Vec<u8>>, Recorder)], closed: u
     }
     for (index, (_, recorder)) in clients.iter_mut().enumerate() {
         for &(_, issued, acknowledged) in syncs.iter().filter(|(owner, ..)| *owner != index) {
-            // Of what happened between the same two events of the device, nobody knows what was first.
+            // The order of events between the same two device events is unknown.
             let before =
                 |step: &&super::history::Step| step.acknowledged.is_some_and(|acknowledged| acknowledged < issued);
             let steps = recorder.history().steps.iter().take_while(before).count();
@@ -446,7 +447,7 @@ pub(super) struct Exploration<'a> {
 }
 
 impl Exploration<'_> {
-    /// Looks at all cuts, or at the one that `only` names.
+    /// Checks all cuts, or the one that `only` names.
     pub(super) fn run(&self, only: Option<&[(usize, usize)]>, report: &mut CrashReport) -> Result<(), Box<Failure>> {
         let seed = self.cuts.seed;
         let mut positions: Vec<usize> =
@@ -536,7 +537,7 @@ impl Exploration<'_> {
         let seed = cuts.seed ^ (position as u64) << 20 ^ name.0.last().map_or(0, |(_, choice)| *choice as u64);
         let ops = RefCell::new(Vec::new());
         let recorded = simulate(seed, LIMITS, async |rt: Rt| {
-            // A clock goes on while the power is off: what is written now is younger than what was written before.
+            // The clock continues while the power is off: later writes are younger than earlier ones.
             rt.sleep(POWER_OFF).await;
             let device = CrashDevice::new(&rt, image, CrashOptions { seed, record: true, ..cuts.device.clone() });
             let fs = cuts.subject.mount(&rt, device.clone()).await.map_err(|error| format!("mount failed: {error}"))?;
@@ -581,7 +582,7 @@ impl Exploration<'_> {
     }
 }
 
-/// The lines of a log up to a little after `position`, the last so many of them.
+/// The last lines of a log up to a little after `position`.
 fn tail(log: &str, position: usize) -> String {
     const LINES: usize = 40;
     const AFTER: usize = 3;
@@ -601,9 +602,9 @@ fn tail(log: &str, position: usize) -> String {
 pub type Client = crate::fs::client::Client;
 
 impl PowerCuts<'_> {
-    /// For what cannot be said as operations and their oracle: runs `setup`, makes it durable, runs `body`, and after a
-    /// cut anywhere in `body` asks `verify`, which is told whether `body` had returned. `body` is then run again to its
-    /// end on the recovered file system, so it must tolerate having run before, and `verify` asked once more.
+    /// For checks that operations and their oracle cannot express: runs `setup`, makes it durable, runs `body`, and
+    /// after a cut anywhere in `body` calls `verify` with whether `body` had returned. `body` is then run again to its
+    /// end on the recovered file system, so it must tolerate having run before, and `verify` is called once more.
     ///
     /// # Errors
     /// A report with the command that shows the failure again.

@@ -1,5 +1,5 @@
-//! Damage explorer: changes an image and looks at what a file system makes of it. Everything must end in an error or
-//! in a right answer: no panic, no endless loop, no boundless memory, no file with somebody else's bytes.
+//! Damage explorer: changes an image and checks what a file system makes of it. Every case must end in an error or in a
+//! right answer: no panic, no endless loop, no unbounded memory, no data of another file.
 //!
 //! A right answer is one that was right at some moment: a damaged checkpoint or log record cannot be told from one that
 //! a power cut tore, so the state before it is a right answer.
@@ -23,11 +23,11 @@ use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
-/// Time of a request while a state is examined: as short as can be, but every request is an event, so that a loop of
-/// requests comes to an end.
+/// Time of a request while a state is examined: minimal, but every request is an event, so that a loop of requests
+/// ends.
 const TICK: Nanos = Nanos(1);
 
-/// Events and virtual time for one damaged image: a few thousand times what a sound one needs.
+/// Limits for one damaged image: a few thousand times what a sound one needs.
 const LIMITS: Limits = Limits { events: 1_000_000, until: Nanos::from_secs(1_000_000) };
 
 /// One way to damage an image. In text as in `flip:4096.3` or `copy:0+8:64`.
@@ -41,7 +41,7 @@ pub enum Damage {
     Zero { at: u64, sectors: u64 },
     /// These sectors hold noise.
     Noise { at: u64, sectors: u64, seed: u64 },
-    /// These sectors hold what others hold.
+    /// These sectors hold the content of others.
     Copy { from: u64, sectors: u64, to: u64 },
     /// Reading these sectors fails until they are written again.
     Lose { at: u64, sectors: u64 },
@@ -110,7 +110,7 @@ impl Damage {
         bytes
     }
 
-    /// `device`, which holds the damaged image, as this damage lets it be read.
+    /// `device`, which holds the damaged image, with this damage's read errors.
     fn device(self, rt: &Rt, device: Device) -> Device {
         let Damage::Lose { at, sectors } = self else { return device };
         let faulty = FaultDevice::new(rt, device, 1);
@@ -125,18 +125,17 @@ pub struct DamageTest<'a> {
     pub device: CrashOptions,
     /// Byte ranges in which every single bit is flipped, one at a time, and every sector is lost.
     pub flip_all: Vec<Range<u64>>,
-    /// So many more bits are flipped, one at a time, anywhere where the image holds something; `SEEKLESS_SOAK` times as
+    /// Number of further bits to flip, one at a time, anywhere where the image holds data; `SEEKLESS_SOAK` times as
     /// many.
     pub flips: usize,
-    /// So many more sectors are lost, one or a few at a time: reading them fails. Of them, too, `SEEKLESS_SOAK` times as
-    /// many.
+    /// Number of further sectors to lose, one or a few at a time: reading them fails. `SEEKLESS_SOAK` times as many.
     pub losses: usize,
-    /// So many other damages: truncations, zeroes, noise and copies.
+    /// Number of other damages: truncations, zeroes, noise and copies.
     pub splices: usize,
-    /// The file system notices any change of file data. Without, only names and attributes must be right.
+    /// The file system detects any change of file data. Otherwise only names and attributes must be right.
     pub data_checked: bool,
-    /// Bytes of memory that one case may use at a time, and how that is measured: the function runs its argument and
-    /// returns the most that was in use meanwhile.
+    /// Limit of the memory in use in one case, in bytes, and how to measure it: the function runs its argument and
+    /// returns the peak.
     pub memory: Option<(u64, Measure)>,
     pub seed: u64,
     pub replay: Replay,
@@ -145,19 +144,19 @@ pub struct DamageTest<'a> {
 /// See [`DamageTest::memory`].
 pub type Measure = fn(&mut dyn FnMut()) -> u64;
 
-/// What came of the damaged images.
+/// Outcomes of the damaged images.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct DamageReport {
     pub cases: usize,
-    /// Not mounted.
+    /// Mount refused.
     pub refused: usize,
     /// Mounted, but not everything could be read.
     pub partly: usize,
     /// Mounted and all right, or right as of an earlier moment.
     pub whole: usize,
-    /// fsck said that something was wrong, or failed.
+    /// fsck reported an error, or failed.
     pub noticed: usize,
-    /// Most memory that a case used, in bytes, where measured.
+    /// Peak memory of a case, in bytes, where measured.
     pub memory_max: u64,
 }
 
@@ -172,16 +171,16 @@ impl fmt::Display for DamageReport {
     }
 }
 
-/// What a sound image holds, and held.
+/// Content of a sound image, present and past.
 struct Original {
     image: Image,
     moments: Moments,
 }
 
-/// What was at each path at some moment.
+/// The content of each path over time.
 struct Moments {
     states: BTreeMap<Path, Vec<NodeState>>,
-    /// Paths that were there at every moment.
+    /// Paths that existed at every moment.
     always: BTreeSet<Path>,
 }
 
@@ -207,7 +206,7 @@ impl Moments {
     }
 }
 
-/// What one damaged image led to.
+/// Outcome of one damaged image.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Ended {
     Refused,
@@ -288,7 +287,7 @@ impl DamageTest<'_> {
         }
         let soak = self.replay.soak.max(1) as usize;
         for _ in 0..self.losses * soak {
-            // Mostly one sector, where something is or next to it; a scratch takes several.
+            // Usually one sector, in or next to used space; a scratch takes several.
             let length = if rng.chance(1, 8) { 1 << rng.below(6) } else { 1 };
             let at = rng.pick(&used) + rng.below(8);
             damages.push(Damage::Lose { at: at.min(sectors - length), sectors: length });
@@ -299,7 +298,7 @@ impl DamageTest<'_> {
         }
         let block = u64::from(self.device.block_bytes) / SECTOR_BYTES;
         for _ in 0..self.splices {
-            // Lengths from one sector to many, all about as likely.
+            // Lengths from one sector to many, all about equally likely.
             let length = (1 << rng.below(8)).min(sectors);
             let place = |rng: &mut Rng| {
                 let at = if rng.chance(3, 4) { *rng.pick(&used) } else { rng.below(sectors) };
@@ -356,7 +355,7 @@ impl DamageTest<'_> {
             let device = damage.device(&rt, CrashDevice::new(&rt, image, options));
             let Ok(fs) = self.subject.mount(&rt, device).await else { return Ok(Ended::Refused) };
             let ended = self.read_everything(&fs, moments).await?;
-            // Whatever these answer, they must come to an end.
+            // Any answer is allowed, but each call must end.
             let mut runner = Runner::new(&rt, fs.clone());
             for op in super::ops::parse(CHANGES)? {
                 let _ = runner.apply(&op).await;
@@ -368,7 +367,7 @@ impl DamageTest<'_> {
         Ok((used.and_then(|used| used).map_err(|what| format!("mounted: {what}"))?, noticed))
     }
 
-    /// Walks everything that can be reached, and compares what can be read with what was there once.
+    /// Walks everything reachable, and compares the readable content with its history.
     async fn read_everything(&self, fs: &Fs, moments: &Moments) -> Result<Ended, String> {
         let (tree, errors) = Tree::readable(fs.clone()).await;
         let mut wrong = Vec::new();

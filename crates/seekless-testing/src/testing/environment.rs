@@ -1,8 +1,8 @@
-//! What the tests of all crates of the engine take from their environment, and how they report.
+//! The environment of the tests of all crates of the engine, and how they report.
 
 use super::{CrashReport, Replay};
 
-/// Crates of the tests, by the beginning of their names. The first that fits counts; all others are of `seekless`.
+/// Crates of the tests, by the prefix of their names. The first match counts; all others are in `seekless`.
 const PACKAGES: &[(&str, &str)] = &[
     ("disk::", "seekless-disk"),
     ("volume::", "seekless-volume"),
@@ -18,7 +18,7 @@ const PACKAGES: &[(&str, &str)] = &[
     ("testing::tests::faults::", "seekless-testing"),
 ];
 
-/// The crate that has the unit test `test`, for `cargo test -p`.
+/// The crate with the unit test `test`, for `cargo test -p`.
 pub fn package(test: &str) -> &'static str {
     PACKAGES.iter().find(|(start, _)| test.starts_with(start)).map_or("seekless", |(_, package)| package)
 }
@@ -33,7 +33,7 @@ pub fn replay(test: &str) -> Replay {
     }
 }
 
-/// What an exploration did; what it found is a failure.
+/// The report of an exploration; a finding is a failure.
 pub fn or_panic(result: Result<CrashReport, String>) -> CrashReport {
     result.unwrap_or_else(|report| panic!("{report}"))
 }

@@ -10,7 +10,7 @@ use crate::rng::Rng;
 use crate::rt::Rt;
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
 
-/// Devices in memory whose requests take some time, so that they end in another order.
+/// Devices in memory with random request times, so that requests complete out of order.
 pub fn slow(rt: &Rt, sectors: &[u64], seed: u64) -> Vec<Device> {
     let device = |(index, &sectors): (usize, &u64)| {
         let device = FaultDevice::new(rt, Rc::new(Memory::new(sectors * SECTOR_BYTES)), seed * 100 + index as u64);
@@ -40,7 +40,7 @@ enum Request {
     Flush,
 }
 
-/// A device and what should be on it.
+/// A device and its expected content.
 pub struct Exercise {
     pub device: Device,
     pub bytes: Vec<u8>,
@@ -54,7 +54,7 @@ impl Exercise {
         Exercise { device, bytes, rng: Rng::new(seed) }
     }
 
-    /// Some requests at once that do not overlap. `settle` says what becomes of the bytes of a write.
+    /// A few concurrent requests that do not overlap. `settle` decides the bytes of a write.
     pub async fn round(&mut self, rt: &Rt, mix: Mix) -> Result<(), String> {
         let sectors = self.device.geometry().sectors;
         let block = u64::from(self.device.geometry().block_bytes) / SECTOR_BYTES;
@@ -127,7 +127,7 @@ impl Exercise {
         Ok(())
     }
 
-    /// Everything is as it should be.
+    /// The device holds the expected content.
     pub async fn compare(&self) -> Result<(), String> {
         compare(&self.device, &self.bytes).await
     }
@@ -146,7 +146,7 @@ pub async fn compare(device: &Device, bytes: &[u8]) -> Result<(), String> {
     Ok(())
 }
 
-/// Rounds of requests on a device that reads as zeroes, and a look at everything.
+/// Rounds of requests on a device that reads as zeroes, with a full comparison.
 pub async fn exercise(rt: &Rt, device: Device, seed: u64, rounds: u32, mix: Mix) -> Result<(), String> {
     let mut exercise = Exercise::new(device, seed);
     for round in 0..rounds {

@@ -1,11 +1,10 @@
-//! Fault explorer: the same operations again and again, each time with another device request that fails.
+//! Fault explorer: the same operations repeatedly, each time with another failing device request.
 //!
 //! After `NoSpace` an operation either succeeds or is refused with `NoSpace` and has had no effect; once there is room
 //! again everything works, nothing is lost, and the check finds nothing.
 //!
 //! After an I/O error operations may fail, and the file system may stop. What it acknowledged as synced, before or
-//! after the error, must be there when power is cut in the end: an fsync that failed cannot be repeated and believed
-//! unless it is true.
+//! after the error, must survive the final power cut: a repeated fsync may succeed only if the data is durable.
 
 use std::fmt;
 use std::rc::Rc;
@@ -29,19 +28,19 @@ use crate::rt::Rt;
 /// A request that fails, counted from 1 among its kind since the setup was durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fault {
-    /// This write finds no space.
+    /// This write fails with `NoSpace`.
     NoSpaceOnce(u64),
-    /// This write and all after it find none, until the operations have been run.
+    /// This write and all after it fail with `NoSpace`, until the operations have been run.
     NoSpaceFrom(u64),
     WriteError(u64),
-    /// Also: what it should have made durable never will be.
+    /// In addition, what it should have made durable never will be.
     FlushError(u64),
     ReadError(u64),
-    /// This request of any kind finds the device gone for good.
+    /// From this request of any kind on, the device is gone for good.
     Gone(u64),
 }
 
-/// A word of a replay line, and the fault that it stands for.
+/// A word of a replay line, and its fault.
 type FaultWord = (&'static str, fn(u64) -> Fault);
 
 impl Fault {
@@ -106,17 +105,17 @@ impl FromStr for Fault {
 /// What to explore. The power cuts that follow an I/O error use `cuts`: its subject, device, promise and seed.
 pub struct Faults<'a> {
     pub cuts: PowerCuts<'a>,
-    /// Requests of each kind that are made to fail, at most; a sample of all if there are more.
+    /// Limit of failing requests of each kind; a sample if there are more.
     pub each_max: usize,
-    /// Positions of the cut after each I/O error, at most. The last is always the end.
+    /// Limit of the positions of the cut after each I/O error. The last is always the end.
     pub positions_max: usize,
 }
 
-/// What an exploration looked at.
+/// Coverage of an exploration.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FaultReport {
     pub runs: usize,
-    /// Runs in which the fault was met.
+    /// Runs in which the fault occurred.
     pub hit: usize,
     /// Operations that were refused with `NoSpace`, or failed with another error.
     pub refused: usize,
@@ -143,7 +142,7 @@ struct Counts {
     all: u64,
 }
 
-/// A run with a fault in it.
+/// A run with a fault.
 struct Run {
     log: CrashLog,
     history: History,
@@ -185,7 +184,7 @@ impl Faults<'_> {
         Ok(report)
     }
 
-    /// Every fault there can be, or a sample.
+    /// All possible faults, or a sample.
     fn faults(&self, image: &Image, setup: &[Op], body: &[Op]) -> Result<Vec<Fault>, String> {
         let counts = simulate(self.cuts.seed, LIMITS, async |rt| self.count(&rt, image.clone(), setup, body).await);
         let counts = counts.and_then(|counts| counts)?;
@@ -293,12 +292,12 @@ impl Faults<'_> {
         for op in body.iter().chain([&Op::Sync]) {
             let is_sync = matches!(op, Op::Sync | Op::Fsync { .. } | Op::FsyncDir { .. });
             if failed > 0 && !is_sync {
-                continue; // What the files hold is not known any more; only promises count from now on.
+                continue; // The content of files is now unknown; only promises count.
             }
             recorder.issue(op, crash.position());
             let outcome = runner.apply(op).await;
             match judge(&outcome, fault) {
-                // What the failed operation was to make may not be there, and then there is nothing to sync.
+                // The failed operation may not have made its target, and then there is nothing to sync.
                 Judged::Answer if failed > 0 && outcome.error().is_some() => recorder.refused(),
                 Judged::Answer => recorder.acknowledge(op, &outcome, crash.position()).await?,
                 Judged::Refused => {
@@ -369,11 +368,11 @@ impl Faults<'_> {
 }
 
 enum Judged {
-    /// What the model says counts.
+    /// The model's answer counts.
     Answer,
-    /// For want of space, and without effect.
+    /// Refused with `NoSpace`, without effect.
     Refused,
-    /// The device's fault, effect unknown.
+    /// A device error; the effect is unknown.
     Failed,
 }
 

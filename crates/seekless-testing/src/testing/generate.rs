@@ -9,7 +9,7 @@ use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile};
 use crate::testing::{MemFs, Runner, Tree};
 
-/// Names, sizes and places that a generator draws from. Small, so that operations meet.
+/// Names, sizes and places from which a generator draws. Small, so that operations meet.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Space {
     /// Everything happens under this directory, which must exist.
@@ -17,16 +17,17 @@ pub struct Space {
     pub directories: u32,
     pub depth_max: u32,
     pub files: u32,
-    /// Ends of writes and sizes, at most.
+    /// Limit of the ends of writes and of sizes.
     pub file_bytes_max: u64,
     pub slots: u8,
     /// Also the longest name, one that is not text, and one with blanks.
     pub odd_names: bool,
-    /// Bytes of a file's name, at least: with long ones, directories split soon.
+    /// Minimum length of a file's name: with long ones, directories split soon.
     pub name_bytes: usize,
-    /// Now and then a write far behind the end, up to this offset; 0 for never.
+    /// Occasionally a write far behind the end, up to this offset; 0 for never.
     pub far_offset: u64,
-    /// Places in files around which every third offset lies, for example where a further level of indirect blocks begins.
+    /// Places in files near which every third offset is drawn, for example where a further level of indirect blocks
+    /// begins.
     pub edges: &'static [u64],
 }
 
@@ -47,7 +48,7 @@ impl Space {
         }
     }
 
-    /// Many names, odd ones among them, and files that need indirect blocks and many segments.
+    /// Many names, including odd ones, and files that need indirect blocks and many segments.
     pub fn large() -> Space {
         Space {
             directories: 8,
@@ -72,9 +73,9 @@ pub struct Weights {
     pub slots: u32,
     pub durability: u32,
     pub upkeep: u32,
-    /// Lists, and what goes with them. Not every file system has them.
+    /// Access-control lists and related operations. Not every file system has them.
     pub access_lists: u32,
-    /// Among the others, renames that leave whiteouts, files without names, and attributes in namespaces of their own.
+    /// Also renames that leave whiteouts, files without names, and attributes in all namespaces.
     pub overlays: bool,
 }
 
@@ -91,10 +92,10 @@ impl Weights {
         overlays: true,
     };
 
-    /// For comparison with the model: much is asked.
+    /// For comparison with the model: many queries.
     pub const CURIOUS: Weights = Weights { queries: 40, durability: 4, ..Weights::BALANCED };
 
-    /// For power cuts: nothing is asked, for the answers are compared elsewhere.
+    /// For power cuts: no queries, as other tests compare the answers.
     pub const CRASHY: Weights = Weights { queries: 0, durability: 15, ..Weights::BALANCED };
 
     /// As many access-control lists as names.
@@ -103,20 +104,20 @@ impl Weights {
     }
 }
 
-/// Draws operations without end. The same seed, space and weights give the same operations for ever, apart from
-/// changes to this file.
+/// Draws an endless sequence of operations. The same seed, space and weights always give the same operations, apart
+/// from changes to this file.
 pub struct Generator {
     rng: Rng,
     space: Space,
     weights: Weights,
     next_tag: u32,
     belief: Belief,
-    /// The operations are run on a model, so that the next ones find something.
+    /// The operations are run on a model, so that later ones find targets.
     executor: Executor,
     runner: Runner,
 }
 
-/// What is there, as far as the model knows.
+/// The names that exist, according to the model.
 #[derive(Default)]
 struct Belief {
     directories: BTreeSet<Path>,
@@ -124,7 +125,7 @@ struct Belief {
 }
 
 impl Belief {
-    /// `path` and everything below it, taken out of `set`.
+    /// Removes `path` and everything below it from `set`.
     fn take(set: &mut BTreeSet<Path>, path: &Path) -> Vec<Path> {
         let prefix = [&path.0[..], b"/"].concat();
         let inside: Vec<Path> =
@@ -143,7 +144,7 @@ impl Belief {
         }
     }
 
-    /// Takes note of an operation that succeeded.
+    /// Records an operation that succeeded.
     fn learn(&mut self, op: &Op) {
         match op {
             Op::Create { path, .. } | Op::Mknod { path, .. } | Op::Symlink { path, .. } | Op::Link { path, .. } => {
@@ -169,15 +170,15 @@ impl Belief {
     }
 }
 
-/// One of `set`, each as likely as the others.
+/// One of `set`, uniformly.
 fn pick_from(rng: &mut Rng, set: &BTreeSet<Path>) -> Option<Path> {
     let index = rng.below((set.len() as u64).max(1)) as usize;
     set.iter().nth(index).cloned()
 }
 
-/// One is in no namespace, and refused.
+/// One is in no namespace, and must be refused.
 const XATTR_NAMES: [&str; 7] = ["user.a", "user.bb", "trusted.c", "user.a", "user.bb", "trusted.overlay.x", "other.d"];
-/// Lists of all forms: no more than permissions, a mask alone, named users and groups, less and more than the mask.
+/// Lists of all forms: no more than permissions, only a mask, named users and groups, less and more than the mask.
 const LISTS: [&str; 7] = [
     "u::rwx,g::r-x,o::r--",
     "u::rw-,g::---,o::---",
@@ -215,7 +216,7 @@ impl Generator {
         generator
     }
 
-    /// Runs `op` on the model and takes note of what it did.
+    /// Runs `op` on the model and records its effect.
     fn run(&mut self, op: &Op) {
         let runner = &mut self.runner;
         let outcome = self.executor.block_on(async { runner.apply(op).await });
@@ -224,7 +225,7 @@ impl Generator {
         }
     }
 
-    /// A directory that is probably there, or any.
+    /// A directory that probably exists, or any.
     fn directory(&mut self) -> Path {
         if self.rng.chance(3, 4)
             && let Some(path) = pick_from(&mut self.rng, &self.belief.directories)
@@ -243,7 +244,7 @@ impl Generator {
         path
     }
 
-    /// A name in a directory. Files and directories have names of their own, but once in a while they meet.
+    /// A name in a directory. Files and directories have separate names, but occasionally they meet.
     fn name(&mut self, of_directory: bool) -> Path {
         let mut directory = self.directory();
         let depth = |path: &Path| path.0.iter().filter(|&&byte| byte == b'/').count() as u32;
@@ -272,7 +273,7 @@ impl Generator {
         self.name(false)
     }
 
-    /// What a data operation works on.
+    /// Target of a data operation.
     fn target(&mut self) -> Target {
         if self.space.slots > 0 && self.rng.chance(1, 8) {
             return Target::Slot(self.rng.below(u64::from(self.space.slots)) as u8);
@@ -280,7 +281,7 @@ impl Generator {
         Target::Path(self.likely_file())
     }
 
-    /// A file that is probably there, or any.
+    /// A file that probably exists, or any.
     fn likely_file(&mut self) -> Path {
         if self.rng.chance(4, 5)
             && let Some(path) = pick_from(&mut self.rng, &self.belief.files)
@@ -290,13 +291,13 @@ impl Generator {
         self.file()
     }
 
-    /// A directory with a name, that is probably there, or any.
+    /// A directory with a name that probably exists, or any.
     fn likely_directory(&mut self) -> Path {
         let path = self.directory();
         if path == self.space.root { self.name(true) } else { path }
     }
 
-    /// What an attribute operation works on: also directories.
+    /// Target of an attribute operation: includes directories.
     fn any_target(&mut self) -> Target {
         match self.rng.below(4) {
             0 => Target::Path(self.directory()),
@@ -310,7 +311,7 @@ impl Generator {
         Filling { bytes: bytes.min(u64::from(u32::MAX)) as u32, tag }
     }
 
-    /// A length: most are small, some are near a page or two, a few are as long as files get.
+    /// A length: most are small, some near a page or two, a few near the maximum.
     fn length(&mut self) -> u64 {
         let max = self.space.file_bytes_max;
         let length = match self.rng.below(8) {
@@ -471,7 +472,7 @@ impl Generator {
 
     fn access_list_op(&mut self) -> Op {
         let kind = *self.rng.pick(&[AclKind::Access, AclKind::Default]);
-        // Default lists are refused but for directories.
+        // Default lists are refused except on directories.
         let target = match kind {
             AclKind::Default if self.rng.chance(7, 8) => Target::Path(self.directory()),
             _ => self.any_target(),
@@ -525,10 +526,10 @@ impl Iterator for Generator {
 }
 
 /// Every sequence of `length` operations from a small set, each operation alone or with something that makes it
-/// durable, after a common beginning that makes `/foo`, `/A/foo`, `/A` and `/B` durable.
+/// durable, after a common prologue that makes `/foo`, `/A/foo`, `/A` and `/B` durable.
 ///
-/// The set and the idea are those of ACE: most crash bugs that were found in grown-up file systems need two or
-/// three operations on a handful of files. [Mohan et al., *CrashMonkey and ACE*, OSDI 2018]
+/// The set and the idea are those of ACE: most crash bugs found in mature file systems need two or three operations on
+/// a handful of files. [Mohan et al., *CrashMonkey and ACE*, OSDI 2018]
 pub fn bounded(length: u32) -> Bounded {
     let steps = bounded_steps();
     let total = (steps.len() as u64).pow(length);
@@ -556,7 +557,7 @@ impl Bounded {
         Bounded { stride, next: Rng::new(seed).below(stride), ..self }
     }
 
-    /// What all sequences begin with; it ends with a `sync`.
+    /// The common prologue of all sequences; it ends with a `sync`.
     pub fn prologue() -> Vec<Op> {
         let create = |path: &str| Op::Create { path: path.into(), permissions: 0o644 };
         let mkdir = |path: &str| Op::Mkdir { path: path.into(), permissions: 0o755 };
@@ -585,7 +586,7 @@ impl Iterator for Bounded {
     }
 }
 
-/// One operation, and what makes it durable in each of the ways that apply.
+/// One operation, and what makes it durable, in each applicable way.
 fn bounded_steps() -> Vec<Vec<Op>> {
     let mut steps = Vec::new();
     let mut add = |op: Op, file: &str, directories: &[&str]| {
@@ -688,7 +689,7 @@ mod tests {
         assert_eq!(idle, [], "each kind of operation succeeds now and then");
     }
 
-    /// The bounded sequences are all different, and a sample is spread.
+    /// The bounded sequences are all different, and a sample is spread evenly.
     #[test]
     fn bounded_sequences() {
         let all: BTreeSet<String> = bounded(1).map(|ops| crate::testing::ops::to_text(&ops)).collect();

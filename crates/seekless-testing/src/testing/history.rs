@@ -1,8 +1,7 @@
-//! What a program did to a file system, step by step, as the model saw it; and what a power cut may leave of that.
+//! What a program did to a file system, step by step, according to the model; and what a power cut may leave of it.
 //!
-//! A [`History`] knows the state of every inode after every operation, when each operation was issued and
-//! acknowledged on the device's log, and what each acknowledged fsync covered. `oracle` compares it with what
-//! recovery found.
+//! A [`History`] knows the state of every inode after every operation, when each operation was issued and acknowledged
+//! on the device's log, and what each acknowledged fsync covered. `oracle` compares it with the result of recovery.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,7 +26,7 @@ pub enum Scope {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SyncPoint {
     pub scope: Scope,
-    /// It covers the first so many operations.
+    /// It covers the first `steps` operations.
     pub steps: usize,
     /// Position in the device's log at which it was acknowledged.
     pub acknowledged: usize,
@@ -38,12 +37,12 @@ pub struct SyncPoint {
 pub struct Step {
     pub op: Op,
     pub issued: usize,
-    /// Absent while it has not been acknowledged.
+    /// `None` until it is acknowledged.
     pub acknowledged: Option<usize>,
     pub failed: bool,
 }
 
-/// The step after which an inode was different, and how it was then.
+/// The step after which an inode changed, and its new state.
 type Change = (usize, Option<Rc<NodeState>>);
 
 /// A name that a step changed.
@@ -53,11 +52,11 @@ pub(super) struct NameChange {
     pub(super) step: usize,
     pub(super) directory: Ino,
     pub(super) name: Vec<u8>,
-    /// What it names from then on.
+    /// The inode that it names from then on.
     pub(super) value: Option<Ino>,
 }
 
-/// A write, to be recognised when only the beginning of it is there.
+/// A write, recognisable when only a prefix of it is there.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct WriteStep {
     pub(super) ino: Ino,
@@ -65,19 +64,19 @@ pub(super) struct WriteStep {
     pub(super) content: Vec<u8>,
 }
 
-/// See the module. "After step n" means: after the first n operations; step 0 is the beginning.
+/// See the module. "After step n" means after the first n operations; step 0 is the beginning.
 #[derive(Clone, Default)]
 pub struct History {
     pub steps: Vec<Step>,
     pub syncs: Vec<SyncPoint>,
-    /// For each inode the steps after which it was different, and how; `None` once it is gone.
+    /// For each inode, the steps after which it changed, and its new states; `None` once it is gone.
     states: BTreeMap<Ino, Vec<Change>>,
     pub(super) names: Vec<NameChange>,
     pub(super) writes: BTreeMap<usize, WriteStep>,
 }
 
 impl History {
-    /// Operations that had been issued before `position`, and so may have left something.
+    /// Operations issued before `position`, which may have had an effect.
     pub fn issued_by(&self, position: usize) -> usize {
         self.steps.iter().take_while(|step| step.issued < position).count()
     }
@@ -102,7 +101,7 @@ impl History {
         all.chain(later.filter_map(|(since, state)| Some((*since, state.as_ref()?)))).collect()
     }
 
-    /// Steps after which some name was different.
+    /// Steps that changed some name.
     pub(super) fn name_steps(&self) -> impl Iterator<Item = usize> {
         self.names.iter().map(|change| change.step)
     }
@@ -122,7 +121,7 @@ impl History {
         tree
     }
 
-    /// The operations with their positions, for reports. What had not been acknowledged at `position` is marked.
+    /// The operations with their positions, for reports. Those not acknowledged at `position` are marked.
     pub fn to_text(&self, position: usize) -> String {
         let mut text = String::new();
         for (index, step) in self.steps.iter().enumerate() {
@@ -138,7 +137,7 @@ impl History {
     }
 }
 
-/// Follows a file system with a model, and writes the history.
+/// Runs a model beside a file system, and records the history.
 pub struct Recorder {
     model: Rc<MemFs>,
     runner: Runner,
@@ -174,10 +173,9 @@ impl Recorder {
         self.history.steps.push(Step { op: op.clone(), issued: position, acknowledged: None, failed: false });
     }
 
-    /// The operation that was issued last has been answered with `outcome`, at `position`.
+    /// The last issued operation was answered with `outcome`, at `position`.
     ///
-    /// # Errors
-    /// What the model says instead.
+    /// # Errors The model's answer, if it differs.
     pub async fn acknowledge(&mut self, op: &Op, outcome: &Outcome, position: usize) -> Result<(), String> {
         let scope = self.scope(op).await;
         let write = self.write(op).await;
@@ -199,27 +197,27 @@ impl Recorder {
         Ok(())
     }
 
-    /// Steps before the first that was never answered: a sync speaks for no other.
+    /// Steps before the first unanswered one: a sync covers no other.
     fn answered(&self) -> usize {
         let first = self.history.steps.iter().position(|step| step.acknowledged.is_none());
         first.unwrap_or(self.history.steps.len())
     }
 
-    /// The operation that was issued last was refused and had no effect: as if it had never been issued.
+    /// The last issued operation was refused and had no effect: as if it had never been issued.
     pub fn refused(&mut self) {
         self.history.steps.pop();
     }
 
-    /// The operation that was issued last failed in a way that does not say whether it had an effect.
+    /// The last issued operation failed, and it is unknown whether it had an effect.
     pub async fn unanswered(&mut self, op: &Op) {
         let write = self.write(op).await;
-        // What the model says does not matter: whatever it did may have happened.
+        // The model's answer does not matter: its whole effect may have happened.
         let _ = self.runner.apply(op).await;
         self.note_changes();
         self.history.writes.extend(write.map(|write| (self.history.steps.len(), write)));
     }
 
-    /// Everything was made durable otherwise, for example by closing.
+    /// Everything became durable in another way, for example by closing.
     pub fn synced(&mut self, steps: usize, position: usize) {
         let steps = steps.min(self.answered());
         self.history.syncs.push(SyncPoint { scope: Scope::Everything, steps, acknowledged: position });
@@ -248,7 +246,7 @@ impl Recorder {
         Some(WriteStep { ino, offset: offset.unwrap_or(size), content: filling.content() })
     }
 
-    /// Notes the new state of every inode that has changed.
+    /// Records the new state of every inode that has changed.
     fn note_changes(&mut self) {
         let step = self.history.steps.len();
         for ino in self.model.take_touched() {

@@ -1,9 +1,9 @@
-//! A long life: one volume, on which operations and power cuts alternate, never a fresh one. What accumulates from one
-//! mount to the next (a count that is a little wrong, a place that is used too early) has the time to show.
+//! A long life: one volume on which operations and power cuts alternate, never a fresh one. Errors that accumulate from
+//! one mount to the next (a slightly wrong count, a place reused too early) have time to show.
 //!
-//! Each round mounts what the last cut left, compares it with what had been promised, works for a while, and cuts the power at
-//! one moment of all that, often in the middle of recovery. In between, the books are counted anew (`FileSystem::check`),
-//! the unmounted volume is checked, and it is recovered without what it has twice.
+//! Each round mounts the state left by the last cut, compares it with what had been promised, works for a while, and
+//! cuts the power at one moment of all that, often in the middle of recovery. In between, `FileSystem::check` recounts,
+//! the unmounted volume is checked, and it is recovered without its redundant structures.
 
 use std::fmt;
 use std::rc::Rc;
@@ -29,7 +29,7 @@ pub struct Life<'a> {
     pub rounds: usize,
     /// Operations in a round.
     pub ops: usize,
-    /// Count the books anew after every operation, and not only after recovery and at the end of a round.
+    /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
 
@@ -42,7 +42,7 @@ pub struct LifeReport {
     pub in_recovery: usize,
     /// Rounds that ended because the volume was full.
     pub full: usize,
-    /// Recoveries without something of which there are two.
+    /// Recoveries without a redundant structure.
     pub without_redundancy: usize,
 }
 
@@ -57,12 +57,11 @@ impl fmt::Display for LifeReport {
     }
 }
 
-/// What a state of the volume must hold.
+/// What a state of the volume must contain.
 type Check = Rc<dyn Fn(&Tree) -> Result<(), String>>;
 
 impl Life<'_> {
-    /// # Errors
-    /// What was found, in which round, and the command that shows it again.
+    /// # Errors What was found, in which round, and the command that replays it.
     pub fn run(&self) -> Result<LifeReport, String> {
         let mut report = LifeReport::default();
         self.live(&mut report).map_err(|what| {

@@ -1,11 +1,12 @@
-//! `Loose`: a file system that keeps no more than its interface promises. What a host directory may do, on purpose.
+//! `Loose`: a file system that guarantees no more than its interface promises. It does deliberately what a host
+//! directory may do.
 //!
-//! It is the model, with a journal of all that was done to it. After a power cut, each change of data, of size or of an
-//! attribute that a layer keeps for itself is there or not if no sync has covered it, whatever else is, and a write may
-//! be there in part, in whole sectors. Names and other attributes are always there: what becomes of those, layers leave to the file system below,
-//! and other explorers look at.
+//! It is the model, with a journal of all changes. After a power cut, each change of data, of size or of a layer's
+//! private attribute that no sync has covered is there or not, independently of the others, and a write may be there in
+//! part, in whole sectors. Names and other attributes always survive: layers leave those to the file system below, and
+//! other explorers cover them.
 //!
-//! It can also be full: from some change on, or for one change. And parts of a file can be lost: reading them fails.
+//! It can also be full, from some change on or for one change, and parts of a file can be lost: reading them fails.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
@@ -42,8 +43,8 @@ enum Event {
 }
 
 impl Event {
-    /// The inode whose sync makes the change durable, and whether a sync of data alone does; `None` for what is durable
-    /// at once.
+    /// The inode whose sync makes the change durable, and whether a sync of data alone does; `None` for changes that
+    /// are durable at once.
     fn loose(&self) -> Option<(Ino, bool)> {
         match self {
             Event::Size(ino, _) | Event::Write(ino, ..) | Event::Allocate(ino, ..) => Some((*ino, true)),
@@ -53,8 +54,8 @@ impl Event {
     }
 }
 
-/// True for attributes that a layer keeps for itself. Those that are seen above go with the other attributes: the oracle
-/// asks that all of them are of one moment.
+/// True for private attributes of a layer. Attributes visible above follow the other attributes: the oracle requires
+/// that all of them are of one moment.
 fn is_private(name: &[u8]) -> bool {
     name.starts_with(b"user.seekless.")
 }
@@ -65,9 +66,9 @@ pub struct Loose {
     options: MemFsOptions,
     live: Rc<MemFs>,
     journal: RefCell<Vec<Event>>,
-    /// Changes that need room, so far.
+    /// Changes so far that need room.
     needs: Cell<u64>,
-    /// Which of those find none.
+    /// Numbers of the changes that find no room.
     full: RefCell<std::ops::Range<u64>>,
     /// Sectors of files that cannot be read.
     lost: RefCell<BTreeSet<(Ino, u64)>>,
@@ -79,7 +80,7 @@ impl Loose {
         Loose::around(rt, options, live)
     }
 
-    /// One that already holds what is in `live`.
+    /// One that already holds the content of `live`.
     pub fn around(rt: &Rt, options: MemFsOptions, live: Rc<MemFs>) -> Rc<Loose> {
         let (journal, needs, full, lost) = Default::default();
         Rc::new(Loose { rt: rt.clone(), options, live, journal, needs, full: RefCell::new(full), lost })
@@ -105,12 +106,12 @@ impl Loose {
         self.needs.get()
     }
 
-    /// Makes those changes find no room whose numbers, counted from 0, are in `numbers`.
+    /// Makes the changes with these `numbers`, counted from 0, find no room.
     pub fn fill(&self, numbers: std::ops::Range<u64>) {
         *self.full.borrow_mut() = numbers;
     }
 
-    /// What a power cut at `position` may leave; which of all the possible states, `seed` decides. With seed 0 it is
+    /// A state that a power cut at `position` may leave; `seed` chooses among all possible ones. With seed 0 it is
     /// everything, with seed 1 only what was synced.
     pub async fn cut(&self, position: usize, seed: u64) -> FsResult<Rc<MemFs>> {
         let events: Vec<Event> = self.journal.borrow()[..position].to_vec();
@@ -149,7 +150,7 @@ impl Loose {
         Ok(left)
     }
 
-    /// A change that needs room.
+    /// Counts a change that needs room.
     fn need(&self) -> FsResult<()> {
         let number = self.needs.get();
         self.needs.set(number + 1);
@@ -164,7 +165,7 @@ impl Loose {
     }
 }
 
-/// Does on `fs` what `event` says. Lookups are not given back: nobody looks at them.
+/// Applies `event` to `fs`. Lookups are not given back: they do not matter here.
 async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
     match event {
         Event::Create(parent, name, new) => fs.create(parent, &name, new, OpenFlags::READ_WRITE).await.map(drop),
@@ -199,7 +200,7 @@ async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
 
 #[async_trait(?Send)]
 impl FileSystem for Loose {
-    /// It can be changed behind one's back, as a host directory can.
+    /// Its files can change by other ways, as in a host directory.
     fn traits(&self) -> FsTraits {
         FsTraits { name: "loose", exclusive: false, ..self.live.traits() }
     }
@@ -218,7 +219,7 @@ impl FileSystem for Loose {
 
     async fn setattr(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
         let attr = self.live.setattr(ino, handle, changes).await?;
-        // A change of size takes away what others do not.
+        // A change of size discards what other changes do not.
         if let Some(size) = changes.size {
             self.note(Event::Size(ino, size));
         }

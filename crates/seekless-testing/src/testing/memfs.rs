@@ -1,16 +1,16 @@
-//! `MemFs`: the model. A file system in memory, as simple as it can be, that says what every other file system
-//! has to answer.
+//! `MemFs`: the model. A file system in memory, as simple as possible, that defines the right answers for every other
+//! file system.
 //!
 //! Each operation is a plain function on one [`State`] and takes effect at once. What it does to names, link
 //! counts, times and lifetimes follows POSIX, and Linux where POSIX leaves a choice:
 //!
-//! * a changed directory gets new mtime and ctime; an inode whose links, attributes or name change gets a new
-//!   ctime; a changed file gets new mtime and ctime, also when `setattr` gives it the size it has;
+//! * a changed directory gets new mtime and ctime; an inode whose links, attributes or name change gets a new ctime; a
+//!   changed file gets new mtime and ctime, even when `setattr` sets its current size;
 //! * reads do not change atime (as with the mount option `noatime`);
-//! * new files in a set-group-id directory take its group, and new directories its set-group-id bit as well;
-//! * whoever changes data, size or owner of a file takes away its `security.capability`;
+//! * * new files in a set-group-id directory take its group, and new directories also its set-group-id bit;
+//! * * any change of data, size or owner of a file removes its `security.capability`;
 //! * access-control lists and permission bits agree, as [`crate::fs::acl`] says;
-//! * inode numbers are never used twice.
+//! * * inode numbers are never reused.
 
 mod attributes;
 mod rename;
@@ -35,19 +35,19 @@ const NAME_BYTES_MAX: usize = 255;
 /// Longest symbolic link, as on Linux (`PATH_MAX` less the final NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
-/// Largest file, as the kernel's `loff_t` has it.
+/// Largest file, the limit of the kernel's `loff_t`.
 const FILE_BYTES_MAX: u64 = i64::MAX as u64;
 
-/// Inodes that `statfs` says there are; memory runs out long before.
+/// Inodes that `statfs` reports; memory runs out long before.
 const INODES: u64 = 1 << 32;
 
 /// How a [`MemFs`] behaves where file systems differ.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MemFsOptions {
     pub open_protocol: OpenProtocol,
-    /// Bytes of file content, in whole pages, that fit; more gives `NoSpace`.
+    /// Capacity for file content, in bytes of whole pages; more gives `NoSpace`.
     pub capacity_bytes: u64,
-    /// Access-control lists are kept, and not refused.
+    /// Keep access-control lists instead of refusing them.
     pub access_lists: bool,
 }
 
@@ -57,7 +57,7 @@ impl Default for MemFsOptions {
     }
 }
 
-/// What an inode is.
+/// Content of an inode.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Body {
     Regular(Contents),
@@ -75,8 +75,8 @@ fn kind_of(body: &Body) -> FileKind {
     }
 }
 
-/// Names of a directory, each with the cookie that continues a listing after it. A name keeps its cookie for as
-/// long as it is there, whatever it names.
+/// Names of a directory, each with the cookie that continues a listing after it. A name keeps its cookie as long as it
+/// exists, whatever it names.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Directory {
     pub entries: BTreeMap<Vec<u8>, (Ino, u64)>,
@@ -94,7 +94,7 @@ impl Directory {
         Directory { entries: BTreeMap::new(), by_cookie: BTreeMap::new(), next_cookie: COOKIE_FIRST, parent }
     }
 
-    /// Makes `name` stand for `ino`, whether or not it stood for something.
+    /// Makes `name` refer to `ino`, whether or not it exists.
     fn set(&mut self, name: &[u8], ino: Ino) {
         if let Some(slot) = self.entries.get_mut(name) {
             slot.0 = ino;
@@ -118,7 +118,7 @@ impl Directory {
 pub struct Node {
     pub body: Body,
     pub permissions: u16,
-    /// Names it has; for a directory 2 and one for each directory in it, and 0 once it is removed.
+    /// Number of names; for a directory 2 plus one for each subdirectory, and 0 once it is removed.
     pub links: u32,
     pub uid: u32,
     pub gid: u32,
@@ -213,7 +213,7 @@ impl Node {
     }
 }
 
-/// Everything there is.
+/// The state of the file system.
 struct State {
     nodes: BTreeMap<Ino, Node>,
     next_ino: u64,
@@ -254,7 +254,7 @@ impl MemFs {
         Rc::new(MemFs { rt: rt.clone(), options, state: RefCell::new(state) })
     }
 
-    /// The inode `ino` as it is now, also when it lives on without a name.
+    /// The inode `ino` as it is now, even if it no longer has a name.
     pub fn node(&self, ino: Ino) -> Option<Node> {
         self.state.borrow().nodes.get(&ino).cloned()
     }
@@ -264,8 +264,8 @@ impl MemFs {
         std::mem::take(&mut self.state.borrow_mut().touched)
     }
 
-    /// Inodes that are in use without a name, and handles and lookups that were not given back: all zero once
-    /// every user has gone, unless a user is at fault.
+    /// Inodes in use without a name, and handles and lookups that were not given back: all zero once every user has
+    /// gone, unless a user is at fault.
     pub fn leaks(&self) -> Leaks {
         let state = self.state.borrow();
         Leaks {
@@ -287,7 +287,7 @@ pub struct Leaks {
     pub orphans: u64,
     pub handles: u64,
     pub lookups: u64,
-    /// Lookups taken back that had never been counted.
+    /// Lookups given back that had never been counted.
     pub forgets_too_many: u64,
 }
 
@@ -298,7 +298,7 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     if name.len() > NAME_BYTES_MAX { Err(FsError::NameTooLong) } else { Ok(()) }
 }
 
-/// End of the range, or why there is none.
+/// End of the range, or an error.
 fn range_end(offset: u64, bytes: u64) -> FsResult<u64> {
     offset.checked_add(bytes).filter(|&end| end <= FILE_BYTES_MAX).ok_or(FsError::FileTooLarge)
 }
@@ -320,7 +320,7 @@ impl State {
         }
     }
 
-    /// What `place` names.
+    /// The inode that `place` names.
     fn child(&self, place: Place<'_>) -> FsResult<Ino> {
         let directory = self.node(place.parent)?.directory()?;
         check_name(place.name)?;
@@ -370,7 +370,7 @@ impl State {
         Ok(())
     }
 
-    /// A node with what it inherits from the directory `parent`.
+    /// A node with the inheritance from the directory `parent`.
     fn heir(&self, parent: Ino, body: Body, mut new: NewNode, now: WallTime) -> FsResult<Node> {
         const SET_GROUP_ID: u16 = 0o2000;
         let parent = self.node(parent)?;
@@ -417,7 +417,7 @@ impl State {
         Ok(ino)
     }
 
-    /// `ino` loses a name; a directory loses its only one.
+    /// Removes one name of `ino`; a directory has only one.
     fn drop_name(&mut self, ino: Ino, now: WallTime) -> FsResult<()> {
         let node = self.node_mut(ino)?;
         node.links = if node.kind() == FileKind::Directory { 0 } else { node.links - 1 };

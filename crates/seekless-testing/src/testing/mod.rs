@@ -1,5 +1,5 @@
-//! What the file systems are tested with: the model, operations as data, comparison, and the explorers of
-//! power cuts, damage and lack of space.
+//! The tools for testing file systems: the model, operations as data, comparison, and the explorers of power cuts,
+//! damage and lack of space.
 
 pub mod compare;
 mod contents;

@@ -1,4 +1,4 @@
-//! File-system operations as data: to be generated, run on several file systems, printed and read back.
+//! File-system operations as data, which can be generated, run on several file systems, printed and parsed.
 //!
 //! One operation is one line of words, so that a failing sequence can be sent, edited and replayed:
 //!
@@ -78,7 +78,7 @@ impl FromStr for Path {
     }
 }
 
-/// What an operation works on: what a path names now, or what a program has held open since.
+/// Target of an operation: what a path names now, or what a program has held open since.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Target {
     Path(Path),
@@ -111,8 +111,7 @@ impl FromStr for Target {
     }
 }
 
-/// Bytes that a write stores or an attribute holds. Which bytes they are follows from the tag, so that every
-/// write can be told from every other.
+/// Bytes that a write stores or an attribute holds. They follow from the tag, which distinguishes every write.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Filling {
     pub bytes: u32,
@@ -135,7 +134,7 @@ impl Filling {
     }
 }
 
-/// The rename of overlays. In these operations root makes everything.
+/// The rename of overlays. In these operations, root owns all new inodes.
 pub const LEAVE_WHITEOUT: RenameMode = RenameMode::Whiteout { replace: true, uid: 0, gid: 0 };
 
 /// One operation.
@@ -210,7 +209,7 @@ pub enum Op {
         uid: u32,
         gid: u32,
     },
-    /// Sets mtime to so many seconds after 1970.
+    /// Sets mtime to this many seconds after 1970.
     Touch {
         target: Target,
         seconds: i64,
@@ -225,7 +224,7 @@ pub enum Op {
         target: Target,
         name: String,
     },
-    /// Sets an access-control list. As the attribute that it is, it can be read and removed.
+    /// Sets an access-control list. It can be read and removed as an attribute.
     SetAcl {
         target: Target,
         kind: AclKind,
@@ -277,14 +276,14 @@ pub enum Op {
     Sync,
 
     DropCaches,
-    /// Nobody asks for anything for so many milliseconds.
+    /// No request for this many milliseconds.
     Idle {
         millis: u32,
     },
 }
 
 impl Op {
-    /// What the operation may change: names, and the directories that hold them.
+    /// Targets that the operation may change: names, and the directories that hold them.
     pub fn touched(&self) -> Vec<Target> {
         let named = |paths: &[&Path]| -> Vec<Target> {
             let all = paths.iter().flat_map(|path| [path.parent(), (*path).clone()]);
@@ -337,7 +336,7 @@ pub fn parse(text: &str) -> Result<Vec<Op>, String> {
     pieces.map(|piece| piece.parse().map_err(|error| format!("{piece:?}: {error}"))).collect()
 }
 
-/// `ops` as [`parse`] takes them, one on a line.
+/// `ops` in the syntax of [`parse`], one on a line.
 pub fn to_text(ops: &[Op]) -> String {
     ops.iter().map(|op| format!("{op}\n")).collect()
 }
@@ -570,7 +569,7 @@ mod tests {
     use super::*;
     use crate::testing::generate::{Generator, Space, Weights};
 
-    /// Aim: what is printed can be read back. Method: many generated operations, of all kinds, with odd names.
+    /// Aim: printed operations can be parsed. Method: many generated operations, of all kinds, with odd names.
     #[test]
     fn text_round_trip() {
         let space = Space { odd_names: true, ..Space::small() };
@@ -581,7 +580,7 @@ mod tests {
         assert!(kinds.len() >= 45, "{} kinds: {kinds:?}", kinds.len());
     }
 
-    /// What overlays do has words, too.
+    /// The operations of overlays have words, too.
     #[test]
     fn words_of_overlays() {
         let text =
@@ -592,7 +591,7 @@ mod tests {
         assert!(matches!(ops[2], Op::Rename { mode: LEAVE_WHITEOUT, .. }));
     }
 
-    /// What is not an operation is refused with the words that are wrong.
+    /// Invalid text is refused with the offending words.
     #[test]
     fn bad_text_is_refused() {
         for (text, word) in [

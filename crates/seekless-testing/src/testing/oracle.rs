@@ -1,11 +1,11 @@
-//! The oracle: is this tree something that a power cut may have left of that history?
+//! The oracle: may a power cut have left this tree, given that history?
 //!
-//! All strengths but [`Strength::InPlace`], which says how it asks for less, ask that
+//! All strengths except [`Strength::InPlace`], which states how it requires less, require that
 //!
-//! * everything that an acknowledged fsync, fsyncdir or syncfs covered is there;
-//! * every other operation is there as a whole or not at all, a rename with both its names; only a write larger
-//!   than [`Promise::write_atomic_bytes`] may be there as a prefix;
-//! * nothing is there that was never done.
+//! * * everything covered by an acknowledged fsync, fsyncdir or syncfs is there;
+//! * * every other operation is atomic, a rename with both its names; only a prefix of a write larger than
+//!   [`Promise::write_atomic_bytes`] may survive;
+//! * * nothing is there that was never done.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,45 +17,44 @@ use super::tree::{NodeState, Tree, content_difference};
 use crate::fs::{FileKind, RenameMode};
 use crate::units::Ino;
 
-/// How unsynced operations hang together.
+/// How unsynced operations depend on each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Strength {
-    /// Each for itself: any subset of the changed names may be there, and each file's content and attributes may be
-    /// of different moments. What any file system owes, and what [`crate::fs`] promises.
+    /// Independent: any subset of the changed names may be there, and each file's content and attributes may be of
+    /// different moments. The minimum for any file system, and what [`crate::fs`] promises.
     PerOperation,
-    /// As [`Strength::PerOperation`], for a file system that overwrites in place: each name for itself, so that a rename
-    /// may be there with its new name alone or with both; and a file whose content or size changed since it was
-    /// last synced may hold anything. What was not changed since is as it was. With `at_once`, a changed name is durable
-    /// as soon as the operation is acknowledged.
+    /// As [`Strength::PerOperation`], for a file system that overwrites in place: each name is independent, so that a
+    /// rename may be there with its new name alone or with both; and a file whose content or size changed since it was
+    /// last synced may hold anything. What was not changed since is as it was. With `at_once`, a changed name is
+    /// durable as soon as the operation is acknowledged.
     InPlace { at_once: bool },
     /// All names are those after some prefix of the operations, not before the last synced one. Content and
     /// attributes of each file are together those after some prefix of the operations on that file.
     NamespacePrefix,
 }
 
-/// What a file system promises about a power cut.
+/// What a file system guarantees after a power cut.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Promise {
     pub strength: Strength,
-    /// Writes up to this length are there as a whole or not at all.
+    /// Writes up to this length are atomic.
     pub write_atomic_bytes: u64,
 }
 
 impl Promise {
     pub const PER_OPERATION: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: 0 };
-    /// What the Berkeley file system promises, with synchronous metadata.
+    /// The promise of the Berkeley file system with synchronous metadata.
     pub const IN_PLACE: Promise = Promise { strength: Strength::InPlace { at_once: true }, write_atomic_bytes: 0 };
     pub const NAMESPACE_PREFIX: Promise = Promise { strength: Strength::NamespacePrefix, write_atomic_bytes: 0 };
 }
 
-/// Ways to explain a tree that are tried at most, per question.
+/// Limit of explanations tried per question.
 const TRIES_MAX: usize = 200_000;
 
 impl History {
-    /// Checks that `found` is something that a cut at `position` may have left.
+    /// Checks that a cut at `position` may have left `found`.
     ///
-    /// # Errors
-    /// What cannot be explained.
+    /// # Errors What cannot be explained.
     pub fn check(&self, position: usize, promise: Promise, found: &Tree) -> Result<(), String> {
         if let Some(problem) = found.problems.first() {
             return Err(problem.clone());
@@ -79,7 +78,7 @@ struct Question<'a> {
     last: usize,
     /// Steps that had been acknowledged.
     acknowledged: BTreeSet<usize>,
-    /// Steps up to which the data of a file, its attributes, and the names in a directory are there.
+    /// Steps up to which the data of a file, its attributes, and the names in a directory must be there.
     data: BTreeMap<Ino, usize>,
     attributes: BTreeMap<Ino, usize>,
     directories: BTreeMap<Ino, usize>,
@@ -194,7 +193,7 @@ impl<'a> Question<'a> {
     // Strength: NamespacePrefix.
 
     fn some_prefix(&self) -> Result<(), String> {
-        // A synced directory brings along the last step before the sync that changed it.
+        // A synced directory implies the last step before the sync that changed it.
         let synced =
             |change: &&NameChange| self.directories.get(&change.directory).is_some_and(|&steps| change.step <= steps);
         let first = self.history.names.iter().filter(synced).map(|change| change.step).max().unwrap_or(0);
@@ -205,7 +204,7 @@ impl<'a> Question<'a> {
         if candidates.iter().rev().any(|&step| self.compare_names(step, 1).is_empty()) {
             return Ok(());
         }
-        // None fits. The report is about the one with the fewest contradictions, the latest of them.
+        // None fits. The report shows the latest of those with the fewest contradictions.
         let complaints = candidates.iter().rev().map(|&step| (step, self.compare_names(step, usize::MAX)));
         let best = complaints.min_by_key(|(_, complaints)| complaints.len());
         let (step, complaints) = best.unwrap_or_default();
@@ -213,7 +212,7 @@ impl<'a> Question<'a> {
         Err(format!("names are of no moment in {steps}; nearest is step {step}:\n    {}", complaints.join("\n    ")))
     }
 
-    /// What contradicts the names after `step`; it stops looking after about `enough` contradictions.
+    /// Contradictions to the names after `step`; stops after about `enough`.
     fn compare_names(&self, step: usize, enough: usize) -> Vec<String> {
         let mut complaints = Vec::new();
         let mut twins = Twins::default();
@@ -252,8 +251,8 @@ impl<'a> Question<'a> {
 
     // Strength: PerOperation.
 
-    /// Looks for a set of operations that explains all names: each changed name tells which change of it was the last
-    /// that took effect, and operations that change several names take effect on all of them.
+    /// Searches for a set of operations that explains all names: each changed name tells which of its changes was the
+    /// last to take effect, and operations that change several names take effect on all of them.
     fn any_subset(&self) -> Result<(), String> {
         let search = Search::new(self);
         let mut state = SearchState::default();
@@ -267,18 +266,18 @@ impl<'a> Question<'a> {
     }
 }
 
-/// True when `found` is what `before` and the first bytes of `write` make.
+/// True when `found` is `before` plus a prefix of `write`.
 fn is_prefix(write: &WriteStep, before: &NodeState, found: &NodeState) -> bool {
     let (start, end) = (write.offset, write.offset + write.content.len() as u64);
     let (old, new) = (before.contents.size(), found.contents.size());
-    // If the file grew, its size says how much is there; otherwise the bytes do.
+    // If the file grew, its size gives the length of the prefix; otherwise the bytes do.
     let lengths: Vec<u64> = if new > old.max(start) {
         vec![new - start]
     } else if new == old {
         let there = found.contents.read(start, end - start);
         let there = there.iter().flat_map(|piece| piece.iter());
         let same = there.zip(&write.content).take_while(|(one, two)| one == two).count() as u64;
-        // Any shorter prefix explains no byte more, as long as old and new bytes agree there.
+        // A shorter prefix explains nothing more, as old and new bytes agree there.
         vec![same.min(old.saturating_sub(start))]
     } else {
         return false;
@@ -296,7 +295,7 @@ enum Pairing {
     Contradiction,
 }
 
-/// Which inode of the model is which inode that was found.
+/// Pairs of inodes: in the model, and found.
 #[derive(Clone, Default)]
 struct Twins {
     found: BTreeMap<Ino, Ino>,
@@ -317,7 +316,7 @@ impl Twins {
     }
 }
 
-/// A name in a directory that was found, and what it names.
+/// A name in a directory that was found, and the inode that it names.
 #[derive(Clone)]
 struct Slot {
     path: Path,
@@ -326,7 +325,7 @@ struct Slot {
     found: Option<Ino>,
 }
 
-/// What has been assumed so far.
+/// Assumptions so far.
 #[derive(Clone, Default)]
 struct SearchState {
     twins: Twins,
@@ -340,10 +339,10 @@ struct Search<'a> {
     changes: BTreeMap<(Ino, &'a [u8]), Vec<&'a NameChange>>,
     /// Names that changed at all, by directory.
     changed_names: BTreeMap<Ino, BTreeSet<&'a [u8]>>,
-    /// Steps that a synced directory forces.
+    /// Steps that a synced directory implies.
     forced: BTreeSet<usize>,
     tries: RefCell<usize>,
-    /// The complaint of the attempt that explained most.
+    /// The complaint of the attempt that explained the most.
     nearest: RefCell<(usize, String)>,
 }
 
@@ -374,8 +373,8 @@ impl<'a> Search<'a> {
         }
     }
 
-    /// Takes `found` for `model`: checks the node and everything below it that has not changed. Returns the names below it
-    /// that have, which leave a choice.
+    /// Assumes that `found` is `model`: checks the node and everything below it that has not changed. Returns the
+    /// changed names below it, which leave a choice.
     fn pair(&self, state: &mut SearchState, path: &Path, model: Ino, found: Ino) -> Result<Vec<Slot>, String> {
         let mut slots = Vec::new();
         let mut open = vec![(path.clone(), model, found)];
@@ -418,9 +417,9 @@ impl<'a> Search<'a> {
         Ok(slots)
     }
 
-    /// Whether one of the `changes` is an exchange, and `model` a directory. Each half of an exchange is a change by itself
-    /// there, so that a cut leaves both names on one of the two. A directory cannot keep both, and the other has none until
-    /// a check puts it into `/lost+found`.
+    /// True when one of the `changes` is an exchange, and `model` a directory. Each half of an exchange is a separate
+    /// change there, so that a cut leaves both names on one of the two. A directory cannot keep both, and the other has
+    /// no name until a check reconnects it in `/lost+found`.
     fn may_be_nameless(&self, changes: &[&NameChange], model: Ino) -> bool {
         let history = self.question.history;
         changes.iter().any(|change| {
@@ -445,7 +444,7 @@ impl<'a> Search<'a> {
             }
             *self.tries.borrow_mut() += 1;
             if *self.tries.borrow() > TRIES_MAX {
-                return true; // Too many ways to look at all of them; what was looked at does not prove a fault.
+                return true; // Too many ways to try all of them; those tried do not prove a fault.
             }
             let mut next = state.clone();
             let each_for_itself = matches!(self.question.promise.strength, Strength::InPlace { .. });

@@ -1,9 +1,10 @@
-//! Programs: what clients of a file system do, in the order in which real programs do it, drawn from a seed.
+//! Programs: operations in the order in which real programs issue them, drawn from a seed.
 //!
-//! The operations of [`Generator`](super::Generator) are each for itself. A program is made of habits, in which what one
-//! operation does is what the next one relies on: save a file under another name and rename it over the old one, append
-//! to a log and fsync it, unpack a tree, move everything out of a directory and remove it. Several programs at once, each
-//! in a directory of its own, are what [`PowerCuts::run_concurrently`](super::PowerCuts::run_concurrently) interleaves.
+//! The operations of [`Generator`](super::Generator) are independent. A program consists of habits, in which each
+//! operation relies on earlier ones: save a file under another name and rename it over the old one, append to a log and
+//! fsync it, unpack a tree, move everything out of a directory and remove it.
+//! [`PowerCuts::run_concurrently`](super::PowerCuts::run_concurrently) interleaves several programs, each in its own
+//! directory.
 
 use std::collections::BTreeSet;
 
@@ -11,23 +12,23 @@ use super::ops::{Filling, Op, Path, Target};
 use crate::fs::RenameMode;
 use crate::rng::Rng;
 
-/// What programs mostly do.
+/// The dominant habits of programs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mix {
     /// Write and fsync, with pauses, so that an fsync of one program meets those of others.
     Fsyncs,
-    /// Make, move and remove files and directories.
+    /// Create, move and remove files and directories.
     Names,
     /// All of it.
     All,
 }
 
-/// Programs of `clients` clients with about `length` operations each; the one of client n stays below `/cn`.
+/// Programs of `clients` clients with about `length` operations each; client n stays below `/cn`.
 pub fn programs(seed: u64, clients: u64, length: usize, mix: Mix) -> Vec<Vec<Op>> {
     (0..clients).map(|client| Program::new(seed, client, mix).take_ops(length)).collect()
 }
 
-/// Files and directories that a program uses, at most of each kind. Few, so that its habits meet.
+/// Limit of the files, and of the directories, that a program uses. Few, so that its habits meet.
 const NAMES: u64 = 4;
 
 struct Program {
@@ -126,7 +127,7 @@ impl Program {
         }
     }
 
-    /// Truncates and writes anew, now and then far behind the beginning, where indirect blocks are.
+    /// Truncates and rewrites, occasionally far behind the beginning, where indirect blocks are.
     fn rewrite(&mut self) {
         let path = self.file();
         let size = if self.chance(2) { 0 } else { self.rng.below(12_000) };
@@ -227,7 +228,7 @@ impl Program {
         if taken {
             self.directories.push((from, files));
         } else if let (Some(parent), true) = (parent, self.chance(2)) {
-            // Into another directory and back, which changes its way up twice.
+            // Into another directory and back, which changes its parent twice.
             let below = parent.join(b"moved");
             self.ops.push(Op::Rename { from, to: below.clone(), mode: RenameMode::Replace });
             if self.chance(2) {
@@ -281,8 +282,8 @@ mod tests {
     use crate::rt::{Executor, HostProfile};
     use crate::testing::{MemFs, Runner};
 
-    /// Programs do what they are there for: nearly all of their operations succeed, and each kind is among them. Method:
-    /// run them on the model and count.
+    /// Programs are realistic: nearly all of their operations succeed, and every kind occurs. Method: run them on the
+    /// model and count.
     #[test]
     fn programs_succeed() {
         let executor = Executor::simulated(1, HostProfile::NONE);

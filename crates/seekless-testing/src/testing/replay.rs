@@ -1,11 +1,11 @@
-//! What a failing test prints so that anybody can see it fail again, and how such a line is read back.
+//! What a failing test prints so that it can be replayed, and how such a line is parsed.
 
 use std::fmt;
 use std::ops::Range;
 
 use super::ops::{Op, parse};
 
-/// Which case of a test to run: normally all of them, or the one that a failure named.
+/// Which case of a test to run: normally all of them, or the one of a failure report.
 ///
 /// A test gets its replay from the environment, which only test code may read:
 ///
@@ -31,7 +31,7 @@ pub struct Replay {
     pub case: Option<String>,
     /// `SEEKLESS_OPS`: run these instead of what the test would run.
     pub ops: Option<Vec<Op>>,
-    /// `SEEKLESS_SOAK`: how many times as many random runs as usual. 0 is 1.
+    /// `SEEKLESS_SOAK`: factor for the number of random runs. 0 is 1.
     pub soak: u64,
 }
 
@@ -41,15 +41,14 @@ impl Replay {
         Replay { package: package.to_string(), test: test.to_string(), ..Replay::default() }
     }
 
-    /// True unless the environment chose a part, or operations of its own: only then do a test's totals mean anything.
+    /// True unless the environment chose a part, or its own operations: only then are a test's totals meaningful.
     pub fn runs_everything(&self) -> bool {
         self.seed.is_none() && self.cut.is_none() && self.case.is_none() && self.ops.is_none()
     }
 
-    /// What the environment asks for, through `lookup`.
+    /// Reads the environment through `lookup`.
     ///
-    /// # Errors
-    /// Which variable does not hold what it should.
+    /// # Errors Which variable is invalid.
     pub fn read(package: &str, test: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Replay, String> {
         let mut replay = Replay::all(package, test);
         if let Some(text) = lookup("SEEKLESS_SEED") {
@@ -95,8 +94,8 @@ impl Replay {
     }
 }
 
-/// Names one state after one or several power cuts: position in the log and number of the choice, for each cut. In
-/// text: `31:4`, or `31:4/7:0` for a second cut after recovery from the first.
+/// Names one state after one or several power cuts: for each cut, the position in the log and the number of the choice.
+/// In text: `31:4`, or `31:4/7:0` for a second cut after recovery from the first.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct CutName(pub Vec<(usize, usize)>);
 
@@ -129,8 +128,8 @@ impl std::str::FromStr for CutName {
     }
 }
 
-/// The shortest list that still fails, found by leaving parts out: first halves, then smaller parts, then single
-/// ones [Zeller 1999]. Calls `fails` at most `runs` times.
+/// The shortest list that still fails, found by removing parts: first halves, then smaller parts, then single items
+/// [Zeller 1999]. Calls `fails` at most `runs` times.
 pub fn minimise<T: Clone>(items: &[T], runs: usize, mut fails: impl FnMut(&[T]) -> bool) -> Vec<T> {
     let mut current = items.to_vec();
     let mut part = current.len().div_ceil(2);
@@ -161,7 +160,7 @@ pub fn minimise<T: Clone>(items: &[T], runs: usize, mut fails: impl FnMut(&[T]) 
 mod tests {
     use super::*;
 
-    /// What is printed can be read back.
+    /// Printed commands can be parsed.
     #[test]
     fn commands_round_trip() {
         let cut: CutName = "31:4/7:0".parse().expect("a cut");
@@ -182,7 +181,8 @@ mod tests {
         assert!(Replay::read("p", "t", |_| Some("x".to_string())).is_err());
     }
 
-    /// Aim: a soak goes on where the last one ended, and a replay runs one seed. Method: what a test would run.
+    /// Aim: a soak continues where the last one ended, and a replay runs one seed. Method: the seeds that a test would
+    /// run.
     #[test]
     fn seeds_go_on() {
         let seeds = |seed, soak| Replay { seed, soak, ..Replay::default() }.seeds(100..104);

@@ -1,4 +1,4 @@
-//! Runs operations on a file system, and puts what they answer into a form that can be compared.
+//! Runs operations on a file system, and converts the answers into a comparable form.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::fs::*;
 use crate::rt::Rt;
 use crate::units::{Ino, Nanos, WallTime};
 
-/// What an operation answered, without what may differ between correct file systems: inode numbers, times,
-/// storage in use, the size of a directory, the order of a listing.
+/// The answer of an operation, without what may differ between correct file systems: inode numbers, times, storage in
+/// use, the size of a directory, the order of a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Outcome {
     Done,
@@ -23,7 +23,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// True when both say the same; of errors, only the variant counts.
+    /// True when both are equal; of errors, only the variant counts.
     pub fn agrees(&self, other: &Outcome) -> bool {
         match (self, other) {
             (Outcome::Failed(one), Outcome::Failed(two)) => std::mem::discriminant(one) == std::mem::discriminant(two),
@@ -38,7 +38,7 @@ impl Outcome {
         }
     }
 
-    /// True when the operation did what it was for, or found that it had been done before.
+    /// True when the operation succeeded, or found that it had been done before.
     pub fn tolerable(&self) -> bool {
         !matches!(self.error(), Some(error) if !matches!(error, FsError::Exists | FsError::NotFound | FsError::NoAttribute))
     }
@@ -60,7 +60,7 @@ impl std::fmt::Display for Outcome {
     }
 }
 
-/// Attributes that every correct file system gives alike.
+/// Attributes that are the same on every correct file system.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AttrView {
     pub kind: FileKind,
@@ -84,7 +84,7 @@ impl From<&Attr> for AttrView {
 /// The umask of all programs.
 const UMASK: u16 = 0o022;
 
-/// Calls of `idle` in one operation, at most.
+/// Limit of `idle` calls in one operation.
 const IDLE_ROUNDS_MAX: u32 = 1_000;
 
 /// A program that runs operations one after another, holding files open in slots.
@@ -94,7 +94,7 @@ pub struct Runner {
     slots: BTreeMap<u8, OpenFile>,
 }
 
-/// What an operation works on, and whether it must be given back.
+/// Target of an operation, and whether it must be given back.
 struct Used {
     file: OpenFile,
     borrowed: bool,
@@ -109,7 +109,7 @@ impl Runner {
         &self.client
     }
 
-    /// The inode that `target` means now.
+    /// The inode of `target` now.
     pub async fn ino(&self, target: &Target) -> FsResult<Ino> {
         match target {
             Target::Path(path) => Ok(self.client.stat(&path.0).await?.ino),
@@ -117,7 +117,7 @@ impl Runner {
         }
     }
 
-    /// All attributes of `target`, if it is there.
+    /// All attributes of `target`, if it exists.
     pub async fn stat(&self, target: &Target) -> Option<Attr> {
         let used = self.look(target).await.ok()?;
         let attr = self.client.fs().getattr(used.file.ino, used.file.handle).await;
@@ -138,7 +138,7 @@ impl Runner {
         result
     }
 
-    /// Opens what data operations work on. Only regular files are opened: the kernel passes no other here, and on
+    /// Opens the target of data operations. Only regular files are opened: the kernel passes no other kind here, and on
     /// a host directory opening a pipe would wait for its other end.
     async fn open(&self, target: &Target, flags: OpenFlags) -> FsResult<Used> {
         if let Target::Slot(slot) = target {
@@ -174,7 +174,7 @@ impl Runner {
         }
     }
 
-    /// Finds what attribute operations work on, without opening it.
+    /// Finds the target of attribute operations, without opening it.
     async fn look(&self, target: &Target) -> FsResult<Used> {
         match target {
             Target::Path(path) => {
@@ -188,7 +188,7 @@ impl Runner {
         }
     }
 
-    /// Gives back what was used.
+    /// Gives the target back.
     async fn done<T>(&self, used: Used, result: FsResult<T>) -> FsResult<T> {
         if used.borrowed {
             return result;

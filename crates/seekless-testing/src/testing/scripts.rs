@@ -1,8 +1,8 @@
-//! Small programs with a history: each has lost somebody's data on some file system.
+//! Small programs with a history: each has lost data on some file system.
 //!
-//! Every script tolerates having run before, in whole or in part: what is there already or gone already does no
-//! harm, and running it to its end gives the same tree. So a script can be cut at any write, recovered, and run
-//! again, and its end is known.
+//! Every script tolerates having run before, in whole or in part: existing or missing targets do no harm, and running
+//! it to its end gives the same tree. So a script can be cut at any write, recovered, and run again with a known
+//! result.
 
 use super::ops::{Op, parse};
 
@@ -150,8 +150,8 @@ mod tests {
     use crate::rt::{Executor, HostProfile};
     use crate::testing::{MemFs, Runner, Tree};
 
-    /// Aim: scripts tolerate having run before. Method: on the model, cut each off after every operation, run it again
-    /// from its start, and compare the tree with that of one whole run.
+    /// Aim: scripts tolerate having run before. Method: on the model, cut each after every operation, run it again from
+    /// its start, and compare the tree with that of one whole run.
     #[test]
     fn scripts_can_be_run_again_from_anywhere() {
         for script in SCRIPTS {

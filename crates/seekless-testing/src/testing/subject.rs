@@ -1,4 +1,4 @@
-//! What is put to the test: something that makes, mounts and checks a file system on any device.
+//! The subject of a test: makes, mounts and checks a file system on any device.
 
 use async_trait::async_trait;
 
@@ -19,34 +19,33 @@ pub trait Subject {
     /// Mounts what is on the device, recovering it when it was not closed.
     async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs>;
 
-    /// Checks a file system that is not mounted, without changing it; it may have been closed or not. Returns what
-    /// is wrong, one line each.
+    /// Checks a file system that is not mounted, closed or not, without changing it. Returns what is wrong, one line
+    /// each.
     ///
     /// # Errors
     /// When the device fails, or nothing on it can be recognised.
     async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>>;
 
-    /// Other states of the device from which the same must be recovered as from `image`: without something of which there
-    /// are two. Each with what it lacks.
+    /// Other states of the device from which recovery must give the same result as from `image`: each without a
+    /// redundant structure, and with that structure's name.
     fn without_redundancy(&self, _image: &Image) -> Vec<(String, Image)> {
         Vec::new()
     }
 
-    /// Whether the format has a place for what `op` does; the explorers leave out what it has none for.
+    /// True when the format supports `op`; the explorers skip other operations.
     fn can(&self, _op: &Op) -> bool {
         true
     }
 
-    /// Whether the file system tells damaged metadata from sound. Without checksums, damage can look like a name.
+    /// True when the file system detects damaged metadata. Without checksums, damage can look like a name.
     fn knows_damage(&self) -> bool {
         true
     }
 }
 
-/// Runs `program` in virtual time of its own, as far as `limits` go.
+/// Runs `program` in its own virtual time, within `limits`.
 ///
-/// # Errors
-/// Why it did not end: what it waits for never comes, it took too long, or it panicked.
+/// # Errors Why it did not end: it stalled, exceeded its limits, or panicked.
 pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T) -> Result<T, String> {
     let run = std::panic::AssertUnwindSafe(|| {
         let executor = Executor::simulated(seed, HostProfile::NONE);

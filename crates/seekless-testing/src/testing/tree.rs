@@ -1,5 +1,5 @@
-//! A whole file system as a value: names, kinds, attributes, contents, links. Read through the interface, or taken
-//! from the model; compared with another.
+//! A whole file system as a value: names, kinds, attributes, contents, links. Read through the interface, or taken from
+//! the model, and comparable.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use super::ops::Path;
 use crate::fs::*;
 use crate::units::Ino;
 
-/// What is remembered of one inode: everything that correct file systems agree on.
+/// State of one inode: everything on which correct file systems agree.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct NodeState {
     pub kind: FileKind,
@@ -45,7 +45,7 @@ impl From<&Node> for NodeState {
 }
 
 impl NodeState {
-    /// What differs in attributes, that is in all but contents and entries; nothing when they are alike.
+    /// Differences of attributes, that is, of everything except contents and entries.
     pub fn attribute_differences(&self, other: &NodeState, links: bool) -> Vec<String> {
         let mut found = Vec::new();
         let mut note = |what: &str, one: String, two: String| {
@@ -73,7 +73,7 @@ impl NodeState {
 fn shorten(bytes: &[u8]) -> String {
     const SHOWN_BYTES: usize = 16;
     let hex: String = bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
-    // The checksum keeps long values that differ late apart.
+    // The checksum distinguishes long values that differ late.
     format!("{} bytes {hex} (crc {:08x})", bytes.len(), crate::codec::crc32c(bytes))
 }
 
@@ -116,23 +116,21 @@ pub fn content_difference(one: &Contents, two: &Contents) -> Option<String> {
     Some(format!("size {} here, {} there", one.size(), two.size()))
 }
 
-/// All that can be reached from the root.
+/// Everything reachable from the root.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Tree {
     pub nodes: BTreeMap<Ino, NodeState>,
-    /// Contradictions that were met on the way: a listing that disagrees with lookups, a short read, wrong link
-    /// counts.
+    /// Contradictions found while reading: a listing that disagrees with lookups, a short read, wrong link counts.
     pub problems: Vec<String>,
 }
 
-/// More inodes than any test makes: a damaged file system may have any number.
+/// More inodes than any test makes: a damaged file system may claim any number.
 const INODES_MAX: usize = 1_000_000;
 
 impl Tree {
     /// Reads all of `fs`.
     ///
-    /// # Errors
-    /// The first that `fs` gives, and `Corrupt` when a directory is reached twice.
+    /// # Errors The first error of `fs`, and `Corrupt` when a directory is reached twice.
     pub async fn of(fs: Fs) -> FsResult<Tree> {
         let mut tree = Tree::default();
         let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None };
@@ -143,12 +141,12 @@ impl Tree {
         Ok(tree)
     }
 
-    /// Reads of `fs` what can be read. Returns also the errors, by path.
+    /// Reads everything readable of `fs`. Also returns the errors, by path.
     pub async fn readable(fs: Fs) -> (Tree, BTreeMap<Path, FsError>) {
         let mut tree = Tree::default();
         let mut errors = BTreeMap::new();
         let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: Some(&mut errors) };
-        // Errors of single files are collected; what comes back here concerns the root.
+        // Errors of single files are collected; an error returned here concerns the root.
         let read = reader.walk().await;
         reader.give_back().await;
         if let Err(error) = read {
@@ -169,7 +167,7 @@ impl Tree {
         paths
     }
 
-    /// Checks that link counts are what the names say.
+    /// Checks that link counts match the names.
     fn check_links(&mut self) {
         let mut names: BTreeMap<Ino, u32> = BTreeMap::new();
         let mut directories: BTreeMap<Ino, u32> = BTreeMap::new();
@@ -192,7 +190,7 @@ impl Tree {
         }
     }
 
-    /// How this tree ("here") and `other` ("there") differ, one line each; nothing when they are alike.
+    /// Differences between this tree ("here") and `other` ("there"), one line each.
     pub fn differences(&self, other: &Tree) -> Vec<String> {
         let mut found = Vec::new();
         let mut twins: BTreeMap<Ino, (Ino, Path)> = BTreeMap::new();
@@ -232,8 +230,7 @@ impl Tree {
 
     /// Makes the same tree in an empty file system.
     ///
-    /// # Errors
-    /// The first that `fs` gives.
+    /// # Errors The first error of `fs`.
     pub async fn build(&self, fs: &Fs) -> FsResult<()> {
         let mut made: BTreeMap<Ino, Ino> = BTreeMap::from([(Ino::ROOT, Ino::ROOT)]);
         for (path, ino) in self.paths() {
@@ -266,7 +263,7 @@ impl Tree {
                 self.fill(&client, &path, &node.contents).await?;
             }
         }
-        // Attributes last, because what was made inside changed some, and set-group-id directories others.
+        // Attributes last, because creating children changed some, and set-group-id directories others.
         for (&ino, &twin) in &made {
             let Some(node) = self.nodes.get(&ino) else { continue };
             for (name, value) in &node.xattrs {
@@ -322,9 +319,9 @@ impl Tree {
 struct Reader<'a> {
     fs: Fs,
     tree: &'a mut Tree,
-    /// To be given back.
+    /// Lookups to give back.
     lookups: Vec<Ino>,
-    /// Takes errors, so that reading goes on after them.
+    /// Receives errors, so that reading continues after them.
     errors: Option<&'a mut BTreeMap<Path, FsError>>,
 }
 
@@ -373,7 +370,7 @@ impl Reader<'_> {
         Ok(())
     }
 
-    /// Reads one inode, unless that has been done. Returns the names in it.
+    /// Reads one inode, once. Returns the names in it.
     async fn visit(&mut self, path: &Path, ino: Ino, parent: Ino) -> FsResult<Vec<(Vec<u8>, Ino)>> {
         let attr = self.fs.getattr(ino, None).await?;
         if self.tree.nodes.contains_key(&ino) {
@@ -421,7 +418,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Opens `ino` where the file system wants that.
+    /// Opens `ino` if the file system uses handles.
     async fn open(&self, ino: Ino) -> FsResult<Option<Handle>> {
         match self.fs.traits().open_protocol {
             OpenProtocol::ZeroMessage => Ok(None),
@@ -498,7 +495,7 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads a file: all of a short one, and what is not a hole of a long one.
+    /// Reads a file: all of a short one, and the data regions of a long one.
     async fn contents(&mut self, path: &Path, attr: &Attr) -> FsResult<Contents> {
         const WHOLE_BYTES: u64 = 4 << 20;
         const PIECE_BYTES: u64 = 1 << 20;
@@ -581,7 +578,7 @@ mod tests {
         });
     }
 
-    /// Aim: every kind of difference is found and said. Method: one change at a time to a small tree.
+    /// Aim: every kind of difference is found and reported. Method: one change at a time to a small tree.
     #[test]
     fn differences_are_said() {
         let ops = |extra: &str| {

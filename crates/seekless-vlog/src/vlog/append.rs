@@ -1,16 +1,16 @@
 //! The baseline: the map in an append-only log at a fixed place, with incremental checkpoints, as the successor of the
-//! virtual log chose to have it [zh02 §3.4]. There, changes gather in memory that outlives power cuts; here there is
-//! none, so every transaction costs the way to the log.
+//! virtual log chose to have it [zh02 §3.4]. There, changes gather in non-volatile memory; here there is none, so every
+//! transaction costs a seek to the log.
 //!
 //! The region has two slots for the checkpoint of each piece of the map, and a ring of records. Record `s` is in cell
 //! `s % ring` of the ring.
 //!
 //! Invariants
-//!   A1  Records of one transaction have consecutive numbers; the last completes it, and is written when all else is
-//!       durable. Transactions follow each other.
-//!   A2  A record is overwritten only when of each piece that it changes a later checkpoint is durable.
-//!   A3  A checkpoint holds what the transaction with its number and all before have left, and nothing later. The other
-//!       slot of its piece stays as it was.
+//!   A1  Records of one transaction have consecutive numbers; the last one completes it and is written once all others
+//!       are durable. Transactions are sequential.
+//!   A2  A record is overwritten only when a later checkpoint of each piece that it changes is durable.
+//!   A3  A checkpoint holds the result of all transactions up to its number, and nothing later. The other slot of its
+//!       piece is unchanged.
 
 mod commit;
 
@@ -23,14 +23,14 @@ use super::layout::{Layout, ring_cells};
 pub(super) struct AppendLog {
     /// Number of the last record that is part of a durable transaction.
     pub(super) sequence: u64,
-    /// For each piece with changes since its checkpoint, the first record with one of the oldest such transaction.
+    /// For each piece with changes since its checkpoint, the first record of the oldest transaction with such a change.
     pub(super) since: BTreeMap<u32, u64>,
-    /// The slot in which each piece's newest checkpoint is; pieces that have one.
+    /// The slot of each piece's newest checkpoint, for pieces that have one.
     pub(super) slots: BTreeMap<u32, u8>,
 }
 
 impl AppendLog {
-    /// Changes that a transaction may have so that its records fit into a quarter of the ring.
+    /// Limit of the changes in a transaction, so that its records fit into a quarter of the ring.
     pub(super) fn pending_max(layout: &Layout) -> usize {
         ring_cells(layout.pieces) as usize / 4 * changes_per_record(layout.cell_bytes())
     }

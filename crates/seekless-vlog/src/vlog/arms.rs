@@ -1,11 +1,12 @@
-//! Who uses which arm, and who is next.
+//! Which arms are in use, and which writer is next.
 //!
-//! Where a block goes is chosen by where the heads are, and that is known of an arm only while nobody uses it. So who
-//! writes holds the arm from the choice on until the block is written. Several arms move independently of each other.
+//! The head position decides where a block goes, and it is known only while the arm is idle. So a writer holds the arm
+//! from the choice of the place until the block is written. Several arms move independently of each other.
 //!
-//! Of several that wait to write, the one is next whose address follows that of the last one, upwards to the highest and
-//! then again from the lowest: blocks go where the heads are in the order in which they are written, so this is the order in
-//! which they will lie. A host's driver puts what waits for a drive in the same order; here all of it comes to the drive.
+//! Waiting writers are served in the order of their addresses, upwards from the last one to the highest and then again
+//! from the lowest (C-SCAN). Blocks go where the heads are, in the order in which they are written, so this is also
+//! their order on the platters. A host's driver sorts its queue for a drive in the same way; here the drive receives
+//! all requests.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -17,10 +18,10 @@ use crate::rt::Event;
 pub(super) struct Arms {
     busy: RefCell<Vec<bool>>,
     freed: Event,
-    /// Who waits to write, by address and by when he came.
+    /// Waiting writers, by address and by order of arrival.
     queue: RefCell<BTreeMap<Ticket, Option<Waker>>>,
     arrivals: Cell<u64>,
-    /// Behind the address that was written last.
+    /// Address behind the last write.
     position: Cell<u32>,
 }
 
@@ -37,24 +38,24 @@ impl Arms {
         }
     }
 
-    /// Which of them are in use.
+    /// Which arms are in use.
     pub(super) fn busy(&self) -> Vec<bool> {
         self.busy.borrow().clone()
     }
 
-    /// Completes when one becomes free after this call.
+    /// Completes when an arm becomes free after this call.
     pub(super) fn freed(&self) -> impl Future<Output = ()> + '_ {
         self.freed.wait()
     }
 
-    /// Takes one that is free.
+    /// Takes a free arm.
     pub(super) fn hold(&self, arm: u32) -> HeldArm<'_> {
         let was_busy = std::mem::replace(&mut self.busy.borrow_mut()[arm as usize], true);
         assert!(!was_busy, "arm {arm} is held twice");
         HeldArm { arms: self, arm }
     }
 
-    /// Waits until one is free, and takes it.
+    /// Waits until `arm` is free, and takes it.
     pub(super) async fn enter(&self, arm: u32) -> HeldArm<'_> {
         loop {
             let freed = self.freed();
@@ -79,7 +80,7 @@ impl Arms {
         upwards.or_else(|| queue.iter().next()).map(|(&ticket, _)| ticket)
     }
 
-    /// Lets whoever is next look whether he can have an arm.
+    /// Wakes the next writer, which then looks for a free arm.
     fn wake_next(&self) {
         let next = self.next();
         let waker = next.and_then(|ticket| self.queue.borrow_mut().get_mut(&ticket)?.take());
@@ -96,7 +97,7 @@ pub(super) struct Place<'a> {
 }
 
 impl Place<'_> {
-    /// Completes when an arm is free and nobody is before this one, with which arms are in use.
+    /// Completes when an arm is free and no other writer is ahead of this one; returns which arms are in use.
     pub(super) async fn turn(&self) -> Vec<bool> {
         poll_fn(|context| {
             let busy = self.arms.busy();
@@ -108,7 +109,7 @@ impl Place<'_> {
         .await
     }
 
-    /// Completes when one becomes free that is not now.
+    /// Completes when an arm that is now in use becomes free.
     pub(super) async fn another(&self) {
         let mut is_later = false;
         poll_fn(|context| match std::mem::replace(&mut is_later, true) {
@@ -125,7 +126,7 @@ impl Place<'_> {
         Poll::Pending
     }
 
-    /// Goes, having written or being about to write as far as `end`.
+    /// Leaves the queue after a write up to `end`, or before it starts.
     pub(super) fn leave(self, end: u32) {
         self.arms.position.set(end);
     }

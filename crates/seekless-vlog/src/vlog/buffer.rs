@@ -1,43 +1,44 @@
-//! Blocks of tracks that were read: what makes reads bearable where neighbours by address are none on the platters.
+//! The track buffer: keeps read times acceptable where blocks that are neighbours by address are not neighbours on the
+//! platters.
 //!
-//! A drive's own cache holds what lies behind a request, which after eager writing is not what will be asked for. So
-//! who reads in order gets the rest of the track read behind what he asked for, and its blocks stay until other tracks
-//! take their place [wa99 §4.2]. Nobody waits for the whole track: the arm goes on along it, a few blocks at a time,
-//! until somebody wants something of another one.
+//! A drive's own cache holds the sectors behind a request, which after eager writing are not those that the reader will
+//! ask for next. So for a sequential reader the rest of the track is read as well, and its blocks stay buffered until
+//! other tracks replace them [wa99 §4.2]. No request waits for the whole track: the arm reads on a few blocks at a
+//! time, until a request needs another track.
 //!
 //! Invariants
-//!   B1  What is here is what is on the device: blocks of a track on which something was written since their read began
-//!       are left out.
+//!   B1  The buffer equals the device: blocks of a track that was written since their read began are left out.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::device::Data;
 
-/// Readers in order at the same time that are known as such.
+/// Number of concurrent sequential readers that are detected.
 const STREAMS_MAX: usize = 4;
 
-/// How far one that reads in order may leap: as far as a file system's own blocks between those of small files.
+/// Largest gap between two reads of a sequential reader: as large as a file system's own blocks between those of small
+/// files.
 const LEAP_MAX: u32 = 8;
 
 #[derive(Default)]
 pub(super) struct TrackBuffer {
     tracks: BTreeMap<u32, Held>,
-    /// Writes to each track that was written while one was being read.
+    /// Number of writes to each track that was written while a track was being read.
     stamps: BTreeMap<u32, u64>,
     /// Reads under way.
     reading: u32,
     clock: u64,
     tracks_max: usize,
-    /// What is being read behind what was asked for.
+    /// The track being read ahead.
     pub(super) aim: Option<Aim>,
-    /// Somebody is at that.
+    /// True while a task reads ahead.
     pub(super) is_reading_on: bool,
-    /// Blocks behind the last ones that were read, the latest first.
+    /// The address behind each of the last reads, the latest first.
     streams: Vec<u32>,
 }
 
-/// A track whose blocks are all wanted, and the one that comes next.
+/// A track to be read to its end, and the block to read next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Aim {
     pub(super) track: u32,
@@ -60,7 +61,7 @@ impl TrackBuffer {
         self.tracks_max > 0
     }
 
-    /// Notes a read; true when it goes on where one of the last few ended.
+    /// Records a read; true when it continues one of the last few.
     pub(super) fn goes_on(&mut self, logical: u32, blocks: u32) -> bool {
         let stream = self.streams.iter().position(|&next| (next..next.saturating_add(LEAP_MAX)).contains(&logical));
         match stream {
@@ -71,7 +72,7 @@ impl TrackBuffer {
         stream.is_some()
     }
 
-    /// The bytes of a block, if they are here.
+    /// The bytes of a block, if they are buffered.
     pub(super) fn get(&mut self, track: u32, block: u32) -> Option<Data> {
         self.clock += 1;
         let held = self.tracks.get_mut(&track)?;
@@ -80,8 +81,8 @@ impl TrackBuffer {
         found
     }
 
-    /// Up to `blocks_max` blocks of a track that are not here and follow each other, the first from `next` on, round
-    /// the end.
+    /// Up to `blocks_max` consecutive blocks of a track that are not buffered, the first at or after `next`, wrapping
+    /// at the track's end.
     pub(super) fn missing(&self, aim: Aim, blocks: &Range<u32>, blocks_max: u32) -> Option<Range<u32>> {
         let is_here = |block: u32| {
             let held = self.tracks.get(&aim.track);
@@ -93,14 +94,14 @@ impl TrackBuffer {
         Some(first..first + end as u32)
     }
 
-    /// Begins to read blocks of a track; what to show at its end.
+    /// Begins a read of blocks of a track; pass the result to [`Self::end`].
     pub(super) fn begin(&mut self, track: u32) -> u64 {
         self.reading += 1;
         self.stamps.get(&track).copied().unwrap_or(0)
     }
 
-    /// Ends reading blocks of the track that consists of `blocks`, with the first of those that were read and their
-    /// bytes, if they were.
+    /// Ends a read of blocks of the track that consists of `blocks`. On success, the first block that was read and the
+    /// bytes.
     pub(super) fn end(&mut self, track: u32, blocks: &Range<u32>, stamp: u64, read: Option<(u32, Data)>, bytes: usize) {
         let is_current = self.stamps.get(&track).copied().unwrap_or(0) == stamp; // B1
         self.reading -= 1;
@@ -121,7 +122,7 @@ impl TrackBuffer {
         }
     }
 
-    /// Something is about to be written to blocks of a track, or has been.
+    /// Invalidates blocks of a track before and after a write to them.
     pub(super) fn forget(&mut self, track: u32, blocks: Range<u32>) {
         if let Some(held) = self.tracks.get_mut(&track) {
             for block in blocks {

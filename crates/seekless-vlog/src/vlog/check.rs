@@ -1,4 +1,4 @@
-//! Looking whether a virtual log disk is whole.
+//! Checks a virtual log disk.
 
 use std::rc::Rc;
 
@@ -8,18 +8,18 @@ use super::options::{Recovery, VldError};
 use crate::device::Device;
 use crate::units::counted;
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checkup {
     /// Damage, one line each.
     pub errors: Vec<String>,
-    /// Damage that the next use mends or does without.
+    /// Damage that the next use repairs or tolerates.
     pub notes: Vec<String>,
     pub recovery: Recovery,
     pub pieces: u64,
 }
 
-/// Checks everything that the map is made of. Nothing is written.
+/// Checks everything from which the map is read. Nothing is written.
 ///
 /// # Errors
 /// When the device cannot be read, or has no virtual log disk on it. Damage is in the result.
@@ -63,7 +63,7 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
     Ok(checkup)
 }
 
-/// The promises that hold in memory, as far as they can be counted.
+/// Checks the invariants in memory, as far as they can be counted.
 pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
     let state = core.state.borrow();
     let mut pieces = vec![0u8; core.layout.blocks as usize];

@@ -1,15 +1,15 @@
-//! Transactions: how the map on the device follows the one in memory.
+//! Transactions: how the map on the device catches up with the one in memory.
 //!
-//! A transaction is everything that has changed since the one before, at one moment. Its pieces are written, the last one
+//! A transaction contains every change since the previous one, as of one moment. Its pieces are written, the last one
 //! with the mark that completes it; until that one is durable, the older tail is the truth.
 //!
 //! Invariants
 //!   C1  Whatever a piece maps is durable before the tail of its transaction is written; so are the other pieces of
 //!       the transaction.
-//!   C2  What the durable map or the durable log has is freed only when a transaction without it is durable.
+//!   C2  A block or cell of the durable map or the durable log is freed only when a transaction without it is durable.
 //!   C3  A tail lies in the window of the durable anchor.
-//!   C4  No two pieces have the same sequence number: after a start, numbers go on beyond all that a transaction may
-//!       have used that was cut off.
+//!   C4  No two pieces have the same sequence number: after a start, numbers continue beyond all that an interrupted
+//!       transaction may have used.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -25,26 +25,27 @@ use super::tree::Planned;
 use crate::device::{Data, DeviceError, Discard};
 use crate::units::Sector;
 
-/// Changes that may wait for a transaction: so many pieces it has at most, and so long a flush takes. 8192 blocks of
-/// 4 KiB are 32 MiB.
+/// Limit of the changes that wait for a transaction: it bounds the pieces of a transaction and the time of a flush.
+/// 8192 blocks of 4 KiB are 32 MiB.
 const PENDING_MAX: usize = 8192;
 
-/// Freed blocks that follow each other are given back below from this many on: shorter stretches are soon used again.
+/// Runs of freed blocks are discarded below from this length on: shorter ones are soon reused.
 const DISCARD_BLOCKS_MIN: u32 = 16;
 
-/// Pieces with blocks that idle work has moved that one transaction of it writes: who wants something meanwhile waits for them.
+/// Limit of the pieces with moved blocks that one transaction of idle work writes: a request that arrives during it
+/// waits for them.
 const MOVED_PIECES: usize = 2;
 
-/// What a transaction is about.
+/// Contents of a transaction.
 struct Transaction {
-    /// V2 of the core: logical blocks, and where they were.
+    /// V2 V2 of the core: logical blocks, and their previous places.
     pending: BTreeMap<u32, u32>,
     garbage: Garbage,
     planned: Vec<Planned>,
     /// Entries of each planned piece.
     entries: Vec<Vec<u32>>,
     first_sequence: u64,
-    /// Pieces that there will be.
+    /// Live pieces after the transaction.
     live: u32,
 }
 
@@ -56,15 +57,14 @@ impl Core {
         }
     }
 
-    /// Makes everything durable that has been mapped by now.
+    /// Makes every mapping durable that was set before this call.
     ///
-    /// # Errors
-    /// What the device says. After anything but `NoSpace` before the tail, nothing is written any more.
+    /// # Errors Device errors. After any error but `NoSpace` before the tail, writing stops.
     pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit_with(Extent::All, &BTreeSet::new()).await
     }
 
-    /// Makes as much durable as `extent` says, and the pieces `moving` are written anew.
+    /// Makes durable what `extent` says, and rewrites the pieces `moving`.
     ///
     /// # Errors
     /// As those of [`Core::commit`].
@@ -107,7 +107,7 @@ impl Core {
         }
     }
 
-    /// V2 of the core: what is pending now, of every piece that is written.
+    /// V2 V2 of the core: the current pending changes of every piece that is written.
     fn begin(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Transaction> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
@@ -145,7 +145,7 @@ impl Core {
         Some(Transaction { pending, garbage, planned, entries, first_sequence, live })
     }
 
-    /// Writes the pieces of a transaction; where they are.
+    /// Writes the pieces of a transaction; returns their cells.
     async fn write_pieces(&self, transaction: &Transaction) -> Result<Vec<u64>, Failed> {
         let mut cells: Vec<u64> = Vec::new();
         let mut early = Vec::new();
@@ -164,7 +164,7 @@ impl Core {
             written.map_err(|error| Failed::early(error, &cells))?;
         }
         if !self.each && !self.durable {
-            // C1. After an error it is not known what is durable, and asking again would not tell.
+            // C1. After an error it is unknown what is durable, and a retry would not tell.
             self.below.flush().await.map_err(Failed::unknown)?;
         }
         let Some((cell, arm)) = self.choose_cell().await else { return Err(Failed::no_space(cells)) };
@@ -172,7 +172,7 @@ impl Core {
         cells.push(cell);
         self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
         debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
-        // Commit point: until now the older tail is the truth. A lack of space has left it so.
+        // Commit point: until now the older tail is the truth. After `NoSpace` it still is.
         self.write_cell(cell, bytes, self.firm()).await.map_err(|error| Failed::early(error, &cells))?;
         drop(arm);
         count(&self.counts.transactions, 1);
@@ -222,8 +222,8 @@ impl Core {
         self.write_anchor(anchor).await
     }
 
-    /// The window for a tail: from its cylinder on, as the sweep goes upwards, so that nothing goes back and forth over the
-    /// window's end; and where that is too much for a window, around the tail.
+    /// The window for a tail: from its cylinder upwards, in the direction of the sweep, so that tails do not alternate
+    /// across the window's end; where the cylinder exceeds a window, around the tail.
     fn window_at(&self, tracks: &Tracks, block: u32) -> Range<u32> {
         let (blocks, width) = (self.layout.blocks, self.window_blocks());
         let cylinder = tracks.cylinder_of(tracks.track_of(block));
@@ -232,8 +232,8 @@ impl Core {
         start..start.saturating_add(width).min(blocks)
     }
 
-    /// With several arms, tails go from one to the other, and every time an anchor would have to be written: there the
-    /// window is everything, as in [wa99].
+    /// With several arms, tails alternate between them, and each would need a new anchor: there the window is the whole
+    /// device, as in [wa99].
     fn window_blocks(&self) -> u32 {
         if self.below.head().is_some_and(|head| head.arms() > 1) {
             return u32::MAX;
@@ -277,7 +277,7 @@ impl Core {
         Ok(())
     }
 
-    /// Takes over a transaction that is durable: C2.
+    /// Applies a durable transaction to the state in memory: C2.
     async fn settle(&self, transaction: Transaction, cells: Vec<u64>) {
         let places: Vec<(u64, u64)> = cells
             .iter()
@@ -298,7 +298,7 @@ impl Core {
         }
     }
 
-    /// Frees blocks that the durable map has no longer, long stretches only after the device below knows.
+    /// Frees blocks that the durable map no longer has; long runs only after they are discarded below.
     pub(super) async fn free(&self, pending: BTreeMap<u32, u32>) {
         let blocks = pending.into_values().filter(|&block| block != 0).collect();
         self.free_garbage(Garbage { blocks, cells: Vec::new() }).await;
@@ -315,7 +315,7 @@ impl Core {
             for run in unused.chunk_by(|one, two| one + 1 == *two) {
                 if run.len() as u32 >= DISCARD_BLOCKS_MIN {
                     let sectors = run.len() as u64 * self.layout.block_sectors;
-                    // Space that is not given back is lost to others, not to us; the next discard may work.
+                    // A failed discard leaks space below, not here; the next discard may work.
                     let _ = self.below.discard(self.layout.sector_of(run[0]), sectors).await;
                 }
             }
@@ -325,7 +325,7 @@ impl Core {
         cells.into_iter().for_each(|cell| state.space.give_cell(cell));
     }
 
-    /// Writes the record by which the next start finds the tail at once.
+    /// Writes the record that lets the next start find the tail without a search.
     pub(super) async fn park(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit().await?;
         let _pass = self.commit_gate.enter().await;
@@ -344,10 +344,10 @@ impl Core {
 }
 
 impl State {
-    /// Takes back what a transaction changed that never was.
+    /// Undoes the bookkeeping of a transaction that failed.
     pub(super) fn restore(&mut self, pending: BTreeMap<u32, u32>, is_above: bool) {
         for (logical, old) in pending {
-            // It has changed again meanwhile, away from a block that only the transaction had.
+            // It has changed again since, away from a block that only the transaction had.
             if let Some(between) = self.pending.insert(logical, old)
                 && !is_above
             {
@@ -357,11 +357,11 @@ impl State {
     }
 }
 
-/// A transaction that was not completed.
+/// A transaction that failed.
 struct Failed {
     error: DeviceError,
     cells: Vec<u64>,
-    /// It is known that the tail is not on the device.
+    /// It is certain that the tail is not on the device.
     is_known: bool,
 }
 
@@ -370,8 +370,8 @@ impl Failed {
         Failed { error, cells: Vec::new(), is_known: false }
     }
 
-    /// While pieces and anchor are written. A piece of which nobody knows whether it is there does no harm as nothing leads to it, but only
-    /// a lack of space is a reason to believe in the next attempt.
+    /// For errors while pieces and anchor are written. A piece that may or may not be on the device is harmless, as
+    /// nothing leads to it; but only after `NoSpace` may the next attempt be trusted.
     fn early(error: DeviceError, cells: &[u64]) -> Failed {
         let is_known = matches!(error, DeviceError::NoSpace { .. });
         Failed { error, cells: cells.to_vec(), is_known }

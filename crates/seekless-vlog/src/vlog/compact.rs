@@ -1,21 +1,21 @@
-//! What is done while nobody asks for anything: emptying tracks, and putting blocks in order [wa99 §4.2].
+//! Idle work: empties tracks, and puts blocks in order [wa99 §4.2].
 //!
-//! A step is the reading of a part of a track, or the writing of a block or of two pieces of the map, or, putting in order, of
-//! a track; after each it is looked whether somebody wants something, and then the work is left as it is. What has been moved
-//! is mapped, but both places are kept, and it becomes durable when idle time goes on: each moved block may be of a piece of
-//! its own, and nobody else's transaction writes those. So a request waits for a revolution and a little more.
+//! A step reads a part of a track, or writes a block, two pieces of the map or, when putting in order, a track. After
+//! each step the work is abandoned if a request has arrived. A moved block is mapped, but both places are kept, and the
+//! move becomes durable in later idle time: each moved block may belong to a different piece, and transactions of
+//! requests do not write those. So a request waits for a little more than a revolution.
 //!
 //! Emptying takes the track with the fewest blocks in use and moves them into holes of other tracks, as long as those
-//! have room for all of them. [wa99] takes one at random and leaves this to later work. Pieces of the map that lie there
-//! are written anew.
+//! have room for all of them. [wa99] takes a track at random and leaves this choice to later work. Pieces of the map on
+//! the track are rewritten.
 //!
-//! Putting in order takes stretches of the logical address space as long as a track, which were written here and there,
-//! and writes each to an empty track, so that who reads them in order finds them so. It takes empty tracks, which writes
-//! want, and is wasted on what is only ever updated here and there. So a reading in order pays for one putting in order:
-//! a stretch is put in order when most of it was read in order since it last was.
+//! Putting in order takes scattered stretches of the logical address space, each as long as a track, and writes each to
+//! an empty track, so that sequential reads are fast. It uses up empty tracks, which writes need, and is wasted on
+//! blocks that are only ever updated at random. So sequential reads pay for it: a stretch is put in order when most of
+//! it was read sequentially since the last time.
 
-//! A file system on the virtual log does the first of these as well, when it is told that nobody wants anything; what lies on
-//! its tracks it alone knows, and is asked as a [`Tenant`].
+//! A file system on the virtual log also empties tracks, when it learns that no request is pending. Only the file
+//! system knows what its blocks hold, so it is asked as a [`Tenant`].
 
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
@@ -24,13 +24,13 @@ use super::core::{Core, Extent, Log, count};
 use super::eager::{Run, Want};
 use crate::device::{Buf, Data, DeviceError};
 
-/// Empty tracks that putting in order leaves for writes.
+/// Empty tracks that putting in order must leave for writes.
 const EMPTY_TRACKS_MIN: usize = 2;
 
-/// Requests by which a track is read, at least: the drive reads on meanwhile, and lets somebody else in between them.
+/// Minimum number of requests to read a track: the drive reads ahead between them, and other requests get their turn.
 const READ_PARTS: usize = 4;
 
-/// Waits for idle time and uses it, as long as the device is there.
+/// Waits for idle time and uses it, as long as the device exists.
 pub(super) fn start(core: &Rc<Core>) {
     let (rt, activity, weak) = (core.rt.clone(), core.activity.clone(), Rc::downgrade(core));
     let quiet = core.options.quiet;
@@ -46,7 +46,7 @@ pub(super) fn start(core: &Rc<Core>) {
                 }
                 match use_idle_time(&weak, seen).await {
                     None => return,
-                    // Somebody wants something: wait until he has it.
+                    // A request is pending: wait until it is served.
                     Some(false) => {}
                     Some(true) => break,
                 }
@@ -56,7 +56,7 @@ pub(super) fn start(core: &Rc<Core>) {
     drop(core.rt.spawn(work));
 }
 
-/// Works until there is nothing left to do (true) or somebody wants something (false); `None` when the device is gone.
+/// Works until nothing is left to do (true) or a request arrives (false); `None` when the device is gone.
 async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
     loop {
         let core = weak.upgrade()?;
@@ -68,15 +68,15 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
             Ok(Step::Done) => return Some(false),
             Ok(Step::Nothing) => return Some(true),
             Ok(Step::Interrupted) => return Some(false),
-            // Whoever asks next is told, if it matters.
+            // The next request reports the error, if it matters.
             Err(_) => return Some(true),
         }
     }
 }
 
-/// All that is to be done, at once; everything is put in order that is not, whether anybody has read it or not.
+/// All idle work at once; puts every scattered stretch in order, whether it was read or not.
 pub(super) async fn settle(core: &Rc<Core>) -> Result<u64, DeviceError> {
-    // Each track is emptied, and each stretch put in order, some few times at most.
+    // Each track is emptied, and each stretch put in order, a few times at most.
     let steps_max = 8 * u64::from(core.state.borrow().space.tracks.count()) + 64;
     let mut steps = 0;
     while steps < steps_max && step(core, None).await? == Step::Done {
@@ -92,32 +92,32 @@ pub(super) enum Step {
     Interrupted,
 }
 
-/// What has to happen to a block so that its track becomes empty.
+/// What must happen to a block so that its track becomes empty.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
     Nothing,
     /// It is copied to a hole of another track.
     Copy,
-    /// The tenant is shown what is in it, and sees to it.
+    /// The tenant receives its bytes, and decides.
     Look,
 }
 
-/// Whoever knows what lies on a track.
+/// The owner of the blocks on a track.
 pub trait Tenant {
-    /// Somebody wants something: idle time is over.
+    /// A request is pending: idle time is over.
     fn is_wanted(&self) -> bool;
 
-    /// Asked again for each block when it is its turn.
+    /// Called again for each block when its turn comes.
     fn need(&self, block: u32) -> Need;
 
-    /// There is a copy now: the tenant leads to that, or gives it back. Until he does, both are taken.
+    /// A copy now exists: the tenant points to it, or gives it back. Until then, both places are in use.
     fn copied(&mut self, block: u32, to: &[Run]);
 
-    /// What was in a block when the track was read.
+    /// Content of a block when the track was read.
     fn shown(&mut self, block: u32, bytes: &[u8]);
 }
 
-/// The track that is being emptied, to which nothing goes meanwhile unless there is no other place.
+/// The track that is being emptied. Writes avoid it unless there is no other place.
 pub struct Emptying {
     core: Rc<Core>,
     pub track: u32,
@@ -129,7 +129,7 @@ impl Emptying {
         Emptying { core: core.clone(), track }
     }
 
-    /// Nothing has been written there since.
+    /// True when nothing has been written there since.
     pub fn holds(&self) -> bool {
         self.core.state.borrow().chooser.avoid == Some(self.track)
     }
@@ -141,11 +141,11 @@ impl Drop for Emptying {
     }
 }
 
-/// The map of blocks as a tenant: a copy takes the place of what was copied, unless that was written meanwhile.
+/// The map of blocks as a tenant: a copy replaces its original, unless the block was rewritten in the meantime.
 struct Mapped<'a> {
     core: &'a Core,
     seen: Option<u64>,
-    /// Logical block of the one asked for last, plus 1.
+    /// Logical block of the last one asked for, plus 1.
     owner: std::cell::Cell<u32>,
 }
 
@@ -181,15 +181,15 @@ impl Tenant for Mapped<'_> {
 
 /// One track, or one stretch.
 async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
-    // What several maps lead to does not move.
+    // A block that several maps share does not move.
     if !core.is_in_use() || core.layout.snapshots > 0 {
         return Ok(Step::Nothing);
     }
-    // What was left when somebody wanted something.
+    // Moves left over from an interrupted step.
     if !core.commit_moved(seen).await? {
         return Ok(Step::Interrupted);
     }
-    // A piece that moves may break a block of its own, and one block is for what happens meanwhile.
+    // A moved piece may break open a block of its own; one more block is for concurrent requests.
     if let Some(track) = core.sparse_track(|used| used + 1, |_| true) {
         return core.empty(Emptying::begin(core, track), seen).await;
     }
@@ -206,7 +206,7 @@ impl Core {
         seen.is_some_and(|seen| self.activity.since(seen))
     }
 
-    /// Makes durable what has been moved, a little at a time; false when somebody wants something.
+    /// Makes moves durable, a few at a time; false when a request is pending.
     async fn commit_moved(self: &Rc<Self>, seen: Option<u64>) -> Result<bool, DeviceError> {
         while !self.state.borrow().moved.is_empty() {
             if self.is_wanted(seen) {
@@ -217,7 +217,7 @@ impl Core {
         Ok(!self.is_wanted(seen))
     }
 
-    /// Something was written since the start, or since it was put away; otherwise nothing is to be written now.
+    /// True when something was written since the start or the last park; otherwise idle work must not write.
     pub(super) fn is_in_use(&self) -> bool {
         match &self.state.borrow().log {
             Log::Tree(log) => log.window.is_some(),
@@ -225,8 +225,8 @@ impl Core {
         }
     }
 
-    /// The track to empty: fewest blocks in use of those that `may` be emptied, and holes of others for as many blocks as
-    /// that `needs`.
+    /// The track to empty: the fewest blocks in use among those that `may` be emptied, and holes in other tracks for as
+    /// many blocks as it `needs`.
     pub(super) fn sparse_track(&self, needs: impl Fn(u64) -> u64, may: impl Fn(u32) -> bool) -> Option<u32> {
         let state = self.state.borrow();
         let space = &state.space;
@@ -255,7 +255,7 @@ impl Core {
                 return Ok(Step::Interrupted);
             }
         }
-        // Somebody may still read what was here, or write here what was under way before.
+        // A reader may still use a block here, and a write to it may still be under way.
         if !self.state.borrow().space.is_empty(track) {
             return Ok(Step::Nothing);
         }
@@ -263,7 +263,7 @@ impl Core {
         Ok(Step::Done)
     }
 
-    /// Copies what is on a track to holes of others, and shows the tenant what he wants to see of it. Pieces stay.
+    /// Copies the blocks of a track to holes of others, and shows the tenant those that it wants to see. Pieces stay.
     pub(super) async fn copy_out(
         self: &Rc<Self>,
         emptying: &Emptying,
@@ -274,14 +274,14 @@ impl Core {
         let (Some(&first), Some(&last)) = (live.first(), live.last()) else { return Ok(Step::Done) };
         let Some(data) = self.read_span(first, last, tenant).await? else { return Ok(Step::Interrupted) };
         for &block in &live {
-            // Once something is written to this track, what was read of it may not be what is there.
+            // Once this track is written, the bytes read from it may be stale.
             if tenant.is_wanted() || !emptying.holds() {
                 return Ok(Step::Interrupted);
             }
             let at = (block - first) as usize * self.block_bytes();
             let part = data.slice(at..at + self.block_bytes());
             match tenant.need(block) {
-                // It was overwritten meanwhile.
+                // It was overwritten in the meantime.
                 Need::Nothing => continue,
                 Need::Look => tenant.shown(block, &part),
                 Need::Copy => {
@@ -290,7 +290,7 @@ impl Core {
                     }
                     match self.place(&part, Want::Hole, None).await {
                         Ok(runs) => tenant.copied(block, &runs),
-                        // No hole is left: somebody else has filled them.
+                        // No hole is left: other writes have filled them.
                         Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
                         Err(error) => return Err(error),
                     }
@@ -309,7 +309,7 @@ impl Core {
         nodes.map(|(index, _)| index).collect()
     }
 
-    /// Everything from one block to another, which are on one track, a part of it at a time; `None` when the tenant is wanted.
+    /// Reads from one block to another on the same track, a part at a time; `None` when the tenant is needed elsewhere.
     async fn read_span(&self, first: u32, last: u32, tenant: &dyn Tenant) -> Result<Option<Data>, DeviceError> {
         let bytes = (last - first + 1) as usize * self.block_bytes();
         let longest = self.below.geometry().request_bytes_max as usize / self.block_bytes();
@@ -330,9 +330,9 @@ impl Core {
         Ok(Some(whole.freeze()))
     }
 
-    /// A stretch to put in order, as long as an empty track: all of it mapped, and at least every fourth block, and three,
-    /// away from the one before. A stretch that was put in order when tracks were longer or shorter has two such at most.
-    /// Where it has to be `paid` for, most of it was read in order.
+    /// A stretch to put in order, as long as an empty track: all of it mapped, with a break at a quarter of its blocks
+    /// plus three or more. A stretch that was put in order when tracks had another length has at most two breaks. With
+    /// `paid`, most of it must have been read in order.
     fn scattered(&self, paid: bool) -> Option<(u32, u32)> {
         let state = self.state.borrow();
         if state.space.empty_tracks() <= EMPTY_TRACKS_MIN {
@@ -360,7 +360,7 @@ impl Core {
 
     async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Step, DeviceError> {
         let places: Vec<u32> = self.state.borrow().map[first as usize..(first + blocks) as usize].to_vec();
-        // Nothing else is written there meanwhile: who finds the old place in the map finds what was read.
+        // Pinned blocks are not reused: while the map shows the old place, the bytes read are current.
         places.iter().for_each(|&block| self.state.borrow_mut().pin(block));
         let result = self.put_places_in_order(first, &places, seen).await;
         places.iter().for_each(|&block| self.state.borrow_mut().unpin(block));

@@ -1,12 +1,12 @@
-//! What a virtual log disk holds in memory, and the way of data to the device and back.
+//! The state of a virtual log disk in memory, and the data path to and from the device.
 //!
 //! Invariants
 //!   V1  A block is used exactly when it is mapped, by the disk or a snapshot, or was mapped by the durable map, or is
-//!       being written, or is read while its logical block has moved on.
-//!   V2  `pending` has every logical block whose mapping differs from that of the last transaction, with what it was
-//!       there. Transactions begin one after the other, each when the one before is durable; so what is not in
-//!       `pending` is durable as soon as no transaction is under way.
-//!   V3  Whoever takes blocks has been admitted for as many: nobody waits for space while holding some.
+//!       being written, or is being read while its logical block has moved on.
+//!   V2  `pending` has every logical block whose mapping differs from that of the last transaction, with its mapping
+//!       there. Each transaction begins when the previous one is durable; so a block that is not in `pending` is
+//!       durable as soon as no transaction is under way.
+//!   V3  A request takes only as many blocks as it was admitted for, and never waits for space while it holds some.
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,25 +35,25 @@ pub(super) struct Core {
     pub(super) options: Options,
     /// Every request is committed before it is acknowledged.
     pub(super) each: bool,
-    /// A completed write below is durable.
+    /// A write below is durable when it completes.
     pub(super) durable: bool,
     pub(super) state: RefCell<State>,
-    /// Which map requests are about: 0 is the disk, the others are snapshots.
+    /// The map that requests address: 0 is the disk, the others are snapshots.
     pub(super) shown: u32,
-    /// One snapshot is taken or given up at a time.
+    /// One snapshot is taken or removed at a time.
     pub(super) snapshot_gate: Gate,
     /// One transaction at a time.
     pub(super) commit_gate: Gate,
     pub(super) arms: Arms,
-    /// Blocks of the track that is being read on have come, or will not.
+    /// Blocks of the track being read ahead have arrived, or will not.
     pub(super) arrived: Event,
-    /// Something was freed, or somebody who was admitted has ended.
+    /// Something was freed, or an admitted request has ended.
     pub(super) changed: Event,
     pub(super) activity: Rc<Activity>,
     pub(super) counts: Counts,
 }
 
-/// Requests from above, for the work that waits until there are none.
+/// Requests from above, for idle work, which waits until there are none.
 #[derive(Default)]
 pub(super) struct Activity {
     pub(super) begun: Cell<u64>,
@@ -62,7 +62,7 @@ pub(super) struct Activity {
 }
 
 impl Activity {
-    /// True when something has begun since `seen` had, or is under way.
+    /// True when a request began since `seen`, or is under way.
     pub(super) fn since(&self, seen: u64) -> bool {
         self.begun.get() != seen || self.running.get() > 0
     }
@@ -105,36 +105,37 @@ pub(super) struct State {
     pub(super) owner: Vec<u32>,
     /// V2.
     pub(super) pending: BTreeMap<u32, u32>,
-    /// Those of `pending` that idle work has moved: nobody waits for that to be durable.
+    /// Those of `pending` that idle work has moved: no request waits for them to be durable.
     pub(super) moved: BTreeSet<u32>,
     /// Blocks that are being read, with the number of readers.
     pins: BTreeMap<u32, u32>,
-    /// Of these, the ones that are free when the last reader is done.
+    /// Of these, blocks to be freed when the last reader is done.
     doomed: BTreeSet<u32>,
-    /// How many entries of the map, and older entries that the durable map has, lead to each block beside the first one.
+    /// Number of further references to each block, from entries of the map and from older entries of the durable map.
     /// Empty where there are no snapshots.
     pub(super) shares: Vec<u8>,
-    /// Blocks that were admitted and are not taken yet.
+    /// Blocks admitted and not yet taken.
     reserved: u64,
-    /// Blocks that were taken and are not mapped yet.
+    /// Blocks taken and not yet mapped.
     in_flight: u64,
     pub(super) log: Log,
     pub(super) buffer: TrackBuffer,
     /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
     pub(super) read_in_order: Vec<bool>,
-    /// What a map that is not of blocks needs no more once all that is pending is durable.
+    /// Blocks and cells that a map of an owner above no longer needs once all pending changes are durable.
     pub(super) garbage: Garbage,
-    /// Why nothing is written any more.
+    /// Why writing has stopped.
     pub(super) stopped: Option<String>,
 }
 
-/// How much of what is pending a transaction makes durable.
+/// Which of the pending changes a transaction makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Extent {
     All,
-    /// What somebody waits for. What idle work has moved is where it was, too, until it says so itself.
+    /// All changes that requests wait for. Blocks moved by idle work are still valid at their old places until idle
+    /// work commits them.
     Promised,
-    /// That, and some of what idle work has moved.
+    /// Those, and some of the blocks that idle work has moved.
     Few,
 }
 
@@ -147,9 +148,9 @@ pub(super) enum Log {
 #[derive(Default)]
 pub(super) struct TreeLog {
     pub(super) tree: Tree,
-    /// The last sequence number that was given away.
+    /// The last sequence number assigned.
     pub(super) sequence: u64,
-    /// Blocks in which the anchor says that tails are. `None`: the anchor has to be written first.
+    /// Blocks in which tails may be, according to the anchor. `None`: the anchor must be written first.
     pub(super) window: Option<std::ops::Range<u32>>,
     pub(super) generation: u64,
 }
@@ -223,7 +224,7 @@ impl State {
         }
     }
 
-    /// Maps a logical block to `new`, where the same bytes are as before.
+    /// Maps a logical block to `new`, which holds the same bytes as the old place.
     pub(super) fn relocate(&mut self, logical: u32, new: u32) {
         let is_idle = self.moved.contains(&logical) || !self.pending.contains_key(&logical);
         self.set(logical, new);
@@ -232,7 +233,7 @@ impl State {
         }
     }
 
-    /// Maps a logical block to `new`, which is 0 for none.
+    /// Maps a logical block to `new`; 0 is none.
     pub(super) fn set(&mut self, logical: u32, new: u32) {
         self.moved.remove(&logical);
         let old = std::mem::replace(&mut self.map[logical as usize], new);
@@ -251,7 +252,7 @@ impl State {
         self.replaced(logical, old);
     }
 
-    /// Maps a logical block to where another one is, which is 0 for nowhere.
+    /// Maps a logical block to where another one is; 0 is none.
     pub(super) fn share(&mut self, logical: u32, block: u32) {
         if block == 0 {
             return self.set(logical, 0);
@@ -263,23 +264,23 @@ impl State {
         }
     }
 
-    /// Nobody but one entry leads to the block, and nobody reads it.
+    /// The block has a single reference and no reader.
     pub(super) fn is_last_use(&self, block: u32) -> bool {
         self.shares.get(block as usize).is_none_or(|&shares| shares == 0) && !self.pins.contains_key(&block)
     }
 
-    /// The map had `old` for a logical block.
+    /// Records that a logical block no longer maps to `old`.
     fn replaced(&mut self, logical: u32, old: u32) {
         match self.pending.entry(logical) {
             std::collections::btree_map::Entry::Vacant(entry) => {
                 entry.insert(old);
             }
-            // No transaction knows of it.
+            // No transaction has it.
             std::collections::btree_map::Entry::Occupied(_) => self.release(old),
         }
     }
 
-    /// Frees a block that one entry of the map and of the durable map leads to no longer, if it was the last; 0 is none.
+    /// Drops one reference, of the map or of the durable map, and frees the block if it was the last; 0 is none.
     pub(super) fn release(&mut self, block: u32) {
         if block == 0 {
             return;
@@ -295,18 +296,18 @@ impl State {
         }
     }
 
-    /// Blocks that were taken and are not mapped yet, or not led to.
+    /// Blocks taken and not yet mapped or referenced.
     pub(super) fn copies_under_way(&self) -> u64 {
         self.in_flight
     }
 
-    /// Blocks that were taken are led to by somebody above.
+    /// The owner above now references the blocks of `run`.
     pub(super) fn keep(&mut self, run: Run) {
         debug_assert!(self.in_flight >= u64::from(run.blocks), "V3: what is kept was admitted and taken");
         self.in_flight -= u64::from(run.blocks);
     }
 
-    /// Gives blocks back that were taken and never mapped.
+    /// Gives back blocks that were taken and never mapped.
     pub(super) fn give_back(&mut self, run: Run) {
         for block in run.first..run.first + run.blocks {
             self.space.give(block);
@@ -314,7 +315,7 @@ impl State {
         self.in_flight -= u64::from(run.blocks);
     }
 
-    /// Keeps a block from being used again; 0 is none.
+    /// Keeps a block from being reused; 0 is none.
     pub(super) fn pin(&mut self, block: u32) {
         if block == 0 {
             return;
@@ -353,8 +354,7 @@ impl Core {
         self.below.head().map(|view| Head { view, now: self.rt.now(), busy })
     }
 
-    /// # Errors
-    /// When nothing is to be written any more.
+    /// # Errors When writing has stopped.
     pub(super) fn check_writable(&self) -> Result<(), DeviceError> {
         if self.options.read_only {
             return Err(DeviceError::ReadOnly);
@@ -368,7 +368,7 @@ impl Core {
         }
     }
 
-    /// Stops writing: what is on the device now is not known.
+    /// Stops writing: the state of the device is unknown.
     pub(super) fn stop(&self, error: &DeviceError) {
         let mut state = self.state.borrow_mut();
         if state.stopped.is_none() {
@@ -383,7 +383,7 @@ impl Core {
         WriteFlags { fua: !self.durable }
     }
 
-    /// Flags of writes of data and of what a transaction writes before its tail.
+    /// Flags for writes of data, and for writes of a transaction before its tail.
     pub(super) fn flags(&self) -> WriteFlags {
         if self.each { self.firm() } else { WriteFlags::NONE }
     }
@@ -400,12 +400,12 @@ impl Core {
                 Prospect::Pending => self.commit().await?,
                 Prospect::Busy => changed.await,
                 Prospect::None => {
-                    // Blocks may be on their way back: once no transaction is under way, they are there.
+                    // Blocks may be about to be freed: once no transaction is under way, they are free.
                     drop(self.commit_gate.enter().await);
                     if self.try_admit(blocks) {
                         return Ok(());
                     }
-                    // Or somebody else has taken them, who gives others back.
+                    // Or another request has taken them, and will give others back.
                     if self.prospect() == Prospect::None {
                         let bytes = blocks * u64::from(self.layout.block_bytes());
                         return Err(DeviceError::NoSpace { at: Sector::ZERO, bytes });
@@ -426,7 +426,7 @@ impl Core {
         }
     }
 
-    /// Admits somebody for `blocks`, if there are as many.
+    /// Admits a request for `blocks`, if that many are free.
     pub(super) fn try_admit(&self, blocks: u64) -> bool {
         let mut state = self.state.borrow_mut();
         let fits = state.space.free_blocks() >= self.layout.margin + state.reserved + blocks;
@@ -436,7 +436,7 @@ impl Core {
         fits
     }
 
-    /// Takes up to `blocks` of those that were admitted.
+    /// Takes up to `blocks` of the admitted ones.
     fn take(&self, busy: &[bool], want: Want, blocks: u32) -> Option<Run> {
         let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
@@ -454,8 +454,8 @@ impl Core {
         Some(run)
     }
 
-    /// Takes up to `blocks` of those that were admitted, when it is the turn of `address`, and holds the arm that reaches
-    /// them, where there is one. Idle work has no address.
+    /// Takes up to `blocks` of the admitted ones when `address` has its turn, and holds the arm that reaches them,
+    /// where there is one. Idle work has no address.
     async fn choose(&self, want: Want, address: Option<u32>, blocks: u32) -> Option<(Run, Option<HeldArm<'_>>)> {
         if self.below.head().is_none() {
             return self.take(&[], want, blocks).map(|run| (run, None));
@@ -483,12 +483,10 @@ impl Core {
         state.space.tracks.arm_of(state.space.tracks.track_of(block))
     }
 
-    /// Writes the blocks of `data` somewhere, and says where. Nothing is mapped yet. Of several that wait for an arm the
-    /// next `address` is first.
+    /// Writes the blocks of `data` to free places and returns these. Nothing is mapped yet. Of several requests waiting
+    /// for an arm, the one with the next `address` goes first.
     ///
-    /// # Errors
-    /// What the device says; then nothing is taken any more. `NoSpace` also when there is no place of the kind that is
-    /// wanted.
+    /// # Errors Device errors; no block is then taken. `NoSpace` also when there is no place of the wanted kind.
     pub(super) async fn place(
         self: &Rc<Self>,
         data: &Data,
@@ -529,7 +527,7 @@ impl Core {
             state.buffer.forget(track, run.first..run.first + run.blocks);
         }
         if let Err(error) = &result {
-            // A write that failed may still reach the medium later, when something else is there.
+            // A failed write may still reach the medium later, when the block holds something else.
             if !matches!(error, DeviceError::NoSpace { .. }) && state.stopped.is_none() {
                 state.stopped = Some(error.to_string());
             }
@@ -569,7 +567,7 @@ impl Core {
         if fua { self.commit_with(Extent::Promised, &BTreeSet::new()).await } else { Ok(()) }
     }
 
-    /// Forgets blocks: they read as zeroes.
+    /// Unmaps blocks: they read as zeroes.
     pub(super) async fn forget(self: Rc<Self>, logical: u32, blocks: u32) -> Result<(), DeviceError> {
         self.check_writable()?;
         {
@@ -591,7 +589,7 @@ impl Core {
         self.state.borrow().pending.len() >= self.pending_max()
     }
 
-    /// An error with the address by which the caller knows the place.
+    /// An error with the logical address, which the caller knows.
     fn told(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
         let (at, bytes) = (self.layout.sector_of(logical), bytes as u64);
         match error {
@@ -617,7 +615,7 @@ impl Core {
         read.map_err(|error| self.told(error, logical, buf.len()))
     }
 
-    /// Reads what is mapped at present, and goes on along the track when that is `in_order`.
+    /// Reads the current mapping, and reads on along the track when the read is `in_order`.
     pub(super) async fn read_mapped(
         self: &Rc<Self>,
         logical: u32,
@@ -644,7 +642,7 @@ impl Core {
         read.map(|_| ())
     }
 
-    /// What is mapped at present from `logical` on, kept from being used again.
+    /// The current mapping from `logical` on, pinned against reuse.
     pub(super) fn pinned(self: &Rc<Self>, logical: u32, bytes: usize) -> Pinned {
         let mut state = self.state.borrow_mut();
         let count = bytes / self.block_bytes();
@@ -653,7 +651,7 @@ impl Core {
         Pinned { core: self.clone(), blocks }
     }
 
-    /// Reads pinned blocks, neighbours together, all at once; how many requests that took.
+    /// Reads pinned blocks, neighbours together, all at once; returns the number of requests.
     async fn read_runs(&self, places: &[u32], buf: &mut [u8]) -> Result<usize, DeviceError> {
         let bytes = self.block_bytes();
         let longest = (self.below.geometry().request_bytes_max as usize / bytes).max(1);
@@ -704,7 +702,7 @@ impl Core {
         found
     }
 
-    /// Waits until no block of these is on its way into the track buffer.
+    /// Waits until none of these blocks is being read into the track buffer.
     async fn await_track(&self, places: &[u32]) {
         loop {
             let arrived = self.arrived.wait();
@@ -724,7 +722,7 @@ impl Core {
         }
     }
 
-    /// Lets the arm go its own ways again.
+    /// Ends reading ahead, which frees the arm.
     fn leave_track(&self) {
         let left = self.state.borrow_mut().buffer.aim.take();
         if left.is_some() {
@@ -732,11 +730,11 @@ impl Core {
         }
     }
 
-    /// Goes on along the track behind `last`, if enough of what comes next by address is on it.
+    /// Reads on along the track behind `last`, if it holds enough of the next blocks by address.
     ///
-    /// Going on holds up whoever wants another track for [`Core::read_rest`]'s few blocks, and is in vain where the next
-    /// blocks are elsewhere: with one wanted block small files on an HP 97560 take a quarter longer than with two. What comes
-    /// next is as much as stays in the buffer.
+    /// Reading on delays a request for another track by [`Core::read_rest`]'s few blocks, and is wasted where the next
+    /// blocks are elsewhere: with one wanted block as the threshold, small files on an HP 97560 take a quarter longer
+    /// than with two. The blocks counted as next are as many as stay in the buffer.
     fn read_on(self: &Rc<Self>, next: u32, last: u32) {
         const OTHERS_MIN: usize = 2;
         {
@@ -758,13 +756,13 @@ impl Core {
         drop(self.rt.spawn(self.clone().read_rest()));
     }
 
-    /// Reads the blocks of the track aimed at that are not there yet, as long as nobody wants another.
+    /// Reads the missing blocks of the track aimed at, until a request needs another track.
     async fn read_rest(self: Rc<Self>) {
         loop {
             let Some(aim) = self.state.borrow().buffer.aim else { break };
             let reaches = self.state.borrow().space.tracks.arm_of(aim.track);
             let arm = self.arms.enter(reaches).await;
-            // Somebody may have wanted another track meanwhile.
+            // A request may have aimed at another track in the meantime.
             if self.state.borrow().buffer.aim.is_none_or(|now| now.track != aim.track) {
                 continue;
             }
@@ -776,21 +774,21 @@ impl Core {
                 let mut guard = self.state.borrow_mut();
                 let State { buffer, space, .. } = &mut *guard;
                 if read.is_err() {
-                    // Whoever wants it reads it himself, and is told.
+                    // The reader that needs it reads it itself, and gets the error.
                     buffer.aim = None;
                 }
                 let read = read.ok().map(|data| (run.start, data.freeze()));
                 buffer.end(track, &space.tracks.blocks(track), stamp, read, self.block_bytes());
             }
             self.arrived.notify();
-            // Whoever waits for the arm has it first.
+            // Requests waiting for the arm go first.
             self.rt.yield_now().await;
         }
         self.state.borrow_mut().buffer.is_reading_on = false;
         self.arrived.notify();
     }
 
-    /// The next few blocks of the track aimed at: a sixteenth of it, so that nobody waits long.
+    /// The next few blocks of the track aimed at: a sixteenth of it, so that no request waits long.
     fn next_of_track(&self) -> Option<(u32, std::ops::Range<u32>, u64)> {
         let mut guard = self.state.borrow_mut();
         let State { buffer, space, .. } = &mut *guard;
@@ -804,8 +802,8 @@ impl Core {
         Some((aim.track, run, stamp))
     }
 
-    /// A free cell for a piece, taken, and the arm that reaches it. Somebody waits for the transaction, so it waits for no
-    /// data.
+    /// Takes a free cell for a piece, and the arm that reaches it. A request waits for the transaction, so it does not
+    /// queue behind data.
     pub(super) async fn choose_cell(&self) -> Option<(u64, Option<HeldArm<'_>>)> {
         if self.below.head().is_none() {
             return self.take_cell(&[]).map(|cell| (cell, None));
@@ -843,7 +841,7 @@ impl Core {
         self.below.write(self.layout.cell_sector(cell), Data::from_slice(&bytes), flags).await
     }
 
-    /// Writes a cell with the flags of what a transaction writes before its tail.
+    /// Writes a cell with the flags for what a transaction writes before its tail.
     pub(super) async fn write_early(&self, cell: u64, bytes: Vec<u8>) -> Result<(), DeviceError> {
         self.write_cell(cell, bytes, self.flags()).await
     }
@@ -856,7 +854,7 @@ impl Core {
     }
 }
 
-/// Blocks that are not used again before this is dropped.
+/// Blocks that are not reused before this is dropped.
 pub(super) struct Pinned {
     core: Rc<Core>,
     pub(super) blocks: Vec<u32>,

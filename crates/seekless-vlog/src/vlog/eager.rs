@@ -1,31 +1,31 @@
-//! Eager writing: which free place is soonest under a head [wa99 §2, §4.2].
+//! Eager writing: which free place comes soonest under a head [wa99 §2, §4.2].
 //!
 //! Policy for a block of data, on a device that tells where its head is:
-//!   1. the track that is being filled in the cylinder where the head is, until only a set share of it is free; it is not
-//!      filled again before it has been empty;
-//!   2. another empty track of this cylinder, the one that is reached soonest;
+//!   1. the track that is being filled in the head's cylinder, until only a set share of it is free; it is not filled
+//!      again until it has been empty;
+//!   2. another empty track of this cylinder, the one reached soonest;
 //!   3. the next cylinder with a track as in 1 or 2, in one direction only and from the last to the first, so that the
-//!      head is not trapped where everything is full; but only where the seek, shared by all that goes to that track,
-//!      costs less than 4;
-//!   4. no track is empty: the free block that is reached soonest on any track of this cylinder, or of the next one that
-//!      has any, again in one direction, where that is sooner.
+//!      head is not trapped where everything is full; but only where the seek, shared by all blocks that go to that
+//!      track, costs less than 4;
+//!   4. no track is empty: the free block reached soonest on any track of this cylinder, or of the next one that has
+//!      any, again in one direction, where that is sooner.
 //!
 //! \[wa99\] describes 1 and 2 with its model of the compactor, and 4 with its models of one track and one cylinder; that
-//! the one follows from the other when empty tracks run out is our reading. So is when a cylinder is left: who stays until
-//! its last block is taken waits longest for the last ones.
+//! 4 takes over when empty tracks run out is our reading. So is the moment to leave a cylinder: the last free blocks of
+//! a cylinder have the longest waits.
 //!
-//! *Here* is where the heads are as long as that is in the window of the log, in which its tail has to be. Reads take them
-//! out of it; then it is where data went last. Both of what an update writes would go where a read was, and move the window
-//! there, which costs two long seeks more than going back.
+//! The head's cylinder counts as *here* as long as it is in the window of the log, where its tail must be. Reads move
+//! the heads out of the window; then *here* is where data went last. Otherwise both writes of an update would go to
+//! where a read was and move the window there, which costs two long seeks more than going back.
 //!
-//! A piece of the map goes to the soonest free cell in the same way, on tracks that are in use already where there are
-//! any, so that empty tracks stay empty.
+//! A piece of the map goes to the soonest free cell in the same way, preferably on tracks already in use, so that empty
+//! tracks stay empty.
 //!
-//! Several arms each have their own cylinders, and a sweep of their own: each that is free offers the place that it would
-//! choose, and the soonest one is taken, as in EW-Array \[zh02\].
+//! Several arms each have their own cylinders and their own sweep: each idle arm offers the place that it would choose,
+//! and the soonest is taken, as in EW-Array \[zh02\].
 //!
 //! Without a head, data follows data in address order: through a stretch that was empty, then the next empty one, and
-//! when there is none, whatever is free. Pieces fill blocks of their own.
+//! when there is none, any free block. Pieces fill blocks of their own.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -35,21 +35,21 @@ use super::space::Space;
 use crate::device::HeadView;
 use crate::units::{Nanos, Sector};
 
-/// Blocks that follow each other.
+/// Consecutive blocks.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Run {
     pub first: u32,
     pub blocks: u32,
 }
 
-/// What a place is wanted for.
+/// Purpose of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Want {
     /// Data of a request.
     Data,
     /// Data that the compactor moves: into holes, never into an empty track.
     Hole,
-    /// Data that is to lie in order: the start of an empty track.
+    /// Data to be placed in order: the start of an empty track.
     Order,
 }
 
@@ -58,7 +58,7 @@ pub enum Want {
 pub struct Head<'a> {
     pub view: &'a dyn HeadView,
     pub now: Nanos,
-    /// Arms that are in use: nothing is known of where they will be. Those beyond the end are not.
+    /// Arms in use, whose future position is unknown. Arms beyond the end are not in use.
     pub busy: &'a [bool],
 }
 
@@ -69,26 +69,26 @@ impl Head<'_> {
 }
 
 pub struct Chooser {
-    /// Share of a track that stays free when it is filled, in hundredths of a per cent.
+    /// Share of a track that is left free when it is filled, in hundredths of a per cent.
     keep: u32,
     /// The track that is being filled in each cylinder.
     filling: BTreeMap<u32, u32>,
-    /// Where the next block goes, without a head.
+    /// Address for the next block, without a head.
     cursor: u32,
     /// The block that is being filled with pieces, without a head.
     piece_block: Option<u32>,
     /// Where the last spare cell was.
     spare: u32,
-    /// Nothing goes there: the compactor empties it.
+    /// Track that the compactor is emptying: not allocated.
     pub avoid: Option<u32>,
-    /// Blocks in which the tail of the log can be, unless an anchor is written first.
+    /// Blocks in which the tail of the log may be without a new anchor.
     pub window: Option<Range<u32>>,
     /// The cylinder to which data went last.
     last: Option<u32>,
 }
 
 impl Chooser {
-    /// `keep`: share of a track that stays free when it is filled, in hundredths of a per cent.
+    /// `keep`: share of a track that is left free when it is filled, in hundredths of a per cent.
     pub fn new(keep: u32) -> Chooser {
         Chooser {
             keep,
@@ -102,9 +102,9 @@ impl Chooser {
         }
     }
 
-    /// Up to `count` free blocks that follow each other, where they are soonest written. Nothing is taken yet.
+    /// Up to `count` consecutive free blocks, where they are written soonest. Does not allocate them.
     ///
-    /// Data goes also where it should not when there is no other place, and then nothing is avoided any more.
+    /// Data also goes to unsuitable places when there is no other; then nothing is avoided any more.
     pub fn run(
         &mut self,
         space: &Space,
@@ -144,7 +144,7 @@ impl Chooser {
         Some(run)
     }
 
-    /// The cylinder from which the sweep goes on.
+    /// The cylinder from which the sweep continues.
     fn here(&self, eye: &Eye<'_>) -> u32 {
         let tracks = &eye.space.tracks;
         let head = eye.cylinder();
@@ -164,7 +164,7 @@ impl Chooser {
         Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
     }
 
-    /// The next empty track of the arm behind a cylinder.
+    /// The arm's next empty track behind a cylinder.
     fn next_empty(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
         let (space, all) = (eye.space, eye.tracks());
         let from = space.tracks.tracks(here).end;
@@ -172,7 +172,7 @@ impl Chooser {
         empties.find(|&track| !self.avoids(track))
     }
 
-    /// The free cell that is soonest written; see [`Chooser::run`].
+    /// The free cell that is written soonest; see [`Chooser::run`].
     pub fn cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {
         let found = self.find_cell(space, layout, head);
         if found.is_some() || self.avoid.take().is_none() {
@@ -198,14 +198,14 @@ impl Chooser {
         };
         let here = self.here(eye);
         let cylinders = || eye.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
-        // The head's own cylinder with nothing in it yet is as good as any, but not while a track is being emptied: its
-        // pieces would be moved from one empty track to the next for ever.
+        // An empty cylinder under the head is as good as any, except while a track is being emptied: its pieces would
+        // then move from one empty track to the next without end.
         let own = || soonest(here, false).or_else(|| soonest(here, true).filter(|_| self.avoid.is_none()));
         let used = cylinders().map(|cylinder| if cylinder == here { own() } else { soonest(cylinder, false) });
         while_sooner(used).or_else(|| cylinders().find_map(|cylinder| soonest(cylinder, true)))
     }
 
-    /// A free cell in a block that has used ones, wherever that is: what leaves the most blocks free.
+    /// A free cell in a partly used block, anywhere: this leaves the most blocks free.
     pub fn spare_cell(&mut self, space: &Space, layout: &Layout) -> Option<u64> {
         let from = self.spare.min(layout.blocks - 1);
         let block = (from..layout.blocks).chain(0..from).find(|&block| space.is_broken(block))?;
@@ -218,7 +218,7 @@ impl Chooser {
         self.avoid == Some(track)
     }
 
-    /// Blocks that go to a track before it is filled.
+    /// Blocks that a track can take before it counts as filled.
     fn room(&self, space: &Space, track: u32) -> u32 {
         space.track_free(track).saturating_sub(kept(space, track, self.keep))
     }
@@ -276,8 +276,8 @@ impl Chooser {
         self.fillable(eye, next?)
     }
 
-    /// Whether each block waits less for its share of `near` than of the way to a track that is filled: beyond what it waits
-    /// for where everything is free.
+    /// True when the wait of each block at `near` is shorter than its share of the way to a track that is then filled:
+    /// beyond the wait where everything is free.
     fn is_sooner(&self, eye: &Eye<'_>, near: Run, track: u32) -> bool {
         let Some((far, _)) = eye.soonest_block(track) else { return true };
         let least = eye.least();
@@ -295,7 +295,7 @@ impl Chooser {
         self.sweep(eye, here, count, |track| !eye.space.is_empty(track))
     }
 
-    /// The soonest free block from a cylinder upwards, on tracks that are `good`.
+    /// The soonest free block from a cylinder upwards, on tracks accepted by `good`.
     fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
         let space = eye.space;
         let cylinders = eye.sweep(here).filter(|&cylinder| space.cylinder_free(cylinder) > 0);
@@ -355,32 +355,31 @@ impl Chooser {
         if let Some(cell) = begun.and_then(free_in) {
             return Some(cell);
         }
-        // While a track is being emptied no other one that is empty is begun, as with a head.
+        // While a track is being emptied, no other empty one is started, as with a head.
         let hole = if self.avoid.is_some() { self.without_head(space, Want::Hole, 1) } else { None };
         if let Some(run) = hole.or_else(|| self.without_head(space, Want::Data, 1)) {
             self.piece_block = Some(run.first);
             return free_in(run.first);
         }
-        // Everything is taken but the other cells of blocks with pieces.
+        // Everything is taken except the other cells of blocks with pieces.
         (0..layout.blocks).filter(|&block| space.is_broken(block)).find_map(free_in)
     }
 }
 
-/// Free blocks that a track keeps when it is filled.
+/// Blocks that a track keeps free when it is filled.
 fn kept(space: &Space, track: u32, keep: u32) -> u32 {
     (u64::from(space.track_usable(track)) * u64::from(keep) / 10_000) as u32
 }
 
-/// `run` as far as its blocks are free and lie before `end`.
+/// `run`, extended as far as its blocks are free and before `end`.
 fn extend(space: &Space, run: Run, end: u32) -> Run {
     let wanted = run.first..run.first.saturating_add(run.blocks.max(1)).min(end);
     let blocks = wanted.take_while(|&block| space.is_free(block)).count() as u32;
     Run { blocks, ..run }
 }
 
-/// The first place of a sweep, or one of those that follow it as long as each is sooner than the one before. (That the
-/// cylinder that comes next has more free blocks is not counted: with half a millisecond for that an update on the ST19101 of
-/// [wa99] takes longer.)
+/// The first place of a sweep, or a later one as long as each is sooner than the one before. (Free space in the next
+/// cylinder is not counted: crediting it with half a millisecond makes an update on the ST19101 of [wa99] slower.)
 fn while_sooner<T: Ord>(places: impl Iterator<Item = Option<T>>) -> Option<T> {
     let mut best: Option<T> = None;
     for place in places {
@@ -393,7 +392,7 @@ fn while_sooner<T: Ord>(places: impl Iterator<Item = Option<T>>) -> Option<T> {
     best
 }
 
-/// Looks for places from where the heads of an arm are.
+/// Evaluates places from the current position of an arm's heads.
 struct Eye<'a> {
     space: &'a Space,
     layout: &'a Layout,
@@ -407,7 +406,7 @@ impl Eye<'_> {
         let tracks = &self.space.tracks;
         let cylinder = tracks.cylinder_of(tracks.track_of(self.block()));
         let own = tracks.cylinders(self.arm);
-        // What is behind the last whole block of a drive is of no use to anybody, though heads may be there.
+        // The sectors behind the last whole block of a drive are unusable, but heads may be there.
         cylinder.clamp(own.start, own.end - 1)
     }
 
@@ -424,13 +423,13 @@ impl Eye<'_> {
         self.space.tracks.tracks(own.start).start..self.space.tracks.tracks(own.end - 1).end
     }
 
-    /// All cylinders of the arm, one way from `here` and round the end.
+    /// All cylinders of the arm, one way from `here`, wrapping at the end.
     fn sweep(&self, here: u32) -> impl Iterator<Item = u32> {
         let own = self.space.tracks.cylinders(self.arm);
         (here..own.end).chain(own.start..here)
     }
 
-    /// How long a write waits on the track under the head if all of that is free.
+    /// Wait of a write on the track under the head if all of that track is free.
     fn least(&self) -> Nanos {
         let tracks = &self.space.tracks;
         let blocks = tracks.blocks(tracks.track_of(self.block()));
@@ -466,8 +465,8 @@ impl Eye<'_> {
 
 /// The first free one of `range` to come under the head.
 ///
-/// The waits along a track rise from its first place to the one before that where the head arrives, and rise again from
-/// there; so the place of arrival is found by bisection.
+/// The waits along a track rise up to the place before the head's arrival, and rise again from there; so bisection
+/// finds the place of arrival.
 fn soonest(range: Range<u64>, wait: impl Fn(u64) -> Nanos, free: impl Fn(u64) -> bool) -> Option<u64> {
     let at_first = wait(range.start);
     let (mut low, mut high) = (range.start, range.end);

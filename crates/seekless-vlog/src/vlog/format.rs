@@ -1,10 +1,10 @@
-//! What the virtual log keeps on its device. The page is `FORMAT.md`; a test compares its tables with the records here.
+//! On-disk records of the virtual log. The page is `FORMAT.md`; a test compares its tables with the records here.
 //!
 //! Invariants
-//!   F1  Whatever is read is checked before it is believed. A superblock and an anchor stand where user data never
-//!       comes, so a checksum does. A piece may stand anywhere, so its seal is keyed: without the key in the superblock,
-//!       which nobody above can read, nothing can be made that passes for a piece.
-//!   F2  A seal is about one place: a copy of a piece somewhere else is none.
+//!   F1  Everything read is checked before it is trusted. Superblock and anchor are stored where user data never goes,
+//!       so a checksum suffices. A piece may be stored anywhere, so its seal is keyed: the key is in the superblock,
+//!       which users above cannot read, so user data cannot imitate a piece.
+//!   F2  A seal covers the place: a copy of a piece elsewhere is invalid.
 
 use std::hash::Hasher;
 
@@ -17,7 +17,7 @@ use crate::units::SECTOR_BYTES;
 /// Version of the format that is written.
 pub const VERSION: u32 = 1;
 
-/// Unit of the places that do not move: large enough for the blocks of any drive.
+/// Unit of the structures at fixed places: large enough for the blocks of any drive.
 pub const FIXED_BYTES: usize = 4096;
 pub const FIXED_SECTORS: u64 = FIXED_BYTES as u64 / SECTOR_BYTES;
 
@@ -29,18 +29,17 @@ pub const ANCHORS: [u64; 2] = [FIXED_SECTORS, 2 * FIXED_SECTORS];
 /// Sectors at the front that are never allocated.
 pub const FRONT_SECTORS: u64 = 3 * FIXED_SECTORS;
 
-/// Bit of `features_incompatible`: entries of the map are not blocks but what somebody above gives a meaning to, whose
-/// own record stands in the superblock from [`ABOVE_AT`] on.
+/// Bit of `features_incompatible`: entries of the map are not blocks; their meaning is defined by the owner above,
+/// whose own record is stored in the superblock from [`ABOVE_AT`] on.
 pub const FEATURE_ABOVE: u64 = 1;
 
 /// Offset of that record in the superblock.
 pub const ABOVE_AT: usize = 512;
 
-/// Bit of `features_incompatible`: behind the map of the disk there are [`Superblock::snapshots`] others.
+/// Bit of `features_incompatible`: the map of the disk is followed by [`Superblock::snapshots`] others.
 pub const FEATURE_SNAPSHOTS: u64 = 2;
 
-/// Snapshots that there can be: so few that whoever counts the maps and the older maps that lead to a block can do it in
-/// a byte.
+/// Limit of snapshots: few enough that the maps and older maps that lead to a block can be counted in a byte.
 pub const SNAPSHOTS_MAX: u32 = 64;
 
 pub const MAGIC: [u8; 8] = *b"SeekVLog";
@@ -49,13 +48,13 @@ pub const PIECE_MAGIC: [u8; 4] = *b"SVLP";
 pub const RECORD_MAGIC: [u8; 4] = *b"SVLR";
 pub const LABEL_MAGIC: [u8; 8] = *b"SVLSnap1";
 
-/// Pointers of a piece to others. So few that they take a sixth of a sector, and so many that further pieces are rare:
-/// with two, three and four, random writes cost 37 %, 9 % and 3 % more pieces than were asked for, and the worst history
-/// 57 %, 25 % and 17 % (`vlog/tests/tree.rs` counts).
+/// Pointers of a piece to others. Few enough to take a sixth of a sector, and enough that extra pieces are rare: with
+/// two, three and four, random writes cost 37 %, 9 % and 3 % more pieces than were asked for, and the worst history 57
+/// %, 25 % and 17 % (`vlog/tests/tree.rs` counts).
 pub const POINTERS: usize = 4;
 
 record! {
-    /// What the device is.
+    /// Parameters of the device.
     pub struct Superblock {
         pub magic: [u8; 8],
         pub version: u32,
@@ -76,7 +75,7 @@ record! {
 }
 
 record! {
-    /// Where the tail of the log is, or where it is looked for.
+    /// Where the tail of the log is, or where to search for it.
     pub struct Anchor {
         pub magic: [u8; 8],
         pub crc: u32,
@@ -109,7 +108,7 @@ record! {
     }
 }
 
-/// Bit of [`PieceHead::flags`]: with this piece, its transaction is complete.
+/// Bit of [`PieceHead::flags`]: this piece completes its transaction.
 pub const COMMIT: u16 = 1;
 
 record! {
@@ -142,7 +141,7 @@ record! {
     }
 }
 
-/// Bytes of a snapshot's name, at most.
+/// Longest name of a snapshot, in bytes.
 pub const NAME_BYTES_MAX: usize = 64;
 
 record! {
@@ -159,8 +158,8 @@ record! {
 const _: () = assert!(Anchor::BYTES <= SECTOR_BYTES as usize);
 const _: () = assert!(Label::BYTES <= SECTOR_BYTES as usize);
 
-/// Sequence numbers and generations are below this, so that counting on never overflows. A device that writes a
-/// million pieces a second comes here after a hundred thousand years.
+/// Sequence numbers and generations are below this, so that increments never overflow. A device that writes a million
+/// pieces a second gets here after a hundred thousand years.
 const NUMBER_MAX: u64 = 1 << 62;
 
 const SEAL_AT: usize = 32;
@@ -179,7 +178,7 @@ pub const fn changes_per_record(cell_bytes: u32) -> usize {
     (cell_bytes as usize - RecordHead::BYTES) / RawChange::BYTES
 }
 
-/// Which device a seal is about.
+/// The device that a seal belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Key {
     pub uuid: [u8; 16],
@@ -187,7 +186,7 @@ pub struct Key {
 }
 
 impl Key {
-    /// SipHash-2-4 of the device's name and of `bytes`, with the field of the seal itself as zero.
+    /// SipHash-2-4 of the device's name and of `bytes`, with the seal field itself as zero.
     fn seal(&self, bytes: &[u8]) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
         hasher.write(&self.uuid);
@@ -201,17 +200,17 @@ impl Key {
         get_at::<u64>(bytes, SEAL_AT) == Some(self.seal(bytes))
     }
 
-    /// Seals a cell: makes the field right.
+    /// Seals a cell: computes and stores the seal.
     pub fn put_seal(&self, bytes: &mut [u8]) {
         let seal = self.seal(bytes);
         put_at(bytes, SEAL_AT, seal);
     }
 }
 
-/// Why a fixed unit is not what it should be; `None` when it is not even similar.
+/// Why a fixed unit is invalid; `None` when it does not resemble one.
 pub type Why = Option<&'static str>;
 
-/// True when the checksum at `crc_at` is that of all `bytes`, itself as zero.
+/// True when the checksum at `crc_at` is that of all `bytes`, with the checksum itself as zero.
 fn checked(bytes: &[u8], crc_at: usize) -> bool {
     let mut copy = bytes.to_vec();
     copy[crc_at..crc_at + 4].fill(0);
@@ -223,7 +222,7 @@ impl Superblock {
         self.to_block_with(&[])
     }
 
-    /// The same with a record of whoever is above.
+    /// The same with the record of the owner above.
     pub fn to_block_with(self, above: &[u8]) -> Vec<u8> {
         let mut block = vec![0; FIXED_BYTES];
         block[ABOVE_AT..ABOVE_AT + above.len()].copy_from_slice(above);
@@ -233,10 +232,9 @@ impl Superblock {
         block
     }
 
-    /// Reads a superblock. Whether its numbers fit each other is for [`Layout`](super::layout::Layout) to find out.
+    /// Reads a superblock. [`Layout`](super::layout::Layout) checks whether its numbers are consistent.
     ///
-    /// # Errors
-    /// Why it is none.
+    /// # Errors Why it is invalid.
     pub fn from_block(block: &[u8]) -> Result<Superblock, Why> {
         let found = Superblock::decode(block).filter(|_| block.len() == FIXED_BYTES).ok_or(None)?;
         if found.magic != MAGIC {
@@ -287,8 +285,8 @@ impl Label {
 }
 
 impl Anchor {
-    /// The bytes of a slot. All of it is in the first sector, and so is what the checksum is about: sectors are written
-    /// whole or not at all, so that a slot is never torn, and a bad one is damaged.
+    /// The bytes of a slot. The anchor and its checksum are within the first sector: sectors are written whole or not
+    /// at all, so a slot is never torn, and a bad one is damaged.
     pub fn to_block(self) -> Vec<u8> {
         let mut block = vec![0; FIXED_BYTES];
         Anchor { crc: 0, ..self }.encode(&mut block);
@@ -297,7 +295,7 @@ impl Anchor {
         block
     }
 
-    /// The anchor in a slot of the device that is called `uuid`, if there is a good one.
+    /// The anchor in a slot of the device with this `uuid`, if it is valid.
     pub fn from_block(block: &[u8], uuid: &[u8; 16]) -> Option<Anchor> {
         let found = Anchor::decode(block).filter(|_| block.len() == FIXED_BYTES)?;
         let is_good = found.magic == ANCHOR_MAGIC
@@ -310,17 +308,17 @@ impl Anchor {
     }
 }
 
-/// A piece of the map, as it stands in a cell.
+/// A piece of the map, as stored in a cell.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Piece {
     pub index: u32,
     pub sequence: u64,
     /// See [`COMMIT`].
     pub commits: bool,
-    /// Pieces that there are when the transaction is complete, this one included.
+    /// Live pieces when the transaction is complete, including this one.
     pub live_pieces: u32,
     pub pointers: Vec<RawPointer>,
-    /// Physical blocks; 0 where nothing is.
+    /// Physical blocks; 0 where nothing is mapped.
     pub entries: Vec<u32>,
 }
 
@@ -351,7 +349,7 @@ impl Piece {
         bytes
     }
 
-    /// The piece in `cell`, if one of this device is there.
+    /// The piece in `cell`, if it holds one of this device.
     pub fn from_cell(bytes: &[u8], key: &Key, cell: u64) -> Option<Piece> {
         let head = PieceHead::decode(bytes).filter(|_| bytes.len() > ENTRIES_AT)?;
         let is_good = head.magic == PIECE_MAGIC
@@ -385,7 +383,7 @@ pub struct Record {
     pub transaction: u64,
     /// See [`COMMIT`].
     pub commits: bool,
-    /// Logical block, and the physical one where it is from now on.
+    /// Logical block, and its new physical one.
     pub changes: Vec<(u32, u32)>,
 }
 

@@ -1,17 +1,17 @@
-//! Labels of snapshots: which there are, and what they are called.
+//! Labels of snapshots: which exist, and their names.
 
 use super::format::Label;
 use super::layout::Layout;
 use crate::device::{Buf, Device, DeviceError};
 
-/// What is known of a snapshot.
+/// A snapshot, as its label describes it.
 pub(super) struct Found {
     pub(super) number: u32,
     pub(super) created_seconds: i64,
     pub(super) name: String,
 }
 
-/// The entries of labels that are mapped: the number of the snapshot, and the block.
+/// The mapped entries of labels: the number of the snapshot, and the block.
 pub(super) fn places(layout: &Layout, map: &[u32]) -> Vec<(u32, u32)> {
     let place = |number: u32| (number, map[layout.label_of(number) as usize]);
     (1..=layout.snapshots).map(place).filter(|&(_, block)| block != 0).collect()
@@ -26,7 +26,7 @@ pub(super) async fn read_labels(
     let mut found = Vec::new();
     for (number, block) in places {
         let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
-        // A damaged one gets a name by which it can be given up.
+        // A damaged one gets a name by which it can be removed.
         let (created_seconds, name) = match Label::from_block(&read) {
             Some((label, name)) => (label.created_seconds, name),
             None => (0, format!("damaged-{number}")),
@@ -36,7 +36,7 @@ pub(super) async fn read_labels(
     Ok(found)
 }
 
-/// The map of the snapshot `name`, if there is one, of a disk that is not in use yet.
+/// The map of the snapshot `name`, if it exists, of a disk that is not yet in use.
 pub(super) async fn find(
     device: &Device,
     layout: &Layout,

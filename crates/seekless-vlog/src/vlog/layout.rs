@@ -1,11 +1,11 @@
-//! The numbers of a device that follow from its superblock.
+//! The parameters of a device that follow from its superblock.
 //!
-//! A *block* is what is addressed above and mapped; a *cell* is what a piece of the map takes. Cells divide blocks.
-//! Physical blocks count from the start of the device, which the first few are not for anybody to use.
+//! A *block* is the unit of addressing and mapping; a *cell* holds one piece of the map. Cells divide blocks. Physical
+//! blocks count from the start of the device, whose first few are reserved.
 //!
 //! Invariants
 //!   L1  However much is mapped, there is room for every piece of the map, each in a block of its own, for all of them
-//!       once more while a transaction writes them anew, and for at least one block of data out of place.
+//!       once more while a transaction rewrites them, and for at least one block of data out of place.
 
 use super::format::{
     ANCHORS, FEATURE_SNAPSHOTS, FIXED_SECTORS, FRONT_SECTORS, POINTERS, SNAPSHOTS_MAX, Superblock, Why,
@@ -14,7 +14,7 @@ use super::format::{
 use crate::device::Geometry;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
 
-/// Cells of a block, at most: there is a byte for them.
+/// Limit of cells in a block: a byte has a bit for each.
 const CELLS_MAX: u32 = 8;
 
 /// Largest block.
@@ -53,21 +53,21 @@ impl MapLog {
     }
 }
 
-/// What a new device is to be like.
+/// Parameters of a new device.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Plan {
     pub block_bytes: u32,
     /// Share of the space that is not offered above, in hundredths of a per cent.
     pub reserve: u32,
     pub map_log: MapLog,
-    /// Snapshots that there is room for. What they hold and the disk no longer has comes out of what is kept back.
+    /// Number of snapshots to make room for. Blocks that only snapshots hold come out of the reserve.
     pub snapshots: u32,
     pub uuid: [u8; 16],
-    /// Nobody above should be able to guess it.
+    /// Must not be guessable by users above.
     pub key: [u8; 16],
 }
 
-/// Why there can be no such device.
+/// Why such a device is impossible.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum PlanError {
     #[error("a block of {block_bytes} bytes: it must be a power of two from {least} to {BLOCK_BYTES_MAX} bytes here")]
@@ -89,19 +89,19 @@ pub struct Layout {
     pub block_sectors: u64,
     pub cell_sectors: u64,
     pub cells_per_block: u32,
-    /// Physical blocks, those included that are not to be used.
+    /// Physical blocks, including reserved ones.
     pub blocks: u32,
-    /// Entries of the map, those of snapshots included.
+    /// Entries of the map, including those of snapshots.
     pub logical_blocks: u32,
-    /// Entries of the disk, and of each snapshot: what is offered above, and with snapshots one for a label.
+    /// Entries of the disk, and of each snapshot: the blocks offered above and, with snapshots, one for a label.
     pub span: u32,
-    /// Snapshots that there is room for.
+    /// Number of snapshots that there is room for.
     pub snapshots: u32,
     pub entries_per_piece: u32,
     pub pieces: u32,
-    /// Blocks that data leaves free, for pieces.
+    /// Blocks that data must leave free, for pieces.
     pub margin: u64,
-    /// Blocks of data that one transaction may write out of place.
+    /// Limit of the blocks of data that one transaction writes out of place.
     pub transaction_blocks_max: u64,
     /// First block of the region of an append-only log, and the first behind it.
     region: (u32, u32),
@@ -111,16 +111,15 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Reads a superblock and checks all that is in it.
+    /// Reads a superblock and checks everything in it.
     ///
-    /// # Errors
-    /// Why it is none.
+    /// # Errors Why it is invalid.
     pub fn read(block: &[u8]) -> Result<Superblock, Why> {
         let found = Superblock::from_block(block)?;
         Layout::new(found).map(|_| found).ok_or(Some("its numbers do not fit each other"))
     }
 
-    /// The layout that a superblock describes, or `None` when its numbers do not fit each other.
+    /// The layout that a superblock describes, or `None` when its numbers are inconsistent.
     pub fn new(superblock: Superblock) -> Option<Layout> {
         let Superblock { block_bytes, cell_bytes, device_sectors, logical_blocks, .. } = superblock;
         let sound = block_bytes.is_power_of_two()
@@ -195,8 +194,7 @@ impl Layout {
 
     /// The superblock of a new device.
     ///
-    /// # Errors
-    /// When there can be no such device.
+    /// # Errors When such a device is impossible.
     pub fn plan(geometry: Geometry, plan: &Plan) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
@@ -234,7 +232,7 @@ impl Layout {
                 features_compatible: 0,
             }
         };
-        // The most that fits: what the map takes grows with what it maps.
+        // The largest that fits: the map grows with the blocks that it maps.
         let (mut low, mut high) = (0, kept as u64);
         while low < high {
             let middle = low + (high - low).div_ceil(2);
@@ -246,10 +244,9 @@ impl Layout {
         }
     }
 
-    /// The superblock of a new virtual log with a map of `entries` for somebody above.
+    /// The superblock of a new virtual log with a map of `entries` for an owner above.
     ///
-    /// # Errors
-    /// When there can be no such log.
+    /// # Errors When such a log is impossible.
     pub fn plan_above(geometry: Geometry, plan: &Plan, entries: u32) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
@@ -339,7 +336,7 @@ impl Layout {
         self.superblock.block_bytes
     }
 
-    /// The piece that has the entry of a logical block, and its place in the piece.
+    /// The piece that holds the entry of a logical block, and its index there.
     pub fn piece_of(&self, logical: u32) -> (u32, u32) {
         (logical / self.entries_per_piece, logical % self.entries_per_piece)
     }
@@ -357,7 +354,7 @@ pub fn back_sector(device_sectors: u64) -> Option<u64> {
     (at >= FRONT_SECTORS).then_some(at)
 }
 
-/// Blocks that all pieces together may take, at worst.
+/// Blocks that all pieces together may take, in the worst case.
 fn held(map_log: MapLog, pieces: u32) -> u64 {
     match map_log {
         MapLog::Tree => u64::from(pieces),
@@ -365,7 +362,7 @@ fn held(map_log: MapLog, pieces: u32) -> u64 {
     }
 }
 
-/// Blocks for a transaction that writes all pieces, and two for what is written beside it.
+/// Blocks for a transaction that writes all pieces, and two for concurrent writes.
 fn margin(map_log: MapLog, pieces: u32) -> u64 {
     held(map_log, pieces) + 2
 }
@@ -381,4 +378,4 @@ pub fn ring_cells(pieces: u32) -> u64 {
     u64::from(pieces).max(64)
 }
 
-const _: () = assert!(POINTERS >= 2); // Or nothing could be adopted.
+const _: () = assert!(POINTERS >= 2); // Otherwise nothing could be adopted.

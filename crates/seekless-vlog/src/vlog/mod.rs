@@ -1,15 +1,15 @@
-//! Eager writing and the virtual log: a block device that writes wherever its head happens to be.
+//! Eager writing and the virtual log: a block device that writes to free blocks near its head.
 //!
 //! Paper: \[wa99\], Wang, Anderson and Patterson, *Virtual Log Based File Systems for a Programmable Disk*, OSDI 1999. A
-//! small synchronous write costs most of a revolution and a seek when its place is fixed. Here it goes to the free block
-//! that is soonest under a head ([`eager`]), and a map says where it is. The map has to survive, so its pieces are
-//! written the same way; since they may be anywhere, they are threaded into a log whose parts are not contiguous
-//! ([`tree`]), which needs no cleaner, no fixed place and no battery. Format: `FORMAT.md`.
+//! small synchronous write costs most of a revolution and a seek when its place is fixed. Here it goes to the free
+//! block that comes soonest under a head ([`eager`]), and a map records the place. The map must survive, so its pieces
+//! are written the same way; since they may be anywhere, they are threaded into a log whose parts are not contiguous
+//! ([`tree`]). That log needs no cleaner, no fixed place and no battery. Format: `FORMAT.md`.
 //!
-//! [`Vld`] puts that together as a device over any device. Where there is no head, as on a file, the same map and log
-//! make a thin virtual disk whose state after a power cut is that of some moment of its past.
+//! [`Vld`] puts that together as a device over any device. Without a head, as on a file, the same map and log make a
+//! thin virtual disk whose state after a power cut is one of its past states.
 //!
-//! What of the paper could be read and what had to be found again is said in `FORMAT.md`, "Where the paper is silent".
+//! `FORMAT.md`, "Where the paper is silent", says which parts of the paper could be read and which were reconstructed.
 
 mod append;
 mod arms;

@@ -1,7 +1,7 @@
-//! What eager writing costs by calculation: the models of [wa99 §2] and its appendix.
+//! The calculated cost of eager writing: the models of [wa99 §2] and its appendix.
 //!
-//! The formulas of the paper are images in the text that could be read, so each is derived again from its definition;
-//! the tests compare them with drawing lots, and with the modelled disk. `n` is the number of sectors on a track, `p`
+//! The formulas are images in the copy of the paper that was available, so each is derived again from its definition;
+//! the tests compare them with random sampling and with the modelled disk. `n` is the number of sectors on a track, `p`
 //! the share of them that is free.
 
 /// Sectors that pass before a free one, on a single track: `(1 - p)n / (1 + pn)` [wa99 eq. 1].
@@ -14,8 +14,9 @@ pub fn single_track(n: f64, p: f64) -> f64 {
 /// Sectors that pass before a free one on any of the `t` tracks of a cylinder, when another track is reached `s`
 /// sectors later [wa99 eq. 2 to 4].
 ///
-/// The nearer of two: on this track the wait is at least `j` with probability `(1 - p)^j`, on the `t - 1` others with
-/// probability 1 up to `s` and `(1 - p)^((t - 1)(j - s))` beyond. The product, summed over `j` from 1 on.
+/// The nearer of two: on this track the wait is at least `j` with probability `(1 - p)^j`; on the `t - 1` others with
+/// probability 1 up to `s` and `(1 - p)^((t - 1)(j - s))` beyond. The expected wait sums the product over `j` from 1
+/// on.
 pub fn cylinder(p: f64, t: f64, s: f64) -> f64 {
     if p <= 0.0 {
         return f64::INFINITY;
@@ -29,9 +30,9 @@ pub fn cylinder(p: f64, t: f64, s: f64) -> f64 {
     here + first / (1.0 - both)
 }
 
-/// The same with `k` such drives that turn independently, of which the one is taken that is soonest \[zh02\].
+/// The same with `k` such drives that turn independently, where the soonest one is taken \[zh02\].
 ///
-/// All of them let `j` sectors pass when each does, so the probability is that of one to the power of `k`.
+/// `j` sectors pass only if `j` pass on every drive, so the probability is that of one drive to the power of `k`.
 pub fn arms(k: f64, p: f64, t: f64, s: f64) -> f64 {
     if p <= 0.0 {
         return f64::INFINITY;
@@ -41,8 +42,8 @@ pub fn arms(k: f64, p: f64, t: f64, s: f64) -> f64 {
     (1..).map(passes).take_while(|&probability| probability > 1e-12).sum()
 }
 
-/// Sectors that pass while a logical block of `logical` sectors is written in physical blocks of `physical`, which is
-/// at most as many [wa99 eq. 9]. Least where both are equal.
+/// Sectors that pass while a logical block of `logical` sectors is written in physical blocks of `physical`, where
+/// `physical <= logical` [wa99 eq. 9]. The minimum is where both are equal.
 pub fn block(logical: f64, physical: f64, n: f64, p: f64) -> f64 {
     logical * (1.0 - p) * n / (physical + p * n)
 }
@@ -50,8 +51,8 @@ pub fn block(logical: f64, physical: f64, n: f64, p: f64) -> f64 {
 /// Time per write of one sector when empty tracks are filled until `m` sectors are free, with `switch` for the next
 /// track and `sector` for a sector to pass [wa99 eq. 13]; in the unit of these two.
 ///
-/// While a track fills, a sector behind a used one is likelier to be taken, so free space is not random; the paper
-/// adds an empirical term for that. Its constants are recalled, not read; the test says how far they are off.
+/// While a track fills, a sector behind a used one is more likely to be taken, so free space is not random; the paper
+/// adds an empirical term for that. Its constants are recalled, not read; the test states their error.
 pub fn filling(n: f64, m: f64, switch: f64, sector: f64) -> f64 {
     let p = 1.0 + n / 36.0;
     let crowding = (n - m - 0.5).powf(p + 2.0) / ((8.0 - n / 96.0) * (p + 2.0) * n.powf(p));
@@ -70,7 +71,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// `count` of `n` places free, at random.
+    /// `count` of `n` places free, chosen at random.
     fn places(rng: &mut Rng, n: usize, count: usize) -> Vec<bool> {
         let mut places: Vec<bool> = (0..n).map(|place| place < count).collect();
         rng.shuffle(&mut places);
@@ -81,8 +82,8 @@ mod tests {
         (0..free.len()).find(|step| free[(from + step) % free.len()]).expect("something is free")
     }
 
-    /// Aim: eq. 1 is right, and the paper's example (four sectors at 80 %) follows. Method: lots, as many as make the
-    /// standard error 2 % of the mean; three of them are allowed.
+    /// Aim: eq. 1 is right, and the paper's example (four sectors at 80 %) follows. Method: as many random samples as
+    /// bring the standard error to 2 % of the mean; three standard errors are allowed.
     #[test]
     fn single_tracks_are_as_drawn() {
         let mut rng = Rng::new(1);
@@ -102,8 +103,8 @@ mod tests {
         assert!((single_track(256.0, 0.2) - 4.0).abs() < 0.1); // [wa99 §2.1]
     }
 
-    /// Aim: eq. 2 is right for many tracks. Method: lots, with the figures of both drives of [wa99]; the model's space is
-    /// endless and a track is not, so at the fullest it is some per cent above.
+    /// Aim: eq. 2 is right for many tracks. Method: random samples, with the figures of both drives of [wa99]. The
+    /// model's tracks are endless, so for the fullest case the model is some per cent above the samples.
     #[test]
     fn cylinders_are_as_drawn() {
         let mut rng = Rng::new(2);
@@ -132,7 +133,7 @@ mod tests {
         }
     }
 
-    /// Milliseconds per write when a track is filled until `m` of `n` sectors are free, writes coming at any moment.
+    /// Milliseconds per write when a track is filled until `m` of `n` sectors are free, with writes at random moments.
     fn fill(rng: &mut Rng, n: usize, m: usize, switch: f64, sector: f64) -> f64 {
         let rounds = 200;
         let mut time = 0.0;
@@ -149,8 +150,8 @@ mod tests {
         time / (rounds * (n - m)) as f64
     }
 
-    /// Aim: how far the model of the compactor is off, with the constants that are recalled. Method: lots. The paper
-    /// gives no error; 20 % is what was found over all thresholds, and without the empirical term it is much more.
+    /// Aim: the error of the compactor's model with the recalled constants. Method: random samples. The paper gives no
+    /// error; 20 % is the largest found over all thresholds, and without the empirical term it is much larger.
     #[test]
     fn filling_is_as_drawn() {
         let mut rng = Rng::new(3);

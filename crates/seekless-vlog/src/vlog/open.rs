@@ -1,9 +1,9 @@
-//! Making a virtual log disk, and finding its map again.
+//! Creates a virtual log disk, and recovers its map.
 //!
 //! The tail is where the anchor says, if the device was parked; otherwise it is the youngest piece that completes a
 //! transaction and lies in the anchor's window, or the tail that the anchor names, if there is none. From the tail the
-//! pieces are visited by age. So what is read is bounded: two slots of the anchor, one window, every live piece once.
-//! When an anchor is damaged, the whole device is the window.
+//! pieces are visited by age. So recovery reads a bounded amount: two slots of the anchor, one window, and every live
+//! piece once. When an anchor is damaged, the window is the whole device.
 
 use std::collections::BTreeMap;
 
@@ -21,13 +21,13 @@ use crate::device::{Buf, Data, Device, DeviceError, WriteFlags, read_checked};
 use crate::rt::cover;
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
-/// Bytes that are read at once while a window is searched.
+/// Bytes per read while a window is searched.
 const SCAN_BYTES: u64 = MIB;
 
-/// Pieces that are read at once. More than any drive queues.
+/// Concurrent reads of pieces. More than any drive queues.
 const READS_AT_ONCE: usize = 32;
 
-/// What a superblock says.
+/// Contents of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Info {
     pub uuid: [u8; 16],
@@ -37,7 +37,7 @@ pub struct Info {
     pub map_log: MapLog,
     pub pieces: u32,
     pub entries_per_piece: u32,
-    /// Snapshots that there is room for.
+    /// Number of snapshots that there is room for.
     pub snapshots: u32,
     /// True when the tail is found without a search; an append-only log always is.
     pub is_parked: bool,
@@ -82,13 +82,13 @@ pub(super) async fn format(device: &Device, plan: &Plan) -> Result<Superblock, V
     format_as(device, superblock, &[]).await
 }
 
-/// The same with a superblock and the record in it of whoever is above.
+/// The same with a given superblock, and in it the record of the owner above.
 pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[u8]) -> Result<Superblock, VldError> {
     let layout = layout_of(superblock)?;
     let write = async |at: u64, block: Vec<u8>| {
         device.write(Sector(at), Data::from_slice(&block), WriteFlags::NONE).await.map_err(VldError::Device)
     };
-    // What was there before is none from now on, also if the power fails before there is another.
+    // First invalidates any old device, so that a power cut before the new one is complete leaves none.
     for at in layout.superblocks() {
         write(at, vec![0; FIXED_BYTES]).await?;
     }
@@ -108,7 +108,7 @@ pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[
         write(at, Anchor { generation: slot as u64, ..anchor }.to_block()).await?;
     }
     if layout.map_log == MapLog::Append {
-        // Records and checkpoints of an earlier life have another key; still, nothing of them stays.
+        // Records and checkpoints of an earlier device have another key; they are erased all the same.
         let start = layout.cell_sector(superblock.region_start);
         let bytes = superblock.region_cells * u64::from(superblock.cell_bytes);
         let step = SCAN_BYTES.min(u64::from(device.geometry().request_bytes_max));
@@ -126,12 +126,12 @@ pub(super) async fn format_as(device: &Device, superblock: Superblock, above: &[
     Ok(superblock)
 }
 
-/// What the superblocks say.
+/// Both superblocks, as read.
 pub(super) struct Superblocks {
     pub(super) superblock: Superblock,
-    /// A good one as it stands on the device, with the record of whoever is above.
+    /// A good copy as stored on the device, with the record of the owner above.
     block: Buf,
-    /// Those that are not as they should be, and why.
+    /// Bad copies, and what is wrong with them.
     pub(super) bad: Vec<(Sector, String)>,
 }
 
@@ -147,8 +147,8 @@ impl Superblocks {
             .map(|(at, why)| format!("the superblock at sector {at} is damaged: {why}; the other one is good"))
     }
 
-    /// Writes the bad one anew. The next flush makes it durable; until then, and if it cannot be written, the good one
-    /// stays what it was. Returns how many were written.
+    /// Rewrites the bad copy. The next flush makes it durable; until then, and if the write fails, the good one remains
+    /// valid. Returns how many were written.
     pub(super) async fn mend(&self, device: &Device) -> u64 {
         let mut mended = 0;
         for (at, _) in &self.bad {
@@ -159,7 +159,7 @@ impl Superblocks {
     }
 }
 
-/// The first good superblock, and which of the two is bad. One that cannot be read is as good as a damaged one.
+/// The first good superblock, and which of the two is bad. One that cannot be read counts as damaged.
 pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError> {
     let sectors = device.geometry().sectors;
     if sectors < FIXED_SECTORS {
@@ -207,7 +207,7 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
     };
     let mut bad = Vec::new();
     for at in layout_of(superblock)?.superblocks() {
-        // A device that has grown does not have the second one at its end.
+        // A device that was enlarged does not have the second one at its end.
         let copy = match looked.iter().position(|(place, _)| *place == at) {
             Some(known) => looked.swap_remove(known).1,
             None => look(at).await?,
@@ -221,17 +221,16 @@ pub(super) async fn superblocks(device: &Device) -> Result<Superblocks, VldError
     Ok(Superblocks { superblock, block, bad })
 }
 
-/// As [`superblocks`], where a map of blocks is wanted.
+/// As [`superblocks`], for a device with a map of blocks.
 pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<Superblocks, VldError> {
     let found = superblocks(device).await?;
-    // Somebody else's: not for us to read as a disk.
+    // It belongs to a file system: do not read it as a disk.
     if found.superblock.is_above() { Err(VldError::Nothing) } else { Ok(found) }
 }
 
 /// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
 ///
-/// # Errors
-/// When the device is gone. A slot that cannot be read is as good as a damaged one: the search goes on without it.
+/// # Errors When the device is gone. A slot that cannot be read counts as damaged: the search goes on without it.
 pub(super) async fn newest_anchor(
     device: &Device,
     superblock: &Superblock,
@@ -251,7 +250,7 @@ pub(super) async fn newest_anchor(
     Ok((newest, is_whole))
 }
 
-/// What a recovery brought back.
+/// Result of a recovery.
 pub(super) struct Found {
     pub(super) map: Vec<u32>,
     pub(super) log: Log,
@@ -260,8 +259,8 @@ pub(super) struct Found {
     pub(super) recovery: Recovery,
 }
 
-/// Finds the map. What cannot be read where the tail is looked for may hold it, so that going on could lose what was
-/// acknowledged: that is an error, but for a use that is `read_only`, which shows what can be shown.
+/// Finds the map. An unreadable place where the tail is searched may hold the tail, so going on could lose acknowledged
+/// writes: that is an error, except with `read_only`, which shows the latest state that is readable.
 pub(super) async fn recover(device: &Device, layout: &Layout, read_only: bool) -> Result<Found, VldError> {
     let finder = Finder { device, layout, key: layout.superblock.key(), read_only };
     let mut found = match layout.map_log {
@@ -269,7 +268,7 @@ pub(super) async fn recover(device: &Device, layout: &Layout, read_only: bool) -
         MapLog::Append => finder.append().await?,
     };
     if layout.superblock.is_above() {
-        return Ok(found); // What is mapped is not ours to know.
+        return Ok(found); // The meaning of entries is unknown here.
     }
     finder.check_map(&found)?;
     found.recovery.mapped_blocks = found.map.iter().filter(|&&block| block != 0).count() as u64;
@@ -312,7 +311,7 @@ impl Finder<'_> {
         let mut log = TreeLog { tree: Tree::new(self.layout.pieces), sequence: 0, window: None, generation };
         if let Some(tail) = tail {
             self.walk(&tail, &mut log.tree, &mut found).await?;
-            // C4: a transaction that was cut off has used no more numbers than there are pieces.
+            // C4: an interrupted transaction used at most as many numbers as there are pieces.
             log.sequence = tail.sequence + u64::from(self.layout.pieces) + 1;
         }
         found.log = Log::Tree(log);
@@ -345,7 +344,7 @@ impl Finder<'_> {
                 let end = anchor.window_start.saturating_add(anchor.window_blocks);
                 anchor.window_start..end.min(u64::from(self.layout.blocks))
             }
-            // An anchor is damaged, or lies: everywhere.
+            // An anchor is damaged or wrong: search everywhere.
             _ => {
                 cover("vlog: the tail is searched for everywhere");
                 0..u64::from(self.layout.blocks)
@@ -379,7 +378,7 @@ impl Finder<'_> {
         }
     }
 
-    /// The piece in a cell, wherever a pointer says that it is.
+    /// The piece in a cell to which a pointer leads.
     async fn read_piece(&self, cell: u64) -> Result<Option<Piece>, VldError> {
         if cell >= self.layout.cells() {
             return Ok(None);
@@ -397,8 +396,8 @@ impl Finder<'_> {
         self.layout.map_log == MapLog::Append && (start..start + sectors).contains(&at)
     }
 
-    /// Reads where the tail may be, in every way in which the device can be read: where storage below is redundant, what one
-    /// member has lost is there all the same. The usual way comes first.
+    /// Reads where the tail may be, in every reading of the device: where storage below is redundant, a place that one
+    /// member has lost may still be readable. The usual reading comes first.
     async fn read_for_tail(&self, at: Sector, sectors: u64, recovery: &mut Recovery) -> Result<Vec<Buf>, VldError> {
         let mut read = rescue(self.device, at, sectors).await?;
         let mut all = Vec::new();
@@ -441,7 +440,7 @@ impl Finder<'_> {
             let start = self.layout.sector_of(at as u32);
             for read in self.read_for_tail(start, length as u64 / SECTOR_BYTES, recovery).await? {
                 for (offset, cell) in read.chunks_exact(bytes).enumerate() {
-                    // Most cells are none; the magic number says so without a seal being computed.
+                    // Most cells hold no piece; the magic number shows that without computing a seal.
                     let number = first + offset as u64;
                     if let Some(piece) = Piece::from_cell(cell, &self.key, number).filter(|piece| piece.commits) {
                         youngest = youngest.max(Some(visit(&piece, number)));
@@ -518,7 +517,7 @@ impl Finder<'_> {
             let why = format!("it says that it is piece {} of {}", visit.index, self.layout.pieces);
             return Err(self.corrupt("piece of the map", visit.cell, why));
         }
-        // An older path to a piece may lead through one that has lost it: the first parent that is found has it.
+        // An older path to a piece may lead through a parent that has lost it: the first parent found has it.
         tree.found(visit.index, visit.sequence, visit.cell, visit.parent);
         found.cells.push(visit.cell);
         let range = self.layout.blocks_of_piece(visit.index);
@@ -564,7 +563,7 @@ impl Finder<'_> {
             .map(|record| (record.transaction, record.sequence))
             .collect();
         for (first, last) in commits {
-            // A1: what is not there of a complete transaction was overwritten, and checkpointed before that: A2.
+            // A1: a missing record of a complete transaction was overwritten, and checkpointed before that: A2.
             for record in records.range(first..=last).map(|(_, record)| record).filter(|r| r.transaction == first) {
                 for &(logical, physical) in &record.changes {
                     if logical >= self.layout.logical_blocks {
@@ -584,7 +583,7 @@ impl Finder<'_> {
         Ok(Found { map, log: Log::Append(log), cells: Vec::new(), recovery })
     }
 
-    /// The region of the append-only log, whole.
+    /// The whole region of the append-only log.
     async fn region(&self, recovery: &mut Recovery) -> Result<Vec<u8>, VldError> {
         let bytes = self.layout.superblock.region_cells * u64::from(self.layout.cell_bytes());
         let start = self.layout.cell_sector(self.layout.superblock.region_start);
@@ -599,8 +598,8 @@ impl Finder<'_> {
         Ok(region)
     }
 
-    /// No block is mapped twice but for the same place of the disk in several snapshots, none is outside, and none holds a
-    /// piece.
+    /// No block is mapped twice except for the same place of the disk in several snapshots; none is outside the device,
+    /// and none holds a piece.
     fn check_map(&self, found: &Found) -> Result<(), VldError> {
         let mut holders: Vec<u32> = vec![0; self.layout.blocks as usize];
         let mut problem = None;
@@ -637,7 +636,8 @@ fn visit(piece: &Piece, cell: u64) -> Visit {
     Visit { sequence: piece.sequence, index: piece.index, cell, parent: None }
 }
 
-/// Puts what was found into the map of free space; how many entries lead to each block beside the first.
+/// Enters the recovered blocks and cells into the map of free space; returns the number of further references to each
+/// block.
 pub(super) fn occupy(found: &Found, layout: &Layout, space: &mut super::space::Space) -> Vec<u8> {
     found.cells.iter().for_each(|&cell| space.take_cell(cell));
     let mut shares = vec![0; if layout.snapshots > 0 { layout.blocks as usize } else { 0 }];

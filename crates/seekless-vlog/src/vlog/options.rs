@@ -1,41 +1,41 @@
-//! How a virtual log disk is used, and what opening one says.
+//! Options of a virtual log disk, and what opening one reports.
 
 use super::layout::PlanError;
 use crate::device::DeviceError;
 use crate::units::{MIB, Nanos, Sector};
 
-/// When what was written becomes durable.
+/// When writes become durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CommitUse {
-    /// With each request where that needs no flush or there is a head, otherwise with each flush.
+    /// With each request where that needs no flush or there is a head; otherwise with each flush.
     #[default]
     Auto,
-    /// With each request, before it is acknowledged: as \[wa99\] has it.
+    /// With each request, before it is acknowledged, as in \[wa99\].
     Each,
     /// With each flush.
     Flush,
 }
 
-/// How a virtual log disk is used.
+/// Options of a virtual log disk.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     pub commit: CommitUse,
     /// Share of a track that is left free when it is filled, in hundredths of a per cent.
     pub keep: u32,
-    /// Bytes in which the next start searches for the tail, at most, after the power has failed.
+    /// Limit of the bytes that the next start searches for the tail after a power cut.
     pub window: u64,
-    /// Empty tracks, and put blocks in order, while there is nothing else to do.
+    /// Empty tracks, and put blocks in order, while idle.
     pub compact: bool,
     /// Put blocks in order, too, when there is nothing left to empty.
     pub order: bool,
-    /// How long there must be no request before that begins.
+    /// How long the device must be without a request before that begins.
     pub quiet: Nanos,
-    /// Tracks that are kept in memory for who reads in order.
+    /// Tracks kept in memory for sequential readers.
     pub tracks: usize,
-    /// Time that the drive's electronics take for each request, where they are not part of the device below: a virtual
-    /// log disk inside the drive pays it once, however often the arm moves.
+    /// Time that the drive's electronics take for each request, where the device below does not model it: a virtual log
+    /// disk inside the drive pays it once, however often the arm moves.
     pub command: Nanos,
-    /// Give long stretches that were freed back to the device below.
+    /// Discard long runs of freed blocks on the device below.
     pub discard: bool,
     pub read_only: bool,
 }
@@ -57,7 +57,7 @@ impl Default for Options {
     }
 }
 
-/// Why there is no virtual log disk.
+/// Why the virtual log disk cannot be opened or created.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum VldError {
     #[error(transparent)]
@@ -70,15 +70,15 @@ pub enum VldError {
     Corrupt { what: &'static str, at: Sector, why: String },
 }
 
-/// What the last start had to do.
+/// Work done by the last start.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Recovery {
-    /// The tail was where it had been left.
+    /// The tail was where the last park recorded it.
     pub was_parked: bool,
     /// Blocks that were searched for the tail.
     pub blocks_scanned: u64,
     pub pieces_read: u64,
-    /// Sectors that could not be read where the tail may have been: read-only, what is shown may be of an earlier moment.
+    /// Unreadable sectors where the tail may have been: a read-only view may be of an earlier moment.
     pub sectors_lost: u64,
     pub mapped_blocks: u64,
     pub time: Nanos,

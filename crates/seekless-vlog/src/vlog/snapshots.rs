@@ -1,13 +1,13 @@
 //! Snapshots of a virtual log disk: further maps behind that of the disk, in one log with it.
 //!
-//! A snapshot leads to the blocks that the disk led to. Since nothing is written in place, that is all: a block that the
-//! disk leads to no longer stays as long as a snapshot does. To take one, give one up, or go back to one, is to change many
-//! entries of the map at once, and what changes at once is one transaction, of as many pieces as it takes.
+//! A snapshot maps the blocks that the disk mapped. Since nothing is written in place, that suffices: a block that the
+//! disk no longer maps stays as long as a snapshot maps it. Taking, removing and reverting to a snapshot each change
+//! many entries of the map at once, in one transaction of as many pieces as it takes.
 //!
 //! Invariants
 //!   H1  A snapshot exists exactly when its label is mapped. Its entries are changed in the transaction in which its
 //!       label is.
-//!   H2  Two entries lead to one block only where they are of the same place of the disk, in different maps.
+//!   H2  Two entries map one block only where they are of the same place of the disk, in different maps.
 
 use std::rc::Rc;
 
@@ -21,7 +21,7 @@ use super::vld::Vld;
 use crate::device::{Data, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
 
 impl Core {
-    /// All snapshots. Whoever asks has the turn, so none of them goes away meanwhile.
+    /// All snapshots. The caller holds the gate, so none of them disappears.
     async fn labels(&self) -> Result<Vec<Found>, DeviceError> {
         let places = places(&self.layout, &self.state.borrow().map);
         read_labels(&self.below, &self.layout, places).await
@@ -32,7 +32,7 @@ impl Core {
         found.map(|found| found.number).ok_or_else(|| SnapshotError::NotFound { name: name.to_owned() })
     }
 
-    /// Leads the disk, or a snapshot, to what another map leads to.
+    /// Makes the map of the disk, or of a snapshot, a copy of another map.
     fn copy_map(&self, from: u32, to: u32) {
         let mut state = self.state.borrow_mut();
         let (from, to) = (self.layout.map_start(from), self.layout.map_start(to));
@@ -72,12 +72,12 @@ impl Core {
         self.admit(1).await?;
         let runs = self.place(&Data::from_slice(&label), Want::Data, None).await?;
         let block = runs.first().map_or(0, |run| run.first);
-        // H1: between here and the transaction nothing waits.
+        // H1: nothing waits between here and the transaction.
         self.copy_map(0, number);
         self.state.borrow_mut().set(self.layout.label_of(number), block);
         let committed = self.commit().await;
         if committed.is_err() {
-            // There was no room below; it never was. After anything else nothing is written any more.
+            // After `NoSpace`, undo: the snapshot never existed. After any other error writing has stopped.
             self.clear_map(number);
         }
         Ok(committed?)

@@ -1,8 +1,8 @@
 //! What is free: by cell, by block, by track.
 //!
 //! Invariants
-//!   S1  `free_blocks` counts the blocks of which no cell is used; `track_free` counts them track by track.
-//!   S2  `empty` has the tracks of which all blocks are free, as far as they are for anybody to use.
+//!   S1  `free_blocks` counts the blocks without a used cell; `track_free` counts them track by track.
+//!   S2  `empty` has the tracks whose usable blocks are all free.
 
 use std::collections::BTreeSet;
 
@@ -12,21 +12,21 @@ use super::tracks::Tracks;
 pub struct Space {
     pub tracks: Tracks,
     cells_per_block: u32,
-    /// Bit of each cell of each block that is in use.
+    /// For each block, a bit for each cell in use.
     used: Vec<u8>,
     full: u8,
     free_blocks: u64,
     track_free: Vec<u32>,
-    /// Blocks of each track that can be used at all.
+    /// Usable blocks of each track.
     track_usable: Vec<u32>,
     empty: BTreeSet<u32>,
-    /// Free blocks of each cylinder, and blocks of which some cells are free and some are not.
+    /// Free blocks of each cylinder, and its partly used blocks.
     cylinder_free: Vec<u32>,
     cylinder_broken: Vec<u32>,
 }
 
 impl Space {
-    /// All free but what is reserved.
+    /// Everything is free except reserved blocks.
     pub fn new(layout: &Layout, tracks: Tracks) -> Space {
         let full = ((1u16 << layout.cells_per_block) - 1) as u8;
         let mut space = Space {
@@ -90,7 +90,7 @@ impl Space {
         self.cylinder_free[cylinder as usize]
     }
 
-    /// True when a cylinder has a free cell anywhere.
+    /// True when a cylinder has a free cell.
     pub fn has_free_cell(&self, cylinder: u32) -> bool {
         self.cylinder_free[cylinder as usize] > 0 || self.cylinder_broken[cylinder as usize] > 0
     }
@@ -103,7 +103,7 @@ impl Space {
         self.empty.len()
     }
 
-    /// The first empty track from `track` on, round the end.
+    /// The first empty track from `track` on, wrapping at the end.
     pub fn next_empty(&self, track: u32) -> Option<u32> {
         self.empty.range(track..).next().or_else(|| self.empty.first()).copied()
     }
@@ -119,7 +119,7 @@ impl Space {
         self.set(block, self.full);
     }
 
-    /// Gives a whole block back.
+    /// Frees a whole block.
     pub fn give(&mut self, block: u32) {
         assert_eq!(self.used[block as usize], self.full, "block {block} is given back twice");
         self.set(block, 0);
@@ -142,10 +142,9 @@ impl Space {
         ((cell / cells) as usize, 1 << (cell % cells))
     }
 
-    /// Counts everything again from the bits of the cells (S1, S2).
+    /// Recounts everything from the bits of the cells (S1, S2).
     ///
-    /// # Errors
-    /// What does not hold.
+    /// # Errors The violated invariant.
     pub fn check(&self, layout: &Layout) -> Result<(), String> {
         let (mut free, mut cylinders) = (0, vec![(0, 0); self.cylinder_free.len()]);
         for track in 0..self.tracks.count() {

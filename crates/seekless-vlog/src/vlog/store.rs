@@ -1,13 +1,14 @@
-//! The virtual log without a disk on it: a map of numbers to which somebody above gives a meaning, and space for what he
-//! stores.
+//! The virtual log without a disk on it: a map of numbers whose meaning its owner above defines, and space for the
+//! owner's data.
 //!
-//! He takes blocks and cells where eager writing wants them, writes them himself, and says which entries of the map lead
-//! to them. A transaction brings the entries to the device; what it has made worthless is free when it is durable.
+//! The owner takes blocks and cells where eager writing places them, writes them itself, and sets the entries of the
+//! map that lead to them. A transaction writes the entries to the device; space that it made obsolete is free once it
+//! is durable.
 //!
 //! Invariants
-//!   K1  What an entry leads to has been written, with [`Store::flags`], before the entry is set. So a transaction, which
-//!       makes everything before its tail durable, never leads to what is not there.
-//!   K2  What is given as garbage is needed by no entry as they are set then; it is free after the next transaction.
+//!   K1  The target of an entry has been written, with [`Store::flags`], before the entry is set. So a transaction,
+//!       which makes everything before its tail durable, never leads to missing data.
+//!   K2  Space passed as garbage is needed by no entry as set at that time; it is free after the next transaction.
 
 use std::rc::Rc;
 
@@ -24,36 +25,35 @@ use crate::device::{Counter, Device, DeviceError, HeadView, WriteFlags};
 use crate::rt::Rt;
 use crate::units::{Nanos, Sector};
 
-/// What superblock and anchors say.
+/// Contents of superblock and anchors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StoreInfo {
     pub superblock: Superblock,
-    /// The record of whoever is above, with zeroes behind it.
+    /// The record of the owner above, padded with zeroes.
     pub above: Vec<u8>,
     /// The tail is found without a search.
     pub is_parked: bool,
-    /// Superblocks that are damaged, one line each, where another says what they said.
+    /// Damaged superblocks, one line each, where the other copy is good.
     pub damaged: Vec<String>,
-    /// Other damage that costs nothing, one line each.
+    /// Other damage without consequences, one line each.
     pub notes: Vec<String>,
 }
 
-/// Where the head will be and when, as places are chosen one after the other before anything is written.
+/// Predicts where the head will be, and when, so that several places can be chosen before anything is written.
 ///
-/// The places are to be written in that order, each when the one before is complete, and those that follow each other in
-/// one request.
+/// The places must be written in that order, each when the one before is complete; consecutive ones in one request.
 pub struct Aim {
     now: Nanos,
-    /// The heads at that moment, once something has been chosen and the device can tell.
+    /// The heads at that moment, once something has been chosen and the device can predict them.
     heads: Option<Box<dyn HeadView>>,
     last: Option<Chosen>,
 }
 
-/// The request to which the place belongs that was chosen last.
+/// The request of the place chosen last.
 struct Chosen {
     at: Sector,
     sectors: u64,
-    /// When it begins, and the heads then, where they are not those of the device as it is.
+    /// When it begins, and the heads then, where they differ from the device's current ones.
     issued: Nanos,
     heads: Option<Box<dyn HeadView>>,
 }
@@ -64,13 +64,13 @@ impl Chosen {
     }
 }
 
-/// What a virtual log has of the space below it, besides what the owner above has taken.
+/// Space below that the virtual log holds, besides what the owner above has taken.
 pub struct Holdings {
     /// Pieces of the map, and their cells.
     pub pieces: Vec<(u32, u64)>,
-    /// What is free after the next transaction.
+    /// Free after the next transaction.
     pub garbage: Garbage,
-    /// Blocks that are copied to, or have been and are neither led to nor given back.
+    /// Blocks that are being copied to, or are copied and neither referenced nor given back.
     pub copies: u64,
 }
 
@@ -82,10 +82,10 @@ pub struct Store {
 }
 
 impl Store {
-    /// Makes a virtual log on `device` with a map of `entries` and a record for whoever is above; what is there is lost.
+    /// Makes a virtual log on `device` with a map of `entries` and a record for the owner above; existing content is
+    /// lost.
     ///
-    /// # Errors
-    /// When the device is too small for `plan`, and what it says.
+    /// # Errors When the device is too small for `plan`, and device errors.
     pub async fn create(device: &Device, plan: &Plan, entries: u32, above: &[u8]) -> Result<(), VldError> {
         assert!(above.len() <= FIXED_BYTES - ABOVE_AT);
         let superblock = Layout::plan_above(device.geometry(), plan, entries)?;
@@ -93,10 +93,9 @@ impl Store {
         Ok(())
     }
 
-    /// What is said on `device` about a virtual log with something above it.
+    /// Information on `device` about a virtual log with an owner above it.
     ///
-    /// # Errors
-    /// `Nothing` when there is none, or one that is a disk; `Corrupt`, and what the device says.
+    /// # Errors `Nothing` when there is none, or one that is a disk; `Corrupt`, and device errors.
     pub async fn info(device: &Device) -> Result<StoreInfo, VldError> {
         let found = superblocks(device).await?;
         let superblock = found.superblock;
@@ -114,7 +113,7 @@ impl Store {
         Ok(StoreInfo { superblock, above, is_parked, notes, damaged })
     }
 
-    /// Writes damaged superblocks anew, from what the good one says; the next flush makes that durable. Returns how many.
+    /// Rewrites damaged superblocks from the good one; the next flush makes that durable. Returns how many.
     ///
     /// # Errors
     /// As [`Store::info`]. One that cannot be written stays as it is.
@@ -122,11 +121,10 @@ impl Store {
         Ok(superblocks(device).await?.mend(device).await)
     }
 
-    /// Opens the one on `device`. Of the space, only what the map itself takes is taken; nothing is written before the
+    /// Opens the one on `device`. Initially only the space of the map itself is taken; nothing is written before the
     /// first transaction.
     ///
-    /// # Errors
-    /// `Nothing` and `Corrupt`, and what the device says.
+    /// # Errors `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
         let start = rt.now();
         let superblock = superblocks(&device).await?.superblock;
@@ -172,7 +170,7 @@ impl Store {
         &self.core.layout
     }
 
-    /// What opening had to do.
+    /// Work that opening had to do.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
@@ -210,7 +208,7 @@ impl Store {
         }
     }
 
-    /// What is free after the next transaction (K2).
+    /// Frees `garbage` after the next transaction (K2).
     pub fn discard(&self, garbage: Garbage) {
         let mut state = self.core.state.borrow_mut();
         debug_assert!(garbage.blocks.iter().all(|&block| !state.space.is_free(block)), "K2: garbage is taken");
@@ -224,8 +222,7 @@ impl Store {
         !state.pending.is_empty() || !state.garbage.is_empty()
     }
 
-    /// Begins to choose places, of what is written when that is complete whose places were chosen with `last`, if it is
-    /// not yet.
+    /// Begins to choose places for writes that follow those chosen with `last`, if these are not yet complete.
     pub fn aim(&self, last: Option<Aim>) -> Aim {
         let now = self.core.rt.now();
         match last {
@@ -234,7 +231,7 @@ impl Store {
         }
     }
 
-    /// Takes up to `blocks` blocks that follow each other.
+    /// Takes up to `blocks` consecutive blocks.
     pub fn take_run(&self, aim: &mut Aim, want: Want, blocks: u32) -> Option<Run> {
         let mut guard = self.core.state.borrow_mut();
         let state = &mut *guard;
@@ -246,7 +243,7 @@ impl Store {
         Some(run)
     }
 
-    /// Takes a cell; with `spare`, in a block that has used ones if there is any.
+    /// Takes a cell; with `spare`, in a partly used block if there is one.
     pub fn take_cell(&self, aim: &mut Aim, spare: bool) -> Option<u64> {
         let mut guard = self.core.state.borrow_mut();
         let state = &mut *guard;
@@ -254,7 +251,7 @@ impl Store {
         let head = self.head(aim);
         let found = match spare {
             true => state.chooser.spare_cell(&state.space, layout),
-            // What follows needs neither a seek nor a command.
+            // A consecutive place needs neither a seek nor a command.
             false => aim
                 .last
                 .as_ref()
@@ -270,12 +267,12 @@ impl Store {
         Some(cell)
     }
 
-    /// Gives back what was taken and never written, or what nothing leads to.
+    /// Gives back a cell that was never written, or that nothing leads to.
     pub fn give_cell(&self, cell: u64) {
         self.core.state.borrow_mut().space.give_cell(cell);
     }
 
-    /// Takes a block that something found after a start leads to.
+    /// Takes a block that the owner found in use after a start.
     ///
     /// # Errors
     /// Why it cannot be.
@@ -313,21 +310,19 @@ impl Store {
 
     /// Makes every entry durable that has been set.
     ///
-    /// # Errors
-    /// What the device says. `NoSpace` changes nothing; after anything else nothing is written any more.
+    /// # Errors Device errors. `NoSpace` changes nothing; after any other error writing stops.
     pub async fn commit(&self) -> Result<(), DeviceError> {
         self.core.commit().await
     }
 
-    /// Writes the record by which the next start finds the tail at once.
+    /// Writes the record that lets the next start find the tail without a search.
     ///
-    /// # Errors
-    /// What the device says.
+    /// # Errors Device errors.
     pub async fn park(&self) -> Result<(), DeviceError> {
         self.core.park().await
     }
 
-    /// True when the device tells where its head is.
+    /// True when the device reports its head position.
     pub fn has_head(&self) -> bool {
         self.core.below.head().is_some()
     }
@@ -341,25 +336,24 @@ impl Store {
         self.core.state.borrow().space.is_free(block)
     }
 
-    /// Begins to empty the track with the fewest blocks in use, of those that `may` be emptied and have holes elsewhere
-    /// for as many blocks as that `needs`. `None` when there is none, or nothing has been written since the log was put
-    /// away.
+    /// Begins to empty the track with the fewest blocks in use, among those that `may` be emptied and for which other
+    /// tracks have holes for as many blocks as it `needs`. `None` when there is none, or nothing has been written since
+    /// the log was parked.
     pub fn begin_emptying(&self, needs: impl Fn(u64) -> u64, may: impl Fn(u32) -> bool) -> Option<Emptying> {
         let core = &self.core;
         let track = Some(()).filter(|()| core.is_in_use()).and_then(|()| core.sparse_track(needs, may))?;
         Some(Emptying::begin(core, track))
     }
 
-    /// Copies what the tenant needs of the track. True when all of it has been; else somebody wants something, or there
-    /// are no holes.
+    /// Copies the blocks of the track that the tenant needs. True when all are copied; false when a request is pending
+    /// or no hole is left.
     ///
-    /// # Errors
-    /// What the device says. After a write of unknown effect nothing is written any more.
+    /// # Errors Device errors. After a write of unknown effect writing stops.
     pub async fn copy_out(&self, emptying: &Emptying, tenant: &mut dyn Tenant) -> Result<bool, DeviceError> {
         self.core.copy_out(emptying, tenant).await.map(|step| step == Step::Done)
     }
 
-    /// A copy that was made is led to now, or is given back.
+    /// Ends a copy: it is now referenced, or is given back.
     pub fn end_copy(&self, run: Run, is_used: bool) {
         let mut state = self.core.state.borrow_mut();
         match is_used {
@@ -368,7 +362,7 @@ impl Store {
         }
     }
 
-    /// As [`Store::commit`], and pieces move away from the track. True when the track is empty then.
+    /// As [`Store::commit`], and moves pieces away from the track. True when the track is then empty.
     ///
     /// # Errors
     /// As those of [`Store::commit`].
@@ -384,7 +378,7 @@ impl Store {
         self.core.commit_gate.enter().await
     }
 
-    /// What the log has taken for itself or still holds, while it is [`Store::quiet`].
+    /// Space that the log has taken for itself or still holds, while it is [`Store::quiet`].
     pub fn holdings(&self) -> Holdings {
         let state = self.core.state.borrow();
         let pieces = match &state.log {
@@ -398,10 +392,9 @@ impl Store {
         self.core.state.borrow().space.is_cell_free(cell)
     }
 
-    /// Checks the promises that hold in memory.
+    /// Checks the invariants in memory.
     ///
-    /// # Errors
-    /// What does not hold.
+    /// # Errors The violated invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         let state = self.core.state.borrow();
         state.space.check(&self.core.layout)?;
@@ -430,7 +423,7 @@ impl Store {
         Some(Head { view, now: aim.now, busy: &[] })
     }
 
-    /// Lets the time pass that the write takes.
+    /// Advances the predicted time by the duration of the write.
     fn advance(&self, aim: &mut Aim, at: Sector, sectors: u64) {
         let chosen = match aim.last.take() {
             Some(last) if last.end() == at => Chosen { sectors: last.sectors + sectors, ..last },

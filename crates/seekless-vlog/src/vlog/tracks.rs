@@ -1,17 +1,17 @@
-//! Where the tracks of a device are, in blocks: what eager writing knows about the platters.
+//! Where the tracks of a device are, in blocks: the geometry that eager writing knows.
 //!
-//! A block lies on the track of its first sector. Tracks follow each other by address; tracks of one cylinder that do so
-//! are its *neighbours*. On a drive whose surfaces take turns only after several cylinders a cylinder's tracks do not
-//! follow each other, and then each is a cylinder of its own here.
+//! A block lies on the track of its first sector. Tracks follow each other by address; tracks of one cylinder that do
+//! so are its *neighbours*. On a drive that changes surfaces only after several cylinders, a cylinder's tracks do not
+//! follow each other, and each counts as a cylinder of its own here.
 //!
-//! Where there is no head, stretches of [`STRETCH_BYTES`] take the place of tracks.
+//! Without a head, stretches of [`STRETCH_BYTES`] take the place of tracks.
 
 use super::layout::Layout;
 use crate::device::HeadView;
 use crate::units::{MIB, SECTOR_BYTES};
 
-/// What is filled as one, where there are no tracks: a power of two of which every drive transfers much in the time of
-/// one seek, and that file systems allocate in one extent.
+/// Unit of filling, where there are no tracks: a power of two that every drive transfers many times over in one seek
+/// time, and that file systems allocate in one extent.
 pub const STRETCH_BYTES: u64 = MIB;
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -47,7 +47,7 @@ impl Tracks {
         let (mut cylinder, mut arm) = (None, None);
         let mut block = 0;
         while block < layout.blocks {
-            // A head that does not know its own sectors has one long track.
+            // A head that cannot locate its own sectors has one long track.
             let Some(place) = head.track_of(layout.sector_of(block)) else { break };
             if arm.replace(place.arm) != Some(place.arm) {
                 self.arms.push(self.cylinders.len() as u32);

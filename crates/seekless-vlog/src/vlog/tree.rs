@@ -1,24 +1,24 @@
-//! The shape of the virtual log: which piece points to which, and what is written when some are written anew.
+//! The shape of the virtual log: which piece points to which, and which pieces a transaction writes.
 //!
-//! A piece points back to older ones only, since it is written where the head happens to be and nobody knows that
-//! beforehand. [wa99 §3.2] makes the new tail point to the old one and to what followed the piece that it replaces, so
-//! that the replaced one can be freed at once. With two pointers that does not go on for long: a piece that had two
-//! children leaves two to adopt, and the old tail makes three. So a piece has [`POINTERS`] places here, and a
-//! transaction for which they do not suffice writes further pieces anew, each of which brings places along.
+//! A piece points only to older ones, since it is written wherever the head is and its place is not known in advance.
+//! [wa99 §3.2] makes the new tail point to the old one and to the children of the piece that it replaces, so that the
+//! replaced one can be freed at once. With two pointers that soon fails: a piece that had two children leaves two to
+//! adopt, and the old tail makes three. So a piece has [`POINTERS`] pointers here, and a transaction for which they do
+//! not suffice rewrites further pieces, each of which brings free pointers along.
 //!
-//! **That this always suffices.** Let a transaction write `m` pieces with `k` places each. They have to point to the
-//! `m - 1` of them that are not the tail, and to the *orphans*: the children of what they replace, and the old tail,
-//! unless written anew themselves. So `orphans <= m(k - 1) + 1` is needed. Writing the orphan with the fewest children,
-//! `d`, too, changes the orphans by `d - 1` and the places by `k - 1`: it gains `k - d`, at least one unless that orphan
-//! is full. From a tree with `n` pieces and so `n - 1` edges at most `(n - 1)/k` are full; among the descendants of any
-//! piece one that is not full is found at a depth of at most `log_k n`, as a full tree that is deeper has more than
-//! `n`. So a piece costs at most `log_k n` further ones, and mostly none (`tests/tree.rs` counts).
+//! **That this always suffices.** Let a transaction write `m` pieces with `k` places each. They must point to the
+//! `m - 1` of them that are not the tail, and to the *orphans*: the children of the replaced pieces, and the old tail,
+//! unless rewritten themselves. So `orphans <= m(k - 1) + 1` is needed. Also writing the orphan with the fewest
+//! children, `d`, changes the orphans by `d - 1` and the places by `k - 1`: it gains `k - d`, at least one unless that
+//! orphan is full. In a tree with `n` pieces, and so `n - 1` edges, at most `(n - 1)/k` are full; among the descendants
+//! of any piece there is one that is not full at a depth of at most `log_k n`, as a deeper full tree has more than `n`
+//! pieces. So a piece costs at most `log_k n` further ones, and mostly none (`tests/tree.rs` counts).
 //!
 //! Invariants
 //!   T1  No piece has more than [`POINTERS`] children.
 //!   T2  Every live piece but the tail has one live parent, which is younger. So every live piece is reachable from the
-//!       tail through live pieces alone, and who visits pieces by age, youngest first, knows of each pointer whether
-//!       there is a younger piece with the same index before reading what it points to.
+//!       tail through live pieces alone, and a visitor in order of age, youngest first, knows for each pointer, before
+//!       reading its target, whether there is a younger piece with the same index.
 //!   T3  A piece is freed only when a tail that does not need it is durable.
 
 use std::collections::BTreeSet;
@@ -43,7 +43,7 @@ pub struct Tree {
     places: usize,
 }
 
-/// A piece to write: its index, and the pieces to which it is to point.
+/// A piece to write: its index, and the pieces it will point to.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Planned {
     pub index: u32,
@@ -51,12 +51,12 @@ pub struct Planned {
 }
 
 impl Tree {
-    /// A log without a piece, for indices below `pieces`.
+    /// An empty log, for indices below `pieces`.
     pub fn new(pieces: u32) -> Tree {
         Tree::with_places(pieces, POINTERS)
     }
 
-    /// The same with another number of places, to find out what that would do.
+    /// The same with another number of pointers, for measurements.
     pub fn with_places(pieces: u32, places: usize) -> Tree {
         assert!(places >= 2);
         Tree { nodes: vec![None; pieces as usize], tail: None, live: 0, places }
@@ -83,11 +83,10 @@ impl Tree {
         self.nodes.iter().enumerate().filter_map(|(index, node)| Some((index as u32, node.as_ref()?)))
     }
 
-    /// What a transaction writes that writes the pieces `wanted` anew: those and further ones, in the order in which
-    /// they are written. The last one is the new tail.
+    /// The pieces of a transaction that rewrites the pieces `wanted`: those and extra ones, in write order. The last
+    /// one is the new tail.
     ///
-    /// # Panics
-    /// When nothing is wanted.
+    /// # Panics When `wanted` is empty.
     pub fn plan(&self, wanted: &BTreeSet<u32>) -> Vec<Planned> {
         assert!(!wanted.is_empty(), "a transaction writes something");
         let mut written = wanted.clone();
@@ -106,10 +105,10 @@ impl Tree {
         self.thread(&written, &orphans)
     }
 
-    /// Hands the orphans, and all written pieces but the last, to written pieces behind them.
+    /// Assigns the orphans, and all written pieces but the last, to later written pieces.
     ///
-    /// Those in front get none and those behind two or what is needed, so that neither a chain as long as the
-    /// transaction arises, which would have to be read piece by piece, nor full pieces.
+    /// Earlier pieces get none, and later ones two or as many as needed. This avoids chains as long as the transaction,
+    /// which recovery would have to read piece by piece, and full pieces.
     fn thread(&self, written: &BTreeSet<u32>, orphans: &BTreeSet<u32>) -> Vec<Planned> {
         let count = written.len();
         let needed = orphans.len() + count - 1;
@@ -135,8 +134,7 @@ impl Tree {
         planned
     }
 
-    /// Takes over a plan that is durable. `places` has the sequence and the cell of each piece. The cells that have
-    /// become free.
+    /// Applies a durable plan. `places` has the sequence and the cell of each piece. Returns the freed cells.
     pub fn apply(&mut self, planned: &[Planned], places: &[(u64, u64)]) -> Vec<u64> {
         let mut freed = Vec::new();
         for piece in planned {
@@ -148,7 +146,7 @@ impl Tree {
                 }
                 for child in old.children {
                     if let Some(child) = self.nodes[child as usize].as_mut() {
-                        child.parent = None; // Somebody in the plan adopts it.
+                        child.parent = None; // A piece of the plan adopts it.
                     }
                 }
             }
@@ -172,8 +170,8 @@ impl Tree {
         freed
     }
 
-    /// Puts a piece in that was found on the device, as a child of `parent`. Pieces come in the order in which they are
-    /// found, the tail first.
+    /// Adds a piece found on the device, as a child of `parent`. Pieces come in the order in which they are found, the
+    /// tail first.
     pub fn found(&mut self, index: u32, sequence: u64, cell: u64, parent: Option<u32>) {
         self.nodes[index as usize] = Some(Node { sequence, cell, parent, children: Vec::new() });
         self.live += 1;
@@ -185,8 +183,7 @@ impl Tree {
 
     /// Checks T1 and T2.
     ///
-    /// # Errors
-    /// What does not hold.
+    /// # Errors The violated invariant.
     pub fn check(&self) -> Result<(), String> {
         let mut reached = 0;
         let mut open: Vec<u32> = self.tail.into_iter().collect();

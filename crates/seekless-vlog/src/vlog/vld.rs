@@ -18,9 +18,9 @@ use crate::device::{
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// A virtual log disk. Requests are whole blocks; what was never written, or discarded, reads as zeroes.
+/// A virtual log disk. Requests are whole blocks; blocks that were never written, or were discarded, read as zeroes.
 ///
-/// A write or discard that the longest transaction holds is there as a whole or absent after a power cut; see
+/// A write or discard that fits into the longest transaction is atomic across a power cut; see
 /// [`Vld::transaction_bytes_max`].
 pub struct Vld {
     pub(super) core: Rc<Core>,
@@ -29,19 +29,17 @@ pub struct Vld {
 }
 
 impl Vld {
-    /// Makes a new one on `device`; what is there is lost.
+    /// Makes a new one on `device`; existing content is lost.
     ///
-    /// # Errors
-    /// When the device is too small or too large for `plan`, and what it says.
+    /// # Errors When the device is too small or too large for `plan`, and device errors.
     pub async fn create(rt: &Rt, device: Device, plan: &Plan, options: Options) -> Result<Rc<Vld>, VldError> {
         format(&device, plan).await?;
         Vld::open(rt, device, options).await
     }
 
-    /// Opens the one on `device`. Nothing is written before the first change, but a damaged superblock anew.
+    /// Opens the one on `device`. Before the first change it writes nothing except a damaged superblock.
     ///
-    /// # Errors
-    /// `Nothing` and `Corrupt`, and what the device says.
+    /// # Errors `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
         let (layout, found, superblocks) = Vld::found(rt, &device, options.read_only).await?;
         let mended = if options.read_only { 0 } else { superblocks.mend(&device).await };
@@ -50,7 +48,7 @@ impl Vld {
         Ok(vld)
     }
 
-    /// Opens what the snapshot `name` of the one on `device` has, to be read only; `None` when there is none of this name.
+    /// Opens the snapshot `name` of the one on `device`, read-only; `None` when there is none of this name.
     ///
     /// # Errors
     /// As [`Vld::open`].
@@ -129,7 +127,7 @@ impl Vld {
         Rc::new(Vld { core, geometry, recovery: found.recovery })
     }
 
-    /// What opening had to do.
+    /// Work that opening had to do.
     pub fn recovery(&self) -> Recovery {
         self.recovery
     }
@@ -138,8 +136,7 @@ impl Vld {
         &self.core.layout
     }
 
-    /// Longest write or discard that a power cut leaves whole or absent, in bytes. Longer ones are several
-    /// transactions.
+    /// Longest write or discard that is atomic across a power cut, in bytes. Longer ones are several transactions.
     pub fn transaction_bytes_max(&self) -> u64 {
         self.core.layout.transaction_blocks_max * u64::from(self.core.layout.block_bytes())
     }
@@ -157,25 +154,23 @@ impl Vld {
         (map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
     }
 
-    /// Where logical blocks lie, for measurements: how many of `blocks` from `first` on do not follow the one before.
+    /// Fragmentation, for measurements: how many of `blocks` from `first` on are not placed behind the one before.
     pub fn breaks(&self, first: u32, blocks: u32) -> u32 {
         let state = self.core.state.borrow();
         let places = &state.map[first as usize..(first + blocks) as usize];
         places.windows(2).filter(|pair| pair[0] != 0 && pair[1] != 0 && pair[0] + 1 != pair[1]).count() as u32
     }
 
-    /// Checks the promises that hold in memory between requests: those of the tree, of free space and of the map.
+    /// Checks the invariants in memory between requests: those of the tree, of free space and of the map.
     ///
-    /// # Errors
-    /// What does not hold.
+    /// # Errors The violated invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         super::check::invariants(&self.core)
     }
 
-    /// Does what idle time is for, until there is nothing left of it; how many steps that took.
+    /// Does all idle work; returns the number of steps.
     ///
-    /// # Errors
-    /// What the device says.
+    /// # Errors Device errors.
     pub async fn settle(&self) -> Result<u64, DeviceError> {
         compact::settle(&self.core).await
     }
@@ -190,7 +185,7 @@ impl Vld {
 
 impl Drop for Vld {
     fn drop(&mut self) {
-        // Whoever waits for idle time finds that there is nothing to work on.
+        // The task that waits for idle time finds nothing to do.
         self.core.activity.event.notify();
     }
 }
@@ -205,7 +200,7 @@ impl BlockDevice for Vld {
         Guarantees {
             atomic_write_bytes: self.geometry.block_bytes,
             durable_on_completion: self.core.each,
-            // Transactions are moments of the past, but two requests that are under way at once may change places.
+            // Transactions are moments of the past, but two concurrent requests may take effect in either order.
             ordered: false,
             discard: Discard::Zeroes,
         }
@@ -256,7 +251,7 @@ impl BlockDevice for Vld {
         Ok(any)
     }
 
-    /// Goes on to its end when the caller goes away.
+    /// Runs to its end even when the caller drops it.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;
         self.core.check_writable()?;
@@ -295,7 +290,7 @@ impl BlockDevice for Vld {
         self.core.rt.spawn(work).await
     }
 
-    /// Writes the record by which the next start finds the tail at once.
+    /// Writes the record that lets the next start find the tail without a search.
     async fn release(&self) -> Result<(), DeviceError> {
         if self.core.options.read_only {
             return Ok(());

@@ -2,8 +2,8 @@
 //! with the records here.
 //!
 //! Invariants
-//!   F1  Whatever is read is checked before it is believed: magic, version, checksum, and that it is about this array.
-//!   F2  Nothing here is larger than its place, however the numbers in a superblock were chosen.
+//!   F1  Everything read is checked before it is trusted: magic, version, checksum, and that it belongs to this array.
+//!   F2  No structure exceeds its place, whatever numbers a superblock holds.
 
 use crate::codec::{crc32c, get_at, put_at};
 use crate::record;
@@ -12,7 +12,7 @@ use crate::units::SECTOR_BYTES;
 /// Version of the format that is written.
 pub const VERSION: u32 = 1;
 
-/// Members of an array, at most: the superblock has room for the states of so many.
+/// Limit of members: the superblock has room for the states of this many.
 pub const MEMBERS_MAX: usize = 64;
 
 /// Unit in which metadata is written: large enough for the blocks of any drive.
@@ -34,7 +34,7 @@ pub const MAGIC: [u8; 8] = *b"SeekRAID";
 pub const RECORD_MAGIC: [u8; 8] = *b"SeekRJnl";
 
 record! {
-    /// What the array is, and in which state it is.
+    /// Parameters and state of the array.
     pub struct Superblock {
         pub magic: [u8; 8],
         pub version: u32,
@@ -63,7 +63,7 @@ record! {
 
 const _: () = assert!(Superblock::BYTES <= BLOCK_BYTES as usize);
 
-/// Ranges in [`Superblock::known`]: where each begins, and where it ends.
+/// Limit of the ranges in [`Superblock::known`], each with its start and end.
 pub const KNOWN_MAX: usize = 240;
 
 /// Bits of [`Superblock::flags`].
@@ -82,7 +82,7 @@ record! {
 
 const _: () = assert!(BitmapSector::BYTES == SECTOR_BYTES as usize);
 
-/// Regions of which one sector of the bitmap knows.
+/// Regions covered by one sector of the bitmap.
 pub const REGIONS_PER_SECTOR: u64 = 61 * 64;
 
 record! {
@@ -101,7 +101,7 @@ record! {
 }
 
 record! {
-    /// A write that a record of the journal promises.
+    /// A write that a record of the journal contains.
     pub struct RecordEntry {
         pub at: u64,
         pub sectors: u32,
@@ -110,12 +110,12 @@ record! {
     }
 }
 
-/// [`RecordEntry::kind`]: the sectors of the payload, in turn.
+/// [`RecordEntry::kind`]: sectors of the payload, in order.
 pub const KIND_DATA: u16 = 0;
 /// [`RecordEntry::kind`]: zeroes, which take no payload.
 pub const KIND_ZEROES: u16 = 1;
 
-/// Offset of the checksum in a superblock and of that in the head of a record.
+/// Offset of the checksum in a superblock, and in the head of a record.
 const SUPERBLOCK_CRC: usize = 12;
 const HEAD_CRC: usize = 8;
 
@@ -138,8 +138,7 @@ impl Superblock {
 
     /// The superblock in `block`, or why there is none.
     ///
-    /// # Errors
-    /// What is wrong, in words; `None` when nothing hints at a superblock.
+    /// # Errors What is wrong, in words; `None` when the block does not resemble a superblock.
     pub fn from_block(block: &[u8]) -> Result<Superblock, Option<String>> {
         let superblock = Superblock::decode(block).filter(|found| found.magic == MAGIC).ok_or(None)?;
         if superblock.crc != crc_without(block, SUPERBLOCK_CRC) {
@@ -153,7 +152,7 @@ impl Superblock {
         Ok(superblock)
     }
 
-    /// F2: the numbers fit each other. An intact checksum does not mean that they were written by us.
+    /// F2: the numbers are consistent. An intact checksum does not prove that this code wrote them.
     fn check(&self) -> Result<(), String> {
         let bad = |what: &str| Err(format!("its {what} cannot be"));
         let count = self.member_count as usize;
@@ -163,7 +162,7 @@ impl Superblock {
         if self.unit_sectors == 0 || self.row_count == 0 || self.region_rows == 0 {
             return bad("unit, row count or region");
         }
-        // Numbers that only go up, and that no array ever takes so far.
+        // Counters that only increase, beyond any value that an array reaches.
         if [self.generation, self.journal_sequence, self.bitmap_epoch].iter().any(|&number| number > u64::MAX / 2) {
             return bad("generation, journal sequence or bitmap epoch");
         }
@@ -184,7 +183,7 @@ impl Superblock {
         if ends.contains(&false) || size * u128::from(SECTOR_BYTES) > u128::from(u64::MAX) {
             return bad("layout");
         }
-        // One after the other, with something in between; the rest is zero.
+        // In order, with gaps between them; the rest is zero.
         let end = self.row_count * self.unit_sectors;
         let mut least = 0;
         let ranges = self.known.chunks(2).take_while(|range| range[1] > 0).count();
@@ -214,8 +213,8 @@ impl BitmapSector {
         bytes
     }
 
-    /// The sector with this index and epoch of the array whose UUID begins so, or `None` when it is damaged or
-    /// another.
+    /// The sector with this index and epoch, for the array whose UUID begins with `uuid_start`; `None` when it is
+    /// damaged or of another array.
     pub fn from_bytes(bytes: &[u8], index: u64, epoch: u64, uuid_start: u64) -> Option<BitmapSector> {
         let sector = BitmapSector::decode(bytes)?;
         let is_good = sector.crc == crc32c(bytes.get(4..SECTOR_BYTES as usize)?)
@@ -226,12 +225,12 @@ impl BitmapSector {
     }
 }
 
-/// The first half of a UUID, by which bitmap sectors know their array.
+/// The first half of a UUID, which identifies the array in bitmap sectors.
 pub fn uuid_start(uuid: &[u8; 16]) -> u64 {
     get_at(uuid, 0).unwrap_or_default()
 }
 
-/// Sectors of the head of a record with so many entries.
+/// Sectors of the head of a record with this many entries.
 pub fn head_sectors(entries: usize) -> u64 {
     let bytes = (RecordHead::BYTES + entries * RecordEntry::BYTES) as u64;
     bytes.div_ceil(BLOCK_BYTES) * BLOCK_SECTORS
@@ -250,8 +249,8 @@ impl RecordHead {
         bytes
     }
 
-    /// The sizes that the first block of a head claims, as far as it is the record `sequence` of the array `uuid`.
-    /// Nothing else is checked yet.
+    /// The sizes in the first block of a head, if it claims to be record `sequence` of the array `uuid`. Nothing else
+    /// is checked yet.
     pub fn peek(block: &[u8], uuid: &[u8; 16], sequence: u64) -> Option<RecordHead> {
         let head = RecordHead::decode(block)?;
         let is_right = head.magic == RECORD_MAGIC

@@ -1,9 +1,8 @@
-//! Devices that only say where a sector lies: one behind the other, striping, remapping, permuting, and remapping before
-//! striping.
+//! Devices that only translate addresses: concatenation, striping, remapping, permuting, and remapping before striping.
 //!
-//! They keep nothing of their own on their members and no bytes in memory, so they need no format, and work as well
-//! over members that keep no bytes either. What is stored through one of them can be read only through the same:
-//! same members in the same order, same units, same seed.
+//! They keep no metadata on their members and no data in memory, so they need no format, and also work over members
+//! that keep no data. Data stored through one of them can be read only through the same one: same members in the same
+//! order, same units, same seed.
 
 use std::cell::Cell;
 use std::fmt;
@@ -22,17 +21,17 @@ use crate::device::{
 };
 use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// Where a sector lies.
+/// Location of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Place {
     pub(super) member: usize,
     pub(super) at: u64,
-    /// So many sectors from here, this one included, follow each other on the member.
+    /// Length of the run of consecutive sectors on the member, from this one on.
     pub(super) run: u64,
 }
 
-/// Says where each sector of a device lies. It is a bijection between the sectors of the device and those of its
-/// members that are in use.
+/// Maps each sector of a device to its location. It is a bijection between the sectors of the device and the used
+/// sectors of its members.
 #[derive(Clone, Debug)]
 enum Map {
     Concat(Concat),
@@ -77,7 +76,7 @@ impl Concat {
     }
 }
 
-/// RAID-0: units of the device go round the members.
+/// RAID-0: units of the device are placed on the members in turn.
 #[derive(Clone, Copy, Debug)]
 struct Stripe {
     members: u64,
@@ -94,7 +93,7 @@ impl Stripe {
     }
 }
 
-/// Chunks of the first part of a device change places; what is behind stays.
+/// Chunks of the first part of a device are permuted; the rest stays in place.
 #[derive(Clone, Debug)]
 struct Chunks {
     chunk: u64,
@@ -126,11 +125,9 @@ pub struct Mapped {
     member_requests: Cell<u64>,
 }
 
-/// `members` one behind the other, of whatever sizes. Where all of them tell where their heads are, so does it, and has an
-/// arm for each.
+/// `members` one behind the other, of any sizes. It reports head positions if all of them do, with one arm for each.
 ///
-/// # Errors
-/// Without a member, and when a member's size is no multiple of another one's blocks.
+/// # Errors Without a member, and when a member's size is not a multiple of another one's block size.
 pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
     let mut starts = vec![0];
     let mut end = 0u64;
@@ -148,8 +145,8 @@ pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
     Ok(Mapped::new(members, Map::Concat(Concat { starts }), grain, end, name))
 }
 
-/// RAID-0 over `members`: `unit` sectors on the first, as many on the second, and so on. All members count as large as
-/// the smallest.
+/// RAID-0 over `members`: `unit` sectors on the first, as many on the second, and so on. Each member contributes as
+/// much as the smallest one.
 ///
 /// # Errors
 /// Without a member, and when the unit does not fit their blocks.
@@ -161,7 +158,7 @@ pub fn raid0(members: Vec<Device>, unit: u64) -> Result<Rc<Mapped>, ShapeError> 
     Ok(Mapped::new(members, Map::Stripe(stripe), unit, sectors, name))
 }
 
-/// `below` with its chunks of `chunk` sectors in random order: \[st05\]'s disk. A last part of a chunk is left out.
+/// `below` with its chunks of `chunk` sectors in random order: \[st05\]'s disk. A partial last chunk is left out.
 ///
 /// # Errors
 /// When a chunk does not fit the blocks of the device, or is larger than it.
@@ -222,7 +219,7 @@ fn striped(members: &[Device], unit: u64) -> Result<Stripe, ShapeError> {
     Ok(Stripe { members: members.len() as u64, unit })
 }
 
-/// Whole units on the smallest member, at least one.
+/// Whole units on the smallest member, which must be at least one.
 fn units_of_smallest(members: &[Device], unit: u64) -> Result<u64, ShapeError> {
     let mut units = u64::MAX;
     for (member, device) in members.iter().enumerate() {
@@ -237,7 +234,7 @@ fn units_of_smallest(members: &[Device], unit: u64) -> Result<u64, ShapeError> {
 
 fn total(members: usize, sectors_each: u64) -> Result<u64, ShapeError> {
     let sectors = members as u128 * u128::from(sectors_each);
-    // Byte addresses have 64 bits too.
+    // Byte addresses must fit into 64 bits too.
     match u64::try_from(sectors * u128::from(SECTOR_BYTES)) {
         Ok(bytes) => Ok(bytes / SECTOR_BYTES),
         Err(_) => Err(ShapeError::TooLarge { sectors }),
@@ -249,14 +246,14 @@ fn gcd(one: u64, two: u64) -> u64 {
 }
 
 impl Mapped {
-    /// `grain`: every place where a request is cut is a multiple of so many sectors, above and below.
+    /// `grain`: requests are cut only at multiples of this many sectors, above and below.
     fn new(members: Vec<Device>, map: Map, grain: u64, sectors: u64, name: String) -> Rc<Mapped> {
         let spread = match &map {
             Map::Stripe(stripe) | Map::ChunksThenStripe(_, stripe) => stripe.members,
             Map::Chunks(_) | Map::Concat(_) => 1,
         };
         let mut guarantees = joined(&members, grain);
-        // One member alone, or behind a stripe, is that member.
+        // A single member, alone or in a stripe, is that member.
         let is_plain = members.len() == 1 && matches!(&map, Map::Stripe(_) | Map::Concat(_));
         guarantees.ordered = is_plain && members[0].guarantees().ordered;
         let geometry = Geometry {
@@ -295,19 +292,19 @@ impl Mapped {
         Ok((place.member, Sector(place.at)))
     }
 
-    /// The only place of a request that is not split, which is the usual case.
+    /// The location of a request that need not be split, the usual case.
     fn single(&self, at: Sector, sectors: u64) -> Option<(usize, Sector)> {
         let place = self.map.place(at.0);
         let is_single = place.run >= sectors && sectors <= self.run_sectors_max;
         is_single.then_some((place.member, Sector(place.at)))
     }
 
-    /// `error` of a member with the address that the caller used.
+    /// `error` of a member, with the address that the caller used.
     fn blame(&self, error: DeviceError, member: usize, at: Sector, sectors: u64) -> DeviceError {
         relocate(error, member, at, sectors * SECTOR_BYTES)
     }
 
-    /// The pieces of a request, in its own order.
+    /// The pieces of a request, in its order.
     fn pieces(&self, at: Sector, sectors: u64) -> impl Iterator<Item = Piece> + '_ {
         let mut offset = 0;
         std::iter::from_fn(move || {
@@ -333,7 +330,8 @@ impl Mapped {
         self.split.set(self.split.get() + u64::from(runs > 1));
     }
 
-    /// Asks every member for its runs, which are not cut to the longest request: neither discards nor provisions are.
+    /// Applies an operation to every member's runs, which are not cut to the longest request: discards and provisions
+    /// have no such limit.
     async fn for_runs(
         &self,
         at: Sector,
@@ -352,8 +350,8 @@ impl Mapped {
 }
 
 impl Mapped {
-    /// The member of a sector of several that follow each other, the sector there, and what stands before the member:
-    /// sectors and arms. `None` beyond the last sector.
+    /// The member of consecutive sectors, the sector there, and what precedes the member: sectors and arms. `None`
+    /// beyond the last sector.
     fn member_of(&self, sector: Sector) -> Option<(&dyn HeadView, Sector, u64, u32)> {
         let Map::Concat(concat) = &self.map else { return None };
         let member = concat.member(sector.0);
@@ -363,7 +361,7 @@ impl Mapped {
     }
 }
 
-/// Only for what [`concat()`] makes, of members with heads.
+/// Only for [`concat`], of members with heads.
 impl HeadView for Mapped {
     fn positioning(&self, at: Nanos, sector: Sector) -> Nanos {
         self.member_of(sector).map_or(Nanos::MAX, |(head, sector, ..)| head.positioning(at, sector))
@@ -432,7 +430,7 @@ impl BlockDevice for Mapped {
         self.members.iter().map(|member| member.readings()).max().unwrap_or(1)
     }
 
-    /// A member that has fewer readings than others begins again with its first.
+    /// A member with fewer readings than others starts over with its first.
     async fn read_as(&self, at: Sector, mut buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
         self.geometry.check(at, buf.len() as u64)?;
         let runs = self.runs(at, buf.len() as u64 / SECTOR_BYTES);

@@ -1,7 +1,7 @@
-//! What the devices of this room have in common: several devices below, and requests that are split among them.
+//! What the devices of this room share: several devices below, and requests split among them.
 //!
-//! A request becomes [`Piece`]s, each on one member; pieces that are neighbours on their member become one [`Run`],
-//! which is what the member is asked for. All runs of a request are under way at once.
+//! A request becomes [`Piece`]s, each on one member; pieces that are neighbours on their member become one [`Run`], a
+//! single request to the member. All runs of a request are under way at once.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +21,7 @@ pub(super) struct Piece {
     pub(super) offset: u64,
 }
 
-/// Pieces that follow each other on one member.
+/// Consecutive pieces on one member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Run {
     pub(super) member: usize,
@@ -31,7 +31,7 @@ pub(super) struct Run {
     pub(super) parts: Vec<(u64, u64)>,
 }
 
-/// The runs of `pieces`, at most `sectors_max` long, by member and address. A piece that is longer by itself is cut.
+/// The runs of `pieces`, at most `sectors_max` long, by member and address. A longer piece is cut.
 pub(super) fn runs(pieces: impl IntoIterator<Item = Piece>, sectors_max: u64) -> Vec<Run> {
     let mut pieces: Vec<Piece> = pieces.into_iter().collect();
     pieces.sort_by_key(|piece| (piece.member, piece.at));
@@ -67,7 +67,7 @@ pub(super) fn bytes(offset: u64, sectors: u64) -> std::ops::Range<usize> {
 }
 
 impl Run {
-    /// What the run stores, out of the data of the whole request: shared where it is one part, copied otherwise.
+    /// The data of the run, taken from the whole request: shared where it is one part, copied otherwise.
     pub(super) fn data(&self, whole: &Data) -> Data {
         if let [(offset, sectors)] = self.parts[..] {
             return whole.slice(bytes(offset, sectors));
@@ -81,7 +81,7 @@ impl Run {
         gathered.freeze()
     }
 
-    /// Puts what was read into the buffer of the whole request.
+    /// Copies the bytes read into the buffer of the whole request.
     pub(super) fn scatter(&self, read: &[u8], whole: &mut [u8]) {
         let mut done = 0;
         for &(offset, sectors) in &self.parts {
@@ -90,14 +90,14 @@ impl Run {
         }
     }
 
-    /// `error` of the member, as the caller of the whole request at `start` sees it: with the caller's address.
+    /// `error` of the member as reported to the caller of the whole request at `start`: with the caller's address.
     pub(super) fn blame(&self, error: DeviceError, start: Sector) -> DeviceError {
         let at = start + self.parts.first().map_or(0, |(offset, _)| *offset);
         relocate(error, self.member, at, self.sectors * SECTOR_BYTES)
     }
 }
 
-/// `error` of `member`, told with the address by which the caller knows the place.
+/// `error` of `member`, with the address that the caller knows.
 pub(super) fn relocate(error: DeviceError, member: usize, at: Sector, bytes: u64) -> DeviceError {
     match error {
         DeviceError::NoSpace { .. } => DeviceError::NoSpace { at, bytes },
@@ -113,7 +113,7 @@ pub(super) fn relocate(error: DeviceError, member: usize, at: Sector, bytes: u64
     }
 }
 
-/// Why devices cannot be put together.
+/// Why devices cannot be combined.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ShapeError {
     #[error("there is no member")]
@@ -158,7 +158,7 @@ pub(super) fn request_sectors_max(members: &[Device]) -> u64 {
     members.iter().map(|member| of(member.geometry())).min().unwrap_or(1)
 }
 
-/// Longest request of an array, in bytes. Beyond this nothing gets faster, and buffers only get larger.
+/// Longest request of an array, in bytes. Longer ones are not faster; buffers only get larger.
 const REQUEST_BYTES_MAX: u64 = 64 << 20;
 
 /// The longest request of an array that spreads a request over `spread` members, in bytes.
@@ -168,10 +168,10 @@ pub(super) fn request_bytes_max(members: &[Device], spread: u64) -> u32 {
     u32::try_from((longest / block).max(1) * block).unwrap_or(u32::MAX)
 }
 
-/// What holds for a device whose requests are cut at multiples of `grain` sectors and go to several `members`.
+/// Guarantees of a device whose requests are cut at multiples of `grain` sectors and go to several `members`.
 ///
-/// A write is atomic only where it stays in one piece, and aligned as on the member. The order of writes is lost: one
-/// member knows nothing of the other, and of two requests that were split, parts of the later one may be first.
+/// A write is atomic only where it stays in one piece, aligned as on the member. The order of writes is lost: members
+/// are independent, so of two requests that were split, parts of the later one may complete first.
 pub(super) fn joined(members: &[Device], grain: u64) -> Guarantees {
     let all: Vec<Guarantees> = members.iter().map(|member| member.guarantees()).collect();
     let atomic = all.first().map_or(SECTOR_BYTES as u32, |first| first.atomic_write_bytes);
@@ -219,7 +219,7 @@ pub(super) async fn read_runs(
     Ok(())
 }
 
-/// Writes `runs` out of `whole`. All of them have ended when this returns, also after an error.
+/// Writes `runs` out of `whole`. All of them have ended when this returns, even after an error.
 pub(super) async fn write_runs(
     members: &[Device],
     runs: &[Run],
@@ -256,7 +256,7 @@ pub fn counters_of<'a>(members: impl IntoIterator<Item = &'a Device>) -> Vec<Cou
 mod tests {
     use super::*;
 
-    /// Neighbours on a member become one run, in whatever order they come, and no run is too long.
+    /// Neighbours on a member become one run, in any order, and no run is too long.
     #[test]
     fn neighbours_are_merged() {
         let piece = |member, at, sectors, offset| Piece { member, at, sectors, offset };

@@ -1,9 +1,9 @@
 //! Devices over devices: striping, mirrors, parity, remapping and permuting.
 //!
-//! [`concat()`], [`raid0`], [`remap`], [`permute`] and [`volume`] only translate addresses ([`Mapped`]): they keep nothing of their
-//! own, neither on their members nor in memory, so 128 disks that keep no bytes cost nothing but their models. RAID-1
-//! and RAID-5 ([`raid`]) keep what they need to bear the loss of a member and of power on their members; for pure
-//! timing they can be had without ([`raid::Array::bare`]).
+//! [`concat`], [`raid0`], [`remap`], [`permute`] and [`volume`] only translate addresses ([`Mapped`]): they keep no
+//! metadata on their members and no data in memory, so an array of 128 disks that keep no data costs only their models.
+//! RAID-1 and RAID-5 ([`raid`]) keep metadata on their members to survive the loss of a member and power cuts; for pure
+//! timing they also work without it ([`raid::Array::bare`]).
 //!
 //! Members are independent and served in parallel. Only [`concat()`] passes head positions on. Papers: \[st05\]
 //! for disk, array and volume; Patterson, Gibson & Katz 1988 for the levels.

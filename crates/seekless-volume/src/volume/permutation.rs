@@ -1,17 +1,17 @@
 //! Random permutations of `0..count` that need no table.
 //!
-//! A Feistel network permutes the numbers of some bits; numbers that come out too large go in again until they fit
-//! (cycle walking, Black & Rogaway 2002). So a permutation costs no memory and no time to set up, however large the
-//! device, and depends on the seed and the count alone.
+//! A Feistel network permutes all numbers of a given bit length; results that are too large are fed in again until they
+//! fit (cycle walking, Black & Rogaway 2002). So a permutation needs no memory and no setup time, however large the
+//! device, and depends only on the seed and the count.
 //!
-//! Tried and dropped: a table filled by Fisher-Yates. Looking up is as fast while the table fits the processor's
-//! cache (`cargo bench -p seekless --bench disk` shows both), and slower when it does not; 128 disks of 9 GB in
-//! blocks of 4 KiB would need 1.1 GB of it.
+//! Tried and dropped: a table filled by Fisher-Yates. A lookup is as fast while the table fits the processor's cache
+//! (`cargo bench -p seekless --bench disk` shows both), and slower when it does not; 128 disks of 9 GB in blocks of 4
+//! KiB would need 1.1 GB of it.
 
 use crate::rng::Rng;
 
 /// Four rounds are a pseudo-random permutation when the round function is good (Luby & Rackoff 1988); with halves of a
-/// few bits more rounds mix better, and cost little.
+/// few bits, more rounds mix better and cost little.
 const ROUNDS: usize = 6;
 
 /// A permutation of `0..count`.
@@ -25,9 +25,9 @@ pub struct Permutation {
 }
 
 impl Permutation {
-    /// The permutation of `0..count` that belongs to `seed`.
+    /// The permutation of `0..count` for `seed`.
     pub fn new(count: u64, seed: u64) -> Permutation {
-        // Two bits at least, so that both halves have one.
+        // At least two bits, so that both halves have one.
         let bits = (u64::BITS - count.saturating_sub(1).leading_zeros()).max(2);
         let mut rng = Rng::new(seed);
         let keys = std::array::from_fn(|_| rng.next_u64());
@@ -38,24 +38,24 @@ impl Permutation {
         self.count
     }
 
-    /// Where `index` goes.
+    /// The image of `index`.
     ///
-    /// # Panics
-    /// When `index` is not below the count, in builds with debug assertions; otherwise the answer means nothing.
+    /// # Panics When `index` is not below the count, in builds with debug assertions; otherwise the result is
+    /// meaningless.
     pub fn forward(&self, index: u64) -> u64 {
         debug_assert!(index < self.count);
         let mut value = index;
         loop {
             value = self.once(value);
-            // The network permutes fewer than twice as many numbers, so this ends after two rounds on average, and
-            // it ends because a cycle that begins below the count returns there.
+            // The network permutes fewer than twice as many numbers, so this takes less than two rounds on average. It
+            // terminates because the cycle returns to its start, which is below the count.
             if value < self.count {
                 return value;
             }
         }
     }
 
-    /// What goes to `image`: the inverse of [`Permutation::forward`].
+    /// The preimage of `image`: the inverse of [`Permutation::forward`].
     pub fn backward(&self, image: u64) -> u64 {
         debug_assert!(image < self.count);
         let mut value = image;
@@ -67,7 +67,7 @@ impl Permutation {
         }
     }
 
-    /// Alternately one half is changed by the other, so that halves may differ in length.
+    /// Each half changes the other in turn, so that halves may differ in length.
     fn once(&self, value: u64) -> u64 {
         let (mut low, mut high) = self.split(value);
         for pair in self.keys.chunks_exact(2) {
@@ -109,7 +109,8 @@ fn mix(value: u64, key: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Every number is hit once, and the inverse leads back. Method: all of many counts, around powers of two too.
+    /// The permutation is a bijection, and the inverse undoes it. Method: every index of many counts, including those
+    /// around powers of two.
     #[test]
     fn it_is_a_bijection() {
         for count in (1..70).chain([127, 128, 129, 1000, 4095, 4096, 4097, 65_537]) {
@@ -136,8 +137,8 @@ mod tests {
         }
     }
 
-    /// It looks random. Method: over 2,000 seeds, where one index goes, and how far its neighbour goes from there, are
-    /// spread evenly: chi-square with 15 degrees of freedom is below 37.7 in 999 of 1000 cases.
+    /// It looks random. Method: over 2,000 seeds, the image of one index, and its distance to the image of its
+    /// neighbour, are spread evenly: chi-square with 15 degrees of freedom is below 37.7 in 999 of 1000 cases.
     #[test]
     fn it_looks_random() {
         const COUNT: u64 = 1000;

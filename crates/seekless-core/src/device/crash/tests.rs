@@ -135,7 +135,7 @@ fn a_flush_does_not_cover_what_is_under_way() {
     assert_eq!(states(&log, log.events(), 1), set(&[".", "a"]));
 }
 
-/// What a failed flush was asked to make durable stays open for ever; what comes later can be made durable.
+/// What a failed flush should have made durable stays undetermined for good; later writes can be made durable.
 #[test]
 fn a_failed_flush_is_final() {
     let log = record(instant(CrashOptions::volatile(BYTES)), async |device| {
@@ -236,7 +236,7 @@ fn forbidden_requests_are_reported() {
     assert_eq!(device.violations().len(), 2, "{:?}", device.violations());
 }
 
-/// A part is flushed by itself: what was written elsewhere stays open. Method: one write in each of two parts, and a
+/// A part is flushed by itself: writes to other parts stay undetermined. Method: one write in each of two parts, and a
 /// flush of the first.
 #[test]
 fn a_part_is_flushed_by_itself() {

@@ -10,10 +10,10 @@ use crate::units::Nanos;
 
 /// ST39102LW, the drive of [st05]: 9.1 GB, although [st05] writes 16 GB.
 ///
-/// `cheetah9LP.model`, `cheetah9LP.diskspecs`. Mind the bus: the validation test bed moved a sector in 0.105 ms
-/// (4.9 MB/s), far less than the media rate of 14 to 22 MB/s, and every sequential figure of [st05] depends on it.
-/// So does write-behind: DiskSim writes 161 sequential 4 KB blocks a second, which is `WriteBehind::One`; a drive
-/// that took the next write meanwhile would reach 746.
+/// `cheetah9LP.model`, `cheetah9LP.diskspecs`. Mind the bus: the validation test bed moved a sector in 0.105 ms (4.9
+/// MB/s), far less than the media rate of 14 to 22 MB/s, and every sequential figure of [st05] depends on it. So does
+/// write-behind: DiskSim writes 161 sequential 4 KB blocks a second, which is `WriteBehind::One`; a drive that accepted
+/// the next write during the first would reach 746.
 pub(super) static CHEETAH_9LP: Drive = Drive {
     name: Cow::Borrowed("cheetah9lp"),
     product: Cow::Borrowed("Seagate Cheetah 9LP ST39102LW"),

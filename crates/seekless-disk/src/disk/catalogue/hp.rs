@@ -11,8 +11,8 @@ use crate::units::Nanos;
 
 /// C2247A. `hp_c2247a_validate.model`, `hp_c2247a.diskspecs`, bus of `hp_c2247a.parv`.
 ///
-/// How much of a write must have arrived before it starts is no parameter of DiskSim: its code has these numbers
-/// for drives with an "extra write disconnect", of which this is the only one.
+/// DiskSim has no parameter for how much of a write must have arrived before it starts: its code has these numbers for
+/// drives with an "extra write disconnect", of which this is the only one.
 pub(super) static C2247A: Drive = Drive {
     name: Cow::Borrowed("hp-c2247a"),
     product: Cow::Borrowed("HP C2247A"),

@@ -8,8 +8,8 @@ use crate::disk::drive::{
 };
 use crate::units::Nanos;
 
-/// DNES-309170W. `ibm18es.model`, `ibm18es.diskspecs`. Its seek table has two distances (10 and 3400) that somebody
-/// measured badly; they stand as published. The file sets DiskSim's flag "Read any free blocks", which DiskSim 4.0
+/// DNES-309170W. `ibm18es.model`, `ibm18es.diskspecs`. Its seek table has two distances (10 and 3400) that were
+/// measured badly; they are kept as published. The file sets DiskSim's flag "Read any free blocks", which DiskSim 4.0
 /// does not act on; since DiskSim's mean is half a per cent short without it, it is off here.
 pub(super) static ULTRASTAR_18ES: Drive = Drive {
     name: Cow::Borrowed("ultrastar18es"),

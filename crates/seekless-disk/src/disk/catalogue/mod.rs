@@ -1,10 +1,9 @@
 //! The drives that can be named on a stack line, and where each figure comes from.
 //!
-//! Most parameters were measured on real drives by others: the validation files of DiskSim 4.0 [bu08] hold what
-//! DIXtrac and its forerunners extracted (zones, skews, slipped sectors, seek curves, command overheads, cache
-//! behaviour), and the service times that the same drives showed. File names below are those of DiskSim's
-//! `valid` directory. Bus times are the larger of the drive's and of the host adapter's of that test bed, so the
-//! older ones include a slow host.
+//! Most parameters were measured on real drives by others: the validation files of DiskSim 4.0 [bu08] hold what DIXtrac
+//! and its forerunners extracted (zones, skews, slipped sectors, seek curves, command overheads, cache behaviour), and
+//! the service times measured on the same drives. File names below are those of DiskSim's `valid` directory. Bus times
+//! are the larger of the drive's and of the host adapter's of that test bed, so the older ones include a slow host.
 //!
 //! Zone tables have these columns: first and last cylinder, sectors per track, track skew, cylinder skew, angle
 //! of the first sector, reserved sectors, spares, slips.
@@ -47,14 +46,14 @@ static DRIVES: LazyLock<Vec<Drive>> = LazyLock::new(|| {
     .cloned()
     .collect();
     drives.extend([wa99::hp97560(), wa99::st19101(), wa99::st19101_whole()]);
-    // A sheet that makes no drive would be missing here, which a test notices.
+    // A sheet that does not make a drive would be missing here; a test notices that.
     drives.extend(sheets::all().iter().filter_map(|sheet| sheet.drive().ok()));
     drives.sort_by(|a, b| a.name.cmp(&b.name));
     drives
 });
 
 impl Drive {
-    /// The drive of that name in the catalogue.
+    /// The drive with that name in the catalogue.
     pub fn named(name: &str) -> Option<&'static Drive> {
         DRIVES.iter().find(|drive| drive.name == name)
     }

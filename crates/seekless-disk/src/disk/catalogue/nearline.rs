@@ -11,11 +11,11 @@ use crate::units::Nanos;
 /// A 4 TB drive of Western Digital, 7200 rpm: `G4_LBA_64bit_4T.model`, `.layout`, `.seeks` and `.diskspecs` of the
 /// vendor's own fork of DiskSim.
 ///
-/// The capacity is what that layout holds. Its zones of equal density are joined. The seek table is thinned from
-/// 1792 to a few dozen points, which is within 0.2 ms of it from 400 cylinders on; below, the original is noise
-/// between 1.4 and 2.1 ms. A seek over one cylinder takes 1.8 ms there, more than the skew of 0.1417 revolutions
-/// (1.18 ms) hides, so that every track of a sequential read would cost a revolution; here it takes what the skew
-/// hides. The bus is SAS at 6 Gbit/s (600 MB/s), because the file's time per sector is negative.
+/// The capacity is what that layout holds. Its zones of equal density are joined. The seek table is thinned from 1792
+/// to a few dozen points, which stays within 0.2 ms of the original from 400 cylinders on; below, the original is noise
+/// between 1.4 and 2.1 ms. A seek over one cylinder takes 1.8 ms there, more than the skew of 0.1417 revolutions (1.18
+/// ms) hides, so that every track of a sequential read would cost a revolution; here it takes what the skew hides. The
+/// bus is SAS at 6 Gbit/s (600 MB/s), because the file's time per sector is negative.
 pub(super) static NEARLINE_4TB: Drive = Drive {
     name: Cow::Borrowed("nearline-4tb"),
     product: Cow::Borrowed("Western Digital 4 TB nearline"),

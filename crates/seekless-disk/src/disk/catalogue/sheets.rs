@@ -1,4 +1,4 @@
-//! Drives of which only data sheets and the figures in papers are known.
+//! Drives known only from data sheets and from figures in papers.
 
 use crate::disk::datasheet::DataSheet;
 use crate::units::{KIB, Nanos, SECTOR_BYTES};

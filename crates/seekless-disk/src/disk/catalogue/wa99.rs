@@ -1,6 +1,6 @@
-//! The two drives of [wa99], which ran the Dartmouth simulator of the HP 97560 in the kernel over 24 MB of memory:
-//! 36 cylinders of the HP, or 11 cylinders of the same model with a few parameters changed towards the ST19101. And, to
-//! compare with, all of the latter; all of the HP is in `hp.rs`.
+//! The two drives of [wa99], which ran the Dartmouth simulator of the HP 97560 in the kernel over 24 MB of memory: 36
+//! cylinders of the HP, or 11 cylinders of the same model with a few parameters changed towards the ST19101. For
+//! comparison also the whole ST19101; the whole HP is in `hp.rs`.
 
 use std::borrow::Cow;
 
@@ -31,11 +31,11 @@ pub(super) fn hp97560() -> Drive {
     }
 }
 
-/// Seagate ST19101 as in [wa99 Table 1]: 16 surfaces of 256 sectors at 10,000 rpm, head switch and shortest seek
-/// 0.5 ms, SCSI overhead 0.1 ms; 11 cylinders. The table has no other seek than the shortest: the curve is that of
-/// the HP, on whose model the paper's is based, scaled to it. Nor has it skews: these are the smallest that hide
-/// the switches (0.5 ms of 6 ms, of 256 sectors). Nor has it a bus: this is Ultra Wide SCSI, 40 MB/s, as the drive had it
-/// (recalled); that of the HP is slower than these platters, and every write of two sectors would lose a revolution.
+/// Seagate ST19101 as in [wa99 Table 1]: 16 surfaces of 256 sectors at 10,000 rpm, head switch and shortest seek 0.5
+/// ms, SCSI overhead 0.1 ms; 11 cylinders. The table has no other seek than the shortest: the curve is that of the HP,
+/// on whose model the paper's is based, scaled to it. It has no skews: these are the smallest that hide the switches
+/// (0.5 ms of 6 ms, of 256 sectors). It has no bus: this is Ultra Wide SCSI, 40 MB/s, as on the drive (recalled); the
+/// HP's is slower than these platters, so that every write of two sectors would lose a revolution.
 pub(super) fn st19101() -> Drive {
     let scale = 0.5 / (HP97560_CURVE.root_base_ms + HP97560_CURVE.root_ms);
     Drive {
@@ -60,8 +60,8 @@ pub(super) fn st19101() -> Drive {
     }
 }
 
-/// As many cylinders of [`st19101`] as make the 9.1 GB of the product. What [wa99] does not need, the seeks over more
-/// than a few cylinders, is recalled of the product: 8 ms on average. The longest follows from that as in
+/// As many cylinders of [`st19101`] as make the 9.1 GB of the product. The seeks over more than a few cylinders, which
+/// [wa99] does not need, are those of the product (recalled): 8 ms on average. The longest follows from that as in
 /// [`crate::disk::DataSheet`].
 pub(super) fn st19101_whole() -> Drive {
     const CYLINDERS: u32 = 4340;

@@ -103,7 +103,7 @@ fn flush_and_fua() {
     assert_eq!(counter(&disk, "writes_buffered"), 1);
 }
 
-/// Submits reads at `sectors` all at once; the order in which they complete.
+/// Submits reads at `sectors` all at once; returns the order in which they complete.
 fn completion_order(scheduler: Scheduler, sectors: &[u64]) -> Vec<u64> {
     let (executor, disk) = on(drive("dec-rz26"), Options { scheduler, ..Options::default() });
     let order = Rc::new(RefCell::new(Vec::new()));
@@ -127,7 +127,7 @@ fn completion_order(scheduler: Scheduler, sectors: &[u64]) -> Vec<u64> {
     order.take()
 }
 
-/// The schedulers serve in the order that they promise. The first request is served before the others arrive.
+/// The schedulers serve in the specified order. The first request is served before the others arrive.
 #[test]
 fn schedulers() {
     let sectors = [1_000_000, 1_900_000, 200, 1_000_400, 900_000, 1_500_000];
@@ -165,8 +165,8 @@ fn schedulers_pay() {
     assert!(rates[1] > 1.3 * rates[0] && rates[2] > 1.3 * rates[0] && rates[3] > 1.2 * rates[1], "{rates:?}");
 }
 
-/// Whoever stops waiting for a request leaves the drive usable: the request still takes its time, those behind
-/// it are served, and a request that had not started is dropped.
+/// A caller that stops waiting for a request leaves the drive usable: the request still takes its time, those behind it
+/// are served, and a request that had not started is dropped.
 #[test]
 fn cancelled_requests() {
     let (executor, disk) = on(drive("dec-rz26"), Options::default());

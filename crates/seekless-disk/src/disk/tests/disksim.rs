@@ -1,5 +1,5 @@
-//! DiskSim 4.0's own answers, measured with its models of the RZ26 and the Cheetah 9LP. Where ours differ from
-//! them by more than rounding, the reason stands with the tolerance.
+//! Results of DiskSim 4.0 itself, measured with its models of the RZ26 and the Cheetah 9LP. Where ours differ from them
+//! by more than rounding, the reason is next to the tolerance.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -9,7 +9,7 @@ use crate::device::{BlockDevice, Buf, Data, WriteFlags};
 use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile};
 
-/// Megabytes a second of requests of `sectors` that follow each other with `gap` sectors between them.
+/// Megabytes a second of requests of `sectors` with `gap` sectors between them.
 fn pattern(write: bool, sectors: u32, gap: u64, think_ms: u64) -> f64 {
     let mut disk = Closed::new(drive("dec-rz26"), Nanos::from_millis(think_ms));
     let requests = 2000;
@@ -20,9 +20,9 @@ fn pattern(write: bool, sectors: u32, gap: u64, think_ms: u64) -> f64 {
     (requests * u64::from(sectors) * 512) as f64 / 1e6 / disk.now.as_secs_f64()
 }
 
-/// The patterns of [se95]'s disk discussion, with DiskSim's answers in MB/s by host think time 0, 1, 2 and 3 ms.
-/// The published figures: 64 KB back to back 1.68, a gap of two 8 KB blocks is best with 1.88, and 8 KB writes with
-/// that gap reach slightly under a third of the 2.5 MB/s.
+/// The patterns of [se95]'s disk discussion, with DiskSim's results in MB/s by host think time 0, 1, 2 and 3 ms. The
+/// published figures: 64 KB back to back 1.68, a gap of two 8 KB blocks is best with 1.88, and 8 KB writes with that
+/// gap reach slightly under a third of the 2.5 MB/s.
 #[test]
 fn patterns_of_se95() {
     let writes: &[(u32, u64, [f64; 4])] = &[
@@ -41,8 +41,8 @@ fn patterns_of_se95() {
             assert!((found - expected).abs() <= 0.011, "write {sectors}, gap {blocks}, think {think}: {found}");
         }
     }
-    // 8 KB with a gap of one block just meets its sector, or just not, as the head comes back: at 0 ms and 3 ms
-    // DiskSim agrees, between it is in one case on the other side.
+    // 8 KB with a gap of one block just meets its sector, or just misses it, as the head comes back: at 0 ms and 3 ms
+    // DiskSim agrees; in between, one case falls on the other side.
     assert!((pattern(true, 16, 16, 0) - 1.14).abs() <= 0.011);
     assert!((pattern(true, 16, 16, 2) - 0.54).abs() <= 0.011);
     assert!((pattern(true, 16, 16, 3) - 0.45).abs() <= 0.011);

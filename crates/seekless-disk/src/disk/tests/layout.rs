@@ -29,8 +29,8 @@ fn interesting(drive: &Drive, layout: &Layout) -> Vec<u64> {
     lbns.into_iter().filter(|&lbn| lbn < drive.sectors).collect()
 }
 
-/// On every drive of the catalogue, every address has a place, its place has that address, the track of the
-/// place contains it, and the addresses that "follow without a gap" do so at the angles they should have.
+/// On every drive of the catalogue, every address has a place, its place maps back to that address, the track of the
+/// place contains it, and the addresses that "follow without a gap" do so at the expected angles.
 #[test]
 fn mapping_there_and_back() {
     for drive in Drive::all() {
@@ -45,7 +45,7 @@ fn mapping_there_and_back() {
             let inside = lbn + u64::from(place.run) <= end || end == drive.sectors;
             assert!(place.run >= 1 && inside, "{}", what());
             assert_eq!(layout.track_at(place.cylinder, place.head), Some((first, end)), "{}", what());
-            // The sector number on the track is found by trying those that the track can have.
+            // The sector number on the track is found by trying all that the track can have.
             let zone = drive.zones.iter().find(|zone| place.cylinder <= zone.last_cylinder).unwrap();
             let sector = (0..zone.sectors_per_track)
                 .find(|&sector| layout.lbn_at(place.cylinder, place.head, sector) == Some(lbn))
@@ -61,7 +61,7 @@ fn mapping_there_and_back() {
     }
 }
 
-/// The catalogue's capacities are those that makers and papers give, and the zones hold them.
+/// The catalogue's capacities are those of makers and papers, and fit into the zones.
 #[test]
 fn capacities() {
     let expected: &[(&str, u64)] = &[
@@ -90,8 +90,8 @@ fn capacities() {
     assert_eq!(found, expected);
 }
 
-/// Sequential addresses meet the platters at the rate that skews are there for: over a whole zone without
-/// slips, each track costs a revolution and its skew, no more and no less.
+/// Sequential addresses pass the heads at the rate that the skews allow: over a whole zone without slips, each track
+/// costs exactly a revolution and its skew.
 #[test]
 fn skews_turn_tracks() {
     // RZ26: a cylinder is 14 tracks of 58 sectors, 13 track skews of 7 and a cylinder skew of 25: 16 revolutions.

@@ -28,7 +28,7 @@ fn sequential_rate_is_media_rate() {
     assert_near("Cheetah 9LP", moved, 512.0 / 105.0, 0.01);
 }
 
-/// A write larger than the cache costs what the medium costs, not what the bus would allow.
+/// A write larger than the cache is limited by the medium, not by the bus.
 #[test]
 fn long_buffered_writes_run_at_media_rate() {
     let mut drive = drive("nearline-4tb").clone();
@@ -49,7 +49,7 @@ fn long_buffered_writes_run_at_media_rate() {
     assert_near("one", rate(10 * u64::from(sectors) * SECTOR_BYTES, disk.now), expected, 0.03);
 }
 
-/// Short sequential writes: behind, in a stream, they cost the bus; one at a time, a revolution each.
+/// Short sequential writes: with write-behind in a stream they cost the bus; one at a time, a revolution each.
 #[test]
 fn write_behind_streams_or_not() {
     let serve = |behind| {
@@ -68,7 +68,7 @@ fn write_behind_streams_or_not() {
     assert_near("none", serve(WriteBehind::None), 1000.0 / (5.973 * (1.0 + 8.0 / 254.0)), 0.02);
 }
 
-/// The mean over random seeks is what the drive is said to have.
+/// The mean over random seeks is that of the drive's specification.
 #[test]
 fn mean_seeks() {
     let mean = |drive: &Drive| drive.seek_figures().unwrap().average.as_millis_f64();
@@ -109,14 +109,14 @@ fn cache_hits() {
     }
     assert_eq!(disk.serve(read(9000, 4)).hit, Hit::Miss);
     assert_eq!(disk.serve(read(5704, 4)).hit, Hit::Full, "another segment kept it");
-    // A write throws out what it changes.
+    // A write removes what it changes.
     disk.serve(write(5702, 4));
     assert_eq!(disk.serve(read(5700, 4)).hit, Hit::Miss);
     assert_eq!(disk.serve(read(5702, 4)).hit, Hit::Full);
 }
 
-/// Service time is what it was said to be made of, for any drive and any requests; the heads and the cache
-/// never make it negative, and the same requests give the same times.
+/// Service time is the sum of its stated parts, for any drive and any requests; the heads and the cache never make it
+/// negative, and the same requests give the same times.
 #[test]
 fn any_requests_on_any_drive() {
     for drive in Drive::all() {
@@ -168,7 +168,7 @@ fn out_of_range() {
     assert_eq!(mechanism.positioning(Nanos::ZERO, Sector(sectors), true), None);
 }
 
-/// The head view predicts what a request then takes: positioning plus overhead is when its sector passes.
+/// The head view predicts the service time: positioning plus overhead is when its sector passes.
 #[test]
 fn positioning_predicts_service() {
     let mut drive = drive("st19101-wa99").clone();
@@ -195,7 +195,7 @@ fn positioning_predicts_service() {
     }
 }
 
-/// A drive with a queue of its own hides the command overhead of what waits in it.
+/// A drive with its own queue hides the command overhead of waiting requests.
 #[test]
 fn tagged_queueing_hides_overhead() {
     let random = |tagged| {
@@ -215,7 +215,7 @@ fn tagged_queueing_hides_overhead() {
     assert!((saved - 0.284).abs() < 0.1, "{saved} ms");
 }
 
-/// Generic drives behave as their data sheet promises.
+/// Generic drives behave as their data sheet says.
 #[test]
 fn data_sheets() {
     let drive = DataSheet::new(7200, Nanos::from_micros(8_500), 4_000_000_000_000, 180_000_000).drive().unwrap();
@@ -238,7 +238,7 @@ fn data_sheets() {
     assert_near("random read", (disk.now - start).as_millis_f64() / 5000.0, expected, 0.03);
 }
 
-/// The three figures of a curve are those that it was made from; a table's are its own.
+/// The three figures of a curve are those from which it was made; a table's are its own.
 #[test]
 fn seek_figures_of_known_curves() {
     let constant = Drive { seek: Seek::Constant(Nanos::from_millis(5)), cylinders: 4, ..drive("hp97560").clone() };

@@ -25,7 +25,7 @@ impl Closed {
         Closed { mechanism: Mechanism::new(drive).unwrap(), now: Nanos::ZERO, think }
     }
 
-    /// Serves a request; its service time.
+    /// Serves a request; returns its service time.
     fn serve(&mut self, request: Request) -> Service {
         let service = self.mechanism.service(self.now, self.now, request).unwrap();
         assert!(service.done >= service.start, "{request:?} ends before it starts: {service:?}");

@@ -1,6 +1,6 @@
-//! Comparison with service times measured on real drives. The traces come with DiskSim and are not part of the
-//! project: they are looked for where `SEEKLESS_VALIDATION_DATA` points, and in `../shared/data/disk-validation`
-//! beside the checkout. Without them the test says so and passes.
+//! Comparison with service times measured on real drives. The traces come with DiskSim and are not part of the project:
+//! the test looks for them where `SEEKLESS_VALIDATION_DATA` points, and in `../shared/data/disk-validation` beside the
+//! checkout. Without them the test says so and passes.
 
 use std::path::{Path, PathBuf};
 
@@ -23,8 +23,8 @@ fn trace(path: &Path) -> Vec<Measured> {
     text.lines().filter(|line| !line.trim().is_empty()).map(|line| Measured::parse(line).unwrap()).collect()
 }
 
-/// On every drive that a trace is there for, our demerit is no worse than DiskSim's, from the catalogue's
-/// parameters alone; a microsecond for rounding.
+/// On every drive with a trace, our demerit is no worse than DiskSim's, from the catalogue's parameters alone; with a
+/// microsecond for rounding.
 #[test]
 fn demerits_no_worse_than_disksim() {
     let Some(data) = data() else {
@@ -61,7 +61,7 @@ fn line(known: &Published, fit: &Fit) -> String {
     )
 }
 
-/// Lines of a trace are read as they are meant, and bad ones are refused with what is wrong.
+/// Valid lines of a trace are parsed, and bad ones are refused with the reason.
 #[test]
 fn trace_lines() {
     let measured = Measured::parse("W Doub 1194877    15     17221.000     21894.380").unwrap();
@@ -87,7 +87,7 @@ fn trace_lines() {
     assert_eq!(fit(&[]), None);
 }
 
-/// The demerit figure on samples whose answer is known.
+/// The demerit figure on samples whose result is known.
 #[test]
 fn fit_of_known_samples() {
     let answer = |measured, modelled| crate::disk::validation::Answer {
@@ -96,14 +96,14 @@ fn fit_of_known_samples() {
         hit: Hit::Miss,
         write: false,
     };
-    // The same times on the wrong requests: no demerit, but an error per request.
+    // The same times on swapped requests: no demerit, but an error per request.
     let swapped = fit(&[answer(1, 3), answer(3, 1)]).unwrap();
     assert_eq!((swapped.demerit_ms, swapped.per_request_ms, swapped.mean_error()), (0.0, 2.0, 0.0));
     let shifted = fit(&[answer(10, 13), answer(20, 23)]).unwrap();
     assert_eq!((shifted.demerit_ms, shifted.demerit(), shifted.within_half_ms), (3.0, 0.2, 0.0));
 }
 
-/// DiskSim's figure is shown beside the trace that it is of and no other.
+/// DiskSim's figure is shown only beside its own trace.
 #[test]
 fn published_figures_belong_to_their_trace() {
     let of = |requests, measured_mean_ms| Fit {
@@ -123,7 +123,7 @@ fn published_figures_belong_to_their_trace() {
     }
 }
 
-/// Times that add up to more than the clock holds are an error and no overflow.
+/// Times that add up to more than the clock holds are an error, not an overflow.
 #[test]
 fn centuries_are_refused() {
     let days = Measured::parse("R Hit 0 1 1000 999999999999").unwrap();

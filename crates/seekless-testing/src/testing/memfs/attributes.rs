@@ -7,7 +7,7 @@ use crate::fs::{FsError, FsResult, XATTR_BYTES_MAX, XattrMode};
 use crate::units::Ino;
 
 impl Node {
-    /// Gives the node new permission bits, and with them its access list, if it has one.
+    /// Sets new permission bits, and updates the access list if there is one.
     pub(super) fn chmod(&mut self, permissions: u16) -> FsResult<()> {
         if let Some(list) = self.xattrs.get_mut(XATTR_ACL_ACCESS) {
             *list = acl::chmod(list, permissions).map_err(FsError::Invalid)?;
@@ -18,13 +18,13 @@ impl Node {
 }
 
 impl MemFs {
-    /// Which access list of `node` the attribute `name` is, if it is one.
+    /// The access list of `node` that the attribute `name` is, if any.
     fn list_kind(&self, node: &Node, name: &[u8]) -> FsResult<Option<AclKind>> {
         if name.is_empty() || name.len() > NAME_BYTES_MAX || name.contains(&0) {
             return Err(FsError::Invalid("not the name of an extended attribute"));
         }
         match AclKind::of(name, node.kind())? {
-            // Lists that are stored and not obeyed would be worse than none.
+            // Lists that are stored and not enforced would be worse than none.
             Some(_) if !self.options.access_lists => Err(FsError::Unsupported),
             kind => Ok(kind),
         }

@@ -28,7 +28,7 @@ impl State {
         match mode {
             mode if mode.spares_target() && target.is_some() => return Err(FsError::Exists),
             RenameMode::Exchange if target.is_none() => return Err(FsError::NotFound),
-            // Two names of one file, or one name twice: nothing happens, says POSIX.
+            // Two names of one file, or the same name twice: POSIX says that nothing happens.
             _ if target == Some(source) => return Ok(()),
             _ if self.node(to.parent)?.links == 0 => return Err(FsError::NotFound),
             _ => {}
@@ -57,7 +57,7 @@ impl State {
             Some(new) => Some(self.heir(from.parent, Body::Special(WHITEOUT), new, now)?),
             None => None,
         };
-        // Nothing fails from here on. First both names go, then what belongs there comes.
+        // Nothing fails from here on. First both names are removed, then the new ones are added.
         for (place, ino) in [(from, Some(source)), (to, target)] {
             let Some(ino) = ino else { continue };
             let gone = u32::from(self.node(ino)?.kind() == FileKind::Directory);

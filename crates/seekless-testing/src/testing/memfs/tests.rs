@@ -1,4 +1,4 @@
-//! Aim: the model does what POSIX says, since everything else is compared with it. Method: short programs through
+//! Aim: the model does what POSIX says, since it is the reference for everything else. Method: short programs through
 //! the client and the interface, one for each rule.
 
 use super::*;
@@ -44,7 +44,8 @@ fn run_both(body: impl AsyncFn(Bench)) {
     }
 }
 
-/// Link counts: 2 for a directory and 1 for each in it, names for a file, through every kind of rename.
+/// Link counts: 2 for a directory plus 1 for each subdirectory, the number of names for a file, through every kind of
+/// rename.
 #[test]
 fn link_counts() {
     run_both(async |bench| {
@@ -113,7 +114,7 @@ fn errors() {
     });
 }
 
-/// An unlinked file lives until its last user has gone; a removed directory takes no new names meanwhile.
+/// An unlinked file lives until its last user has gone; a removed directory accepts no new names until then.
 #[test]
 fn unlinked_inodes_live_while_used() {
     run_both(async |bench| {
@@ -193,7 +194,7 @@ fn set_group_id_directories() {
     });
 }
 
-/// A write takes set-id bits away when the caller says so, and capabilities always.
+/// A write removes set-id bits when the caller says so, and capabilities always.
 #[test]
 fn privileges() {
     run_both(async |bench| {
@@ -225,7 +226,7 @@ impl DirSink for One {
     }
 }
 
-/// Names that are there during the whole listing come exactly once, whatever happens around them.
+/// Names that exist during the whole listing come exactly once, whatever changes around them.
 #[test]
 fn listing_survives_changes() {
     run_both(async |bench| {
@@ -261,7 +262,7 @@ fn listing_survives_changes() {
     });
 }
 
-/// A full file system refuses whole writes, and takes them again once something is deleted.
+/// A full file system refuses whole writes, and accepts them again after a deletion.
 #[test]
 fn no_space() {
     run(MemFsOptions { capacity_bytes: 8192, ..MemFsOptions::default() }, async |bench| {
@@ -286,7 +287,7 @@ fn no_space() {
     });
 }
 
-/// Preallocation, zeroing and punching do to size, content and storage what Linux does.
+/// Preallocation, zeroing and punching change size, content and storage as on Linux.
 #[test]
 fn allocation_modes() {
     run_both(async |bench| {

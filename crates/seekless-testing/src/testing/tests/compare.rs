@@ -1,5 +1,5 @@
-//! Aim: comparison with the model finds every difference that a program could see. Method: the right toy passes, also
-//! with remounts and on every kind of device; each wrong one fails, with a short script.
+//! Aim: comparison with the model finds every difference that a program could see. Method: the correct toy passes, also
+//! with remounts and on every kind of device; each toy with a bug fails, with a short script.
 
 use super::replay;
 use super::toy::{Bug, Toy};
@@ -87,7 +87,7 @@ fn found_overlapping_requests() {
     finds(Bug::OverlappingWrites, "overlaps");
 }
 
-/// A full file system is no difference, but what a refused operation leaves is.
+/// A full file system is not a difference, but a partial effect of a refused operation is.
 #[test]
 fn found_half_done_operations() {
     let run = |bug| {

@@ -1,5 +1,6 @@
-//! Aim: the explorer finds every kind of broken promise and complains of no kept one. Method: the right toy passes all
-//! scripts, short sequences and random runs on every kind of device; each wrong toy is caught, and its report replays.
+//! Aim: the explorer finds every kind of broken promise and accepts every kept one. Method: the correct toy passes all
+//! scripts, short sequences and random runs on every kind of device; each toy with a bug is caught, and its report
+//! replays.
 
 use super::toy::{Bug, Toy};
 use super::{or_panic, replay};
@@ -89,8 +90,7 @@ fn several_clients_on_the_right_toy() {
     assert!(report.states > 300, "{report}");
 }
 
-/// The bug is found by one of the scripts or runs; what is found replays, with the cut and the operations that the
-/// report names.
+/// The bug is found by one of the scripts or runs; the finding replays, with the cut and the operations in the report.
 fn finds(bug: Bug, device: CrashOptions, promise: Promise, script: &str) -> String {
     let toy = Toy { bug, commit_every: 2 };
     let mut parts = script.split("|");
@@ -161,7 +161,7 @@ fn finds_sizes_before_data() {
     finds(Bug::SizeBeforeData, CrashOptions::volatile(BYTES), Promise::PER_OPERATION, script);
 }
 
-/// What is out of order breaks the stronger promise and keeps the weaker one.
+/// Out-of-order commits break the stronger promise and keep the weaker one.
 #[test]
 fn tells_the_strengths_apart() {
     let script = "mkdir /late 755 | create /late/x 644; create /y 644; idle 50; sync";

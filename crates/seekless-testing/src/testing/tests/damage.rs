@@ -1,5 +1,5 @@
-//! Aim: the damage explorer finds panics, endless loops, excess of memory and wrong answers. Method: the right toy, which
-//! checks everything it reads; then toys that are careless in one way each.
+//! Aim: the damage explorer finds panics, endless loops, excess of memory and wrong answers. Method: the correct toy,
+//! which checks everything it reads; then toys that are careless in one way each.
 
 use super::replay;
 use super::toy::{Bug, Toy};
@@ -9,7 +9,7 @@ use crate::testing::{Damage, DamageTest, Op, Replay};
 
 const BYTES: u64 = 1 << 20;
 
-/// Most bytes that this thread has allocated at a time while `run` ran.
+/// Peak memory of this thread while `run` runs, in bytes.
 fn memory_used(run: &mut dyn FnMut()) -> u64 {
     allocation_counter::measure(run).bytes_max
 }
@@ -18,7 +18,7 @@ fn damage(toy: &Toy, replay: Replay) -> DamageTest<'_> {
     DamageTest {
         subject: toy,
         device: CrashOptions::volatile(BYTES),
-        // Both headers, as far as they hold anything.
+        // Both headers, as far as they are used.
         flip_all: vec![0..40, 4096..4136],
         flips: 100,
         losses: 60,
@@ -74,7 +74,7 @@ fn finds_wrong_answers() {
     finds(Bug::NoChecksum, "never had");
 }
 
-/// What is printed can be read back.
+/// Printed damages can be parsed.
 #[test]
 fn damages_have_names() {
     for damage in [

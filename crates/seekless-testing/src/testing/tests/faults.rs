@@ -1,5 +1,5 @@
-//! Aim: the fault explorer finds lost data and false success after errors, and accepts honest failure. Method: the right
-//! toy on scripts and random runs, then toys that mistreat errors.
+//! Aim: the fault explorer finds lost data and false success after errors, and accepts honest failure. Method: the
+//! correct toy on scripts and random runs, then toys that mishandle errors.
 
 use super::replay;
 use super::toy::{Bug, Toy};
@@ -51,7 +51,7 @@ fn finds_lack_of_space_that_is_forgotten() {
     finds(Bug::NoSpaceForgotten, "no-space", "after lack of space");
 }
 
-/// What is printed can be read back.
+/// Printed faults can be parsed.
 #[test]
 fn faults_have_names() {
     for fault in [

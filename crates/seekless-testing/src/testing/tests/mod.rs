@@ -1,5 +1,5 @@
-//! Aim: the harnesses find what is wrong and say nothing of what is right. Method: a toy file system that is right, and
-//! the same toy with one bug after another.
+//! Aim: the harnesses report every bug and nothing else. Method: a correct toy file system, and the same toy with one
+//! bug after another.
 
 mod compare;
 mod crash;

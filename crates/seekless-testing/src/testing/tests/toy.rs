@@ -1,5 +1,5 @@
-//! A toy: the model, made durable by writing all of it to one of two slots in turn. It is right, and it can be made
-//! wrong in many ways, each of which a harness has to notice.
+//! A toy: the model, made durable by writing all of it to one of two slots in turn. It is correct, and can be given
+//! many bugs, each of which a harness must find.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -15,13 +15,13 @@ use crate::testing::tree::NodeState;
 use crate::testing::{Contents, MemFs, MemFsOptions, Subject, Tree};
 use crate::units::{Ino, SECTOR_BYTES, Sector, WallTime};
 
-/// What is wrong with a toy.
+/// Bug of a toy.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Bug {
     None,
     /// A commit returns before its last flush.
     AckBeforeFlush,
-    /// Header and body go out together and nobody checks the body's checksum.
+    /// Header and body are written together and the body's checksum is not checked.
     TornBodyAccepted,
     /// Every commit overwrites the same slot.
     OneSlot,
@@ -29,26 +29,26 @@ pub(super) enum Bug {
     RenameInTwoSteps,
     FsyncDirDoesNothing,
     FsyncDoesNothing,
-    /// Changes made while a commit is under way are taken for committed.
+    /// Changes made during a commit count as committed.
     DirtyFlagClearedLate,
     XattrsNotStored,
-    /// A commit that nobody asked for stores sizes, and zeroes for new data.
+    /// A background commit stores sizes, and zeroes for new data.
     SizeBeforeData,
-    /// A commit that nobody asked for leaves out what changed under `/late`.
+    /// A background commit omits changes under `/late`.
     OutOfOrder,
-    /// Mounting clears the slot it has just loaded, and then writes it anew.
+    /// Mounting clears the slot it has just loaded, and then rewrites it.
     RecoveryOverwrites,
     /// After a failed flush the next fsync finds nothing to do and succeeds.
     FailedFlushForgotten,
-    /// After a write that found no space the next fsync finds nothing to do and succeeds.
+    /// After a write that failed with `NoSpace`, the next fsync finds nothing to do and succeeds.
     NoSpaceForgotten,
-    /// A full device leaves an operation half done: a write makes the file longer and then fails.
+    /// A full device leaves an operation half done: a write extends the file and then fails.
     NoSpaceHalfDone,
     /// Link counts are not stored but taken as 1.
     HardLinksSplit,
     /// Truncation keeps the old bytes, which come back when the file grows.
     StaleBytesAfterTruncate,
-    /// The length in the header is believed.
+    /// The length in the header is trusted.
     LengthBelieved,
     /// Damage makes recovery loop.
     LoopsOnDamage,
@@ -64,7 +64,7 @@ pub(super) enum Bug {
 
 pub(super) struct Toy {
     pub(super) bug: Bug,
-    /// Commit in the background after so many changes.
+    /// Commit in the background after this many changes.
     pub(super) commit_every: u32,
 }
 
@@ -112,7 +112,7 @@ fn put_number(out: &mut Vec<u8>, number: u64) {
     out.extend_from_slice(&number.to_le_bytes());
 }
 
-/// The size, and then each run of data with its offset.
+/// The size, followed by each run of data with its offset.
 fn put_contents(out: &mut Vec<u8>, contents: &Contents) {
     put_number(out, contents.size());
     let mut at = 0;
@@ -254,7 +254,7 @@ async fn load(device: &Device, bug: Bug) -> FsResult<Vec<Loaded>> {
         let number = |offset| get_at::<u64>(&header, offset).unwrap_or(0);
         let (magic, serial, length, body_crc, header_crc) = (number(0), number(8), number(16), number(24), number(32));
         if bug == Bug::LengthBelieved && magic == MAGIC && length < 1 << 28 {
-            // Room first, questions later.
+            // Allocates before it validates.
             drop(std::hint::black_box(vec![0u8; length as usize]));
         }
         if magic != MAGIC
@@ -303,7 +303,7 @@ struct ToyFs {
     committed: RefCell<Tree>,
     stopped: RefCell<Option<String>>,
     closed: Cell<bool>,
-    /// Size that each file had when it was last cut, and the bytes behind it.
+    /// Size of each file at its last truncation, and the bytes cut off.
     cut_off: RefCell<BTreeMap<Ino, (u64, Vec<u8>)>>,
     this: RefCell<std::rc::Weak<ToyFs>>,
 }
@@ -321,7 +321,7 @@ impl ToyFs {
             && let Some(this) = self.this.borrow().upgrade()
         {
             self.rt.spawn(async move {
-                // An error has been noted, and the next fsync reports it.
+                // The error is recorded, and the next fsync reports it.
                 let _ = this.commit(false).await;
             });
         }
@@ -336,7 +336,7 @@ impl ToyFs {
         Ok(())
     }
 
-    /// Makes everything durable; `asked` by somebody who waits for it.
+    /// Makes everything durable; `asked` is true when a caller waits for it.
     async fn commit(&self, asked: bool) -> FsResult<()> {
         let _pass = self.committing.enter().await;
         if let Some(error) = &*self.stopped.borrow() {
@@ -356,13 +356,13 @@ impl ToyFs {
         match result {
             Ok(()) => {
                 self.dirty.set(self.dirty.get() && self.bug != Bug::DirtyFlagClearedLate);
-                // What a spoiled commit left out is still to be done.
+                // Changes that a spoiled commit omitted remain to be done.
                 self.dirty.set(self.dirty.get() || !asked && matches!(self.bug, Bug::OutOfOrder | Bug::SizeBeforeData));
                 *self.committed.borrow_mut() = tree;
                 Ok(())
             }
             Err(DeviceError::NoSpace { .. }) => {
-                // Nothing has happened that matters: the other slot is as it was.
+                // No harm done: the other slot is unchanged.
                 self.dirty.set(self.bug != Bug::NoSpaceForgotten);
                 Err(FsError::NoSpace)
             }
@@ -376,7 +376,7 @@ impl ToyFs {
         }
     }
 
-    /// What background commits get wrong.
+    /// The bug of background commits.
     fn spoil(&self, tree: &mut Tree) {
         let committed = self.committed.borrow();
         if self.bug == Bug::SizeBeforeData {
@@ -553,7 +553,7 @@ fn split_links(tree: &Tree) -> Tree {
     split
 }
 
-/// Everything goes to the model; what changes something is noted.
+/// Everything goes to the model; changes are recorded.
 #[async_trait(?Send)]
 impl FileSystem for ToyFs {
     fn traits(&self) -> FsTraits {
@@ -770,7 +770,7 @@ impl ToyFs {
         }
     }
 
-    /// Remembers what a truncation cuts off, and puts it back when the file grows over it.
+    /// Keeps the bytes that a truncation cuts off, and restores them when the file grows over them.
     async fn truncate_badly(&self, ino: Ino, size: u64) -> FsResult<()> {
         let old = self.model.getattr(ino, None).await?.size;
         if size < old {

@@ -1,5 +1,5 @@
-//! Aim: a file system does what its interface says, and finds it again. Method: small programs over a device in memory,
-//! each followed by a remount and a full check.
+//! Aim: a file system does what its interface says, and keeps it across mounts. Method: small programs over a device in
+//! memory, each followed by a remount and a full check.
 
 use std::collections::BTreeSet;
 use std::rc::Rc;
@@ -95,7 +95,7 @@ pub fn numbers_come_back_with_another_generation(subject: &dyn Subject, anew: bo
     });
 }
 
-/// What was synced is there after a crash without closing, and the volume is in order as the crash left it.
+/// Synced data survives a crash without closing, and the volume is consistent as the crash left it.
 pub fn synced_files_survive_without_closing(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, subject, 32 * MIB).await;
@@ -117,7 +117,7 @@ pub fn synced_files_survive_without_closing(subject: &dyn Subject) {
     });
 }
 
-/// Everything that can show is a function of the seed: the bytes on the device, and the time it took.
+/// Every observable result is a function of the seed: the bytes on the device, and the time.
 pub fn same_seed_same_bytes_and_time(subject: &dyn Subject) {
     let run = |seed| {
         simulate(seed, async |rt| {
@@ -137,8 +137,8 @@ pub fn same_seed_same_bytes_and_time(subject: &dyn Subject) {
     assert_eq!(run(1), run(1));
 }
 
-/// Aim: a program that was given capabilities loses them with every change of data, size or owner, and keeps them, and
-/// all other attributes, otherwise. Method: each kind of change, with and without another attribute.
+/// Aim: a program file with capabilities loses them with every change of data, size or owner; otherwise it keeps them,
+/// and all other attributes. Method: each kind of change, with and without another attribute.
 pub fn changes_take_capabilities_away(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
@@ -194,7 +194,7 @@ pub fn a_name_exchanged_with_itself(subject: &dyn Subject) {
     });
 }
 
-/// Where nothing shorter than 4 KiB can be written, nothing shorter is.
+/// On a device with 4 KiB blocks, every write is whole blocks.
 pub fn sectors_of_4096_bytes(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let device: Device = Declares::blocks_of_4096(Rc::new(Memory::new(16 * MIB)));

@@ -1,6 +1,6 @@
-//! Aim: what one client was told is durable survives a power cut, whatever other clients do at that moment. Method:
-//! programs of several clients, interleaved by the seed, with cuts anywhere; the oracle holds each client's every
-//! acknowledgement.
+//! Aim: what is acknowledged as durable to one client survives a power cut, whatever other clients do at that moment.
+//! Method: programs of several clients, interleaved by the seed, with cuts anywhere; the oracle checks each client's
+//! every acknowledgement.
 
 use super::*;
 use crate::device::Image;
@@ -22,7 +22,7 @@ pub struct Clients<'a> {
     /// Seeds, and positions of the cut for each.
     pub seeds: u64,
     pub positions: usize,
-    /// States that are looked at when nothing fails, at least.
+    /// Minimum number of states checked when nothing fails.
     pub states_min: usize,
     pub again: Option<Again>,
 }
@@ -52,8 +52,8 @@ impl Clients<'_> {
     }
 }
 
-/// Whoever closes a volume is answered when it is closed, also the second of two that close it at once. Method: after each
-/// answer, what the device has for certain is mounted.
+/// A close returns only when the volume is closed, also the second of two concurrent ones. Method: after each return,
+/// the certainly durable content of the device is mounted.
 pub fn two_close_at_once(subject: &dyn Subject, bytes: u64) {
     for seed in 0..6 {
         let closed = crate::testing::subject::simulate(seed, crate::testing::crash::LIMITS, async |rt| {
@@ -69,7 +69,7 @@ pub fn two_close_at_once(subject: &dyn Subject, bytes: u64) {
                     fs.close().await.expect("it closes");
                     let (log, position) = (device.log(), device.position());
                     let cut = log.cut(position);
-                    // The first choice has nothing that is not certain.
+                    // The first choice contains only durable writes.
                     cut.image(&cut.choices(&Effort::SAMPLED, 1)[0])
                 })
             };

@@ -1,6 +1,6 @@
-//! Aim: where a format keeps copies, one that is damaged or cannot be read costs nothing, and is written anew. Method: one
-//! copy after another is zeroed, or loses each of its sectors in turn; then the volume is mounted read-only and for
-//! writing, and repaired.
+//! Aim: where a format keeps copies, a damaged or unreadable one loses nothing, and is rewritten. Method: one copy
+//! after another is zeroed, or loses each of its sectors in turn; then the volume is mounted read-only and for writing,
+//! and repaired.
 
 use async_trait::async_trait;
 
@@ -10,11 +10,11 @@ use crate::device::{BlockDevice, Data, DeviceError, Image, WriteFlags};
 use crate::fs::{Fs, FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// What there are copies of.
+/// The copies in a format.
 pub struct Copies {
-    /// Sectors of each copy of the superblock: those that a mount for writing and a repair write anew.
+    /// Sectors of each copy of the superblock: a mount for writing and a repair rewrite them.
     pub superblocks: Vec<std::ops::Range<u64>>,
-    /// Other things of which one may be lost: those that the next use writes anew by itself.
+    /// Other structures of which one copy may be lost: the next use rewrites it.
     pub others: Vec<std::ops::Range<u64>>,
 }
 
@@ -22,7 +22,7 @@ pub struct Copies {
 #[async_trait(?Send)]
 pub trait Repairable: Subject {
     async fn mount_read_only(&self, rt: &Rt, device: Device) -> FsResult<Fs>;
-    /// What was found: mended, and not.
+    /// The repaired and the unrepaired errors.
     async fn repair(&self, rt: &Rt, device: Device) -> FsResult<(Vec<String>, Vec<String>)>;
 }
 
@@ -35,7 +35,7 @@ enum Harm {
     Lost,
 }
 
-/// A device that holds `image`, harmed.
+/// A device that holds `image`, with damage.
 fn harmed(
     rt: &Rt,
     image: &Image,
@@ -88,7 +88,7 @@ impl Copies {
         vec![memory.image(), unclosed]
     }
 
-    /// Each harm that leaves another copy: every copy as a whole, and each of its sectors.
+    /// Every damage that leaves another copy: each copy as a whole, and each of its sectors.
     fn harms(&self) -> Vec<(Harm, std::ops::Range<u64>, bool)> {
         let mut harms = Vec::new();
         for (copy, is_superblock) in
@@ -115,7 +115,7 @@ impl Copies {
         });
     }
 
-    /// Read-only, the file is there, and not a byte is written; nor by a check.
+    /// Read-only, the file is there, and nothing is written; nor by a check.
     #[allow(clippy::too_many_arguments)]
     async fn read_only(
         &self,
@@ -137,7 +137,7 @@ impl Copies {
         assert_eq!(fault.looked_at(0), 0, "{what}: nothing is written");
     }
 
-    /// For writing, the file is there, the copy is mended and that is said, once.
+    /// For writing, the file is there, the copy is repaired, and that is reported once.
     #[allow(clippy::too_many_arguments)]
     async fn for_writing(
         &self,
@@ -157,7 +157,7 @@ impl Copies {
             let said = fs.warnings();
             assert_eq!(!said.is_empty(), is_superblock && round == 0, "{what}, mount {round}: {said:?}");
             assert!(is_right(fs.clone()).await, "{what}, mount {round}");
-            // Every one of a pair is written by then.
+            // By then both of a pair are written.
             for _ in 0..2 {
                 Client::new(fs.clone()).write_file(b"/g", CONTENT).await.expect("there is room");
                 fs.syncfs().await.unwrap_or_else(|error| panic!("{what}: {error}"));
@@ -172,7 +172,7 @@ impl Copies {
         assert!(!is_superblock || found.is_empty(), "{what}: {found:?}");
     }
 
-    /// A repair writes it anew and says so, and then there is nothing to repair.
+    /// A repair rewrites it and reports it; a second repair finds nothing.
     #[allow(clippy::too_many_arguments)]
     async fn repaired(
         &self,
@@ -192,8 +192,8 @@ impl Copies {
         assert_eq!(again, (Vec::new(), Vec::new()), "{what}");
     }
 
-    /// All superblocks but one are lost, the writes that mend them fail or tear: the last good one is as it was, and the
-    /// volume is mounted as before.
+    /// All superblocks but one are lost, and the writes that repair them fail or tear: the last good one is unchanged,
+    /// and the volume still mounts.
     pub fn mending_never_makes_it_worse(&self, subject: &dyn Repairable, bytes: u64) {
         simulate(1, async |rt| {
             let image = Copies::volumes(&rt, subject, bytes).await.remove(0);
@@ -207,7 +207,7 @@ impl Copies {
                         }
                     }
                     fault.add(Rule::new(Kinds::WRITE, When::Nth(nth), effect));
-                    // Whatever this answers; the volume may have stopped, too.
+                    // Any answer is allowed; the volume may have stopped, too.
                     if let Ok(fs) = subject.mount(&rt, fault.clone()).await {
                         let _ = fs.close().await;
                     }
@@ -221,7 +221,7 @@ impl Copies {
         });
     }
 
-    /// A device that is gone is no damaged copy, nor is one of which nothing can be read: that is what is said.
+    /// A device that is gone, or completely unreadable, is not a damaged copy: the error says what it is.
     pub fn gone_is_no_damage(&self, subject: &dyn Repairable, bytes: u64) {
         simulate(1, async |rt| {
             let image = Copies::volumes(&rt, subject, bytes).await.remove(0);

@@ -1,4 +1,4 @@
-//! Aim: what a file system promises holds through power cuts, damage and failing requests. Method: the explorers, on
+//! Aim: the promises of a file system hold through power cuts, damage and failing requests. Method: the explorers, on
 //! small volumes and on devices with different guarantees.
 
 use super::clients::Clients;
@@ -10,9 +10,9 @@ use crate::testing::generate::{Bounded, bounded};
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::{Again, CrashReport, Faults, Generator, Op, PowerCuts, Promise, Replay, Space, Weights};
 
-/// The tests of one file system, whose volumes keep all names as they were at one moment.
+/// The tests of one file system whose volumes keep all names as of one moment.
 pub struct Cuts<'a> {
-    /// Its tests' module, for the commands that replay failures.
+    /// The module of its tests, for the commands that replay failures.
     pub module: &'a str,
     /// Bytes of a volume.
     pub bytes: u64,
@@ -60,7 +60,7 @@ impl Cuts<'_> {
         println!("{total}");
     }
 
-    /// Long random sequences; `subject` says for each seed how the volume is mounted.
+    /// Long random sequences; `subject` decides for each seed how the volume is mounted.
     pub fn random_runs<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let mut total = CrashReport::default();
         for seed in self.here("random_runs").seeds(0..4) {
@@ -75,8 +75,8 @@ impl Cuts<'_> {
         println!("{total}");
     }
 
-    /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` says for each seed how the
-    /// volume is mounted.
+    /// Several programs at once: their operations overlap, and so do their fsyncs. `subject` decides for each seed how
+    /// the volume is mounted.
     pub fn several_clients<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let clients = Clients {
             test: &format!("{}::several_clients", self.module),
@@ -90,7 +90,7 @@ impl Cuts<'_> {
         clients.explore(subject);
     }
 
-    /// Each request in turn fails, or finds no space.
+    /// Each request in turn fails, or fails with `NoSpace`.
     pub fn failing_requests(&self, subject: &dyn Subject, seeds: std::ops::Range<u64>) {
         for seed in seeds {
             let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(80).collect();

@@ -1,4 +1,4 @@
-//! A device that says other things of itself than the one below, and keeps to its blocks.
+//! A device that declares other properties than the one below, and adheres to its block size.
 
 use std::rc::Rc;
 
@@ -14,13 +14,13 @@ pub struct Declares {
 }
 
 impl Declares {
-    /// What is written can be lost in a power cut until it is flushed.
+    /// Writes can be lost in a power cut until they are flushed.
     pub fn volatile(below: Device) -> Rc<Declares> {
         let guarantees = Guarantees { durable_on_completion: false, ..below.guarantees() };
         Rc::new(Declares { geometry: below.geometry(), guarantees, below })
     }
 
-    /// Whole blocks of 4 KiB only, as drives of today.
+    /// Whole blocks of 4 KiB only, as on current drives.
     pub fn blocks_of_4096(below: Device) -> Rc<Declares> {
         let geometry = Geometry { block_bytes: 4096, ..below.geometry() };
         Rc::new(Declares { geometry, guarantees: below.guarantees(), below })

@@ -1,5 +1,5 @@
-//! Aim: what a file system promises holds on a volume that has seen many power cuts, in recovery too, and its books balance.
-//! Method: [`crate::testing::Life`].
+//! Aim: the promises of a file system hold on a volume that has seen many power cuts, also during recovery, and its
+//! internal counts are right. Method: [`crate::testing::Life`].
 
 use super::*;
 use crate::device::crash::CrashOptions;
@@ -16,16 +16,16 @@ pub struct Lives<'a> {
     pub test: &'a str,
     /// Bytes of the volume.
     pub bytes: u64,
-    /// Power cuts of each life; a soak has as many times more.
+    /// Power cuts of each life; a soak multiplies them.
     pub rounds: usize,
     pub seeds: u64,
-    /// Rare paths of the code (`rt::cover`) that the lives together must have gone.
+    /// Rare paths of the code (`rt::cover`) that the lives together must reach.
     pub points: &'a [&'a str],
 }
 
 impl Lives<'_> {
-    /// Lives with few operations between two cuts, and lives that fill the volume. `subject` says for each seed how it is
-    /// mounted.
+    /// Lives with few operations between two cuts, and lives that fill the volume. `subject` decides for each seed how
+    /// it is mounted.
     pub fn live<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let here = replay(self.test);
         let seeds = match here.seed {

@@ -1,5 +1,5 @@
-//! What every file system owes to its users, whatever lies below it. A file system's own tests name these, with itself
-//! as the subject, beside what only it does.
+//! Requirements on every file system, whatever is below it. A file system's own tests call these, with itself as the
+//! subject.
 
 pub mod basics;
 pub mod clients;
@@ -27,7 +27,7 @@ pub fn simulate<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     executor.block_on(program(rt)).unwrap_or_else(|stalled| panic!("{stalled}"))
 }
 
-/// An empty volume in memory, as what it is and as a device.
+/// An empty volume in memory, as its own type and as a device.
 pub async fn fresh(rt: &Rt, subject: &dyn Subject, bytes: u64) -> (Rc<Memory>, Device) {
     let memory = Rc::new(Memory::new(bytes));
     subject.mkfs(rt, memory.clone()).await.expect("mkfs");

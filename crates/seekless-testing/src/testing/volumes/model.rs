@@ -1,9 +1,9 @@
-//! A file system answers as the model does, whatever is asked.
+//! A file system gives the model's answers to every operation.
 
 use crate::device::crash::CrashOptions;
 use crate::testing::{Comparison, Generator, Op, Replay, Space, Subject, SubjectComparison, Weights};
 
-/// Gives the same generated operations to both; each answer is compared. Now and then the volume is closed, checked and
+/// Runs the same generated operations on both; each answer is compared. Occasionally the volume is closed, checked and
 /// mounted again, and all of it is compared.
 pub fn check(subject: &dyn Subject, replay: &Replay, seed: u64, bytes: u64, ops: usize, space: Space) {
     let ops: Vec<Op> = Generator::new(seed, space, Weights::CURIOUS).filter(|op| subject.can(op)).take(ops).collect();

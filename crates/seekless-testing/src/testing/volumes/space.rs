@@ -1,5 +1,5 @@
 //! Aim: lack of space is a clean error; deleting then works, and nothing is lost. Errors of unknown effect stop all
-//! changes. Method: volumes filled to the brim, and devices that refuse.
+//! changes. Method: full volumes, and devices that refuse requests.
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -7,7 +7,7 @@ use crate::fs::*;
 use crate::rng::Rng;
 use crate::units::MIB;
 
-/// Writes files of `bytes` until there is no more space. Returns how many there are.
+/// Writes files of `bytes` until there is no more space. Returns their number.
 pub async fn fill(client: &Client, bytes: usize) -> u64 {
     for count in 0.. {
         match client.write_file(format!("/f{count}").as_bytes(), &vec![count as u8; bytes]).await {
@@ -28,8 +28,8 @@ fn content(version: u64, file: u64, block: u64) -> Vec<u8> {
     bytes
 }
 
-/// A volume at 95 % of what `df` says is overwritten twenty times over, at random. Each block then holds what was
-/// written last, and the check finds nothing.
+/// A volume that is 95 % full according to `df` is overwritten twenty times over, at random. Each block then holds its
+/// last write, and the check finds nothing.
 pub fn overwritten_twenty_times_at_95_percent(subject: &dyn Subject) {
     const VOLUME: u64 = 16 * MIB;
     const BLOCKS: u64 = 16;
@@ -72,8 +72,8 @@ pub fn overwritten_twenty_times_at_95_percent(subject: &dyn Subject) {
     });
 }
 
-/// `NoSpace` leaves everything as it was, deleting works, and the space can be used again. Several times over, with
-/// files of different sizes.
+/// `NoSpace` has no effect, deleting works, and the space can be used again. Several times over, with files of
+/// different sizes.
 pub fn a_full_volume_lets_go(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 16 * MIB).await;
@@ -96,8 +96,8 @@ pub fn a_full_volume_lets_go(subject: &dyn Subject) {
     });
 }
 
-/// As many bytes as `df` shows can be allocated for a new file, and written then: its indirect blocks and its name are
-/// not forgotten. On empty volumes and on ones that were used, of several sizes.
+/// A new file can be allocated as many bytes as `df` shows, and then written: indirect blocks and the name are
+/// accounted for. On empty volumes and on used ones, of several sizes.
 pub fn what_df_promises_can_be_allocated(subject: &dyn Subject) {
     simulate(1, async |rt| {
         for (mib, files) in [(10, 0), (16, 0), (16, 30), (24, 7), (64, 0), (64, 90)] {
@@ -130,8 +130,8 @@ pub fn what_df_promises_can_be_allocated(subject: &dyn Subject) {
     });
 }
 
-/// After a failed flush or write nothing is acknowledged as durable any more, every change is refused, reading goes
-/// on, and the volume mounts again with all that had been synced before.
+/// After a failed flush or write nothing more is acknowledged as durable, every change is refused, reads still work,
+/// and the volume mounts again with everything that had been synced before.
 pub fn errors_of_unknown_effect_stop_all_changes(subject: &dyn Subject) {
     for kinds in [Kinds::FLUSH, Kinds::WRITE] {
         simulate(1, async |rt| {
@@ -159,8 +159,8 @@ pub fn errors_of_unknown_effect_stop_all_changes(subject: &dyn Subject) {
     }
 }
 
-/// What was removed goes back to the storage below: more than `full` bytes are there when the volume is full, and less
-/// than `empty` when it has been emptied.
+/// Freed space is returned to the storage below: it holds more than `full` bytes when the volume is full, and less than
+/// `empty` when it has been emptied.
 pub fn freed_space_is_given_back(subject: &dyn Subject, bytes: u64, full: u64, empty: u64) {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, subject, bytes).await;
@@ -181,7 +181,8 @@ pub fn freed_space_is_given_back(subject: &dyn Subject, bytes: u64, full: u64, e
     });
 }
 
-/// `df` says that nothing is available when nothing more is accepted. Method: a file is written until there is no space.
+/// `df` reports zero available when nothing more is accepted. Method: a file is written until there is no
+/// space.
 pub fn a_full_volume_has_nothing_available(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;

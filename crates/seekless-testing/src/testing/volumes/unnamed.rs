@@ -1,5 +1,5 @@
-//! Aim: what overlays need: renames that leave a whiteout, and files that have no name yet. Method: small programs over a
-//! device in memory, with what ext4 answers to the same calls, each followed by a remount and a full check.
+//! Aim: the needs of overlays: renames that leave a whiteout, and files that have no name yet. Method: small programs
+//! over a device in memory, with the answers of ext4 to the same calls, each followed by a remount and a full check.
 
 use super::*;
 use crate::device::Data;
@@ -36,7 +36,7 @@ pub fn renames_leave_whiteouts(subject: &dyn Subject) {
             client.rename(b"/a/g", b"/b/old", whiteout(true)).await.unwrap();
             assert_eq!(client.read_file(b"/b/old").await.unwrap(), b"/a/g");
             assert_eq!(links(client, "/b/old").await, 2);
-            // A directory goes, and what stays for it is none.
+            // A directory is moved away, and the whiteout in its place is not a directory.
             assert_eq!((links(client, "/a").await, links(client, "/b").await), (4, 4));
             client.rename(b"/a/d", b"/b/d", whiteout(false)).await.unwrap();
             client.rename(b"/a/e", b"/b/empty", whiteout(true)).await.unwrap();
@@ -67,7 +67,7 @@ pub fn renames_leave_whiteouts(subject: &dyn Subject) {
             // Two names of one file: nothing happens.
             client.rename(b"/a/twin", b"/b/old", whiteout(true)).await.unwrap();
             assert_eq!(links(client, "/a/twin").await, 2);
-            // A whiteout is a file as any other.
+            // A whiteout is a file like any other.
             client.rename(b"/a/f", b"/a/g", RenameMode::Replace).await.unwrap();
             client.rename(b"/a/d", b"/a/h", whiteout(true)).await.unwrap();
             client.unlink(b"/a/d").await.unwrap();
@@ -110,7 +110,7 @@ pub fn files_without_names(subject: &dyn Subject) {
             assert_eq!((kind, permissions, links, uid, gid, size), (FileKind::Regular, 0o640, 0, 3, 7, 0));
             assert_eq!(client.stat(b"/d").await.unwrap(), dir, "the directory has not changed");
             assert_eq!(client.read_dir(b"/d").await.unwrap(), []);
-            // Its first name comes while it is being cut, and takes nothing that comes after.
+            // It gets its first name during the truncation, which must not affect later writes.
             write(ino, &big).await;
             fs.fsync(ino, None, false).await.unwrap();
             fs.setattr(ino, None, SetAttr { size: Some(5), ..SetAttr::default() }).await.unwrap();
@@ -118,7 +118,7 @@ pub fn files_without_names(subject: &dyn Subject) {
             assert_eq!(fs.link(ino, dir.ino, b"t").await.unwrap().attr.links, 1);
             write(ino, &big).await;
             fs.forget(ino, 2).await;
-            // Once it has lost all its names it is as any other, also while it is in use.
+            // Once it has lost all its names it is like any other, even while it is in use.
             let other = make(true).await.ino;
             for name in [&b"x"[..], b"y"] {
                 fs.link(other, dir.ino, name).await.unwrap();
@@ -131,7 +131,7 @@ pub fn files_without_names(subject: &dyn Subject) {
             assert_eq!(fs.link(exclusive, dir.ino, b"z").await, Err(FsError::NotFound));
             assert_eq!(fs.getattr(exclusive, None).await.unwrap().links, 0);
             fs.forget(exclusive, 1).await;
-            // What nobody uses any more is gone, with all that it had.
+            // An unused inode is freed, with all that it held.
             client.unlink(b"/d/t").await.unwrap();
             for _ in 0..3 {
                 let ino = make(true).await.ino;
@@ -167,8 +167,8 @@ pub fn files_without_names(subject: &dyn Subject) {
     });
 }
 
-/// A file without a name has the list that the directory gives, as one with a name has it; so has a whiteout, whose
-/// permissions leave nothing of it.
+/// A file without a name inherits the directory's list, as one with a name does; so does a whiteout, whose permissions
+/// leave nothing of it.
 pub fn lists_are_inherited_without_names(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;
@@ -197,7 +197,7 @@ pub fn lists_are_inherited_without_names(subject: &dyn Subject) {
     });
 }
 
-/// Names outside the namespaces are refused, and known ones are taken, overlayfs' own among them.
+/// Names outside the namespaces are refused, and known ones are accepted, including those of overlayfs.
 pub fn attribute_names_are_checked(subject: &dyn Subject) {
     simulate(1, async |rt| {
         let (_, device) = fresh(&rt, subject, 9 * MIB).await;

@@ -26,8 +26,8 @@ impl Core {
         let per_record = changes_per_record(self.layout.cell_bytes());
         let ring = ring_cells(self.layout.pieces);
         let mut before = pending.clone();
-        // A transaction that got longer than the ring bears, because writers were quick, becomes several. Each is a
-        // moment of the past; only a single request that spans two of them could be cut in half, and none is so long.
+        // A transaction that outgrew the ring, because writers were fast, is split. Each part is a moment of the past.
+        // Only a single request that spans two parts could be cut in half, and no request is that long.
         let step = (ring / 2) as usize * per_record;
         for part in changes.chunks(step) {
             let records = part.len().div_ceil(per_record) as u64;
@@ -85,10 +85,10 @@ impl Core {
         Ok(())
     }
 
-    /// `before` has what is not durable yet, with what was there before it.
+    /// `before` has the mappings that are not yet durable, with their previous values.
     ///
-    /// Checkpoints as many pieces as A2 asks for, and, once half of the ring is in use, one more for each record: so the
-    /// work is spread, and no transaction waits for all of it.
+    /// Checkpoints as many pieces as A2 requires and, once half of the ring is in use, one more for each record: this
+    /// spreads the work, so that no transaction waits for all of it.
     async fn make_room(&self, records: u64, before: &BTreeMap<u32, u32>) -> Result<(), DeviceError> {
         let ring = ring_cells(self.layout.pieces);
         let next = self.append_log(|log| log.sequence) + records;
@@ -113,7 +113,7 @@ impl Core {
             let slot = log.slots.get(&piece).map_or(0, |slot| 1 - slot);
             let cell = AppendLog::slot_cell(&self.layout, piece, slot);
             let entry = |logical: u32| {
-                // What this transaction still has to write is not durable, nor is what has changed since it began.
+                // Neither the rest of this transaction nor the changes since it began are durable.
                 let durable = before.get(&logical).or_else(|| state.pending.get(&logical));
                 durable.copied().unwrap_or(state.map[logical as usize])
             };

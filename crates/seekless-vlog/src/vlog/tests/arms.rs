@@ -1,5 +1,5 @@
-//! Aim: with several arms a write goes to the one that is soonest there, as soon as the models say, and several writes go
-//! to several arms at once. Method: modelled drives one behind the other, against calculation and against one drive.
+//! Aim: with several arms a write goes to the soonest one, in the time that the models give, and several writes go to
+//! several arms at once. Method: modelled drives one behind the other, against calculation and against one drive.
 
 use futures_util::future::join_all;
 
@@ -15,7 +15,7 @@ fn drives(rt: &Rt, name: &str, count: usize) -> Rc<Mapped> {
     concat((0..count).map(|_| disk(rt, name)).collect()).expect("they fit")
 }
 
-/// One sector to write, each arm being anywhere: the minimum of several independent waits.
+/// One sector to write, with each arm at a random place: the minimum of several independent waits.
 #[test]
 fn several_drives_take_as_long_as_the_model() {
     let (n, t, switch, turn) = (256.0, 16.0, 0.5, 6.0);
@@ -46,8 +46,8 @@ fn several_drives_take_as_long_as_the_model() {
                 let head = Head { view, now: rt.now(), busy: &[] };
                 let run = chooser.run(&space, &layout, Some(head), Want::Data, 1).expect("there is room");
                 let wait = view.write_access(rt.now(), layout.sector_of(run.first), 1);
-                // Without command and the first sector's way over the bus; the next edge is half a sector away, or
-                // less, if there are several to choose from.
+                // Without the command and the first sector's bus transfer; the next sector edge is half a sector away,
+                // or less with several arms to choose from.
                 let edge = 1.0 / (count as f64 + 1.0);
                 total += (wait.as_millis_f64() - 0.1 - 0.0128) / sector_ms - edge;
                 draws += 1;
@@ -87,7 +87,7 @@ fn writers_share_the_arms() {
                 let vld = vld.clone();
                 async move {
                     for number in 0..50 {
-                        // Long enough that the data counts, and not the map.
+                        // Long enough that the data dominates, not the map.
                         write(&vld, writer * 1000 + number * 8, 8, 200_000 + number).await;
                     }
                 }

@@ -1,6 +1,6 @@
-//! Aim: a power cut takes nothing that was durable, leaves nothing that was never written, and cuts no request in half;
-//! the next life after it is as good. Method: recorded runs on devices that promise as little as they may; every block
-//! says which write it is from; cuts at many positions, several states of each, and a second run after some of them.
+//! Aim: a power cut loses nothing durable, adds nothing that was never written, and tears no request; the disk works as
+//! well after it. Method: recorded runs on devices with the weakest guarantees; every block says which write it is
+//! from; cuts at many positions, several states of each, and a second run after some of them.
 
 use std::cell::RefCell;
 
@@ -40,7 +40,7 @@ struct Change {
 
 struct Recording {
     log: CrashLog,
-    /// In the order in which they were issued; none overlaps another that was under way.
+    /// In the order of issue; none overlaps another that was under way.
     changes: Vec<Change>,
     /// Blocks before the first change.
     base: Vec<u64>,
@@ -68,7 +68,7 @@ impl Case {
         Plan { block_bytes: self.block_bytes, map_log: self.map_log, reserve: 1500, ..plan() }
     }
 
-    /// A life on `image`, or on a new disk.
+    /// A run on `image`, or on a new disk.
     async fn live(&self, rt: &Rt, image: Option<(Image, Vec<u64>)>, turns: u64, first_number: u64) -> Recording {
         let is_new = image.is_none();
         let (image, base) = image.unwrap_or_default();
@@ -92,7 +92,7 @@ impl Case {
                     let issued = device.position();
                     if rng.chance(1, 4) {
                         // By number and not by position: a discard may need nothing of the device, and be acknowledged
-                        // where the flush began, and after it.
+                        // at the position where the flush began, but after it.
                         let is_covered = |change: &Change| change.acknowledged.is_some() && change.durable.is_none();
                         let covered: Vec<bool> = changes.borrow().iter().map(is_covered).collect();
                         vld.flush().await.expect("it can be flushed");
@@ -140,7 +140,7 @@ impl Case {
         Recording { log: device.log(), changes: changes.into_inner(), base, from }
     }
 
-    /// Looks at cuts of a life; how many states were seen.
+    /// Examines cuts of a run; returns the number of states.
     async fn explore(&self, rt: &Rt, recording: &Recording, positions_max: usize, next_lives: usize) -> usize {
         let all = recording.log.positions();
         let mut positions: Vec<usize> = all.into_iter().filter(|&position| position >= recording.from).collect();
@@ -168,7 +168,7 @@ impl Case {
         states
     }
 
-    /// What a state holds, if that may be.
+    /// The content of a state, if it is allowed.
     async fn examine(&self, rt: &Rt, image: Image, recording: &Recording, position: usize) -> Result<Vec<u64>, String> {
         let device: Device = CrashDevice::new(rt, image, self.device(false, false));
         let checkup = check(&device).await.map_err(|error| error.to_string())?;
@@ -202,7 +202,7 @@ impl Case {
                 return Err(format!("block {block} holds write {}; {allowed:?} may be there", found[block]));
             }
         }
-        // Whole or absent: where one block is of a write, every other is of it or of a later one.
+        // All or nothing: where one block is of a write, every other is of it or of a later one.
         for (id, change) in recording.changes.iter().enumerate().filter(|(_, change)| change.number > 0) {
             let range = change.first as usize..(change.first + change.blocks) as usize;
             if !found[range.clone()].contains(&change.number) {
@@ -263,8 +263,8 @@ fn cuts_with_an_append_only_log() {
     explore(&[Kind::Volatile, Kind::HostFile], &[CommitUse::Each, CommitUse::Flush], MapLog::Append);
 }
 
-/// Aim: tracks are emptied and put in order without a moment at which something could be lost. Method: a disk with a head
-/// cannot be cut, so its writes are passed on to a device that can: the moves are made by hand between requests.
+/// Aim: emptying and putting in order leave no moment at which data could be lost. Method: a disk with a head cannot be
+/// cut, so its writes are passed on to a device that can: the moves are made by hand between requests.
 #[test]
 fn cuts_while_idle_time_is_used() {
     let mut states = 0;
@@ -301,8 +301,8 @@ fn cuts_while_idle_time_is_used() {
     assert!(states > 100, "{states}");
 }
 
-/// Aim: a disk stays right however often it has been written over and cut off. Method: random requests, a cut, and on with
-/// what it left, again and again: thousands of writes, and with `SEEKLESS_SOAK=400` a million.
+/// Aim: a disk stays correct however often it is overwritten and cut. Method: random requests, a cut, and on with the
+/// resulting state, repeatedly: thousands of writes, and with `SEEKLESS_SOAK=400` a million.
 #[test]
 fn a_long_life_with_cuts() {
     let (mut writes, mut cuts) = (0, 0);

@@ -1,5 +1,5 @@
-//! Aim: damage is found or does no harm, and nothing that somebody writes passes for a piece of the map. Method: known
-//! places changed, one after the other, and copies of real pieces as data.
+//! Aim: damage is found or harmless, and no user data passes for a piece of the map. Method: known places changed, one
+//! after the other, and copies of real pieces as data.
 
 use super::*;
 use crate::device::fork::ForkDevice;
@@ -7,7 +7,7 @@ use crate::vlog::format::{ANCHORS, FIXED_SECTORS, Key, Piece};
 
 const MADE: Key = Key { uuid: [7; 16], key: [9; 16] };
 
-/// A disk that was used and not put away, its content, and the number of its blocks.
+/// A disk that was used and not parked, its content, and the number of its blocks.
 async fn used(rt: &Rt, bytes: u64, window: u64, park: bool) -> (Device, Vec<u64>) {
     let memory: Device = Rc::new(Memory::new(bytes));
     let options = Options { window, ..Options::default() };
@@ -39,7 +39,7 @@ async fn zero(device: &Device, at: u64) {
     device.write(Sector(at), Data::zeroes(4096), WriteFlags::NONE).await.expect("memory bears it");
 }
 
-/// A lost park record, or anchor, or superblock costs time at most.
+/// A lost park record, anchor or superblock costs time at most.
 #[test]
 fn fixed_places_may_be_lost() {
     run(1, async |rt: Rt| {
@@ -79,13 +79,13 @@ fn recovery_is_bounded() {
             assert!(has(&vld, &newest).await);
             let recovery = vld.recovery();
             assert!(recovery.blocks_scanned <= 128, "{recovery:?}");
-            // Those that are read ahead and turn out to be obsolete are not many.
+            // Few of the pieces that are read ahead turn out to be obsolete.
             assert!(recovery.pieces_read <= 2 * u64::from(vld.layout().pieces) + 32, "{recovery:?}");
         }
     });
 }
 
-/// A piece that is gone is noticed, whichever it is; never is an older one taken for it.
+/// A missing piece is always noticed; an older one never takes its place.
 #[test]
 fn lost_pieces_are_noticed() {
     run(1, async |rt: Rt| {
@@ -100,7 +100,8 @@ fn lost_pieces_are_noticed() {
                 }
             }
             for cell in 24..device.geometry().sectors {
-                // Of the tail of a disk that was not put away nobody else knows: without it the log ends earlier.
+                // Only the tail itself tells of the tail of a disk that was not parked: without it the log ends
+                // earlier.
                 if !park && cell == youngest.1 {
                     continue;
                 }
@@ -171,8 +172,8 @@ fn data_that_looks_like_a_piece_is_never_believed() {
     });
 }
 
-/// Writing ends when it is not known what a write did; what was durable is there after the next start. A lack of space
-/// is not the end.
+/// Writing stops when the effect of a write is unknown; durable data is there after the next start. `NoSpace` does not
+/// stop it.
 #[test]
 fn failed_writes_end_writing() {
     use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};

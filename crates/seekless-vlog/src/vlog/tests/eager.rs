@@ -1,5 +1,5 @@
-//! Aim: what is written goes where the head is soonest, and takes as long as the models say. Method: the chooser against
-//! a search over everything; the modelled drive against the closed forms of [wa99].
+//! Aim: writes go where the head is soonest, and take the time that the models give. Method: the chooser against an
+//! exhaustive search; the modelled drive against the closed forms of [wa99].
 
 use super::*;
 use crate::device::HeadView;
@@ -24,7 +24,7 @@ impl Bare {
         crate::device::Geometry { sectors, block_bytes: 512, request_bytes_max: 1 << 20 }
     }
 
-    /// Writes at `now`; when it is done.
+    /// Writes at `now`; returns when it is done.
     fn write(&self, now: Nanos, sector: Sector, sectors: u32) -> Nanos {
         let request = crate::disk::Request::write(sector, sectors);
         self.0.borrow_mut().service(now, now, request).expect("it is on the drive").done
@@ -49,7 +49,7 @@ impl HeadView for Bare {
     }
 }
 
-/// A drive, with everything but a share of its blocks in use.
+/// A drive on which all but a share of the blocks are in use.
 struct Bench {
     bare: Bare,
     layout: Layout,
@@ -75,7 +75,7 @@ impl Bench {
         Bench { bare, layout, space, chooser, now: Nanos::ZERO, rng }
     }
 
-    /// Moves the head to some free or used block, and waits for a moment.
+    /// Moves the head to a random free or used block, and waits for a random time.
     fn shake(&mut self) {
         let block = self.rng.below(u64::from(self.layout.blocks)) as u32;
         self.now = self.bare.write(self.now, self.layout.sector_of(block), self.layout.block_sectors as u32);
@@ -94,8 +94,8 @@ impl Bench {
     }
 }
 
-/// Without an empty track, nothing in the cylinder is sooner than what is chosen: on drives with zones, skews, spares and
-/// slips, too.
+/// Without an empty track, nothing in the cylinder is sooner than the chosen place, including on drives with zones,
+/// skews, spares and slips.
 #[test]
 fn the_soonest_block_of_the_cylinder_is_chosen() {
     for drive in ["hp97560-wa99", "st19101-wa99", "hp-c2247a", "cheetah9lp"] {
@@ -114,13 +114,13 @@ fn the_soonest_block_of_the_cylinder_is_chosen() {
             let blocks = tracks.tracks(cylinder).flat_map(|track| tracks.blocks(track));
             let best = blocks.filter(|&block| bench.space.is_free(block)).map(|block| bench.wait(block)).min();
             let best = best.expect("something is free");
-            // Skipped sectors bend the line along a track by a sector or two, some tens of microseconds.
+            // Skipped sectors shift the wait along a track by a sector or two, some tens of microseconds.
             assert!(wait <= best + Nanos::from_micros(200), "{drive}: {wait:?} for {chosen}, {best:?} is possible");
         }
     }
 }
 
-/// What is predicted is what the drive does. (One that writes wherever it lands in a request begins sooner.)
+/// Predictions match the drive. (A drive that starts a transfer anywhere within a request begins sooner.)
 #[test]
 fn predictions_come_true() {
     for drive in ["hp97560-wa99", "st19101-wa99", "hp97560", "hp-c2490a"] {
@@ -138,9 +138,9 @@ fn predictions_come_true() {
     }
 }
 
-/// One sector to write at a random moment: the drive takes as long as the model of a cylinder says, with the head
-/// switch and the sectors of the drive. The model has no seek and endless tracks; within 15 % is as near as the lots of
-/// `model` come.
+/// One sector to write at a random moment: the drive takes the time that the model of a cylinder gives, with the head
+/// switch and the sectors of the drive. The model has no seek and endless tracks; within 15 % is as close as the
+/// samples of `model` come.
 #[test]
 fn the_drive_takes_as_long_as_the_model() {
     for (drive, n, t, switch, turn, overhead) in [
@@ -157,7 +157,7 @@ fn the_drive_takes_as_long_as_the_model() {
                     continue;
                 }
                 let (_, wait) = bench.choose();
-                // Without command and the first sector's way over the bus; the next edge is half a sector away.
+                // Without the command and the first sector's bus transfer; the next sector edge is half a sector away.
                 total += (wait.as_millis_f64() - overhead) / sector_ms - 0.5;
                 counted += 1;
             }
@@ -170,7 +170,7 @@ fn the_drive_takes_as_long_as_the_model() {
     }
 }
 
-/// A cylinder is left before it is full: the next one that has something free is not sooner than what is chosen.
+/// A cylinder is left before it is full: the next one with free space is not sooner than the chosen place.
 #[test]
 fn the_next_cylinder_is_not_sooner() {
     for drive in ["hp97560-wa99", "st19101-wa99"] {
@@ -206,7 +206,7 @@ impl Bench {
         self.space.tracks.cylinder_of(self.space.tracks.track_of(block))
     }
 
-    /// Frees every so many blocks of a cylinder.
+    /// Frees every `step`th block of a cylinder.
     fn free_every(&mut self, cylinder: u32, step: usize) {
         let tracks = &self.space.tracks;
         let blocks: Vec<u32> = tracks
@@ -221,7 +221,7 @@ impl Bench {
         self.space.tracks.blocks(track).for_each(|block| self.space.give(block));
     }
 
-    /// Writes a block where it is chosen, and says where that is.
+    /// Writes a block to the chosen place, and returns it.
     fn write(&mut self) -> u32 {
         let (block, _) = self.choose();
         self.space.take(block);
@@ -235,7 +235,7 @@ impl Bench {
     }
 }
 
-/// A track that has been filled is none to be filled, though something becomes free there: nobody seeks it for one block.
+/// A filled track is not filled again when a block becomes free there: a seek for one block does not pay.
 #[test]
 fn a_filled_track_is_left_alone() {
     let mut bench = Bench::full("hp97560-wa99", 2500);
@@ -252,7 +252,7 @@ fn a_filled_track_is_left_alone() {
     assert_eq!(bench.cylinder_of(chosen), 5);
 }
 
-/// The way to an empty track is worth it where it costs each block that goes there less than what is free nearby.
+/// The way to an empty track is taken only where it costs each block that goes there less than the free blocks nearby.
 #[test]
 fn an_empty_track_is_not_sought_at_any_price() {
     for (step, is_near) in [(2, true), (150, false)] {

@@ -1,9 +1,9 @@
-//! Aim: idle time empties tracks, stops at once when somebody wants something, and mends what random writes did to
-//! reading in order. Method: the drives of [wa99], with times taken.
+//! Aim: idle work empties tracks, stops at once when a request arrives, and restores sequential reads after random
+//! writes. Method: the drives of [wa99], with times taken.
 
 use super::*;
 
-/// A disk of which `percent` of the blocks are written in random order, and then overwritten at random.
+/// A disk with `percent` of its blocks written in random order, and then overwritten at random.
 async fn used(rt: &Rt, drive: &str, percent: u64, options: Options) -> (Rc<Vld>, u64) {
     let vld = Vld::create(rt, disk(rt, drive), &plan(), options).await.expect("made");
     let blocks = vld.geometry().bytes() / 4096 * percent / 100;
@@ -27,7 +27,7 @@ fn quiet() -> Options {
     Options { compact: false, ..Options::default() }
 }
 
-/// A write costs much less than in place, also when nothing was ever idle, and less still after idle time.
+/// A write costs much less than in place, even without idle time, and less still after idle time.
 #[test]
 fn writes_are_eager_and_idle_time_helps() {
     for (drive, in_place_ms) in [("hp97560-wa99", 7.5 + 2.3), ("st19101-wa99", 3.0 + 0.1)] {
@@ -54,7 +54,7 @@ fn writes_are_eager_and_idle_time_helps() {
     }
 }
 
-/// Reading in order is slow after random writes and fast again after idle time; track buffering helps meanwhile.
+/// Sequential reads are slow after random writes and fast again after idle time; track buffering helps until then.
 #[test]
 fn reading_in_order_is_mended() {
     for drive in ["hp97560-wa99", "st19101-wa99"] {
@@ -82,16 +82,16 @@ fn reading_in_order_is_mended() {
             }
             // What is in order the drive reads ahead by itself, and reading on must not get in its way.
             assert!(times[1].1 > 0.9 * times[0].1, "{times:?}");
-            // Before, few blocks of a track are wanted soon, and whole tracks would be read in vain.
+            // Before, few blocks of a track are needed soon, and reading whole tracks would be wasted.
             assert!(times[1].0 > 0.95 * times[0].0, "{times:?}");
-            // Before, few blocks of a track are wanted soon, and whole tracks would be read in vain.
+            // Before, few blocks of a track are needed soon, and reading whole tracks would be wasted.
             assert!(times[1].0 > 0.95 * times[0].0, "{times:?}");
         });
     }
 }
 
-/// A file that is updated at random with pauses is no slower for it, as nobody reads it in order; one reading pays for one
-/// putting in order, and not for more.
+/// A file that is updated at random with pauses does not become slower, as it is not read in order; one sequential read
+/// pays for putting it in order once.
 #[test]
 fn putting_in_order_is_paid_for() {
     run(1, async |rt: Rt| {
@@ -132,8 +132,8 @@ fn putting_in_order_is_paid_for() {
     });
 }
 
-/// A request in idle time waits for one step at most, which is a part of a track's reading or a write, and never for what was
-/// moved before it came: a revolution and a seek.
+/// A request in idle time waits for one step at most, which is a read of a part of a track or a write, and never for
+/// earlier moves: a revolution and a seek.
 #[test]
 fn idle_work_gives_way() {
     for (drive, turn_and_seek) in [("hp97560-wa99", 15.0 + 3.6), ("st19101-wa99", 6.0 + 0.5)] {

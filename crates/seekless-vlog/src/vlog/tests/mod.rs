@@ -1,5 +1,5 @@
-//! Aim: a virtual log disk stores like a plain one, puts what is written where the head is, and loses nothing that it
-//! promised, whatever happens to power and platters.
+//! Aim: a virtual log disk stores like a plain one, writes where the head is, and keeps its promises through power cuts
+//! and damage. Method in each file.
 
 mod arms;
 mod cuts;
@@ -20,7 +20,7 @@ use crate::rng::Rng;
 use crate::rt::{Executor, HostProfile, Rt};
 use crate::units::{KIB, MIB, Nanos, SECTOR_BYTES, Sector};
 
-/// What most tests make: 4 KiB blocks, 7 % kept back.
+/// The plan of most tests: 4 KiB blocks, 7 % reserve.
 fn plan() -> Plan {
     Plan { block_bytes: 4096, reserve: 700, map_log: MapLog::Tree, snapshots: 0, uuid: [7; 16], key: [9; 16] }
 }
@@ -37,13 +37,13 @@ fn run<T>(seed: u64, program: impl AsyncFnOnce(Rt) -> T) -> T {
     executor.block_on(program(rt)).expect("nothing waits for ever")
 }
 
-/// More of everything, for soak runs: `SEEKLESS_SOAK` multiplies the number of seeds.
+/// `SEEKLESS_SOAK` multiplies the number of seeds, for soak runs.
 fn soak() -> u64 {
     #[allow(clippy::disallowed_methods)]
     std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)
 }
 
-/// Bytes that say which write they are from and which block they are.
+/// Bytes that identify their write and their block.
 fn stamp(block: u64, number: u64, block_bytes: usize) -> Vec<u8> {
     if number == 0 {
         return vec![0; block_bytes];

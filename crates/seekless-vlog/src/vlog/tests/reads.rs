@@ -1,6 +1,6 @@
-//! Aim: who reads in order what was written together waits hardly longer than on the drive as it is, nobody waits for
-//! whole tracks that he does not want, and what was read is what was written. Method: the drives of [wa99], with and
-//! without the virtual log, and times taken.
+//! Aim: a sequential reader of blocks that were written together waits hardly longer than on the plain drive, no reader
+//! waits for whole tracks that it does not want, and reads return what was written. Method: the drives of [wa99], with
+//! and without the virtual log, and times taken.
 
 use super::*;
 
@@ -8,8 +8,8 @@ fn quiet() -> Options {
     Options { compact: false, ..Options::default() }
 }
 
-/// Files of one block, as a file system makes them: inode, data and directory, each for itself; inodes and directory
-/// over and over. The host thinks, so that the head is anywhere.
+/// Files of one block, as a file system makes them: inode, data and directory, each in its own write; inodes and
+/// directory repeatedly. The host's think time makes the head position random.
 async fn make_files(rt: &Rt, device: &Device, files: u64) {
     let mut rng = Rng::new(1);
     for file in 0..files {
@@ -29,7 +29,7 @@ async fn put(device: &Device, block: u64, number: u64) {
     device.write(Sector(block * 8), data, WriteFlags::NONE).await.expect("there is room");
 }
 
-/// Reads all of them in order, `think` apart; milliseconds.
+/// Reads all of them in order, `think` apart; returns milliseconds.
 async fn read_files(rt: &Rt, device: &Device, files: u64, think: Nanos) -> f64 {
     let start = rt.now();
     for file in 0..files {
@@ -48,9 +48,9 @@ async fn expect(device: &Device, block: u64, number: u64) {
     assert_eq!(read[..], stamp(block, number, 4096), "block {block}");
 }
 
-/// [wa99 §5.1]: "slightly worse", of the Seagate. A host of the time takes some milliseconds to open and read a file. The
-/// bounds say where we are, and on the HP, with nine blocks on a track, that is far from it: of what was written together
-/// two thirds were inodes and directories that have since been written elsewhere.
+/// [wa99 §5.1]: "slightly worse", of the Seagate. A host of the time takes some milliseconds to open and read a file.
+/// The bounds hold the present state. On the HP, with nine blocks on a track, it is far from the paper's: two thirds of
+/// the blocks written together were inodes and directories that have since been rewritten elsewhere.
 #[test]
 fn small_files_are_hardly_slower_than_in_place() {
     let mut slow = Vec::new();
@@ -84,8 +84,8 @@ fn small_files_are_hardly_slower_than_in_place() {
     assert!(slow.is_empty(), "{slow:?}");
 }
 
-/// What waits to be written at the same time lies in the order of its addresses, whoever comes first: so it is with the
-/// blocks of many files that a file system writes back at once.
+/// Blocks that wait to be written at the same time are placed in the order of their addresses, whatever their order of
+/// arrival: for example the blocks of many files that a file system writes back at once.
 #[test]
 fn what_waits_is_written_in_order() {
     for seed in 1..=3 {
@@ -106,13 +106,13 @@ fn what_waits_is_written_in_order() {
             }
             let spent = (rt.now() - start).as_millis_f64() / 400.0;
             println!("{spent:.2} ms a block");
-            // Half a turn is 3 ms, and what a block and a command take is 0.3 ms.
+            // Half a revolution is 3 ms; a block and a command take 0.3 ms.
             assert!(spent < 1.0, "seed {seed}: {spent} ms a block");
         });
     }
 }
 
-/// A block of another track waits for a few blocks of the one that is being read on, not for all of it.
+/// A request for another track waits for a few blocks of the track being read ahead, not for all of it.
 #[test]
 fn reading_on_gives_way() {
     run(1, async |rt: Rt| {
@@ -148,8 +148,7 @@ fn reading_on_gives_way() {
     });
 }
 
-/// Blocks of a track that is kept are written and read by several at once: nobody sees anything but what was last
-/// written.
+/// Blocks of a buffered track are written and read concurrently: every reader sees the last write.
 #[test]
 fn what_is_kept_is_what_is_there() {
     for seed in 0..4 * soak() {
@@ -192,8 +191,7 @@ fn what_is_kept_is_what_is_there() {
     }
 }
 
-/// Reads leave the window of the log where it is: what is written between them goes on where the last write was, and no
-/// anchor is written for it.
+/// Reads do not move the window of the log: writes between them continue where the last write was, and need no anchor.
 #[test]
 fn the_log_stays_where_it_is() {
     run(1, async |rt: Rt| {
@@ -214,7 +212,7 @@ fn the_log_stays_where_it_is() {
         }
         let written = anchors() - before;
         println!("{written} anchors for 600 writes with reads in between");
-        // A window lasts for a share of what is free in it, 300 blocks; and reads in the window lead to its end sooner.
+        // A window lasts for a share of its free blocks, 300; reads within the window use it up sooner.
         assert!(written < 30, "{written} anchors");
     });
 }

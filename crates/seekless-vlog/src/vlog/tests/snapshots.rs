@@ -1,6 +1,6 @@
-//! Aim: a snapshot is the disk as it was, whatever happens to the disk, and costs nothing but what it holds; a power cut
-//! leaves all of what is done with snapshots, or nothing. Method: random requests against a model that copies the disk;
-//! cuts, where the disk with all its snapshots has to be that of one moment.
+//! Aim: a snapshot stays the disk as it was, whatever happens to the disk, and costs only the space that it holds; a
+//! power cut leaves all of a snapshot operation, or nothing. Method: random requests against a model that copies the
+//! disk; cuts, after which the disk with all its snapshots must be that of one moment.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,7 @@ use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::device::{DeviceError, SnapshotError, Snapshots};
 
-/// Each block as the number of the write that it is from.
+/// For each block, the number of the write that it is from.
 type Blocks = Vec<u64>;
 
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -31,7 +31,7 @@ async fn all_of(vld: &Rc<Vld>) -> Blocks {
     found
 }
 
-/// The disk on `device` with all its snapshots, each opened by itself.
+/// The disk on `device` with all its snapshots, each opened separately.
 async fn moment_of(rt: &Rt, device: &Device) -> Moment {
     let vld = Vld::open(rt, device.clone(), Options::default()).await.expect("it opens");
     vld.check_invariants().expect("all promises hold");
@@ -46,7 +46,7 @@ async fn moment_of(rt: &Rt, device: &Device) -> Moment {
     moment
 }
 
-/// One random request; whether it makes durable all that was acknowledged, itself included.
+/// One random request; returns whether it makes every acknowledged request durable, including itself.
 async fn act(vld: &Rc<Vld>, moment: &mut Moment, rng: &mut Rng, number: u64) -> bool {
     let blocks = moment.disk.len() as u64;
     let any = moment.snapshots.keys().nth(rng.below(3) as usize).cloned();
@@ -76,7 +76,7 @@ async fn act(vld: &Rc<Vld>, moment: &mut Moment, rng: &mut Rng, number: u64) -> 
             true
         }
         (kind, _) => {
-            // Long enough to be given back below, often.
+            // Long enough to be discarded below, often.
             let length = rng.between(1, 40.min(blocks));
             let first = rng.below(blocks - length + 1);
             let at = Sector(first * 2);
@@ -95,7 +95,7 @@ async fn act(vld: &Rc<Vld>, moment: &mut Moment, rng: &mut Rng, number: u64) -> 
     }
 }
 
-/// A disk whose reserve holds what `snapshots` snapshots can, at most.
+/// A disk whose reserve just holds `snapshots` snapshots.
 async fn small(rt: &Rt, device: Device, snapshots: u32, options: Options) -> Rc<Vld> {
     let reserve = 10_000 - 4_500 / (snapshots + 1);
     Vld::create(rt, device, &Plan { reserve, ..roomy(snapshots) }, options).await.expect("made")
@@ -137,7 +137,7 @@ fn a_cut_leaves_one_moment() {
             let vld = small(&rt, device.clone(), 2, below).await;
             let mut moment = Moment { disk: all_of(&vld).await, ..Moment::default() };
             let mut rng = Rng::new(seed);
-            // Moments, with the positions at which each could be there and has to be, or a later one.
+            // Moments, with the positions from which each may be there, and from which it or a later one must be.
             let mut moments = vec![(device.position(), Some(device.position()), moment.clone())];
             for number in 1..=40 {
                 let issued = device.position();
@@ -171,7 +171,7 @@ fn a_cut_leaves_one_moment() {
     assert!(states > 300, "{states}");
 }
 
-/// What a snapshot holds and the disk no longer has takes room, and giving it up gives that back.
+/// Blocks that only a snapshot holds take space, and removing it frees them.
 #[test]
 fn a_full_disk_keeps_its_snapshots() {
     run(1, async |rt: Rt| {
@@ -236,7 +236,7 @@ fn what_cannot_be_is_refused() {
     });
 }
 
-/// A label that is damaged takes the name of its snapshot, and nothing else.
+/// A damaged label loses the name of its snapshot, and nothing else.
 #[test]
 fn a_damaged_label_can_be_given_up() {
     run(1, async |rt: Rt| {

@@ -1,11 +1,11 @@
-//! Aim: it stores like one device, in every mode and on every kind of device. Method: random requests, several at once,
-//! on it and on plain bytes; then it is closed, opened, and compared again.
+//! Aim: it stores like a plain device, in every mode and on every kind of device. Method: random requests, several at
+//! once, on it and on plain bytes; then it is closed, reopened, and compared again.
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::testing::exercise::{Exercise, Mix, slow};
 
-/// Devices below, each with a plan that suits it.
+/// Devices below, each with a suitable plan.
 fn devices(rt: &Rt, seed: u64) -> Vec<(Device, Plan)> {
     let crash = |options: CrashOptions| {
         CrashDevice::new(rt, Image::default(), CrashOptions { seed, record: false, ..options }) as Device
@@ -59,7 +59,7 @@ fn it_stores_like_one_device() {
     }
 }
 
-/// The same on disks with heads, while idle time is used, too.
+/// The same on disks with heads, with idle work.
 #[test]
 fn it_stores_like_one_device_over_a_head() {
     for (seed, drive) in [(1, "hp97560-wa99"), (2, "st19101-wa99"), (3, "hp97560-wa99"), (4, "st19101-wa99")] {
@@ -79,7 +79,7 @@ fn it_stores_like_one_device_over_a_head() {
             }
             exercise.compare().await.unwrap_or_else(|what| panic!("{drive}: {what}"));
             vld.check_invariants().unwrap_or_else(|what| panic!("{drive}: {what}"));
-            // Without a word, as when the power fails: all was durable. What it did in idle time has to end first.
+            // Without closing, as when the power fails: all was durable. Idle work must end first.
             exercise.device = device.clone();
             drop(vld);
             rt.sleep(Nanos::from_secs(1)).await;
@@ -90,7 +90,7 @@ fn it_stores_like_one_device_over_a_head() {
     }
 }
 
-/// All of it can be used, again and again, one block at a time and many, also while idle time is used.
+/// All of its space is usable, repeatedly, one block at a time and many, with idle work as well.
 #[test]
 fn a_full_disk_can_be_overwritten() {
     for (seed, map_log, block_bytes) in [(1, MapLog::Tree, 4096), (2, MapLog::Append, 4096), (3, MapLog::Tree, 512)] {
@@ -134,7 +134,7 @@ fn a_full_disk_can_be_overwritten() {
     }
 }
 
-/// What was never written reads as zeroes, and costs nothing; what is discarded does again.
+/// Unwritten blocks read as zeroes and cost nothing; discarded ones likewise.
 #[test]
 fn it_is_thin() {
     run(1, async |rt: Rt| {

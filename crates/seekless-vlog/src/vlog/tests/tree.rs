@@ -1,11 +1,11 @@
-//! Aim: the shape of the log keeps its promises whatever is written in whatever order, and further pieces are rarely
-//! written. Method: every short sequence on a few pieces; long random ones on many; counts.
+//! Aim: the shape of the log keeps its invariants for all writes in any order, and extra pieces are rare. Method: every
+//! short sequence on a few pieces; long random ones on many; counts.
 
 use super::*;
 use crate::vlog::tree::Tree;
 use std::collections::BTreeSet;
 
-/// Writes pieces and checks; how many were written.
+/// Writes pieces and checks; returns how many were written.
 fn step(tree: &mut Tree, sequence: &mut u64, wanted: &BTreeSet<u32>) -> usize {
     let before: BTreeSet<u32> = tree.nodes().map(|(index, _)| index).collect();
     let plan = tree.plan(wanted);
@@ -21,8 +21,8 @@ fn step(tree: &mut Tree, sequence: &mut u64, wanted: &BTreeSet<u32>) -> usize {
     plan.len()
 }
 
-/// All sequences of seven transactions on four pieces, each of one piece or of two, with two places a piece, which is
-/// where it gets tight.
+/// All sequences of seven transactions on four pieces, each of one piece or two, with two pointers per piece, which is
+/// the tight case.
 #[test]
 fn every_short_history_keeps_the_promises() {
     let mut choices: Vec<BTreeSet<u32>> = (0..4).map(|one| BTreeSet::from([one])).collect();
@@ -44,8 +44,8 @@ fn every_short_history_keeps_the_promises() {
     assert_eq!(histories, (0..=7).map(|depth| 6usize.pow(depth)).sum::<usize>());
 }
 
-/// A piece that is written between every two others gets all of them as children, if it may have so many. With few
-/// places somebody else takes them over, at the price of further pieces that is counted here: `places` to per cent.
+/// A piece that is written between every two others would get all of them as children, if it had enough pointers. With
+/// few, other pieces take them over, at the price of extra pieces that is counted here: `places` to per cent.
 #[test]
 fn the_worst_history_is_bounded() {
     for places in [2, 3, 4, 8] {
@@ -61,17 +61,17 @@ fn the_worst_history_is_bounded() {
                 most = most.max(one);
             }
         }
-        // log_k n further ones at most, and one.
+        // At most log_k n extra ones, plus one.
         let bound = 1 + f64::from(pieces).log(places as f64).ceil() as usize;
         assert!(most <= bound, "{places} places: {most} pieces in one transaction");
         let extra = written as f64 / f64::from(2 * rounds) - 1.0;
         println!("{places} places: {extra:.3} further pieces for each, {most} at most");
-        // Each transaction brings one edge more than it needs, so one in k - 1 can be the price in the long run.
+        // Each transaction adds one edge more than it needs, so one in k - 1 can be the price in the long run.
         assert!(extra <= 1.0 / (places as f64 - 1.0) + 0.01, "{places} places: {extra}");
     }
 }
 
-/// Random writes, as of a disk in use: the price of few places. Four are next to free.
+/// Random writes, as on a disk in use: the price of few pointers. Four cost next to nothing.
 #[test]
 fn further_pieces_are_rare() {
     let mut extras = Vec::new();
@@ -81,7 +81,7 @@ fn further_pieces_are_rare() {
         let (mut sequence, mut written, mut wanted_sum) = (1, 0, 0);
         for _ in 0..20_000 {
             let count = if rng.chance(1, 10) { rng.between(2, 20) } else { 1 };
-            // Some are written more than others.
+            // Some pieces are written more often than others.
             let draw = |rng: &mut Rng| if rng.chance(1, 2) { rng.below(10) } else { rng.below(200) } as u32;
             let wanted: BTreeSet<u32> = (0..count).map(|_| draw(&mut rng)).collect();
             wanted_sum += wanted.len();

@@ -2,12 +2,12 @@
 //!
 //! Invariants
 //!   B1  A row is written only while the bit of its region is durable on every member in use.
-//!   B2  A bit is cleared only when no write to its region is under way, and everything written there is durable, on a
-//!       consistent row.
-//!   B3  A bit that is being cleared counts as clear from the moment at which the clearing begins.
+//!   B2  A bit is cleared only when no write to its region is under way, and every write to it is durable, on
+//!       consistent rows.
+//!   B3  A bit that is being cleared counts as clear from the start of the clearing.
 //!   B4  When a member has failed, the bits of rows that are consistent without it are cleared in the same write that
-//!       records the failure: earlier, the member would be believed without being settled; later, its units would be
-//!       in doubt. So there are two copies of the bitmap, and the superblock says which counts.
+//!       records the failure: earlier, the member would be trusted without a resync; later, its units would be in
+//!       doubt. So there are two copies of the bitmap, and the superblock says which one is valid.
 
 mod update;
 
@@ -27,19 +27,19 @@ pub(super) struct Bitmap {
 
 #[derive(Default)]
 struct BitmapState {
-    /// Which copy counts, and which sectors in it (B4).
+    /// Which copy is valid, and which sectors in it (B4).
     epoch: u64,
     /// Regions whose bit is set on the members (B3).
     set: BTreeSet<u64>,
     /// Writes under way in each region.
     under_way: BTreeMap<u64, u64>,
-    /// Flushes that have begun.
+    /// Number of flushes begun.
     flushes: u64,
-    /// For each region: how many flushes had begun when a write to it ended last. None of those covers it.
+    /// For each region, the number of flushes begun when its last write ended. None of those covers it.
     ended: BTreeMap<u64, u64>,
 }
 
-/// Regions that are written to.
+/// Regions with a write under way.
 pub(super) struct Mark<'a> {
     bitmap: &'a Bitmap,
     regions: Range<u64>,

@@ -1,18 +1,17 @@
-//! What a device holds before it becomes a member: a new member is written over, and nothing of value should be.
+//! Content of a device before it becomes a member: a new member is overwritten, so it should hold nothing of value.
 
 use super::open::look;
 use crate::device::{Buf, Device, DeviceError};
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-/// Bytes read at a time.
+/// Bytes read at once.
 const PIECE_BYTES: u64 = MIB;
 
-/// What would be lost if `device` were written over, as the end of "it holds ..."; `None` when every byte is zero. A
-/// search that takes longer than `patience` ends, and what is not known counts as content.
+/// What overwriting `device` would lose, as the end of "it holds ..."; `None` when every byte is zero. The search ends
+/// after `patience`; what it did not reach counts as content.
 ///
-/// # Errors
-/// When it cannot be read.
+/// # Errors When the device cannot be read.
 pub async fn content(rt: &Rt, device: &Device, patience: Nanos) -> Result<Option<String>, DeviceError> {
     if let Ok(superblock) = look(device).await? {
         return Ok(Some(format!("member {} of an array", superblock.slot)));

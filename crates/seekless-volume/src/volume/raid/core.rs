@@ -1,13 +1,13 @@
-//! The array in memory: which members there are, what has been recorded about them, and how one becomes the other.
+//! The array in memory: its members, what is recorded about them, and how the records are updated.
 //!
 //! Invariants
-//!   A1  A write is acknowledged only when every member that took no part in it is recorded as failed on the others.
-//!       So a member that missed something is never believed later.
-//!   A2  What is recorded changes only while no write is under way and everything completed is durable: then all rows
-//!       are consistent, whatever was known before.
-//!   A3  An array that has lost more members than it can bear writes nothing more, not even that.
-//!   A4  What is recorded as known of a missing member's units is right whatever the bitmap says: rows that lack a member
-//!       are written through the journal alone. So a range is dropped before a row can be written in another way.
+//!   A1  A write is acknowledged only when every member that took no part in it is recorded as failed on the others. So
+//!       a member that missed a write is never trusted later.
+//!   A2  The record changes only while no write is under way and everything completed is durable: then all rows are
+//!       consistent, whatever was recorded before.
+//!   A3  An array that has lost more members than it tolerates writes nothing more, not even that.
+//!   A4  A range recorded as known in a missing member's units is correct whatever the bitmap says: rows that lack a
+//!       member are written only through the journal. So a range is dropped before a row can be written in another way.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
 
-/// A standing as the members' superblocks have it.
+/// A member's state as stored in superblocks.
 pub(super) trait StandingByte {
     fn to_byte(self) -> u8;
 
@@ -52,7 +52,7 @@ impl StandingByte for Standing {
     }
 }
 
-/// Where the metadata of an array lies, which is the same on every member.
+/// Where the metadata of an array is stored, the same on every member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Layout {
     pub(super) uuid: [u8; 16],
@@ -63,22 +63,22 @@ pub(super) struct Layout {
     pub(super) journal_always: bool,
 }
 
-/// What is known about the members.
+/// State of the members.
 pub(super) struct State {
     pub(super) now: Vec<Standing>,
     pub(super) recorded: Vec<Standing>,
-    /// Rows below are on the member that is being rebuilt.
+    /// Rows below it are on the member that is being rebuilt.
     pub(super) cursor: u64,
     pub(super) cursor_recorded: u64,
     pub(super) generation: u64,
     /// A3.
     pub(super) stopped: bool,
-    /// Rows that a power cut may have left inconsistent. They are settled before they are used.
+    /// Rows that a power cut may have left inconsistent. They are resynchronised before use.
     pub(super) unsettled: RowSet,
-    /// Of the units that a member should hold and does not: the sectors, counted from the first row, that have been written
-    /// since the row was in doubt (A4).
+    /// In the units of a missing member: the sectors, counted from the first row, that have been written since the row
+    /// was in doubt (A4).
     pub(super) known: Ranges,
-    /// Writes that found no space; until they are done their rows are inconsistent.
+    /// Writes that failed with `NoSpace`; until they are done, their rows are inconsistent.
     pub(super) redo: BTreeMap<u64, Redo>,
     /// Writers that wait for a row, to be served together.
     pub(super) queues: BTreeMap<u64, Vec<Rc<Ticket>>>,
@@ -86,7 +86,7 @@ pub(super) struct State {
     pub(super) rebuild_error: Option<DeviceError>,
 }
 
-/// What has happened.
+/// Event counters.
 #[derive(Default)]
 pub(super) struct Counts {
     pub(super) reads: Cell<u64>,
@@ -121,11 +121,11 @@ pub(super) struct Core {
     pub(super) counts: Counts,
     /// Reads under way on each member, and where the last one ended.
     pub(super) balance: Vec<Cell<(u64, u64)>>,
-    /// Times that each member held something else than was stored.
+    /// Times that each member returned wrong data.
     pub(super) wrong: Vec<Cell<u64>>,
-    /// Read from the first member of a mirror that can be, not from any.
+    /// Read from the first usable member of a mirror, not from any.
     pub(super) from_first: Cell<bool>,
-    /// Serve what cannot be known for certain, see [`super::Doubt`].
+    /// Return data that is uncertain, see [`super::Doubt`].
     pub(super) accept_doubt: bool,
     /// See [`super::ArrayOptions`].
     pub(super) batch: u64,
@@ -142,12 +142,12 @@ pub(super) struct Core {
     /// There is more for it to do when it has come to its end.
     pub(super) more_work: Cell<bool>,
     pub(super) worked: Event,
-    /// A task that tidies up later is under way.
+    /// A task that will clear bits later is running.
     pub(super) tidying: Cell<bool>,
     pub(super) last_tidy: Cell<Nanos>,
 }
 
-/// A write under way. What is recorded does not change before it is dropped.
+/// A write under way. The record does not change before it is dropped.
 pub(super) struct Token(Rc<Core>);
 
 impl Drop for Token {
@@ -212,8 +212,7 @@ impl Core {
 
     /// The device in `slot`.
     ///
-    /// # Panics
-    /// When there is none: only members that take part are asked for.
+    /// # Panics When there is none: callers ask only for members that take part.
     pub(super) fn device(&self, slot: usize) -> Device {
         match &self.members.borrow()[slot] {
             Some(device) => device.clone(),
@@ -227,7 +226,7 @@ impl Core {
         holds(&state.now, state.cursor, member, row)
     }
 
-    /// The member of `row` that cannot be used. On an array that has stopped there may be more than one.
+    /// The member of `row` that cannot be used. On a stopped array there may be more than one.
     pub(super) fn absent(&self, row: u64) -> Option<usize> {
         let state = self.state.borrow();
         (0..self.shape.members).find(|&member| !holds(&state.now, state.cursor, member, row))
@@ -239,7 +238,7 @@ impl Core {
         (0..self.shape.members).find(|&member| !holds(&state.recorded, state.cursor_recorded, member, row))
     }
 
-    /// Members that requests go to at all.
+    /// Members that receive requests.
     pub(super) fn in_use(&self) -> Vec<usize> {
         let state = self.state.borrow();
         (0..self.shape.members).filter(|&member| state.now[member] != Standing::Failed).collect()
@@ -249,7 +248,7 @@ impl Core {
         if self.state.borrow().stopped { Err(stopped(at, bytes)) } else { Ok(()) }
     }
 
-    /// Waits while what is recorded changes, then counts as a write under way.
+    /// Waits while the record changes, then counts as a write under way.
     pub(super) async fn begin(self: &Rc<Self>) -> Token {
         while self.paused.get() {
             self.resumed.wait().await;
@@ -258,7 +257,7 @@ impl Core {
         Token(self.clone())
     }
 
-    /// Held while what is recorded changes.
+    /// Held while the record changes.
     pub(super) fn transitions(&self) -> &Gate {
         &self.transitions
     }
@@ -267,8 +266,8 @@ impl Core {
         self.under_way.get()
     }
 
-    /// `member` has failed: from now on it is not used. Returns false when the array cannot do without it, and then a
-    /// mirror goes on using it, because a bad copy is better than none, and an array with parity stops.
+    /// Marks `member` as failed: from now on it is not used. Returns false when the array needs it: then a mirror goes
+    /// on using it, because a bad copy is better than none, and an array with parity stops.
     pub(super) fn fail(&self, member: usize) -> bool {
         let mut state = self.state.borrow_mut();
         if state.now[member] == Standing::Failed {
@@ -287,12 +286,12 @@ impl Core {
         }
         state.now[member] = Standing::Failed;
         if self.layout.is_none() {
-            state.recorded = state.now.clone(); // Nobody asks later.
+            state.recorded = state.now.clone(); // Not read later.
         }
         true
     }
 
-    /// True when the members do not know yet what is known about them.
+    /// True when the current state is not recorded on the members.
     fn is_unrecorded(&self) -> bool {
         let state = self.state.borrow();
         state.now != state.recorded
@@ -300,7 +299,7 @@ impl Core {
 
     /// The end of every write (A1).
     pub(super) async fn acknowledge(self: &Rc<Self>) -> Result<(), DeviceError> {
-        // What another task is recording at this moment counts as recorded only when that task has ended.
+        // A record that another task is writing counts only when that task has ended.
         if self.is_unrecorded() || self.paused.get() {
             self.record(false).await?;
             debug_assert!(!self.is_unrecorded(), "A1: a failed member is recorded before a write is acknowledged");
@@ -308,18 +307,18 @@ impl Core {
         self.check_running(Sector::ZERO, 0)
     }
 
-    /// For reads, which need not wait: records in the background what they found out.
+    /// For reads, which need not wait: records in the background the failures that they found.
     pub(super) fn acknowledge_later(self: &Rc<Self>) {
         if self.is_unrecorded() {
             let core = self.clone();
             self.rt.spawn(async move {
-                // Whoever writes next is told when this failed.
+                // If this failed, the next write reports it.
                 let _ = core.record(false).await;
             });
         }
     }
 
-    /// Records what is known about the members, and how far a rebuild has come if `progress` is to be recorded too (A2).
+    /// Records the state of the members and, with `progress`, how far a rebuild has come (A2).
     pub(super) async fn record(self: &Rc<Self>, progress: bool) -> Result<(), DeviceError> {
         let _transition = self.transitions.enter().await;
         if self.layout.is_none() {
@@ -346,7 +345,7 @@ impl Core {
                 self.journal.forget_all();
                 self.use_bitmap(bits);
                 state.recorded = state.now.clone();
-                // The bit of a region is about rows that all are on this member, or none.
+                // The rows of a region's bit are all on this member, or none.
                 let region_rows = self.layout.map_or(1, |layout| layout.region_rows);
                 state.cursor_recorded = match state.cursor == self.shape.rows {
                     true => state.cursor,
@@ -356,14 +355,14 @@ impl Core {
                 self.forget_known(state);
             })
             .await?;
-            // Members may have failed while they were told.
+            // Members may have failed during these writes.
             if self.state.borrow().now == known {
                 return Ok(());
             }
         }
     }
 
-    /// Flushes every member in use. One that fails is given up, because nobody knows what it has lost.
+    /// Flushes every member in use. One that fails is given up, because it is unknown what it has lost.
     pub(super) async fn flush_members(&self) -> Result<(), DeviceError> {
         let members = self.in_use();
         let results = join_all(members.iter().map(|&member| {
@@ -381,7 +380,7 @@ impl Core {
         self.check_running(Sector::ZERO, 0)
     }
 
-    /// Writes the superblock of every member in use, after `change`.
+    /// Writes the superblock of every member in use, after applying `change`.
     pub(super) async fn write_superblocks(&self, change: impl FnOnce(&mut State)) -> Result<(), DeviceError> {
         let Some(layout) = &self.layout else { return Ok(()) };
         let _gate = self.superblocks.enter().await;
@@ -406,8 +405,8 @@ impl Core {
         self.judge(members.iter().copied().zip(results), true)
     }
 
-    /// Gives up the members that could not be written. Lack of space is told to the caller; but a member that has no
-    /// space for its superblock, which has been written in the same place since the array was made, is given up too.
+    /// Gives up the members that could not be written. `NoSpace` is returned to the caller, except for superblocks: a
+    /// member without space for its superblock, which has had the same place since the array was made, is given up too.
     fn judge(
         &self,
         results: impl Iterator<Item = (usize, Result<(), DeviceError>)>,
@@ -486,7 +485,7 @@ pub(super) fn holds(standings: &[Standing], cursor: u64, member: usize, row: u64
     }
 }
 
-/// What stays known of `known` on members that are recorded so (A4).
+/// The part of `known` that remains with members in the states `recorded` (A4).
 pub(super) fn still_known(known: &Ranges, recorded: &[Standing], cursor_recorded: u64, unit: u64) -> Ranges {
     let mut known = known.clone();
     if !recorded.contains(&Standing::Failed) {
@@ -496,7 +495,7 @@ pub(super) fn still_known(known: &Ranges, recorded: &[Standing], cursor_recorded
     known
 }
 
-/// Lets writes go on.
+/// Lets writes continue.
 struct Resume<'a>(&'a Core);
 
 impl Drop for Resume<'_> {

@@ -1,19 +1,19 @@
-//! The journal: what is about to be written to rows that lack a data unit.
+//! The journal: upcoming writes to rows that lack a data unit.
 //!
 //! Where a member is missing, its unit exists only as the difference between the others and the parity. If the power
-//! fails between the write of one and of the other, the missing unit becomes something that nobody wrote: the write
-//! hole. So all writes to such a row are first written to the journal as a whole; after a power cut they are done again.
+//! fails between writing one and the other, the missing unit becomes garbage: the write hole. So all writes to such a
+//! row are first written to the journal as a whole; after a power cut they are replayed.
 //!
-//! The journal is a ring at the same place of every member. A record is on one member of a degraded array, which bears
-//! no further failure anyway, and on two of a complete one.
+//! The journal is a ring at the same place of every member. A record is on one member of a degraded array, which
+//! tolerates no further failure anyway, and on two of a complete one.
 //!
 //! Invariants
-//!   J1  One record after the other: when one is written, all before it are durable. So reading ends at the first that
-//!       is not there.
-//!   J2  The writes of a record begin when it is durable.
+//!   J1  Records are written one after the other: when one is written, all before it are durable. So reading ends at
+//!       the first missing one.
+//!   J2  The writes of a record begin once it is durable.
 //!   J3  A record is overwritten only when its writes are durable and the superblocks say that reading begins after it.
-//!   J4  As long as a record can be read again, so can every later one about the same rows; so doing all of them again
-//!       in order leaves the newest content.
+//!   J4  As long as a record can be read again, so can every later one about the same rows; so replaying all of them in
+//!       order leaves the newest content.
 
 mod append;
 
@@ -41,11 +41,11 @@ type Place = (u64, u64);
 #[derive(Default)]
 struct JournalState {
     next: Place,
-    /// Where reading begins, as the superblocks say.
+    /// Where reading begins, according to the superblocks.
     tail: Place,
-    /// Records whose writes are under way, or could not be done yet.
+    /// Records whose writes are under way, or have failed so far.
     open: BTreeMap<u64, u64>,
-    /// Of these, the ones that could not be done for want of space.
+    /// Of these, the ones that failed with `NoSpace`.
     kept: BTreeSet<u64>,
 }
 
@@ -67,7 +67,7 @@ impl Drop for Open<'_> {
 }
 
 impl Open<'_> {
-    /// The writes of the record could not be done: it is kept until [`Journal::done`].
+    /// The writes of the record failed: it is kept until [`Journal::done`].
     pub(super) fn keep(self) -> u64 {
         let mut state = self.journal.state.borrow_mut();
         debug_assert!(state.open.contains_key(&self.sequence), "J3: what is kept is still needed");
@@ -83,7 +83,7 @@ impl Journal {
         Journal { state: RefCell::new(state), ..Journal::default() }
     }
 
-    /// The writes of a record that was kept have been done.
+    /// The writes of a kept record have been done.
     pub(super) fn done(&self, sequence: u64) {
         let mut state = self.state.borrow_mut();
         state.kept.remove(&sequence);
@@ -96,7 +96,7 @@ impl Journal {
         self.state.borrow().tail
     }
 
-    /// Reading begins there, as the superblocks say.
+    /// Sets the place where reading begins, according to the superblocks.
     pub(super) fn set_tail(&self, tail: Place) {
         let mut state = self.state.borrow_mut();
         debug_assert!(tail.0 >= state.tail.0, "J3: reading never begins at what may have been written over");
@@ -104,7 +104,7 @@ impl Journal {
         state.tail = tail;
     }
 
-    /// Nothing is under way and everything is durable: no record is needed any more. Those that are kept stay.
+    /// Drops all records except kept ones. No write is under way and everything is durable, so they are not needed.
     pub(super) fn forget_all(&self) {
         let mut state = self.state.borrow_mut();
         debug_assert!(state.oldest().0 >= state.tail.0, "J3: reading never begins at what may have been written over");
@@ -118,14 +118,14 @@ impl JournalState {
         self.open.first_key_value().map_or(self.next, |(&sequence, &position)| (sequence, position))
     }
 
-    /// Where `sectors` would go in a ring of `size`; `None` while they do not fit.
+    /// The place for `sectors` in a ring of `size`; `None` while they do not fit.
     fn place(&self, sectors: u64, size: u64) -> Option<u64> {
         let (next, tail) = (self.next, self.tail);
         let at_end = next.1 + sectors <= size;
         if next.0 == tail.0 {
             return match at_end {
                 true => Some(next.1),
-                // J3: reading begins at the old place and goes on at the start.
+                // J3: reading begins at the old place and continues at the start.
                 false => (sectors <= size).then_some(0),
             };
         }
@@ -136,8 +136,8 @@ impl JournalState {
     }
 }
 
-/// The records from `tail` on that are on any of `members`, and the place behind the last. `check` refuses entries that
-/// cannot be.
+/// The records from `tail` on that are on any of `members`, and the place behind the last. `check` rejects impossible
+/// entries.
 ///
 /// A member that cannot be read here counts as one without the record.
 pub(super) async fn read_records(
@@ -221,8 +221,8 @@ async fn read_record(
 mod tests {
     use super::*;
 
-    /// The ring never overwrites what may be read again. Method: random records that end in random order, with every
-    /// sector marked with the record that it belongs to.
+    /// The ring never overwrites records that may be read again. Method: random records that end in random order, with
+    /// every sector marked with its record.
     #[test]
     fn the_ring_keeps_what_is_needed() {
         const SIZE: u64 = 64;

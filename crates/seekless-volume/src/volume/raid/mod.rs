@@ -1,22 +1,22 @@
-//! Arrays that bear the loss of a member: RAID-1 and RAID-5.
+//! Arrays that survive the loss of a member: RAID-1 and RAID-5.
 //!
-//! What is promised: a write that has been acknowledged is on so many members that any one of them can fail at any
-//! moment. A member that has missed something is never believed later: that it failed is recorded on the others
-//! before anything it missed is acknowledged. After a power cut, rows that were being written are settled before they
-//! are used, so that what a reader saw stays. The format and the reasons are in `FORMAT.md` beside `volume/format.rs`.
+//! Guaranteed: an acknowledged write is on so many members that any one of them can fail at any moment. A member that
+//! missed a write is never trusted later: its failure is recorded on the others before any write that it missed is
+//! acknowledged. After a power cut, rows that were being written are resynchronised before use, so that data once read
+//! does not change. The format and the reasons are in `FORMAT.md` beside `volume/format.rs`.
 //!
-//! What is not promised, and what is done about it:
+//! Not guaranteed, and the remedies:
 //!
-//! * *Power fails while the array is complete, and a member is lost before the rows that were being written have been
-//!   settled.* Of the missing member's units, those in regions that were being written cannot be known (the write
-//!   hole). Reading them is an error that says so, until they have been written again; `doubt=accept` serves what can
-//!   be computed instead. With `journal=always` there is no such case, and every write is done twice.
-//! * *A second member is lost.* An array with parity stops; a mirror goes on with its last member.
+//! * * *Power fails while the array is complete, and a member is lost before the rows that were being written have been
+//!   resynchronised.* Of the missing member's units, those in regions that were being written cannot be known (the
+//!   write hole). Reading them fails with an error that says so, until they are rewritten; `doubt=accept` returns the
+//!   computed data instead. With `journal=always` this case does not arise, and every write is done twice.
+//! * *A second member is lost.* An array with parity stops; a mirror continues with its last member.
 //!
-//! The work is divided: `core` knows the members and what is recorded about them, `shape` where what lies, `plan` what
-//! a row takes, `rows` who may touch it, `read` and `write` do it, `readings` reads
-//! in other ways, `content` looks before a new member is written over, `bitmap` and `journal` remember what is under way,
-//! `settle` makes rows consistent and fills new members, `open` finds everything again.
+//! Modules: `core` holds the members and what is recorded about them, `shape` computes where data lies, `plan` what a
+//! row write needs, `rows` locks rows, `read` and `write` do it, `readings` reads in other ways, `content` examines a
+//! device before it is overwritten, `bitmap` and `journal` record what is under way, `settle` resynchronises rows and
+//! rebuilds members, `open` assembles an array.
 
 mod bitmap;
 mod content;
@@ -52,58 +52,58 @@ use crate::rt::Rt;
 use crate::units::{KIB, MIB, SECTOR_BYTES, Sector, human_bytes};
 use crate::volume::members::{ShapeError, block_bytes, joined, request_sectors_max};
 
-/// When writes go through the journal first. Mirrors have none, and need none.
+/// When writes go through the journal first. Mirrors have none and need none.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum JournalUse {
     /// Where a member is missing.
     Degraded,
-    /// Always: also a power cut and the loss of a member at once lose nothing.
+    /// Always: then even a power cut together with the loss of a member loses nothing.
     Always,
 }
 
-/// What to do about data that cannot be known for certain, see the head of this room.
+/// How to treat uncertain data, see the head of this room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Doubt {
     Refuse,
     Accept,
 }
 
-/// What is on the members of a new array.
+/// Content of the members of a new array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Contents {
-    /// They read as zeroes: fresh ones in memory, for instance.
+    /// They read as zeroes, for instance fresh ones in memory.
     Zeroes,
-    /// Anything. It is discarded where that makes zeroes; otherwise all rows are settled in the background.
+    /// Anything. It is discarded where that makes zeroes; otherwise all rows are resynchronised in the background.
     Unknown,
-    /// Anything, and the members keep the space that they have: all rows are settled in the background.
+    /// Anything, and the members keep their allocated space: all rows are resynchronised in the background.
     Allocated,
 }
 
-/// How an array is made or opened.
+/// Options for making or opening an array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ArrayOptions {
     pub level: Level,
-    /// Sectors of a stripe unit; on a mirror, of what is locked and made equal at once. Fixed when the array is made.
+    /// Sectors of a stripe unit; on a mirror, the unit of locking and resync. Fixed when the array is made.
     pub unit: u64,
-    /// Opening compares the unit with that of the array.
+    /// Compare the unit with that of the array when opening.
     pub unit_given: bool,
-    /// Bytes of a member for which the bitmap has one bit; a value that fits its size by default. Fixed.
+    /// Bytes of a member per bit of the bitmap; by default a value that fits its size. Fixed.
     pub region: Option<u64>,
     /// Fixed.
     pub journal: JournalUse,
-    /// Open also when a member is missing that was there before.
+    /// Open even when a member is missing that was there before.
     pub degraded: bool,
     pub doubt: Doubt,
-    /// Change nothing on the members: what has to be recovered is recovered in memory.
+    /// Change nothing on the members: recovery happens in memory.
     pub read_only: bool,
-    /// Bytes of one member that are settled or rebuilt at once.
+    /// Bytes of one member that are resynchronised or rebuilt at once.
     pub batch: u64,
-    /// A rebuild records how far it has come after so many bytes of the member.
+    /// Bytes of the member between two records of a rebuild's progress.
     pub progress: u64,
 }
 
 impl ArrayOptions {
-    /// Units of 64 KiB, as Linux md had them for long.
+    /// Units of 64 KiB, for long the default of Linux md.
     pub fn new(level: Level) -> ArrayOptions {
         ArrayOptions {
             level,
@@ -119,7 +119,7 @@ impl ArrayOptions {
         }
     }
 
-    /// With a stripe unit of so many sectors.
+    /// With a stripe unit of `unit` sectors.
     pub fn unit(self, unit: u64) -> ArrayOptions {
         ArrayOptions { unit, unit_given: true, ..self }
     }
@@ -160,20 +160,20 @@ pub enum ArrayError {
     Replace { slot: usize, why: &'static str },
 }
 
-/// How an array is doing.
+/// State of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
     pub members: Vec<Standing>,
     pub rows: u64,
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
-    /// Rows that a power cut may have left inconsistent, and that have not been settled yet.
+    /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
     pub unsettled: u64,
-    /// Of these, the ones with a unit that cannot be known.
+    /// Of these, rows with a unit that cannot be known.
     pub doubtful: u64,
-    /// More members are lost than the array can bear.
+    /// More members are lost than the array tolerates.
     pub stopped: bool,
-    /// Why settling or rebuilding has ended early.
+    /// Why the resync or the rebuild ended early.
     pub error: Option<DeviceError>,
 }
 
@@ -192,10 +192,9 @@ pub struct Array {
 }
 
 impl Array {
-    /// Makes a new array called `uuid` on `members`, all of whose content is lost.
+    /// Makes a new array with this `uuid` on `members`, whose content is lost.
     ///
-    /// # Errors
-    /// When the members do not fit, and when one fails.
+    /// # Errors When the members do not fit together, and when one fails.
     pub async fn create(
         rt: &Rt,
         members: Vec<Device>,
@@ -206,8 +205,8 @@ impl Array {
         open::create(rt, members, options, uuid, contents).await
     }
 
-    /// Opens the array that is on `members`, in any order; `None` for one that is missing. What was under way at a
-    /// power cut is put right, and rebuilding goes on.
+    /// Opens the array on `members`, in any order; `None` for a missing one. Recovers from a power cut, and continues a
+    /// rebuild.
     ///
     /// # Errors
     /// When there is none, or it does not fit the options; see [`ArrayError`].
@@ -215,11 +214,10 @@ impl Array {
         open::open(rt, members, options).await
     }
 
-    /// An array without metadata, to ask for times: it knows nothing of power cuts, and members whose content fits each
-    /// other are believed to be there.
+    /// An array without metadata, for timing: it does not survive power cuts, and assumes that the members' contents
+    /// are consistent.
     ///
-    /// # Errors
-    /// When the members do not fit.
+    /// # Errors When the members do not fit together.
     pub fn bare(rt: &Rt, level: Level, members: Vec<Device>, unit: u64) -> Result<Rc<Array>, ArrayError> {
         open::bare(rt, level, members, unit)
     }
@@ -231,7 +229,7 @@ impl Array {
             guarantees.atomic_write_bytes = SECTOR_BYTES as u32;
         }
         if guarantees.discard != Discard::Zeroes {
-            guarantees.discard = Discard::Ignored; // Anything else would make parity and copies differ.
+            guarantees.discard = Discard::Ignored; // Any other kind would make parity and copies differ.
         }
         let geometry = Geometry { sectors: shape.sectors(), block_bytes: block_bytes(members), request_bytes_max };
         Array { core, geometry, guarantees }
@@ -241,7 +239,7 @@ impl Array {
         self.core.clone()
     }
 
-    /// Starts what there is to do in the background: one task, since two would both move the end of what is rebuilt.
+    /// Starts background work, in one task: two would both advance the rebuild cursor.
     fn start(&self) {
         let is_needed = {
             let state = self.core.state.borrow();
@@ -263,8 +261,7 @@ impl Array {
 
     /// Gives up the member in `slot`, as if it had failed.
     ///
-    /// # Errors
-    /// When the array cannot do without it, and then nothing changes.
+    /// # Errors When the array needs it; then nothing changes.
     pub async fn give_up(&self, slot: usize) -> Result<(), ArrayError> {
         let is_needed = {
             let state = self.core.state.borrow();
@@ -280,8 +277,8 @@ impl Array {
         self.core.acknowledge().await.map_err(|error| ArrayError::Device { member: slot, error })
     }
 
-    /// Puts `device` in the place of the failed member `slot` and starts to fill it. What is on it is lost. The array
-    /// can be used all the time; when it is opened again, filling goes on where it was.
+    /// Puts `device` in the place of the failed member `slot` and starts to rebuild it. Its content is lost. The array
+    /// stays usable; when it is reopened, the rebuild continues.
     ///
     /// # Errors
     /// When the member has not failed, the device does not fit, or it cannot be written.
@@ -325,7 +322,7 @@ impl Array {
         }
     }
 
-    /// How the array is doing.
+    /// State of the array.
     pub fn status(&self) -> Status {
         let doubtful = self.core.doubtful_rows();
         let state = self.core.state.borrow();
@@ -344,8 +341,7 @@ impl Array {
     /// Reads all members and counts the rows that were not consistent, among those that should be; see
     /// [`Redundancy::scrub`].
     ///
-    /// # Errors
-    /// When a member fails that the array needs.
+    /// # Errors When a member that the array needs fails.
     pub async fn scrub(&self) -> Result<u64, DeviceError> {
         Ok(self.core().scrub(false, &|_| ()).await?.inconsistent)
     }
@@ -356,22 +352,21 @@ impl Array {
         self.core.shape.data_start
     }
 
-    /// Times that `member` held something else than was stored.
+    /// Times that `member` returned wrong data.
     #[doc(hidden)]
     pub fn times_wrong(&self, member: usize) -> u64 {
         self.core.wrong[member].get()
     }
 
-    /// Recounts everything that is believed about the members from what is on them, while nothing is under way.
+    /// Recounts everything that is assumed about the members from their content, while nothing is under way.
     ///
-    /// # Errors
-    /// What does not fit.
+    /// # Errors What is inconsistent.
     pub async fn check(&self) -> Result<(), String> {
         self.core.check().await
     }
 }
 
-/// The task that settles and rebuilds, which does not keep the array in use.
+/// The task that settles and rebuilds; it does not keep the array open.
 struct WorkUnderWay(std::rc::Weak<Core>);
 
 impl WorkUnderWay {
@@ -425,7 +420,7 @@ impl Redundancy for Array {
 }
 
 impl Core {
-    /// Makes every write that has completed durable on every member in use.
+    /// Makes every completed write durable on every member in use.
     async fn flush(self: &Rc<Self>) -> Result<(), DeviceError> {
         if !self.state.borrow().redo.is_empty() {
             let _token = self.begin().await;
@@ -488,7 +483,7 @@ impl BlockDevice for Array {
         }
     }
 
-    /// Goes on to its end when the caller goes away: half of a row is not written.
+    /// Runs to its end even when the caller drops it: no row is left half written.
     async fn write(&self, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
         self.geometry.check(at, data.len() as u64)?;
         if data.is_empty() {
@@ -517,7 +512,7 @@ impl BlockDevice for Array {
         self.core.provision(at, sectors).await
     }
 
-    /// Clears the bits of all regions that are consistent: an array that was released has nothing to settle.
+    /// Clears the bits of all consistent regions: after a release, nothing needs a resync.
     async fn release(&self) -> Result<(), DeviceError> {
         let core = self.core();
         self.core.rt.spawn(async move { core.release().await }).await

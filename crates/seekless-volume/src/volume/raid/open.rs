@@ -1,8 +1,8 @@
-//! Making an array, and finding it again on its members.
+//! Makes an array, and assembles it from its members.
 //!
-//! The member with the highest generation says what is so. Another one is believed when it is at most one generation
-//! behind and not said to have failed: what is recorded changes on all members before anything else happens, so who is
-//! further behind has missed something.
+//! The member with the highest generation is authoritative. Another one is trusted when it is at most one generation
+//! behind and not recorded as failed: a change is recorded on all members before anything else happens, so a member
+//! that is further behind has missed something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -24,20 +24,21 @@ use crate::volume::format::{
 };
 use crate::volume::members::{ShapeError, block_bytes, bytes, check_grain, request_bytes_max, request_sectors_max};
 
-/// Largest journal by default. Some requests of the largest size fit in.
+/// Largest journal by default. Several requests of the largest size fit in.
 const JOURNAL_BYTES: u64 = 32 * MIB;
 
 /// Smallest region of the bitmap by default, and largest.
 const REGION_BYTES: (u64, u64) = (64 * KIB, 64 * MIB);
 
-/// Regions by default: few enough that a bit is not set with every write, enough that few rows are settled in vain.
+/// Regions by default: few enough that not every write sets a bit, many enough that little is resynchronised
+/// needlessly.
 const REGIONS: u64 = 4096;
 
 fn of_member(member: usize) -> impl Fn(DeviceError) -> ArrayError {
     move |error| ArrayError::Device { member, error }
 }
 
-/// Checks what holds for every array.
+/// Checks that apply to every array.
 fn check_members(level: Level, members: &[Device], unit: u64) -> Result<(), ArrayError> {
     let least = if level == Level::Mirror { 2 } else { 3 };
     if members.len() < least {
@@ -68,8 +69,8 @@ fn new_state(members: usize, unsettled: RowSet) -> State {
     }
 }
 
-/// The longest request of an array with parity, so that a record of the journal always fits. A record holds the data,
-/// the parity, and what others wrote to the two rows at the ends.
+/// The longest request of an array with parity, such that a record of the journal always fits. A record holds the data,
+/// the parity, and data of other writers in the two rows at the ends.
 fn parity_request_bytes_max(members: &[Device], layout: Option<&Layout>) -> u32 {
     let spread = request_bytes_max(members, members.len() as u64 - 1);
     let Some(layout) = layout else { return spread };
@@ -129,7 +130,7 @@ fn build(
     Rc::new(Array::around(core, &present, request_bytes_max))
 }
 
-/// The numbers of a new array.
+/// The parameters of a new array.
 fn plan(members: &[Device], options: &ArrayOptions, uuid: [u8; 16]) -> Result<(Shape, Layout), ArrayError> {
     let ArrayOptions { level, unit, region, journal, .. } = *options;
     check_members(level, members, unit)?;
@@ -155,7 +156,7 @@ fn plan(members: &[Device], options: &ArrayOptions, uuid: [u8; 16]) -> Result<(S
             wanted.max(least).next_multiple_of(BLOCK_SECTORS)
         }
     };
-    // Data begins where partitions do, on devices of which that takes no large part.
+    // Data begins where partitions do, on devices where that costs little space.
     let align = if sectors * SECTOR_BYTES >= 256 * MIB { MIB / SECTOR_BYTES } else { BLOCK_SECTORS };
     let data_start = (journal_start + journal_sectors).next_multiple_of(align);
     let rows = sectors.saturating_sub(data_start) / unit;
@@ -168,7 +169,7 @@ fn plan(members: &[Device], options: &ArrayOptions, uuid: [u8; 16]) -> Result<(S
     Ok((shape, Layout { uuid, region_rows, bitmap_sectors, journal_start, journal_sectors, journal_always }))
 }
 
-/// Makes an array. What is on the members is lost.
+/// Makes an array. The content of the members is lost.
 pub(super) async fn create(
     rt: &Rt,
     members: Vec<Device>,
@@ -181,7 +182,7 @@ pub(super) async fn create(
     let discards = contents == Contents::Unknown && makes_zeroes;
     let is_zero = contents == Contents::Zeroes || discards;
     for (index, member) in members.iter().enumerate() {
-        // What was there before is no array from now on, also if the power fails before there is another.
+        // First invalidates any old array, so that a power cut before the new one is complete leaves none.
         for at in SUPERBLOCKS {
             let zeroes = Data::zeroes(BLOCK_BYTES as usize);
             member.write(Sector(at), zeroes, WriteFlags::FUA).await.map_err(of_member(index))?;
@@ -190,7 +191,8 @@ pub(super) async fn create(
             let (at, sectors) = (Sector(shape.data_start), shape.rows * shape.unit);
             member.discard(at, sectors).await.map_err(of_member(index))?;
         }
-        // The journal is read from its start: no record of an earlier life may be there. Its UUID differs.
+        // The journal is read from its start, which must hold no record of an earlier array; such records have another
+        // UUID.
         member.flush().await.map_err(of_member(index))?;
     }
     let mut unsettled = RowSet::default();
@@ -211,7 +213,7 @@ pub(super) async fn create(
     Ok(array)
 }
 
-/// What was found on one member.
+/// Content of one member.
 struct Found {
     device: Device,
     superblock: Superblock,
@@ -235,14 +237,14 @@ pub(super) async fn look(device: &Device) -> Result<Result<Superblock, Option<St
     Ok(newest.ok_or(why))
 }
 
-/// What is on one device that may be a member.
+/// What one device says as a possible member.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberInfo {
-    /// Which member it is; `None` where it is none, or is not there.
+    /// Its number as a member; `None` if it is not a member, or is missing.
     pub slot: Option<usize>,
-    /// Which state of the array it knows; the highest counts.
+    /// The state of the array that it knows; the highest is valid.
     pub generation: u64,
-    /// Why it is none, if it is not.
+    /// Why it is not a member, if it is not.
     pub why: Option<String>,
 }
 
@@ -251,27 +253,27 @@ pub struct MemberInfo {
 pub struct ArrayInfo {
     pub uuid: [u8; 16],
     pub level: Level,
-    /// Bytes that it offers.
+    /// Usable bytes.
     pub bytes: u64,
     pub unit_bytes: u64,
     pub journal: JournalUse,
     pub journal_bytes: u64,
-    /// Bytes of a member for which the bitmap has one bit.
+    /// Bytes of a member per bit of the bitmap.
     pub region_bytes: u64,
     pub generation: u64,
-    /// What the newest superblock says of each member.
+    /// State of each member according to the newest superblock.
     pub members: Vec<Standing>,
-    /// Rows, and how many of them a rebuild has certainly done.
+    /// Rows, and how many of them a rebuild has certainly completed.
     pub rows: u64,
     pub rebuilt_rows: u64,
     /// Regions that a power cut may have left inconsistent.
     pub dirty_regions: u64,
-    /// In the order in which they were given.
+    /// In the order of the call.
     pub given: Vec<MemberInfo>,
 }
 
 impl ArrayInfo {
-    /// Members that hold everything, and are there.
+    /// Members that are present and valid in every row.
     pub fn present(&self) -> usize {
         let is_there = |slot: usize| {
             let knows = |given: &&MemberInfo| given.slot == Some(slot) && given.generation + 1 >= self.generation;
@@ -282,10 +284,9 @@ impl ArrayInfo {
     }
 }
 
-/// Looks at the array of which `given` are members; `None` where there is none. Nothing is written.
+/// Examines the array of which `given` are members; `None` where there is none. Nothing is written.
 ///
-/// # Errors
-/// When what the members say cannot be: they are of two arrays.
+/// # Errors When the members contradict each other: they are of two arrays.
 pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
     let mut found: Vec<(usize, Found)> = Vec::new();
     let mut members: Vec<MemberInfo> = Vec::new();
@@ -335,7 +336,7 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
     }))
 }
 
-/// The numbers of an array that a superblock says, which has been checked (F2).
+/// The parameters of an array from a checked superblock (F2).
 fn numbers(truth: &Superblock) -> (Shape, Layout) {
     let shape = Shape {
         level: if truth.level == 1 { Level::Mirror } else { Level::Parity },
@@ -355,7 +356,7 @@ fn numbers(truth: &Superblock) -> (Shape, Layout) {
     (shape, layout)
 }
 
-/// Puts an array together again.
+/// Assembles an array.
 pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOptions) -> Result<Rc<Array>, ArrayError> {
     let given: Vec<Option<Device>> = match options.read_only {
         // Recovery then happens in memory.
@@ -446,8 +447,8 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         }
     };
     let mut changed = !records.is_empty() || now != recorded;
-    // The power failed while superblocks were being written. Until all say the same, one that lags must not be left alone:
-    // it names another copy of the bitmap than the one that is used from now on.
+    // The power failed while superblocks were being written. A member that lags must not be left alone until all agree:
+    // it names another copy of the bitmap than the one used from now on.
     let lagging: Vec<(usize, Device)> = (0..shape.members)
         .filter(|slot| slots.get(slot).is_some_and(|found| found.superblock.generation < truth.generation))
         .filter_map(|slot| Some((slot, members[slot].clone()?)))
@@ -461,7 +462,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         known,
         ..new_state(shape.members, unsettled)
     };
-    // One number is left out: half of a record with the next one may be somewhere.
+    // One number is skipped: half of a record with the next one may be on a member.
     let next = if changed { (next.0 + 1, next.1) } else { next };
     let array = build(
         rt,
@@ -475,7 +476,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
     );
     let core = array.core();
     for (slot, device) in lagging {
-        // In the place of what is older still: if this is torn, the member lags as before.
+        // Over the older of the two: if this is torn, the member lags as before.
         let block = Data::from_slice(&Superblock { slot: slot as u32, ..truth }.to_block());
         let at = Sector(SUPERBLOCKS[(truth.generation % 2) as usize]);
         if let Err(error) = device.write(at, block, WriteFlags::FUA).await {
@@ -495,7 +496,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
     Ok(array)
 }
 
-/// The members of the array to which most of them belong.
+/// The members of the array to which most devices belong.
 fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayError> {
     let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
     for (_, found) in &found {
@@ -515,7 +516,7 @@ fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayEr
     Ok(slots)
 }
 
-/// What the superblocks say must fit each other, what was asked for, and what is there.
+/// The superblocks must be consistent with each other, with the options, and with the devices.
 fn check_truth(
     truth: &Superblock,
     slots: &BTreeMap<usize, Found>,
@@ -528,7 +529,7 @@ fn check_truth(
         }
         let (of_truth, of_slot) = (truth.states[slot], found.superblock.states[truth.slot as usize]);
         let failed = Standing::Failed.to_byte();
-        // Each has gone on without the other.
+        // Each has been used without the other.
         if of_truth == failed && of_slot == failed && found.superblock.states[slot] != failed {
             let (one, two) = (slot.min(truth.slot as usize), slot.max(truth.slot as usize));
             return Err(ArrayError::Conflict { one, two });
@@ -558,7 +559,7 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
     for (_, member) in members {
         for block in (0..layout.bitmap_sectors).step_by(BLOCK_SECTORS as usize) {
             let read = member.read(Sector(start + block), Buf::dirty(BLOCK_BYTES as usize)).await;
-            // A member that cannot be read here says nothing.
+            // A member that cannot be read here is skipped.
             let Ok(read) = read else { continue };
             for sector in 0..BLOCK_SECTORS {
                 let (bytes, index) = (&read[bytes(sector, 1)], block + sector);
@@ -576,7 +577,7 @@ async fn read_bitmap(members: &[(usize, Device)], layout: &Layout, shape: &Shape
     set
 }
 
-/// Does again what the journal holds, in its order.
+/// Replays the journal, in its order.
 async fn replay(core: &Rc<Core>, records: Vec<Vec<MemberWrite>>) -> Result<(), ArrayError> {
     let end = core.shape.data_start + core.shape.rows * core.shape.unit;
     for writes in records {

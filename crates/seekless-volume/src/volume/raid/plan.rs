@@ -1,16 +1,16 @@
-//! How a row with parity is written: what has to be read first, and what the new parity is.
+//! How a row with parity is written: what must be read first, and how the new parity is computed.
 //!
-//! 1) Where the row's parity is on a member that is absent, there is none, and nothing is read.
+//! 1) Where the row's parity is on an absent member, no parity is written, and nothing is read.
 //! 2) Where the new data covers all units, nothing is read: a full-stripe write.
-//! 3) Otherwise either the old data and the old parity are read (read-modify-write), or the data that stays
-//!    (reconstruct-write). An array that keeps metadata takes the first on a complete row: of data that one member
-//!    silently returns wrong, parity then still says what is right, while a reconstruct-write would make it fit what is
-//!    wrong. Where it is about times alone, or a member is absent, whichever takes fewer reads. At a tie the data is
-//!    read, because then the new parity does not depend on the old one.
-//! 4) Where a data unit is absent, only a way that does not need it is taken. If the write changes a part of it,
-//!    everything else is read and the unit computed first.
+//! 3) 3) Otherwise either the old data and the old parity are read (read-modify-write), or the data that stays
+//!    (reconstruct-write). On a complete row, an array with metadata takes the first: if a member silently returns
+//!    wrong data, parity still allows a correction, while a reconstruct-write would make parity match the wrong data.
+//!    For timing only, or with an absent member, the way with fewer reads is taken. At a tie the data is read, because
+//!    then the new parity does not depend on the old one.
+//! 4) 4) Where a data unit is absent, only a way that does not need it is taken. If the write changes a part of it,
+//!    everything else is read and the unit is computed first.
 //!
-//! All of this happens over one range of the units: from the first sector that changes in any of them to the last.
+//! All of this covers one range of the units: from the first sector that changes in any of them to the last.
 
 use crate::device::{Buf, Data};
 use crate::volume::members::bytes;
@@ -42,7 +42,7 @@ impl Fragment {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Method {
-    /// There is no parity to keep.
+    /// There is no parity to maintain.
     Bare,
     FullStripe,
     ReadModifyWrite,
@@ -51,20 +51,20 @@ pub(super) enum Method {
     Recover,
 }
 
-/// What writing one row takes.
+/// Plan for writing one row.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct RowPlan {
     pub(super) row: u64,
     pub(super) method: Method,
-    /// The range of the units that is worked on.
+    /// The range of the units that is processed.
     pub(super) from: u64,
     pub(super) to: u64,
     /// Members whose range is read.
     pub(super) reads: Vec<usize>,
 }
 
-/// Plans writing `fragments`, which do not overlap, to `row` while `absent` cannot be used. `is_careful`: parity goes on
-/// knowing what the units hold that are not written.
+/// Plans writing `fragments`, which do not overlap, to `row` while `absent` cannot be used. `is_careful`: parity keeps
+/// its redundancy for the units that are not written.
 pub(super) fn plan(
     shape: &Shape,
     row: u64,
@@ -80,7 +80,7 @@ pub(super) fn plan(
         return with(Method::Bare, Vec::new());
     }
     let new = |index: usize| fragments.iter().filter(move |fragment| fragment.index == index);
-    // Fragments do not overlap, so what they cover is the sum of what they are.
+    // Fragments do not overlap, so the covered length is their sum.
     let is_covered = |index: usize| new(index).map(Fragment::sectors).sum::<u64>() == to - from;
     let is_touched = |index: usize| new(index).next().is_some();
     let absent = absent.and_then(|member| shape.index(row, member));
@@ -110,7 +110,7 @@ impl RowPlan {
         self.to - self.from
     }
 
-    /// The new parity of the range, from what was read: one buffer for each of `reads`, in that order.
+    /// The new parity of the range, from the data read: one buffer for each of `reads`, in that order.
     pub(super) fn parity(&self, shape: &Shape, fragments: &[Fragment], read: &[Buf]) -> Data {
         let old = |member: usize| {
             let at = self.reads.iter().position(|&read| read == member);
@@ -119,7 +119,7 @@ impl RowPlan {
         let length = bytes(0, self.sectors()).len();
         let mut parity = Buf::zeroed(length);
         if self.method == Method::ReadModifyWrite {
-            read.iter().for_each(|old| xor(&mut parity, old)); // The old parity, and the old data taken out of it.
+            read.iter().for_each(|old| xor(&mut parity, old)); // The old parity, with the old data removed.
         }
         for index in 0..shape.width() {
             let old_unit = old(shape.member(self.row, index));
@@ -165,7 +165,7 @@ mod tests {
         Fragment { index, from, data: Data::zeroes((sectors * SECTOR_BYTES) as usize) }
     }
 
-    /// The way that takes fewer reads is taken. Row 0: data units are on the members of their number, parity on the last.
+    /// The way with fewer reads is taken. Row 0: data units are on the members of their number, parity on the last.
     #[test]
     fn the_cheaper_way_is_taken() {
         type Case<'a> = (usize, &'a [(usize, u64, u64)], Option<usize>, Method, &'a [usize]);
@@ -190,7 +190,7 @@ mod tests {
         }
     }
 
-    /// Whatever the way, the parity is that of the row after the write. Method: random rows, writes and absent members,
+    /// Every way produces the parity of the row after the write. Method: random rows, writes and absent members,
     /// against the definition.
     #[test]
     fn parity_is_that_of_the_new_row() {

@@ -1,7 +1,7 @@
-//! Reading: from the member that has it, or from all the others.
+//! Reading: from the member that holds the data, or by computing it from all the others.
 //!
-//! A read that fails on one member is answered from the others, and what they say is written where the read failed:
-//! drives replace a bad sector when it is written. A member that takes no writes either is given up.
+//! A read that fails on one member is served from the others, and the result is written where the read failed: drives
+//! remap a bad sector when it is written. A member that fails this write too is given up.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ impl Core {
         if self.needs_touch(rows.clone()) {
             let _token = self.begin().await;
             match self.touch(rows.clone()).await {
-                // What could not be made equal for want of space is read as it is.
+                // Rows that failed to resynchronise with `NoSpace` are read as they are.
                 Ok(()) | Err(DeviceError::NoSpace { .. }) => {}
                 Err(error) => return Err(error),
             }
@@ -79,8 +79,8 @@ impl Core {
         }
     }
 
-    /// The member to read from: the one with the least to do, then the one that stands nearest. Where members may
-    /// differ, always the same one.
+    /// The member to read from: the one with the least load, then the nearest one. Where members may differ, always the
+    /// same one.
     fn choose(&self, at: Sector, rows: Range<u64>, tried: &[usize]) -> Option<usize> {
         let candidates = self.active().into_iter().filter(|member| !tried.contains(member));
         let differ = self.state.borrow().redo.range(rows).next().is_some();
@@ -90,13 +90,13 @@ impl Core {
         })
     }
 
-    /// Writes what `good` has to `bad`, where it could not be read.
+    /// Writes the data of `good` to `bad`, where it could not be read.
     async fn repair_mirror(&self, bad: usize, good: usize, at: Sector, sectors: u64) {
         let _rows = self.locks.hold_all(self.shape.rows_of(at, sectors)).await;
         self.repair_held(bad, good, self.shape.data_start + at.0, sectors).await;
     }
 
-    /// The same for sector `at` of the members, on rows that are held.
+    /// The same for sector `at` of the members, on rows that the caller holds.
     pub(super) async fn repair_held(&self, bad: usize, good: usize, at: u64, sectors: u64) {
         let Ok(read) = self.device(good).read(Sector(at), Buf::dirty(bytes(0, sectors).len())).await else { return };
         match self.device(bad).write(Sector(at), read.freeze(), WriteFlags::NONE).await {
@@ -114,7 +114,7 @@ impl Core {
         if parts.iter().all(|part| self.holds(self.shape.member(part.row, part.index), part.row)) {
             match self.read_direct(&parts, buf).await {
                 Ok(read) => return Ok(read),
-                // The slow way finds out what is to be done about it.
+                // The slow way decides what to do about it.
                 Err(_) => buf = Buf::dirty(length),
             }
         }
@@ -127,7 +127,7 @@ impl Core {
         Piece { member, at: self.shape.at(part.row, part.from), sectors: part.sectors, offset: part.offset }
     }
 
-    /// All parts are on members that hold them.
+    /// For parts that are all on valid members.
     async fn read_direct(&self, parts: &[Part], mut buf: Buf) -> Result<Buf, DeviceError> {
         if let [only] = parts
             && only.sectors <= self.request_sectors_max
@@ -147,14 +147,14 @@ impl Core {
         self.device(run.member).read(Sector(run.at), Buf::dirty(bytes(0, run.sectors).len())).await
     }
 
-    /// Row by row, with what is missing computed from the rest.
+    /// Row by row, with missing data computed from the rest.
     async fn read_rows(&self, parts: &[Part], at: Sector, buf: &mut Buf) -> Result<(), DeviceError> {
         let (Some(first), Some(last)) = (parts.first(), parts.last()) else { return Ok(()) };
         let length = buf.len() as u64;
         let _rows = self.locks.share_all(first.row..last.row + 1).await;
         loop {
             let mut wants: Vec<Want> = Vec::new();
-            // For each part: where its own range is among what is read, or the ranges that it is the difference of.
+            // For each part: its own range among those read, or the ranges whose exclusive or it is.
             let mut sources: Vec<(&Part, Vec<usize>, u64)> = Vec::new();
             for group in parts.chunk_by(|one, two| one.row == two.row) {
                 let row = group[0].row;
@@ -202,8 +202,8 @@ impl Core {
         }
     }
 
-    /// The missing unit of a row that was being written when the power failed cannot be known, but for what of it has been
-    /// written since. `within` the unit.
+    /// Fails where the missing unit of a row that was being written at a power cut cannot be known, except for sectors
+    /// written since. `within` is relative to the unit.
     pub(super) fn check_doubt(
         &self,
         operation: &'static str,
@@ -229,8 +229,8 @@ impl Core {
         state.unsettled.contains(row) && !state.known.contains(start + within.start..start + within.end)
     }
 
-    /// Reads ranges of units, merged where they are neighbours; the rows are held or shared. A range that cannot be
-    /// read is computed from the rest of its row and written again.
+    /// Reads ranges of units, merged where they are neighbours; the caller holds or shares the rows. A range that
+    /// cannot be read is computed from the rest of its row and written back.
     pub(super) async fn read_units(&self, wants: &[Want]) -> Result<Vec<Buf>, Lost> {
         let mut total = 0;
         let pieces: Vec<Piece> = wants
@@ -280,7 +280,7 @@ impl Core {
         Ok(pieces.iter().map(|piece| Buf::from_slice(&whole[bytes(piece.offset, piece.sectors)])).collect())
     }
 
-    /// What `want` would have read, from the other members of a row that misses none; and writes it there.
+    /// Computes `want` from the other members of a complete row, and writes it back.
     async fn recover(&self, (member, row, from, sectors): Want, error: &DeviceError) -> Result<Buf, Lost> {
         let give_up = || Lost::Data(member, error.clone());
         if self.absent(row).is_some() || self.state.borrow().unsettled.contains(row) {

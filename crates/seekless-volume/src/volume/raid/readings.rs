@@ -1,12 +1,12 @@
 //! Other readings: what the array would return if one of its members were wrong.
 //!
-//! Members have no checksums of data here, so one that returns something else than was stored is believed. The caller may
-//! know better, and asks for the readings in turn: on a mirror those of each member, with parity those without each
-//! member, and where a member is itself redundant its own.
+//! Members have no checksums of data here, so a member that returns wrong data is trusted. A caller with checksums asks
+//! for the readings in turn: on a mirror those of each member, with parity those without each member, and where a
+//! member is itself redundant its own readings.
 //!
 //! Invariants
-//!   O1  Correcting changes only what some reading says already, on rows that are held: what was written since the
-//!       caller read is never overwritten with what was there before.
+//!   O1  A correction writes only data that some reading returns, on rows that are held: writes newer than the caller's
+//!       read are never overwritten with older data.
 
 use std::ops::Range;
 use std::rc::Rc;
@@ -20,12 +20,12 @@ use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
 
-/// One way to read.
+/// A way to read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Way {
     /// From this member, in its own reading of this number where it has several.
     Of(usize, Option<u32>),
-    /// With parity: this member's units from all others.
+    /// With parity: this member's units computed from all others.
     Without(usize),
 }
 
@@ -85,7 +85,7 @@ impl Core {
         Ok(buf)
     }
 
-    /// A part of a data unit; its row is shared or held.
+    /// A part of a data unit; the caller shares or holds its row.
     async fn read_part(&self, part: &Part, way: Way, at: Sector, length: u64) -> Result<Buf, DeviceError> {
         let member = self.shape.member(part.row, part.index);
         match way {
@@ -108,7 +108,7 @@ impl Core {
         }
     }
 
-    /// A part of a data unit, from all other members of its row.
+    /// A part of a data unit, computed from all other members of its row.
     async fn read_others(&self, part: &Part, at: Sector, length: u64) -> Result<Buf, DeviceError> {
         let member = self.shape.member(part.row, part.index);
         let others: Vec<usize> = (0..self.shape.members).filter(|&other| other != member).collect();
@@ -132,7 +132,7 @@ impl Core {
         Ok(unit)
     }
 
-    /// Reads from a member, as usual or in a way of its own, in requests that it takes.
+    /// Reads from a member, as usual or in its own reading `own`, in requests of a length that it accepts.
     async fn read_own(&self, member: usize, own: Option<u32>, at: u64, buf: &mut Buf) -> Result<(), DeviceError> {
         let device = self.device(member);
         let sectors = buf.len() as u64 / SECTOR_BYTES;
@@ -222,7 +222,7 @@ impl Core {
         Ok(any)
     }
 
-    /// Whether a member holds `right`, in any way. Where it has several, it corrects the others itself.
+    /// True when a member holds `right`, in any reading. If it has several readings, it corrects the others itself.
     async fn has(&self, member: usize, place: u64, right: &Data) -> Has {
         let device = self.device(member);
         let mut read = Buf::dirty(right.len());
@@ -254,7 +254,7 @@ impl Core {
                     return Err(relocate(error, member, at, right.len() as u64));
                 }
                 Err(error) => {
-                    // A member that takes no writes is none.
+                    // A member that rejects writes is given up.
                     return match self.fail(member) {
                         true => Ok(false),
                         false => Err(relocate(error, member, at, right.len() as u64)),
@@ -267,7 +267,7 @@ impl Core {
         Ok(true)
     }
 
-    /// `member` held something else than was stored.
+    /// Counts that `member` returned wrong data.
     pub(super) fn note_wrong(&self, member: usize) {
         count(&self.wrong[member]);
     }
@@ -275,7 +275,7 @@ impl Core {
 
 enum Has {
     Right {
-        /// Something in it was wrong.
+        /// A part of it was wrong.
         corrected: bool,
     },
     Else,

@@ -1,4 +1,4 @@
-//! What one write asks of the members.
+//! The member writes of one request.
 
 use std::cell::RefCell;
 
@@ -8,13 +8,13 @@ use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{KIND_DATA, KIND_ZEROES, RecordEntry};
 use crate::volume::members::bytes;
 
-/// What one member stores.
+/// A write to one member.
 #[derive(Clone)]
 pub(super) struct MemberWrite {
     pub(super) member: usize,
     pub(super) at: u64,
     pub(super) sectors: u64,
-    /// `None` for zeroes, which a discard makes.
+    /// `None` for the zeroes of a discard.
     data: Option<Data>,
 }
 
@@ -31,7 +31,7 @@ impl MemberWrite {
         self.data.as_ref()
     }
 
-    /// The same in pieces of at most `sectors_max`. Zeroes are not cut: discards have no longest request.
+    /// The same in pieces of at most `sectors_max`. Zeroes are not cut: discards have no length limit.
     fn cut(self, sectors_max: u64) -> Vec<MemberWrite> {
         let Some(data) = self.data.as_ref().filter(|_| self.sectors > sectors_max) else { return vec![self] };
         let mut pieces = Vec::new();
@@ -44,7 +44,7 @@ impl MemberWrite {
         pieces
     }
 
-    /// As the journal keeps it.
+    /// The journal entry for it.
     pub(super) fn entry(&self) -> RecordEntry {
         let kind = if self.data.is_some() { KIND_DATA } else { KIND_ZEROES };
         RecordEntry { at: self.at, sectors: self.sectors as u32, member: self.member as u16, kind }
@@ -58,13 +58,13 @@ impl MemberWrite {
     }
 }
 
-/// Writes that have to be done again, and the record of the journal that holds them.
+/// Writes to be repeated, and the record of the journal that holds them.
 pub(super) struct Redo {
     pub(super) writes: Vec<MemberWrite>,
     pub(super) record: Option<u64>,
 }
 
-/// Data for one row, and what became of it.
+/// Data for one row, and its result.
 pub(super) struct Ticket {
     pub(super) fragments: Vec<Fragment>,
     pub(super) flags: WriteFlags,

@@ -1,4 +1,4 @@
-//! Who may touch a row: locks that are shared or held alone, and sets of rows.
+//! Row locks, shared or exclusive, and sets of rows.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -12,20 +12,20 @@ use crate::units::FixedMap;
 struct RowLock {
     shared: Cell<u64>,
     alone: Cell<bool>,
-    /// Somebody waits to hold it alone; nobody else comes in before.
+    /// A task waits for exclusive access; later tasks wait behind it.
     wanted: Cell<u64>,
     /// Guards and waiters.
     users: Cell<u64>,
     freed: Event,
 }
 
-/// The locks of rows in use. Whoever takes several takes them in rising order, so nobody waits in a circle.
+/// The locks of rows in use. A task that takes several takes them in rising order, which excludes deadlock.
 #[derive(Default)]
 pub(super) struct RowLocks {
     locks: RefCell<FixedMap<u64, Rc<RowLock>>>,
 }
 
-/// Holds a row. Dropping it gives it back.
+/// A lock on a row, released when dropped.
 pub(super) struct RowGuard<'a> {
     locks: &'a RowLocks,
     row: u64,
@@ -35,7 +35,7 @@ pub(super) struct RowGuard<'a> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Held {
-    /// Not yet: it waits, to share or to hold it alone.
+    /// The task waits, for shared or exclusive access.
     No {
         alone: bool,
     },
@@ -113,7 +113,7 @@ impl Drop for RowGuard<'_> {
     }
 }
 
-/// Some rows of all: one bit each.
+/// A set of rows: one bit each.
 #[derive(Clone, Default)]
 pub(super) struct RowSet {
     words: Vec<u64>,
@@ -166,10 +166,10 @@ impl RowSet {
     }
 }
 
-/// Ranges of sectors that do not touch each other.
+/// Disjoint ranges of sectors.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 pub(super) struct Ranges {
-    /// The end of each, by where it begins.
+    /// The end of each range, by its start.
     ends: BTreeMap<u64, u64>,
 }
 
@@ -223,8 +223,7 @@ mod tests {
     use crate::rt::{Executor, HostProfile};
     use crate::units::Nanos;
 
-    /// Aim: nobody else is there while a row is held alone, and everybody gets their turn. Method: many tasks that count
-    /// who is inside.
+    /// Aim: exclusive access is exclusive, and every task gets its turn. Method: many tasks that count who is inside.
     #[test]
     fn rows_are_held_alone_or_shared() {
         for seed in 0..20 {
@@ -268,8 +267,8 @@ mod tests {
         }
     }
 
-    /// Ranges hold the sectors that were put in and not taken out, in as few ranges as can be. Method: against one flag for
-    /// each sector.
+    /// Ranges hold the sectors that were added and not removed, in as few ranges as possible. Method: against one flag
+    /// for each sector.
     #[test]
     fn ranges_hold_sectors() {
         let mut rng = Rng::new(1);
@@ -297,7 +296,7 @@ mod tests {
         }
     }
 
-    /// A set of rows knows its rows.
+    /// A set of rows holds its rows.
     #[test]
     fn row_sets_hold_rows() {
         let mut set = RowSet::default();

@@ -1,9 +1,9 @@
-//! Looking through an array: whether all copies are the same, and all parity fits.
+//! Scrubbing: checks that all copies are equal, and that all parity matches.
 //!
-//! What cannot be read is written again. Where members differ, most of them may agree; otherwise nothing here says which
-//! of them is wrong, and the row is left as it is, unless the caller knows that the data is right.
+//! An unreadable unit is rewritten. Where members differ, the majority decides; without a majority the row is left as
+//! it is, unless the caller knows that the data is right.
 //!
-//! [`Core::check`] recounts everything that is believed about the members from what is on them.
+//! [`Core::check`] recounts everything that is assumed about the members from their content.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -24,20 +24,20 @@ use crate::volume::format::{
 };
 use crate::volume::members::{bytes, relocate};
 
-/// Rows that are named; of more, how many there are is said.
+/// Limit of rows that are listed; the rest is only counted.
 const LEFT_MAX: usize = 16;
 
-/// A row, or why nothing can be said about it.
+/// Result of checking a row.
 enum Row {
     Consistent,
-    /// The members that hold it, and what they hold.
+    /// The members that hold it, with their content.
     Differs(Vec<(usize, Buf)>),
-    /// A unit of it is missing, or not known.
+    /// A unit of it is missing or unknown.
     NotWhole,
 }
 
 impl Core {
-    /// See [`crate::device::Redundancy::scrub`]. Clients may use the array meanwhile.
+    /// See [`crate::device::Redundancy::scrub`]. Clients may use the array at the same time.
     pub(super) async fn scrub(self: Rc<Self>, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError> {
         let mut scrubbed = Scrubbed::default();
         let mut first = 0;
@@ -61,7 +61,7 @@ impl Core {
         Ok(scrubbed)
     }
 
-    /// True when all of `rows`, which are held, are certainly consistent, read in one go.
+    /// True when all of `rows`, which are held, are certainly consistent; read in one go.
     async fn agrees(&self, rows: Range<u64>) -> bool {
         let is_whole = |row: u64| (0..self.shape.members).all(|member| self.holds(member, row));
         if !rows.clone().all(is_whole) || self.needs_touch(rows.clone()) {
@@ -113,7 +113,7 @@ impl Core {
         Ok(())
     }
 
-    /// What makes all copies what most of them are; or, if that is believed, what the first is.
+    /// The writes that make all copies equal to the majority or, with `believe_data`, to the first.
     fn copies_to_write(&self, row: u64, holders: &[(usize, Buf)], believe_data: bool) -> Vec<MemberWrite> {
         let alike = |one: &Buf| holders.iter().filter(|(_, other)| other[..] == one[..]).count();
         let most = holders.iter().find(|(_, copy)| 2 * alike(copy) > holders.len());
@@ -125,7 +125,7 @@ impl Core {
         let mut writes = Vec::new();
         for (member, _) in holders.iter().filter(|(_, copy)| copy[..] != right[..]) {
             if !believe_data {
-                self.note_wrong(*member); // Otherwise it may as well be the first.
+                self.note_wrong(*member); // Otherwise the first one may be the wrong one.
             }
             writes.push(MemberWrite::new(*member, self.shape.at(row, 0), Data::from_slice(right)));
         }
@@ -139,7 +139,7 @@ impl Core {
         MemberWrite::new(parity, self.shape.at(row, 0), sum.freeze())
     }
 
-    /// Reads all units of a row, which is held. A unit that cannot be read is put right.
+    /// Reads all units of a row, which is held. An unreadable unit is repaired.
     async fn read_row(&self, row: u64, scrubbed: &mut Scrubbed) -> Result<Row, DeviceError> {
         let (at, start) = (self.shape.at(row, 0), Sector(row * self.shape.row_sectors()));
         let length = self.shape.unit * SECTOR_BYTES;
@@ -165,7 +165,7 @@ impl Core {
                     _ if is_hopeless && self.fail(member) => continue,
                     _ if is_hopeless => return Err(relocate(error, member, start, length)),
                     (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
-                    // Reading it puts it right.
+                    // This read repairs it.
                     (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
                         Ok(_) | Err(Lost::Member) => {}
                         Err(Lost::Data(member, error)) => return Err(relocate(error, member, start, 0)),
@@ -183,11 +183,10 @@ impl Core {
         }
     }
 
-    /// Recounts what is believed about the members from what is on them. Nothing may be under way but what the array does by
-    /// itself.
+    /// Recounts what is assumed about the members from their content. Only the array's own background work may be under
+    /// way.
     ///
-    /// # Errors
-    /// What does not fit.
+    /// # Errors What is inconsistent.
     pub(super) async fn check(&self) -> Result<(), String> {
         let _transition = self.transitions().enter().await;
         let _bits = self.bitmap.gate().enter().await;
@@ -214,7 +213,7 @@ impl Core {
         self.check_metadata().await
     }
 
-    /// What memory says about itself.
+    /// Checks the state in memory against itself.
     fn check_quiet(&self) -> Option<String> {
         let state = self.state.borrow();
         let is_idle = !self.working.get();
@@ -239,7 +238,7 @@ impl Core {
         checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| what.to_string())
     }
 
-    /// What the members say about the array.
+    /// Checks the metadata on the members.
     async fn check_metadata(&self) -> Result<(), String> {
         let Some(layout) = self.layout else { return Ok(()) };
         if self.state.borrow().stopped {
@@ -294,7 +293,7 @@ impl Core {
     }
 }
 
-/// All copies are the same, or all units together come to nothing.
+/// All copies are equal, or the exclusive or of all units is zero.
 fn is_consistent(level: Level, read: &[Buf]) -> bool {
     let Some(first) = read.first() else { return true };
     match level {

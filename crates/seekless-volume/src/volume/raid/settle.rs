@@ -1,8 +1,8 @@
-//! Making rows consistent: after a power cut, and on a member that takes the place of another.
+//! Making rows consistent: after a power cut, and on a member that is rebuilt.
 //!
-//! Which rows may be inconsistent after a power cut, the bitmap tells. Nothing is read from such a row, and nothing
-//! written to it, before it has been settled: its parity computed again, or its copies made equal. So what a caller
-//! once saw stays, whichever member fails later. A task settles the rest in the background.
+//! The bitmap tells which rows may be inconsistent after a power cut. Such a row is neither read nor written before it
+//! is settled: its parity recomputed, or its copies made equal. So data once read does not change, whichever member
+//! fails later. A task settles the rest in the background.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -19,7 +19,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
 
 impl Core {
-    /// True when a row cannot be used as it is.
+    /// True when a row must be settled before use.
     pub(super) fn needs_touch(&self, rows: Range<u64>) -> bool {
         let state = self.state.borrow();
         if state.redo.range(rows.clone()).next().is_some() {
@@ -34,7 +34,7 @@ impl Core {
             && rows.filter(|&row| state.unsettled.contains(row)).any(|row| is_whole(&row))
     }
 
-    /// Makes rows usable that are not.
+    /// Settles the rows that need it.
     pub(super) async fn touch(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         if !self.needs_touch(rows.clone()) {
             return Ok(());
@@ -57,8 +57,8 @@ impl Core {
         Ok(())
     }
 
-    /// Settles `rows`, which are held, not many, and on the same members. Rows that miss a data unit stay unsettled:
-    /// nobody can.
+    /// Settles `rows`, which are held, few, and on the same members. Rows without a data unit stay unsettled: they
+    /// cannot be settled.
     async fn settle(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         if self.shape.level == Level::Parity && self.absent(rows.start).is_some() {
             for row in rows {
@@ -100,7 +100,7 @@ impl Core {
                     }
                 }
             }
-            // A member has just gone: now nobody can.
+            // A member has just failed: the row can no longer be settled.
             (Level::Parity, Some(_)) if self.absent(rows.start).is_some() => return Ok(()),
             (Level::Parity, Some(error)) => return Err(error),
             (Level::Parity, None) => {
@@ -147,19 +147,19 @@ impl Core {
         Ok(whole)
     }
 
-    /// Rows that are settled or rebuilt at once.
+    /// Rows settled or rebuilt at once.
     pub(super) fn batch_rows(&self) -> u64 {
         (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
     }
 
-    /// Settles the first rows from `from` on that are not; where the next ones begin, or `None` at the end.
+    /// Settles the next unsettled rows from `from` on; returns where the rest begins, or `None` at the end.
     async fn settle_some(self: &Rc<Self>, from: u64) -> Result<Option<u64>, DeviceError> {
         let _token = self.begin().await;
         let Some(first) = self.state.borrow().unsettled.next_from(from) else { return Ok(None) };
         let end = (first + self.batch_rows()).min(self.shape.rows);
         let _rows = self.locks.hold_all(first..end).await;
         self.check_running(Sector::ZERO, 0)?;
-        // Only runs of unsettled rows; another may have settled some before we held them.
+        // Only runs of unsettled rows; another task may have settled some before this one held them.
         let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
         for run in unsettled.chunk_by(|one, two| one + 1 == *two) {
             for &row in run {
@@ -177,7 +177,7 @@ impl Core {
         Ok(Some(end))
     }
 
-    /// Fills the next rows of the member that is being rebuilt. False at the end, or when there is none any more.
+    /// Rebuilds the next rows of a member. False at the end, or when no member is being rebuilt any more.
     async fn rebuild_some(self: &Rc<Self>) -> Result<bool, DeviceError> {
         let _token = self.begin().await;
         let (first, target) = {
@@ -197,7 +197,7 @@ impl Core {
         for row in unsettled {
             match self.shape.level {
                 Level::Mirror => self.settle(row..row + 1).await?,
-                // What cannot be known must not become something that looks as if it were.
+                // Unknown data must not become data that looks valid.
                 Level::Parity if self.shape.parity(row) != target => {
                     let at = Sector(row * self.shape.row_sectors());
                     self.check_doubt("rebuild", row, 0..self.shape.unit, at, 0)?;
@@ -261,7 +261,7 @@ impl Core {
         }
     }
 
-    /// The rows of the rebuilt member are all there: makes it a member like the others.
+    /// Ends a rebuild: the member holds all rows and becomes active.
     fn rebuild_done(&self) {
         let mut state = self.state.borrow_mut();
         if state.cursor >= self.shape.rows
@@ -272,7 +272,7 @@ impl Core {
         }
     }
 
-    /// Rows that are unsettled and miss a data unit, not all of which has been written since.
+    /// Unsettled rows that lack a data unit, not all of which has been rewritten.
     pub(super) fn doubtful_rows(&self) -> u64 {
         let state = self.state.borrow();
         let (mut from, mut rows) = (0, 0);
@@ -290,7 +290,7 @@ impl Core {
 }
 
 impl Core {
-    /// Makes room for `sectors` from `at`, with their parity, on every member in use.
+    /// Provisions `sectors` from `at`, with their parity, on every member in use.
     pub(super) async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         let (start, length) = match self.shape.level {
             Level::Mirror => (self.shape.data_start + at.0, sectors),
@@ -312,8 +312,8 @@ impl Core {
     }
 }
 
-/// Settles what is not, then fills the member that is being rebuilt, in the background. It ends when the array is
-/// dropped, when it is done, or at an error, which [`super::Status`] shows.
+/// Settles rows, then rebuilds the member that is being filled, in the background. It ends when the array is dropped,
+/// when it is done, or at an error, which [`super::Status`] shows.
 pub(super) async fn work(core: Weak<Core>) {
     let mut from = 0;
     let note = |error: DeviceError| {

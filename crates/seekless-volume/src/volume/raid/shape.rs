@@ -1,9 +1,9 @@
-//! Where the data and the parity of an array lie.
+//! Where the data and the parity of an array are placed.
 //!
-//! Members are cut into units; the units at one place of all members are a *row*. On a mirror every unit of a row
-//! holds the same. With parity, one unit of a row is the exclusive or of the others, and the layout is left-symmetric,
-//! as Linux md and DiskSim have it: parity begins on the last member and moves down by one each row, and the data
-//! units follow it round, so that a long run of data touches all members in turn.
+//! Members are cut into units; the units at one place of all members are a *row*. On a mirror all units of a row are
+//! equal. With parity, one unit of a row is the exclusive or of the others, and the layout is left-symmetric, as in
+//! Linux md and DiskSim: parity begins on the last member and moves down by one each row, and the data units follow it
+//! round, so that a long run of data touches all members in turn.
 //!
 //! ```text
 //! member   0   1   2   3
@@ -20,14 +20,14 @@ use crate::units::Sector;
 /// What an array does about a failing member.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Level {
-    /// RAID-1: every member holds everything.
+    /// RAID-1: every member holds all data.
     Mirror,
     /// RAID-5: each row has one unit of parity.
     Parity,
 }
 
 impl Level {
-    /// Its word on a stack line.
+    /// Its name on a stack line.
     pub fn name(self) -> &'static str {
         match self {
             Level::Mirror => "raid1",
@@ -36,12 +36,12 @@ impl Level {
     }
 }
 
-/// Numbers that never change while an array lives.
+/// Parameters that never change during an array's life.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Shape {
     pub(super) level: Level,
     pub(super) members: usize,
-    /// Sectors of a unit. On a mirror: of what is locked and made equal at once.
+    /// Sectors of a unit. On a mirror, the unit of locking and resync.
     pub(super) unit: u64,
     pub(super) rows: u64,
     /// First data sector on each member.
@@ -103,7 +103,7 @@ impl Shape {
         }
     }
 
-    /// The sector `from` sectors into the units of `row`, on every member.
+    /// The sector at offset `from` in the units of `row`, the same on every member.
     pub(super) fn at(&self, row: u64, from: u64) -> u64 {
         self.data_start + row * self.unit + from
     }

@@ -1,8 +1,9 @@
-//! Writing: from a request to what each member stores.
+//! Writing: from a request to the writes of each member.
 //!
-//! On a mirror all members store the same, and writes to one row may overlap in time. With parity a row is written by
-//! one at a time; who finds others waiting for the row writes their data too, so that small sequential writes grow into
-//! full stripes. Several rows are read, and written, in one go, and neighbours on a member become one request.
+//! On a mirror all members store the same, and writes to one row may overlap in time. With parity, a row has one writer
+//! at a time; a writer that finds others waiting for the row writes their data too, so that small sequential writes
+//! grow into full stripes. Several rows are read, and written, in one go, and neighbours on a member become one
+//! request.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +56,7 @@ impl Core {
         }
     }
 
-    /// One write for every member that holds what is written, or what of it is before the end of its rebuilding.
+    /// One write for every member that holds the range, or the part of it below the end of its rebuild.
     fn to_mirrors(
         &self,
         at: Sector,
@@ -68,7 +69,7 @@ impl Core {
             while part < sectors {
                 let row = (at.0 + part) / self.shape.unit;
                 if !self.holds(member, row) {
-                    break; // Rebuilding goes upwards.
+                    break; // A rebuild goes upwards.
                 }
                 let end = match self.holds(member, self.shape.rows - 1) {
                     true => sectors,
@@ -99,7 +100,7 @@ impl Core {
         let mut taken: BTreeMap<u64, Vec<Rc<Ticket>>> = BTreeMap::new();
         for (&row, ticket) in &tickets {
             let guard = self.locks.hold(row).await;
-            // Somebody else may have written it in the meantime.
+            // Another writer may have written it in the meantime.
             if ticket.result.borrow().is_none() {
                 taken.insert(row, self.take_tickets(row, ticket));
                 guards.push(guard);
@@ -115,7 +116,7 @@ impl Core {
         results.try_for_each(|result| result.unwrap_or(Ok(())))
     }
 
-    /// `own`, and the tickets that wait for the row and do not overlap with those taken before.
+    /// `own`, and the waiting tickets of the row that do not overlap with those taken before.
     fn take_tickets(&self, row: u64, own: &Rc<Ticket>) -> Vec<Rc<Ticket>> {
         let mut state = self.state.borrow_mut();
         let Some(queue) = state.queues.remove(&row) else { return vec![own.clone()] };
@@ -132,7 +133,7 @@ impl Core {
         taken
     }
 
-    /// Writes what the tickets of each row ask for; the rows are held.
+    /// Writes the tickets of each row; the rows are held.
     async fn write_rows(
         &self,
         tickets: &BTreeMap<u64, Vec<Rc<Ticket>>>,
@@ -155,7 +156,7 @@ impl Core {
                 plan(&self.shape, row, fragments, self.absent(row), is_careful)
             };
             let plans: Vec<RowPlan> = fragments.iter().map(plan_row).collect();
-            // A member may fail while it is read from; then there is another plan.
+            // A member may fail while it is read from; then a new plan is made.
             if let Some(read) = self.read_plans(&plans, at, length).await? {
                 break self.writes_of(&plans, &fragments, read);
             }
@@ -183,8 +184,8 @@ impl Core {
         self.make_known(&written, at, length).await
     }
 
-    /// What has been `written` to missing units of rows in doubt is known from now on, after a power cut too: the journal
-    /// does it again, and the superblocks say that it counts. Nothing is acknowledged before.
+    /// Records `written` ranges of missing units in doubtful rows as known, also after a power cut: the journal replays
+    /// them, and the superblocks record them. Only then is the write acknowledged.
     async fn make_known(&self, written: &[(u64, Range<u64>)], at: Sector, length: u64) -> Result<(), DeviceError> {
         let unit = self.shape.unit;
         let known = {
@@ -221,7 +222,8 @@ impl Core {
         (write.at - self.shape.data_start) / self.shape.unit
     }
 
-    /// A data unit of the row is missing, or could be missing after the next start; or everything is journaled.
+    /// True when a data unit of the row is missing, or could be missing after the next start, or when every write is
+    /// journaled.
     fn needs_journal(&self, row: u64) -> bool {
         match (&self.layout, self.absent_recorded(row)) {
             (None, _) => false,
@@ -230,7 +232,7 @@ impl Core {
         }
     }
 
-    /// Marks those of `rows` that need it. Others have no mark: it would put what the journal keeps right in doubt.
+    /// Marks those of `rows` that need it. Others get no mark, as it would put data that the journal protects in doubt.
     async fn mark_needed(&self, rows: impl Iterator<Item = u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let needed: Vec<u64> = rows.filter(|&row| self.needs_mark(row)).collect();
         match (needed.first(), needed.last()) {
@@ -239,12 +241,12 @@ impl Core {
         }
     }
 
-    /// The row is consistent and will be settled after a power cut.
+    /// True when the row is consistent and must be settled after a power cut.
     fn needs_mark(&self, row: u64) -> bool {
         self.layout.is_some_and(|layout| !layout.journal_always) && self.absent_recorded(row).is_none()
     }
 
-    /// Reads what the plans need: for each plan the ranges of its members. `None` when a member was lost on the way.
+    /// Reads what the plans need: for each plan the ranges of its members. `None` when a member failed in between.
     async fn read_plans(
         &self,
         plans: &[RowPlan],
@@ -263,7 +265,7 @@ impl Core {
         Ok(Some(plans.iter().map(|plan| bufs.by_ref().take(plan.reads.len()).collect()).collect()))
     }
 
-    /// New data and new parity, for the members that are there.
+    /// New data and new parity, for the usable members.
     fn writes_of(
         &self,
         plans: &[RowPlan],
@@ -298,7 +300,7 @@ impl Core {
         writes
     }
 
-    /// Does all `writes` at once. Members that fail are given up; what finds no space is kept for later.
+    /// Does all `writes` at once. Members that fail are given up; writes that fail with `NoSpace` are kept for later.
     pub(super) async fn perform(
         &self,
         writes: Vec<MemberWrite>,
@@ -334,7 +336,7 @@ impl Core {
         answer
     }
 
-    /// Remembers writes that found no space, under every row that they touch.
+    /// Records writes that failed with `NoSpace`, under every row that they touch.
     fn postpone(&self, writes: Vec<MemberWrite>, record: Option<u64>) {
         let mut state = self.state.borrow_mut();
         for write in writes {
@@ -355,18 +357,17 @@ impl Core {
         }
     }
 
-    /// Does again what found no space before; the row is held.
+    /// Repeats writes that failed with `NoSpace`; the row is held.
     ///
-    /// # Errors
-    /// `NoSpace` when there still is none, and then it stays to be done.
+    /// # Errors `NoSpace` when there is still no space; the writes then stay to be done.
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
-        // The row stays on the list until it is done: until then it cannot be used as it is, nor its bit be cleared (B2).
+        // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
         let listed = |redo: &mut Redo| (std::mem::take(&mut redo.writes), redo.record);
         let Some((writes, record)) = self.state.borrow_mut().redo.get_mut(&row).map(listed) else { return Ok(()) };
         let writes: Vec<MemberWrite> = writes.into_iter().filter(|write| self.holds(write.member, row)).collect();
         let (at, length) = (Sector(row * self.shape.row_sectors()), self.shape.unit * SECTOR_BYTES);
         for write in &writes {
-            // One after the other: later ones may be about the same place.
+            // In sequence: later ones may be about the same place.
             let result = write.apply(&self.device(write.member), WriteFlags::NONE).await;
             match result {
                 Ok(()) => {}
@@ -384,7 +385,7 @@ impl Core {
                 }
             }
         }
-        // What has been postponed meanwhile waits for the next time.
+        // Writes postponed since then wait for the next time.
         self.state.borrow_mut().redo.retain(|other, redo| *other != row || !redo.writes.is_empty());
         let is_needed = |sequence: u64| self.state.borrow().redo.values().any(|redo| redo.record == Some(sequence));
         if let Some(sequence) = record
@@ -395,7 +396,7 @@ impl Core {
         Ok(())
     }
 
-    /// Tries again what found no space, wherever it is.
+    /// Retries all writes that failed with `NoSpace`.
     pub(super) async fn redo_all(&self) {
         let rows: Vec<u64> = self.state.borrow().redo.keys().copied().collect();
         for row in rows {
@@ -406,7 +407,7 @@ impl Core {
         }
     }
 
-    /// Says that `sectors` from `at` hold nothing: they read as zeroes afterwards.
+    /// Declares that `sectors` from `at` hold nothing: they read as zeroes afterwards.
     pub(super) async fn discard(self: Rc<Self>, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         let done = self.discard_parts(at, sectors).await;
         let acknowledged = self.acknowledge().await;
@@ -431,7 +432,7 @@ impl Core {
                 self.discard_rows(Sector(sector), to - sector).await?;
                 sector = to;
             } else {
-                // A part of a row: the parity changes with it, as with any write.
+                // A part of a row: the parity changes with it, as in any write.
                 let to = end.min(next_row);
                 let zeroes = Data::zeroes(bytes(0, to - sector).len());
                 self.write_parity(Sector(sector), &zeroes, WriteFlags::NONE).await?;
@@ -447,7 +448,7 @@ impl Core {
         let _rows = self.locks.hold_all(rows.clone()).await;
         self.check_running(at, sectors * SECTOR_BYTES)?;
         for row in rows.clone() {
-            self.redo(row).await?; // Or it would come back later.
+            self.redo(row).await?; // Otherwise it would come back later.
         }
         let (is_journaled, _mark) = match self.shape.level {
             Level::Mirror => (false, self.mark(rows.clone()).await?),
@@ -485,19 +486,19 @@ impl Core {
         self.make_known(&written, at, sectors * SECTOR_BYTES).await
     }
 
-    /// All of the row has been written anew.
+    /// Records that all of the row has been rewritten.
     fn is_consistent_now(&self, row: u64) {
         self.state.borrow_mut().unsettled.remove(row);
     }
 }
 
-/// Rows that are discarded at once, at most: their locks are held all the time.
+/// Limit of rows discarded at once: their locks are held throughout.
 const DISCARD_ROWS: u64 = 4096;
 
 /// Why units could not be read.
 pub(super) enum Lost {
-    /// A member failed, and there is another way.
+    /// A member failed; another way remains.
     Member,
-    /// There is none: the data of this member cannot be had.
+    /// No way remains: the data of this member is unavailable.
     Data(usize, DeviceError),
 }

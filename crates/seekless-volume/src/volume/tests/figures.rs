@@ -1,6 +1,6 @@
-//! Aim: arrays of modelled disks answer as DiskSim's do. Method: random and sequential 4 KB requests, 200 outstanding,
-//! over 8 GiB on Cheetah 9LPs that keep no bytes; the requests per second of separate DiskSim instances under the same
-//! load are in the tables.
+//! Aim: arrays of modelled disks are as fast as DiskSim's. Method: random and sequential 4 KB requests, 200
+//! outstanding, over 8 GiB on Cheetah 9LPs that keep no data; the tables hold the requests per second of separate
+//! DiskSim instances under the same load.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -49,8 +49,8 @@ fn rate(disks: usize, unit: u64, is_sequential: bool, is_write: bool) -> f64 {
     REQUESTS as f64 / executor.rt().now().as_secs_f64()
 }
 
-/// Disks, stripe unit in sectors, DiskSim's requests per second, and how far ours may be off, in per cent. Runs of 10,000
-/// requests instead of 40,000 begin and end with idle disks, which takes up to 8 % off the highest rates.
+/// Disks, stripe unit in sectors, DiskSim's requests per second, and the tolerance in per cent. Runs of 10,000 requests
+/// instead of 40,000 begin and end with idle disks, which takes up to 8 % off the highest rates.
 type Cell = (usize, u64, f64, f64);
 
 fn check(cells: &[Cell], is_sequential: bool, is_write: bool) {
@@ -97,15 +97,16 @@ fn sequential_writes_are_as_fast_as_disksims() {
     );
 }
 
-/// Random requests do not care for the stripe unit. Only with many disks, where queues are short: there the order in
-/// which a disk serves its queue, ours being C-LOOK, makes no difference.
+/// Random requests do not depend on the stripe unit. Only with many disks, where queues are short and the scheduling
+/// order of a disk (C-LOOK here) makes no difference.
 #[test]
 fn random_requests_are_as_fast_as_disksims() {
     check(&[(128, 16, 15_840.0, 7.0), (128, 256, 15_840.0, 7.0), (128, 4096, 15_840.0, 7.0)], false, false);
     check(&[(128, 16, 18_828.0, 6.0), (128, 4096, 18_828.0, 6.0)], false, true);
 }
 
-/// [st05 Figure 3]: sequential reads are far ahead with the smallest unit; random ones overtake when units are large.
+/// [st05 Figure 3]: sequential reads are far ahead with the smallest unit; random ones overtake them when units are
+/// large.
 #[test]
 fn large_units_make_sequential_reads_slower_than_random_ones() {
     assert!(rate(128, 16, true, false) > 6.0 * rate(128, 16, false, false));

@@ -1,5 +1,5 @@
 //! Aim: every device of this room stores like one plain device. Method: random requests, several at once, on it and on
-//! plain bytes; then what each of them promises by itself.
+//! plain bytes; then the guarantees of each.
 
 mod figures;
 
@@ -36,7 +36,7 @@ fn devices(members: impl Fn(&[u64]) -> Vec<Device>) -> Vec<Rc<Mapped>> {
     ]
 }
 
-/// What is written is read, whatever happens at the same time elsewhere.
+/// Reads return what was written, whatever happens at the same time elsewhere.
 #[test]
 fn they_store_like_one_device() {
     for seed in 0..6 {
@@ -50,7 +50,7 @@ fn they_store_like_one_device() {
     }
 }
 
-/// Every sector has a place of its own.
+/// Every sector has its own place.
 #[test]
 fn places_are_a_bijection() {
     for device in devices(memories) {
@@ -77,7 +77,7 @@ fn a_volume_is_remap_then_stripe() {
     }
 }
 
-/// Only the given part changes places.
+/// Only the given part is permuted.
 #[test]
 fn permute_leaves_the_rest() {
     let device = permute(memories(&[1000]).remove(0), 8, 1, Some(804)).unwrap();
@@ -89,7 +89,7 @@ fn permute_leaves_the_rest() {
     assert!((0..800).all(|sector| device.locate(Sector(sector)).unwrap().1.0 < 800));
 }
 
-/// What members promise reaches the caller only where it still holds.
+/// The guarantees of members are passed on only where they still hold.
 #[test]
 fn promises_are_those_of_the_members() {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -120,7 +120,7 @@ fn promises_are_those_of_the_members() {
     );
 }
 
-/// A member's error comes with the caller's address, and after all other parts have ended.
+/// A member's error is reported with the caller's address, after all other parts have ended.
 #[test]
 fn errors_name_the_place() {
     let executor = Executor::simulated(1, HostProfile::NONE);

@@ -13,11 +13,11 @@ use crate::volume::format::{
     BLOCK_BYTES, BLOCK_SECTORS, BitmapSector, REGIONS_PER_SECTOR, SUPERBLOCKS, bitmap_start, uuid_start,
 };
 
-/// Bits are cleared this often at most, so that a stream of fsyncs does not pay for it each time.
+/// Minimum time between clearings, so that a stream of fsyncs does not pay for one each time.
 const TIDY_INTERVAL: Nanos = Nanos::from_secs(1);
 
 impl Core {
-    /// Makes it known that `rows` are about to be written (B1), until the mark is dropped.
+    /// Marks `rows` as about to be written (B1), until the mark is dropped.
     pub(in crate::volume::raid) async fn mark(&self, rows: Range<u64>) -> Result<Option<Mark<'_>>, DeviceError> {
         let Some(layout) = &self.layout else { return Ok(None) };
         let regions = rows.start / layout.region_rows..rows.end.div_ceil(layout.region_rows);
@@ -45,7 +45,7 @@ impl Core {
         Ok(Some(mark))
     }
 
-    /// Writes the blocks of the bitmap in which `changed` regions have their bits.
+    /// Writes the blocks of the bitmap that hold the bits of `changed` regions.
     async fn write_bitmap(&self, set: &BTreeSet<u64>, changed: &[u64]) -> Result<(), DeviceError> {
         let regions_per_block = REGIONS_PER_SECTOR * BLOCK_SECTORS;
         let blocks: BTreeSet<u64> = changed.iter().map(|region| region / regions_per_block).collect();
@@ -78,7 +78,7 @@ impl Core {
     }
 
     /// While nothing is under way and everything is durable: writes the other copy of the bitmap, in which only regions
-    /// with inconsistent rows have their bits (B4). It counts from [`Core::use_bitmap`] on.
+    /// with inconsistent rows have their bits (B4). It becomes valid with [`Core::use_bitmap`].
     pub(in crate::volume::raid) async fn write_next_bitmap(&self) -> Result<BTreeSet<u64>, DeviceError> {
         let _gate = self.bitmap.gate.enter().await;
         let set: BTreeSet<u64> = {
@@ -90,7 +90,7 @@ impl Core {
         Ok(set)
     }
 
-    /// The superblocks that are being written name the copy that [`Core::write_next_bitmap`] has written.
+    /// Switches to the copy that [`Core::write_next_bitmap`] has written, which the superblocks now being written name.
     pub(in crate::volume::raid) fn use_bitmap(&self, set: BTreeSet<u64>) {
         let mut bitmap = self.bitmap.state.borrow_mut();
         bitmap.epoch += 1;
@@ -105,12 +105,12 @@ impl Core {
         !state.unsettled.contains_any(rows.clone()) && state.redo.range(rows).next().is_none()
     }
 
-    /// Puts `device` into `slot`, to be filled. It gets the bitmap first; no bit changes in between.
+    /// Puts `device` into `slot`, to be rebuilt. It gets the bitmap first; no bit changes in between.
     pub(in crate::volume::raid) async fn admit(&self, slot: usize, device: Device) -> Result<(), DeviceError> {
         let _gate = self.bitmap.gate.enter().await;
         if self.layout.is_some() {
             for at in SUPERBLOCKS {
-                // Whatever array it was in before.
+                // Erases any superblock of an earlier array.
                 device.write(Sector(at), Data::zeroes(BLOCK_BYTES as usize), WriteFlags::FUA).await?;
             }
             let (set, epoch) = (self.bitmap.state.borrow().set.clone(), self.bitmap.epoch());
@@ -133,7 +133,7 @@ impl Core {
         state.flushes
     }
 
-    /// After flush number `flush`: clears the bits that it made unnecessary, when the last time is long enough ago;
+    /// After flush number `flush`: clears the bits that it made unnecessary, if the last clearing is long enough ago;
     /// otherwise later.
     pub(in crate::volume::raid) async fn flush_ended(self: &Rc<Self>, flush: u64) -> Result<(), DeviceError> {
         if self.layout.is_none() || self.bitmap.is_clean() {
@@ -148,7 +148,7 @@ impl Core {
         self.clear_bits(flush).await
     }
 
-    /// Sees to it that bits are cleared some time after a write, also when nobody flushes.
+    /// Schedules clearing bits some time after a write, even if no caller flushes.
     pub(in crate::volume::raid) fn tidy_soon(self: &Rc<Self>) {
         if self.layout.is_some() && !self.bitmap.is_clean() {
             self.tidy_later(self.rt.now() + TIDY_INTERVAL);
@@ -164,7 +164,7 @@ impl Core {
             rt.sleep_until(when).await;
             if let Some(core) = core.upgrade() {
                 core.tidying.set(false);
-                // It is only about a faster start after a power cut; whoever writes next is told of errors.
+                // This only speeds up the start after a power cut; the next write reports errors.
                 let _ = core.flush().await;
             }
         });
@@ -197,7 +197,7 @@ impl Core {
             return Ok(());
         }
         match self.write_bitmap(&left, &cleared).await {
-            // A bit too many does no harm.
+            // An extra bit does no harm.
             Err(DeviceError::NoSpace { .. }) => Ok(()),
             Ok(()) => {
                 self.forget_known(&mut self.state.borrow_mut());
@@ -207,7 +207,7 @@ impl Core {
         }
     }
 
-    /// Forgets what is known of units whose regions have no bit on any member: they are not in doubt.
+    /// Drops the ranges recorded as known in regions that have no bit on any member: their units are not in doubt.
     pub(in crate::volume::raid) fn forget_known(&self, state: &mut State) {
         let Some(layout) = &self.layout else { return };
         let bitmap = self.bitmap.state.borrow();

@@ -1,4 +1,4 @@
-//! Writing records, and giving them up.
+//! Writing records, and freeing them.
 
 use futures_util::future::join_all;
 
@@ -55,7 +55,7 @@ impl Core {
         Ok(Open { journal: &self.journal, sequence })
     }
 
-    /// Writes the record to two members, or to one where the array bears no further failure.
+    /// Writes the record to two members, or to one where the array tolerates no further failure.
     async fn write_copies(&self, sequence: u64, at: u64, image: Data) -> Result<(), DeviceError> {
         let mut written: Vec<usize> = Vec::new();
         loop {
@@ -65,7 +65,7 @@ impl Core {
             if written.len() >= copies {
                 return Ok(());
             }
-            // They take turns, so that none has all the work.
+            // Members take turns, which spreads the load.
             let first = (sequence % active.len().max(1) as u64) as usize;
             let next: Vec<usize> = (0..active.len())
                 .map(|turn| active[(first + turn) % active.len()])
@@ -96,14 +96,14 @@ impl Core {
         }
     }
 
-    /// Members that hold everything.
+    /// Members that hold valid data in every row.
     pub(in crate::volume::raid) fn active(&self) -> Vec<usize> {
         let state = self.state.borrow();
         let standings = state.now.iter().enumerate();
         standings.filter(|(_, standing)| **standing == Standing::Active).map(|(member, _)| member).collect()
     }
 
-    /// Waits until there is room for `sectors` and says where (J3).
+    /// Waits until there is room for `sectors` and returns the place (J3).
     async fn room(&self, sectors: u64, size: u64) -> Result<u64, DeviceError> {
         loop {
             if let Some(position) = self.journal.state.borrow().place(sectors, size) {

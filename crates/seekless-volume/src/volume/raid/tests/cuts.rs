@@ -1,7 +1,7 @@
-//! Aim: a power cut takes nothing that was durable and leaves nothing that was never written, in every condition of an
-//! array; and what is read after it stays, whichever member fails then. Method: members that are parts of one crash
-//! device and are flushed one by one; every sector says which write it is from; cuts at many positions of a recorded
-//! run, several states of each.
+//! Aim: a power cut loses nothing durable and adds nothing that was never written, in every state of an array; and data
+//! read after it does not change, whichever member fails then. Method: members that are parts of one crash device and
+//! are flushed one by one; every sector says which write it is from; cuts at many positions of a recorded run, several
+//! states of each.
 
 use std::cell::RefCell;
 
@@ -13,14 +13,14 @@ use crate::rng::Rng;
 /// Sectors of a member. Most of them are metadata.
 const SECTORS: u64 = 360;
 
-/// What happens to the members.
+/// Scenario for the members.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Plot {
-    /// All is well.
+    /// All members work.
     Complete,
     /// One is missing from the start.
     Degraded(usize),
-    /// One fails at some request of the run.
+    /// One fails at the given request of the run.
     Fails(usize, u64),
     /// One is being rebuilt during the run.
     Rebuilds(usize),
@@ -44,7 +44,7 @@ struct Version {
     durable: Option<usize>,
 }
 
-/// For each sector, what was written to it, in order.
+/// For each sector, its writes, in order.
 type History = Vec<Vec<Version>>;
 
 struct Recording {
@@ -155,7 +155,7 @@ impl Case {
         Recording { log: whole.log(), history: history.into_inner(), from }
     }
 
-    /// Looks at cuts of a recorded run; how many states were seen.
+    /// Examines cuts of a recorded run; returns the number of states.
     fn explore(&self, positions_max: usize) -> usize {
         let recording = self.record();
         let mut positions: Vec<usize> =
@@ -192,7 +192,7 @@ impl Case {
         let whole = CrashDevice::new(rt, image, options);
         let members = self.parts(&whole);
         let mut given: Vec<Option<Device>> = members.iter().cloned().map(Some).collect();
-        // With a journal for everything, the cut may take a member too.
+        // When everything goes through the journal, the cut may take a member too.
         let is_lost_too = self.journal == JournalUse::Always && self.plot == Plot::Complete;
         if is_lost_too {
             given[turn % self.members] = None;
@@ -217,7 +217,7 @@ impl Case {
                 return Err(format!("sector {sector} holds write {found}; at least {base} should be there"));
             }
         }
-        // What was read stays, whoever is lost now.
+        // Data once read does not change, whichever member is lost now.
         let status = array.status();
         if status.members.iter().all(|standing| *standing == Standing::Active) {
             array.give_up(turn % self.members).await.map_err(|error| error.to_string())?;
@@ -243,7 +243,7 @@ impl Case {
     }
 }
 
-/// What write `number` puts into `sector`.
+/// The content that write `number` puts into `sector`.
 fn stamp(sector: u64, number: u64) -> Vec<u8> {
     if number == 0 {
         return vec![0; SECTOR_BYTES as usize];
@@ -252,7 +252,7 @@ fn stamp(sector: u64, number: u64) -> Vec<u8> {
     one.repeat(SECTOR_BYTES as usize / one.len())
 }
 
-/// More of everything, for soak runs: `SEEKLESS_SOAK` multiplies the number of seeds.
+/// `SEEKLESS_SOAK` multiplies the number of seeds, for soak runs.
 fn soak() -> u64 {
     #[allow(clippy::disallowed_methods)]
     std::env::var("SEEKLESS_SOAK").ok().and_then(|text| text.parse().ok()).unwrap_or(1)

@@ -1,6 +1,6 @@
-//! Aim: what is written to a unit that cannot be known is there afterwards, then and after every later start, and only
-//! that. Method: an array whose power fails while it is written and that comes back without a member; random requests
-//! against plain bytes and a flag for each sector that cannot be known, with further power cuts in between.
+//! Aim: data written to a unit that cannot be known is there afterwards, immediately and after every later start, and
+//! only that. Method: an array that loses power during writes and comes back without a member; random requests against
+//! plain bytes and a flag for each unknown sector, with further power cuts in between.
 
 use super::*;
 use crate::rng::Rng;
@@ -12,7 +12,7 @@ fn options() -> ArrayOptions {
     ArrayOptions { degraded: true, ..small(Level::Parity) }
 }
 
-/// What the members hold now, which is what a power cut leaves of memory.
+/// The present content of the members, as a power cut leaves it.
 fn copies(memories: &[Rc<Memory>]) -> Vec<Rc<Memory>> {
     let copy = |memory: &Rc<Memory>| Rc::new(Memory::from_image(SECTORS * SECTOR_BYTES, memory.image()));
     memories.iter().map(copy).collect()
@@ -23,7 +23,7 @@ fn without(memories: &[Rc<Memory>], missing: usize) -> Vec<Option<Device>> {
     (0..memories.len()).map(given).collect()
 }
 
-/// The array, what it should hold, and which sectors cannot be known.
+/// The array, its expected content, and which sectors cannot be known.
 struct Doubted {
     array: Rc<Array>,
     memories: Vec<Rc<Memory>>,
@@ -33,7 +33,7 @@ struct Doubted {
 }
 
 impl Doubted {
-    /// An array of `members` that was written to when the power failed, and comes back without `missing`.
+    /// An array of `members` that lost power during writes, and comes back without `missing`.
     async fn new(rt: &Rt, members: usize, missing: usize, rng: &mut Rng) -> Doubted {
         let memories: Vec<Rc<Memory>> = (0..members).map(|_| Rc::new(Memory::new(SECTORS * SECTOR_BYTES))).collect();
         let devices = memories.iter().map(|memory| memory.clone() as Device).collect();
@@ -137,7 +137,7 @@ fn what_is_written_in_doubt_is_there() {
     });
 }
 
-/// Two clients that write to one unit at once: what each was answered holds.
+/// Two clients that write to one unit at once: the answer of each holds.
 #[test]
 fn writers_of_one_unit_are_served_together() {
     every_shape(4, async |rt, mut doubted, mut rng| {
@@ -165,8 +165,8 @@ fn writers_of_one_unit_are_served_together() {
     });
 }
 
-/// When everything has been written the missing member can be filled, and what was known once is in doubt again when the
-/// same happens to the complete array.
+/// When everything has been rewritten the missing member can be rebuilt, and ranges once known are in doubt again when
+/// the same happens to the complete array.
 #[test]
 fn doubt_ends_and_can_begin_again() {
     every_shape(3, async |rt, mut doubted, mut rng| {
@@ -202,7 +202,7 @@ fn doubt_ends_and_can_begin_again() {
     });
 }
 
-/// More scattered parts than the superblocks have room for: an error, and everything that was acknowledged is there.
+/// More scattered parts than the superblocks have room for: an error, and every acknowledged write is there.
 #[test]
 fn what_is_known_has_its_limit() {
     const MEMBER_SECTORS: u64 = 2000;

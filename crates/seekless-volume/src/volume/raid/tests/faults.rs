@@ -1,11 +1,11 @@
-//! Aim: any one member can fail at any request, and nothing is lost, then or after the next start. Method: the same
-//! requests again and again, each time with another request of another member that fails.
+//! Aim: any one member can fail at any request without loss, immediately and after the next start. Method: the same
+//! requests repeatedly, each time with another request of another member that fails.
 
 use super::*;
 
 const SECTORS: u64 = 700;
 
-/// Members in memory behind rules that make them fail.
+/// Members in memory behind fault rules.
 struct Members {
     memories: Vec<Rc<Memory>>,
     faults: Vec<Rc<FaultDevice>>,
@@ -32,7 +32,7 @@ impl Members {
 
 const ROUNDS: u32 = 14;
 
-/// Runs the requests with a rule on one member; says whether the rule fired.
+/// Runs the requests with a rule on one member; returns whether the rule fired.
 async fn attempt(
     rt: &Rt,
     level: Level,
@@ -51,7 +51,7 @@ async fn attempt(
     }
     exercise.compare().await?;
     array.flush().await.map_err(|error| format!("flush: {error}"))?;
-    rt.sleep(Nanos::from_secs(3)).await; // Bits are cleared: losing another member is another story from here on.
+    rt.sleep(Nanos::from_secs(3)).await; // Bits are cleared: losing another member is a separate case from here on.
     let has_fired = members.faults[victim].failed() > 0;
     match array.scrub().await {
         Ok(0) => {}
@@ -71,7 +71,7 @@ async fn attempt(
         return Err("a member that failed is believed again".into());
     }
     compare(&(reopened as Device), &bytes).await.map_err(|what| format!("opened again: {what}"))?;
-    // And without any other one, where the array bears that.
+    // Also without any other one, where the array tolerates that.
     for missing in 0..count {
         let is_borne = standing != Standing::Failed || missing == victim || level == Level::Mirror && count > 2;
         if is_borne {
@@ -123,7 +123,7 @@ fn every_request_of_parity_may_fail() {
     every_request(Level::Parity, 4, &ArrayOptions { journal: JournalUse::Always, ..small(Level::Parity).unit(4) });
 }
 
-/// Two members that fail stop an array with parity, and what had been written before can be read when they are back.
+/// Two failed members stop an array with parity; earlier writes are readable when the members are back.
 #[test]
 fn two_failures_stop_parity() {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -152,8 +152,8 @@ fn two_failures_stop_parity() {
     executor.block_on(run).unwrap();
 }
 
-/// Lack of space below fails the write and nothing else: rows stay consistent once there is space again, and no member
-/// is given up.
+/// `NoSpace` below fails the write and nothing else: rows stay consistent once there is space again, and no member is
+/// given up.
 #[test]
 fn lack_of_space_is_no_failure() {
     for (level, count) in [(Level::Mirror, 2), (Level::Parity, 4)] {
@@ -191,8 +191,8 @@ fn lack_of_space_is_no_failure() {
     }
 }
 
-/// A member that is replaced is filled while the array is written to, and then holds everything. Method: the others
-/// fail in turn afterwards.
+/// A replaced member is rebuilt while the array is written to, and then holds all data. Method: the others fail in turn
+/// afterwards.
 #[test]
 fn a_replaced_member_is_filled() {
     for (level, count) in [(Level::Mirror, 3), (Level::Parity, 4)] {
@@ -231,8 +231,8 @@ fn a_replaced_member_is_filled() {
     }
 }
 
-/// Several flushes at once, of which a member fails the first: none is answered before the failure is recorded on the
-/// others. Method: at each answer a copy of all members is opened, which is what a power cut would leave.
+/// Several concurrent flushes, of which a member fails the first: none returns before the failure is recorded on the
+/// others. Method: at each return, a copy of all members is opened, as after a power cut.
 #[test]
 fn no_flush_is_answered_before_a_failure_is_recorded() {
     for seed in 0..60 {

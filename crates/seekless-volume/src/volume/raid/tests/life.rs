@@ -1,6 +1,6 @@
-//! Aim: an array keeps its books through a whole life: members that fail, are replaced and fail again, cuts in a rebuild and
-//! in the recovery after it, unreadable sectors meanwhile, and scrubs at any time. Method: random requests against plain
-//! bytes, and after each round a recount of everything that is believed from what is on the members.
+//! Aim: an array's bookkeeping holds through a whole life: members that fail, are replaced and fail again, cuts in a
+//! rebuild and in the recovery after it, unreadable sectors, and scrubs at any time. Method: random requests against
+//! plain bytes, and after each round a recount from the content of the members.
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
@@ -73,7 +73,7 @@ fn the_books_balance_through_a_life() {
     }
 }
 
-/// A check finds what it is for. Method: each of its books is falsified.
+/// The check finds every kind of inconsistency. Method: each of its counts is falsified.
 #[test]
 fn the_check_finds_what_does_not_fit() {
     for level in [Level::Mirror, Level::Parity] {
@@ -104,7 +104,7 @@ fn the_check_finds_what_does_not_fit() {
     }
 }
 
-/// Clients write while two scrubs look through the array: neither finds anything, and nothing is lost.
+/// Clients write while two scrubs run: neither finds an error, and nothing is lost.
 #[test]
 fn scrubs_and_clients_at_once() {
     for seed in 1..=seeds() {
@@ -133,7 +133,7 @@ fn scrubs_and_clients_at_once() {
     }
 }
 
-/// The bytes of `device`, or of the sectors of it that cannot be read what was expected: never anything else.
+/// Reads return the bytes of `device` or an error, never wrong data.
 async fn right_or_error(device: &Array, bytes: &[u8]) -> u64 {
     let mut errors = 0;
     for (sector, right) in bytes.chunks(SECTOR_BYTES as usize).enumerate() {
@@ -145,8 +145,8 @@ async fn right_or_error(device: &Array, bytes: &[u8]) -> u64 {
     errors
 }
 
-/// A second member that fails while one is rebuilt is an error, and what is read is right or an error, then and after the
-/// next start.
+/// A second member that fails during a rebuild is an error; reads are right or fail, immediately and after the next
+/// start.
 #[test]
 fn a_second_failure_in_a_rebuild_is_an_error() {
     for seed in 1..=3 * seeds() {
@@ -180,7 +180,7 @@ fn a_second_failure_in_a_rebuild_is_an_error() {
                 let lost = right_or_error(&array, &exercise.bytes).await;
                 assert!(lost > 0);
                 drop(array);
-                // The second one comes back: the rebuild goes on where it was.
+                // The second one comes back: the rebuild continues.
                 let mut given: Vec<Option<Device>> =
                     disks[..count].iter().map(|disk| Some(disk.clone() as Device)).collect();
                 given[victim] = Some(disks[count].clone());
@@ -193,8 +193,8 @@ fn a_second_failure_in_a_rebuild_is_an_error() {
     }
 }
 
-/// A sector that cannot be read on the only member that has it ends a rebuild with an error that says so; everything else
-/// can still be read, and when the sector can be read again the rebuild goes on.
+/// An unreadable sector on the only member that holds it ends a rebuild with an error that says so; everything else
+/// stays readable, and when the sector is readable again the rebuild continues.
 #[test]
 fn unreadable_sectors_end_a_rebuild_with_an_error() {
     for (level, count) in [(Level::Mirror, 2), (Level::Parity, 3)] {
@@ -236,8 +236,8 @@ fn unreadable_sectors_end_a_rebuild_with_an_error() {
 /// Sectors of a member.
 const PART: u64 = 360;
 
-/// The power fails in a rebuild, in the recovery after that, and once more: what was flushed before each cut is there, the
-/// rebuild goes on, and in the end any other member can go.
+/// The power fails during a rebuild, during the recovery, and once more: everything flushed before each cut is there,
+/// the rebuild continues, and in the end any other member can be lost.
 #[test]
 fn a_rebuild_is_cut_again_and_again() {
     for seed in 1..=12 * seeds() {
@@ -284,7 +284,7 @@ fn a_rebuild_is_cut_again_and_again() {
                             array
                         }
                     };
-                    // Something new, that is durable before the next cut.
+                    // A new write that is durable before the next cut.
                     for _ in 0..3 {
                         let sectors = rng.between(1, 24);
                         let at = rng.below(array.geometry().sectors - sectors);

@@ -1,4 +1,4 @@
-//! Aim: an array stores like one plain device, whatever fails, and power cuts take nothing that was promised.
+//! Aim: an array stores like one plain device, through failures, and power cuts lose nothing that was promised.
 
 mod cuts;
 mod doubt;
@@ -58,7 +58,7 @@ fn arrays_store_like_one_device() {
     }
 }
 
-/// Small sequential writes that wait for a row become one, and large ones are full stripes on merged requests.
+/// Small sequential writes that wait for a row become one; large ones are full stripes with merged requests.
 #[test]
 fn writes_are_merged() {
     let executor = Executor::simulated(1, HostProfile::NONE);

@@ -1,4 +1,4 @@
-//! Aim: an array is found again exactly when it may be believed. Method: members in every condition.
+//! Aim: an array is assembled exactly when its content can be trusted. Method: members in every state.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn run(body: impl AsyncFnOnce(Rt)) {
     executor.block_on(body(rt)).unwrap();
 }
 
-/// In any order, and what does not fit is refused with its reason.
+/// In any order; members that do not fit are refused with a reason.
 #[test]
 fn members_are_recognised() {
     run(async |rt| {
@@ -88,7 +88,7 @@ fn all_that_is_unknown_is_named() {
     });
 }
 
-/// Who has missed something is never believed again, also when those who know come back late.
+/// A member that has missed a write is never trusted again, even when the up-to-date members come back late.
 #[test]
 fn stale_members_are_not_believed() {
     run(async |rt| {
@@ -103,7 +103,7 @@ fn stale_members_are_not_believed() {
             let array = Array::open(&rt, given(&parts), &options).await.unwrap();
             assert_eq!((first(&array).await, array.status().members[1]), (2, Standing::Failed), "{level:?}");
             assert!(array.give_up(0).await.is_err() == (level == Level::Parity));
-            // Its place is taken by a new one; then it is complete without it.
+            // A new one takes its place; the array is then complete without it.
             let spare = Rc::new(Memory::new(600 << 10));
             if level == Level::Parity {
                 array.replace(1, spare.clone()).await.unwrap();
@@ -127,7 +127,7 @@ fn stale_members_are_not_believed() {
     });
 }
 
-/// Two halves of a mirror that have each gone on alone are told from a stale half.
+/// Two halves of a mirror that were each used alone are told apart from a stale half.
 #[test]
 fn split_mirrors_are_noticed() {
     run(async |rt| {
@@ -161,8 +161,8 @@ fn read_only_changes_nothing() {
     });
 }
 
-/// Bytes of superblock, bitmap and journal are input: whatever is in them, opening answers and does not panic, and what
-/// it opens can be read. Method: random damage.
+/// Bytes of superblock, bitmap and journal are input: whatever they are, opening returns and does not panic, and an
+/// array that it opens can be read. Method: random damage.
 #[test]
 fn damaged_metadata_is_survived() {
     run(async |rt| {

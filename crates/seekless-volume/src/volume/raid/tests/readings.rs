@@ -1,6 +1,6 @@
-//! Aim: what one member silently returns wrong is read right by a caller that knows a checksum, and put right below,
-//! through every device that passes requests on. Method: members whose bytes are changed behind the array, and a caller
-//! that knows what was stored.
+//! Aim: through every pass-through device, a caller with a checksum reads correct data that one member silently returns
+//! wrong, and the member is corrected. Method: members whose bytes are changed behind the array, and a caller that
+//! knows what was stored.
 
 use super::*;
 use crate::device::fork::ForkDevice;
@@ -18,7 +18,7 @@ async fn array(rt: &Rt, level: Level, members: Vec<Device>) -> Device {
     Array::create(rt, members, &small(level), UUID, Contents::Zeroes).await.unwrap()
 }
 
-/// A stack of devices, the members at its bottom, and for each of them how much of it holds data.
+/// A stack of devices, the members at its bottom, and how much of each holds data.
 async fn stack(rt: &Rt, name: &str) -> (Device, Vec<Rc<Memory>>) {
     let disks = |count: usize| {
         let disks = memories(count);
@@ -90,7 +90,7 @@ const STACKS: [&str; 9] = [
     "raid5 / raid1",
 ];
 
-/// Changes sectors of a member behind everything's back, in its later half, where no metadata is.
+/// Changes sectors of a member behind the array's back, in its later half, where no metadata is.
 async fn spoil(disk: &Memory, rng: &mut Rng) -> u64 {
     let mut spoilt = 0;
     for sector in SECTORS / 2..SECTORS {
@@ -106,7 +106,7 @@ async fn spoil(disk: &Memory, rng: &mut Rng) -> u64 {
 
 const BLOCK: u64 = 8;
 
-/// Every block is read right, once by a caller that knows, and then by all.
+/// Every block is read correctly, first by a caller with checksums, then by any caller.
 async fn check_all(device: &Device, bytes: &[u8], name: &str) -> u64 {
     let mut wrong = 0;
     for (index, right) in bytes.chunks((BLOCK * SECTOR_BYTES) as usize).enumerate() {
@@ -147,7 +147,7 @@ fn one_wrong_member_is_read_right_and_corrected() {
                 device.release().await.unwrap();
                 let disk = rng.pick(&disks).clone();
                 assert!(spoil(&disk, &mut rng).await > 20);
-                // First on a fork, which leaves all as it is.
+                // First on a fork, which leaves the stack unchanged.
                 let before = disk.read(Sector(0), Buf::dirty((SECTORS * SECTOR_BYTES) as usize)).await.unwrap();
                 let fork: Device = ForkDevice::new(device.clone());
                 let wrong = check_all(&fork, &bytes, name).await;
@@ -157,10 +157,10 @@ fn one_wrong_member_is_read_right_and_corrected() {
                     Ok(()),
                     "{name}: a fork changes what is below"
                 );
-                // Correcting one unit of a row corrects what the others' parity says.
+                // Correcting one unit of a row corrects the others' reconstructed data.
                 let corrected = check_all(&device, &bytes, name).await;
                 assert!((1..=wrong).contains(&corrected), "{name}: {corrected} of {wrong}");
-                // With parity, units of parity are left: no reading alone shows them.
+                // With parity, wrong parity units remain: no single reading shows them.
                 let again = check_all(&device, &bytes, name).await;
                 assert!(again == 0 || name.contains("raid5"), "{name}: {again}");
                 if name == "raid5" || name == "raid1 of 3" {
@@ -176,7 +176,7 @@ fn one_wrong_member_is_read_right_and_corrected() {
     }
 }
 
-/// O1: what a caller has read and found right does not overwrite what another one has written meanwhile.
+/// O1: a correction never overwrites what another client has written since the read.
 #[test]
 fn correcting_brings_nothing_back() {
     for (level, count) in [(Level::Mirror, 2), (Level::Parity, 3)] {
@@ -195,7 +195,7 @@ fn correcting_brings_nothing_back() {
             array.write(Sector(0), new.clone(), WriteFlags::NONE).await.unwrap();
             assert_eq!(array.correct(Sector(0), old.clone()).await, Ok(false), "{level:?}");
             assert_eq!(array.read(Sector(0), Buf::dirty(4096)).await.unwrap()[..], new[..]);
-            // And what no reading says is not believed.
+            // Data that no reading returns is refused.
             assert_eq!(array.correct(Sector(8), old).await, Ok(false));
             assert_eq!(array.read(Sector(8), Buf::dirty(4096)).await.unwrap()[..], [0; 4096]);
         };
@@ -203,7 +203,7 @@ fn correcting_brings_nothing_back() {
     }
 }
 
-/// A reading that needs a missing member is an error, and the others go on.
+/// A reading that needs a missing member is an error; the others still work.
 #[test]
 fn a_missing_member_leaves_one_reading() {
     for (level, count) in [(Level::Mirror, 3), (Level::Parity, 3)] {
@@ -231,8 +231,8 @@ fn a_missing_member_leaves_one_reading() {
     }
 }
 
-/// What one member silently holds wrong can still be read right after its rows have been written to: parity is never made to
-/// fit what is wrong. Method: small writes everywhere over a member that was spoilt.
+/// Data that one member silently holds wrong can still be read correctly after its rows have been written: parity is
+/// never made to match wrong data. Method: small writes everywhere over a spoilt member.
 #[test]
 fn writes_beside_what_is_wrong_keep_what_is_right() {
     for seed in 1..=4 {
