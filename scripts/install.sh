@@ -14,12 +14,13 @@ prefix=${1:?where to, for example /usr/local}
 program=target/release/seekless
 bin=$prefix/bin/seekless
 man=$prefix/share/man/man1
+man5=$prefix/share/man/man5
 bash=$prefix/share/bash-completion/completions/seekless
 zsh=$prefix/share/zsh/site-functions/_seekless
 fish=$prefix/share/fish/vendor_completions.d/seekless.fish
 
 if [ -n "$remove" ]; then
-    rm -fv "$bin" "$bash" "$zsh" "$fish" "$man"/seekless.1 "$man"/seekless-*.1
+    rm -fv "$bin" "$bash" "$zsh" "$fish" "$man"/seekless.1 "$man"/seekless-*.1 "$man5"/seekless-stack.5
     exit
 fi
 
@@ -32,6 +33,7 @@ trap 'rm -rf "$pages"' EXIT
 for page in "$pages"/*.1; do
     install -D -m 644 "$page" "$man/$(basename "$page")"
 done
+install -D -m 644 "$pages/seekless-stack.5" "$man5/seekless-stack.5"
 for shell in bash zsh fish; do
     "$program" completions "$shell" >"$pages/completions"
     install -D -m 644 "$pages/completions" "${!shell}"

@@ -39,11 +39,14 @@ pub(super) fn script(shell: &str) -> io::Result<String> {
 /// `command` and all below it, with the arguments that are stack lines completed as such.
 fn with_stacks(command: Command) -> Command {
     let is_stack = |argument: &clap::Arg| STACK_ARGUMENTS.contains(&argument.get_id().as_str());
-    let stacks: Vec<clap::Id> =
-        command.get_arguments().filter(|argument| is_stack(argument)).map(|argument| argument.get_id().clone()).collect();
-    let command = stacks.into_iter().fold(command, |command, id| {
-        command.mut_arg(id, |argument| argument.add(ArgValueCompleter::new(stack_lines)))
-    });
+    let stacks: Vec<clap::Id> = command
+        .get_arguments()
+        .filter(|argument| is_stack(argument))
+        .map(|argument| argument.get_id().clone())
+        .collect();
+    let command = stacks
+        .into_iter()
+        .fold(command, |command, id| command.mut_arg(id, |argument| argument.add(ArgValueCompleter::new(stack_lines))));
     let names: Vec<String> = command.get_subcommands().map(|below| below.get_name().to_owned()).collect();
     names.into_iter().fold(command, |command, name| command.mut_subcommand(name, with_stacks))
 }
@@ -117,7 +120,10 @@ mod tests {
         std::fs::write(folder.path().join("a.img"), b"").expect("a file");
         std::fs::create_dir(folder.path().join("apart")).expect("a folder");
         let at = folder.path().display();
-        assert_eq!(values(&format!("lfs / file:{at}/a")), [format!("lfs / file:{at}/a.img"), format!("lfs / file:{at}/apart/")]);
+        assert_eq!(
+            values(&format!("lfs / file:{at}/a")),
+            [format!("lfs / file:{at}/a.img"), format!("lfs / file:{at}/apart/")]
+        );
         assert!(values("lfs / file:a,").iter().all(|line| !line.contains(".img")));
     }
 

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use clap::Command;
 use clap_complete::Shell;
 use clap_mangen::Man;
+use seekless::stack;
 use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::{Done, Failure, completion, output};
@@ -26,7 +27,9 @@ pub(super) struct CompletionsArgs {
 
 /// Write the manual pages into a directory
 #[derive(clap::Args)]
-#[command(after_help = "Example:
+#[command(after_help = "The page seekless-stack.5, about stack lines, belongs into man5, all others into man1.
+
+Example:
   seekless man /usr/local/share/man/man1
 
 Exit codes: 0 written, 1 failed, 2 wrong usage")]
@@ -48,8 +51,20 @@ pub(super) fn pages(args: &ManArgs, command: Command) -> Done {
     let mut command = command.disable_help_subcommand(true);
     command.build();
     let replace = if args.force { Replace::Always } else { Replace::Own(is_page) };
-    write_pages(&command, &args.directory, &Wish::new(replace))?;
+    let wish = Wish::new(replace);
+    write_pages(&command, &args.directory, &wish)?;
+    files::write(&args.directory.join("seekless-stack.5"), stack_page(&stack::help()).as_bytes(), &wish)?;
     Ok(0)
+}
+
+/// The page of section 5: what a stack line can say, set as `seekless list` prints it.
+fn stack_page(help: &str) -> String {
+    let source = concat!("seekless ", env!("CARGO_PKG_VERSION"));
+    let lines: String = help.lines().map(|line| escaped(line) + "\n").collect();
+    format!(
+        ".TH seekless\\-stack 5 \"\" \"{source}\" \"Seekless\"\n.SH NAME\nseekless\\-stack \\- what a stack line can say\n.SH DESCRIPTION\n.nf\n\
+         {lines}.fi\n.SH \"SEE ALSO\"\nseekless(1), seekless\\-list(1)\n"
+    )
 }
 
 /// A page for `command`, and one for each command below it.
@@ -149,5 +164,17 @@ mod tests {
         let expected = ".SH \"NOTES\"\nTimes are short.\n.SH \"EXAMPLES\"\n.RS 4\n.nf\nseekless \\-a \\(aqx\\(aq   does\n\\&.x\n\
                         .fi\n.RE\n.SH \"EXIT STATUS\"\n0 done,\n1 not\n";
         assert_eq!(sections(text), expected);
+    }
+
+    /// The page of stack lines has every word, as text.
+    #[test]
+    fn the_page_of_stack_lines_has_every_word() {
+        let page = stack_page(&stack::help());
+        assert!(page.starts_with(".TH seekless"), "{page}");
+        for word in stack::WORDS {
+            assert!(page.contains(&escaped(word.help)), "{}", word.name);
+        }
+        let commands = page.lines().filter(|line| line.starts_with('.')).count();
+        assert_eq!(commands, 6, "TH, three SH, nf and fi: {page}");
     }
 }

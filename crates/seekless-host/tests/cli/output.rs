@@ -94,7 +94,8 @@ fn a_shell_completes_stack_lines() {
         ("mk", "", "mkfs"),
     ];
     for (command, line, expected) in cases {
-        let words = if line.is_empty() { format!("seekless {command}") } else { format!("seekless {command} \"{line}\"") };
+        let words =
+            if line.is_empty() { format!("seekless {command}") } else { format!("seekless {command} \"{line}\"") };
         let last = if line.is_empty() { command } else { line.trim_start_matches('\'') };
         let complete = format!(
             "PATH='{folder}':$PATH; source ./script; COMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1)); \
@@ -102,7 +103,11 @@ fn a_shell_completes_stack_lines() {
         );
         let output = Command::new("bash").args(["-c", &complete]).current_dir(scratch.path("")).output().unwrap();
         let lines = String::from_utf8(output.stdout).unwrap();
-        assert!(lines.lines().any(|line| line == expected), "{line}: {lines} {}", String::from_utf8_lossy(&output.stderr));
+        assert!(
+            lines.lines().any(|line| line == expected),
+            "{line}: {lines} {}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }
 
