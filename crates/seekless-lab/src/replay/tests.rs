@@ -207,6 +207,8 @@ fn replays_are_deterministic() {
     assert_eq!(timing_only(&stack).expect("a stack").to_string(), "fork / disk:cheetah9lp,keep=off");
     let kept = Stack::parse("disk:cheetah9lp,keep=on").expect("a stack");
     assert_eq!(timing_only(&kept).expect("a stack"), kept);
+    let stored = Stack::parse("vld / disk:hp97560").expect("a stack");
+    assert_eq!(timing_only(&stored).expect("a stack"), stored, "a virtual log disk reads its own map back");
     let run = || {
         let requests = (0..500u64).map(|n| Ok(read(n * 1000, n * 7919 % 100_000 * 4096)));
         let outcome = simulate(&stack, requests, &spec(Timing::Window(8)), &|_| {}).expect("an outcome");
