@@ -549,9 +549,10 @@ impl Ffs {
             let (left, grew) = grown.await?;
             if let Some((at, frags)) = left {
                 // The inode on the volume still has the old place. For a file, 4.4BSD gives it away at once; a crash
-                // before the inode is written can then find it in two files. A directory is too dear for that.
-                if self.step(|state| Ok(state.inode(ino)?.inode.is_directory())).await? {
-                    self.settle_directory(ino).await?;
+                // before the inode is written can then find it in two files. A directory is too dear for that. The check
+                // knows the one that took it by its time, which says nothing when the clock is behind.
+                if self.step(|state| Ok(state.clock_is_behind || state.inode(ino)?.inode.is_directory())).await? {
+                    self.settle_tail(ino).await?;
                 }
                 self.step(|state| state.free_frags(at, frags)).await?;
             }
@@ -586,8 +587,8 @@ impl Ffs {
         self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
     }
 
-    /// Brings the last block of a directory, which has moved, and its inode to the volume.
-    async fn settle_directory(&self, ino: u32) -> FsResult<()> {
+    /// Brings the last block, which has moved, and the inode to the volume.
+    async fn settle_tail(&self, ino: u32) -> FsResult<()> {
         let last = self.step(|state| {
             let block = u64::from(state.layout.block_bytes);
             let size = state.inode(ino)?.inode.size;

@@ -181,6 +181,56 @@ fn the_window_when_a_tail_moves() {
     });
 }
 
+/// Aim: what is made durable keeps its place, also when another inode on the volume still has the place and a later time.
+/// Method: a file grows and moves, and its old place is taken, on a machine whose clock was put back while the power was
+/// off; the power fails before the file's inode is written.
+#[test]
+fn a_clock_that_was_put_back() {
+    let image = simulate(1, async |rt| {
+        rt.sleep(Nanos::from_secs(1_000_000)).await;
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/moves", &[1; 1000]).await.unwrap();
+            // Its neighbour in the block is taken, so that it cannot grow in place.
+            client.write_file(b"/neighbour", &[2; 1000]).await.unwrap();
+        })
+        .await;
+        memory.image()
+    });
+    let target = [b't'; 300];
+    for taken_by in [FileKind::Regular, FileKind::Directory, FileKind::Symlink] {
+        simulate(1, async |rt| {
+            let memory = Rc::new(Memory::from_image(BYTES, image.clone()));
+            let ffs = mount(rt.clone(), memory.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let file = client.open(b"/moves", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(file, 1000, &[1; 3000]).await.unwrap();
+            client.close(file).await.unwrap();
+            match taken_by {
+                FileKind::Directory => client.mkdir(b"/takes").await.unwrap(),
+                FileKind::Symlink => client.symlink(&target, b"/takes").await.unwrap(),
+                _ => {
+                    client.write_file(b"/takes", &[3; 1000]).await.unwrap();
+                    client.fsync_path(b"/takes").await.unwrap();
+                }
+            }
+            assert!(ffs.counters().contains(&("tails_moved", 1)));
+            let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
+            assert_eq!(found.problems.iter().find(|problem| problem.cause == Cause::Damage), None);
+            session(&rt, &crashed, Options::default(), async |client| {
+                match taken_by {
+                    FileKind::Directory => assert!(client.read_dir(b"/takes").await.unwrap().len() <= 2),
+                    FileKind::Symlink => assert_eq!(client.read_link(b"/takes").await.unwrap(), target),
+                    _ => assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]),
+                }
+                assert!(client.read_file(b"/moves").await.unwrap()[..1000] == [1; 1000]);
+            })
+            .await;
+        });
+    }
+}
+
 /// Zeroes of a hole that was made durable stay zeroes where nobody changes them, whatever fills the hole, and whatever the
 /// block that it gets has held.
 #[test]
