@@ -51,6 +51,14 @@ struct Gathered {
     left: u64,
 }
 
+fn cover_cut(level: usize) {
+    match level {
+        1 => cover("ffs: a singly indirect block is cut"),
+        2 => cover("ffs: a doubly indirect block is cut"),
+        _ => cover("ffs: a triply indirect block is cut"),
+    }
+}
+
 /// Counts blocks of a file. One with more of them than the volume has is tangled: some are its own several times, and to go
 /// through all of it could take for ever.
 fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
@@ -670,11 +678,7 @@ impl Ffs {
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
     async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64, left: &mut u64) -> FsResult<()> {
-        match level {
-            1 => cover("ffs: a singly indirect block is cut"),
-            2 => cover("ffs: a doubly indirect block is cut"),
-            _ => cover("ffs: a triply indirect block is cut"),
-        }
+        cover_cut(level);
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;
         if !children.is_empty() {
@@ -733,6 +737,7 @@ impl Ffs {
         keep: u64,
         gathered: &mut Gathered,
     ) -> FsResult<Vec<(u32, u32)>> {
+        cover_cut(level);
         let (frag, pointers, span) = {
             let layout = &self.state.borrow().layout;
             (layout.frag, layout.pointers_per_block as usize, layout.span(level - 1))

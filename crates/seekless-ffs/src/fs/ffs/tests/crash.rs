@@ -10,7 +10,8 @@ use crate::testing::generate::bounded;
 use crate::testing::ops::parse;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
-use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Weights};
+use crate::testing::volumes::life::{Lives, Manner};
+use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Strength, Weights};
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
@@ -123,6 +124,83 @@ fn random_runs() {
         total.add(or_panic(PowerCuts { seed, positions_max: 100, ..cuts }.run(&[], &ops)));
     }
     println!("{total}");
+}
+
+/// Where each level of indirect blocks begins, with blocks of 8 KiB.
+const LEVELS: &[u64] = &[12 * 8192, (12 + 2048) * 8192, (12 + 2048 + 2048 * 2048) * 8192];
+
+/// Long lives of a volume, whichever way it keeps metadata.
+pub(super) fn lives<'a>(test: &'a str, devices: &'a [CrashOptions], promise: Promise) -> Lives<'a> {
+    let manners = &[Manner::Sparse, Manner::Crowded, Manner::Names];
+    let (rounds, seeds) = (12, 3);
+    Lives { test, manners, devices, promise, edges: LEVELS, fsck_unrecovered: false, rounds, seeds, points: POINTS }
+}
+
+/// How often the update comes in the life of a seed: between operations, and in the middle of them.
+pub(super) fn update_interval(seed: u64) -> Nanos {
+    Nanos::from_millis(if seed.is_multiple_of(2) { 10 } else { 40 })
+}
+
+/// What a long life comes to.
+const POINTS: &[&str] = &[
+    "ffs: a block goes to another cylinder group",
+    "ffs: a directory gets another chunk",
+    "ffs: a doubly indirect block is cut",
+    "ffs: a singly indirect block is cut",
+    "ffs: a tail grows in its place",
+    "ffs: a tail moves to grow",
+    "ffs: a triply indirect block is cut",
+];
+
+/// One volume through many power cuts.
+#[test]
+fn a_long_life() {
+    lives("fs::ffs::tests::crash::a_long_life", &devices(), Promise::IN_PLACE).live(|seed| {
+        let mut subject = Checked::default();
+        subject.0.options.update_interval = update_interval(seed);
+        subject
+    });
+}
+
+/// A volume that promises nothing: a full check makes it whole after each cut.
+struct Unordered(Volume);
+
+#[async_trait(?Send)]
+impl Subject for Unordered {
+    fn name(&self) -> String {
+        "ffs with asynchronous metadata".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.0.mkfs(rt, device).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        if !info(&device).await?.clean {
+            fsck(rt, &device, FsckOptions { repair: true, reconnect: false, only_after_crash: false }).await?;
+        }
+        self.0.mount(rt, device).await
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        self.0.fsck(rt, device).await
+    }
+
+    fn can(&self, op: &Op) -> bool {
+        possible(op)
+    }
+}
+
+/// The check mends whatever a cut has left of metadata that was written in no order.
+#[test]
+fn a_long_life_without_order() {
+    let nothing = Promise { strength: Strength::Nothing, write_atomic_bytes: 0 };
+    lives("fs::ffs::tests::crash::a_long_life_without_order", &devices(), nothing).live(|seed| {
+        let Checked(mut volume) = Checked::default();
+        volume.options.metadata = Metadata::Async;
+        volume.options.update_interval = update_interval(seed);
+        Unordered(volume)
+    });
 }
 
 /// Several programs at once.
