@@ -11,24 +11,34 @@ use std::rc::Rc;
 use super::crash::{LIMITS, PowerCuts, books, share_syncs};
 use super::generate::{Generator, Space, Weights};
 use super::history::Recorder;
+use super::ops::Op;
 use super::runner::Runner;
 use super::subject::simulate;
 use super::tree::Tree;
 use crate::device::Device;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
-use crate::fs::FsError;
+use crate::fs::{FileKind, FsError};
 use crate::rng::Rng;
-use crate::rt::Rt;
+use crate::rt::{Limits, Rt};
+use crate::units::{Ino, Nanos};
+
+/// Time between the beginnings of two rounds, longer than any round lasts.
+const ROUND_SECONDS: u64 = 50_000;
 
 /// How long, and with what.
 pub struct Life<'a> {
     /// Subject, device, promise and seed.
     pub cuts: PowerCuts<'a>,
     pub space: Space,
+    pub weights: Weights,
     pub rounds: usize,
     /// Operations in a round.
     pub ops: usize,
+    /// Every round whose number is a multiple of this begins by removing most files, so that directories shrink.
+    pub sweep_every: Option<usize>,
+    /// Also check each volume as the cut left it: nothing may be wrong.
+    pub fsck_unrecovered: bool,
     /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
@@ -65,8 +75,10 @@ impl Life<'_> {
     pub fn run(&self) -> Result<LifeReport, String> {
         let mut report = LifeReport::default();
         self.live(&mut report).map_err(|what| {
+            let (round, soak) = (report.rounds, self.cuts.replay.soak);
             let command = self.cuts.replay.command(self.cuts.seed, None, None, None);
-            let round = report.rounds;
+            // A soak has more rounds.
+            let command = if soak > 1 { format!("SEEKLESS_SOAK={soak} {command}") } else { command };
             format!("{}, round {round}: {what}\nrun again:\n  {command}\n", self.cuts.subject.name())
         })?;
         Ok(report)
@@ -82,7 +94,11 @@ impl Life<'_> {
             let seed = rng.next_u64();
             let closes = rng.chance(1, 4);
             let mut done = (0, false);
-            let lived = simulate(seed, LIMITS, async |rt: Rt| {
+            // A clock goes on while the power is off: what is written now is younger than what was written before.
+            let start = Nanos::from_secs(ROUND_SECONDS * round as u64);
+            let limits = Limits { until: start + LIMITS.until, ..LIMITS };
+            let lived = simulate(seed, limits, async |rt: Rt| {
+                rt.sleep(start).await;
                 let options = CrashOptions { seed, record: true, ..cuts.device.clone() };
                 let device = CrashDevice::new(&rt, image.clone(), options);
                 let fs = cuts.subject.mount(&rt, device.clone()).await.map_err(failed("mount"))?;
@@ -91,9 +107,11 @@ impl Life<'_> {
                 let tree = Tree::of(fs.clone()).await.map_err(failed("reading everything"))?;
                 check(&tree)?;
                 let mut recorder = Recorder::new(&rt, &tree, mounted).await.map_err(failed("the model"))?;
-                let generator = Generator::with_tree(seed, self.space.clone(), Weights::CRASHY, &tree);
+                let generator = Generator::with_tree(seed, self.space.clone(), self.weights, &tree);
                 let mut runner = Runner::new(&rt, fs.clone());
-                for op in generator.filter(|op| cuts.subject.can(op)).take(self.ops) {
+                let is_swept = self.sweep_every.is_some_and(|every| (round + 1).is_multiple_of(every));
+                let swept = if is_swept { most_files(&tree) } else { Vec::new() };
+                for op in swept.into_iter().chain(generator.filter(|op| cuts.subject.can(op)).take(self.ops)) {
                     recorder.issue(&op, device.position());
                     let outcome = runner.apply(&op).await;
                     if matches!(outcome.error(), Some(FsError::NoSpace)) {
@@ -143,7 +161,10 @@ impl Life<'_> {
             simulate(seed, LIMITS, async |rt: Rt| {
                 let options = CrashOptions { record: false, ..cuts.device.clone() };
                 let device: Device = CrashDevice::new(&rt, after.clone(), options);
-                cuts.fsck(&rt, &device, "before recovery").await
+                match self.fsck_unrecovered {
+                    true => cuts.fsck(&rt, &device, "before recovery").await,
+                    false => Ok(()),
+                }
             })
             .and_then(|checked| checked)
             .map_err(story)?;
@@ -157,6 +178,13 @@ impl Life<'_> {
         report.rounds = self.rounds;
         cuts.examine(image, true, &|tree| check(tree)).map(drop)
     }
+}
+
+/// Removes seven of eight files.
+fn most_files(tree: &Tree) -> Vec<Op> {
+    let is_file = |ino: &Ino| tree.nodes.get(ino).is_some_and(|node| node.kind != FileKind::Directory);
+    let files = tree.paths().into_iter().filter(|(_, ino)| is_file(ino)).enumerate();
+    files.filter(|(index, _)| index % 8 < 7).map(|(_, (path, _))| Op::Unlink { path }).collect()
 }
 
 fn failed(what: &'static str) -> impl Fn(FsError) -> String {

@@ -31,6 +31,8 @@ pub enum Strength {
     /// All names are those after some prefix of the operations, not before the last synced one. Content and
     /// attributes of each file are together those after some prefix of the operations on that file.
     NamespacePrefix,
+    /// Whatever is there after a check is fine, as long as it makes sense.
+    Nothing,
 }
 
 /// What a file system guarantees after a power cut.
@@ -63,6 +65,7 @@ impl History {
         match promise.strength {
             Strength::PerOperation | Strength::InPlace { .. } => question.any_subset(),
             Strength::NamespacePrefix => question.some_prefix(),
+            Strength::Nothing => Ok(()),
         }
     }
 }

@@ -51,6 +51,14 @@ struct Gathered {
     left: u64,
 }
 
+fn cover_cut(level: usize) {
+    match level {
+        1 => cover("ffs: a singly indirect block is cut"),
+        2 => cover("ffs: a doubly indirect block is cut"),
+        _ => cover("ffs: a triply indirect block is cut"),
+    }
+}
+
 /// Counts blocks of a file. One with more of them than the volume has is tangled: some are its own several times, and to go
 /// through all of it could take for ever.
 fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
@@ -549,9 +557,10 @@ impl Ffs {
             let (left, grew) = grown.await?;
             if let Some((at, frags)) = left {
                 // The inode on the volume still has the old place. For a file, 4.4BSD gives it away at once; a crash
-                // before the inode is written can then find it in two files. A directory is too dear for that.
-                if self.step(|state| Ok(state.inode(ino)?.inode.is_directory())).await? {
-                    self.settle_directory(ino).await?;
+                // before the inode is written can then find it in two files. A directory is too dear for that. The check
+                // knows the one that took it by its time, which says nothing when the clock is behind.
+                if self.step(|state| Ok(state.clock_is_behind || state.inode(ino)?.inode.is_directory())).await? {
+                    self.settle_tail(ino).await?;
                 }
                 self.step(|state| state.free_frags(at, frags)).await?;
             }
@@ -586,8 +595,8 @@ impl Ffs {
         self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
     }
 
-    /// Brings the last block of a directory, which has moved, and its inode to the volume.
-    async fn settle_directory(&self, ino: u32) -> FsResult<()> {
+    /// Brings the last block, which has moved, and the inode to the volume.
+    async fn settle_tail(&self, ino: u32) -> FsResult<()> {
         let last = self.step(|state| {
             let block = u64::from(state.layout.block_bytes);
             let size = state.inode(ino)?.inode.size;
@@ -669,11 +678,7 @@ impl Ffs {
 
     /// Frees the blocks from `keep` on below an indirect block, and the block itself if nothing is left.
     async fn free_tree(&self, ino: u32, at: u32, level: usize, first: u64, keep: u64, left: &mut u64) -> FsResult<()> {
-        match level {
-            1 => cover("ffs: a singly indirect block is cut"),
-            2 => cover("ffs: a doubly indirect block is cut"),
-            _ => cover("ffs: a triply indirect block is cut"),
-        }
+        cover_cut(level);
         let children = self.step(|state| state.clear_pointers(ino, at, level, first, keep)).await?;
         count_blocks(ino, left, children.len())?;
         if !children.is_empty() {
@@ -732,6 +737,7 @@ impl Ffs {
         keep: u64,
         gathered: &mut Gathered,
     ) -> FsResult<Vec<(u32, u32)>> {
+        cover_cut(level);
         let (frag, pointers, span) = {
             let layout = &self.state.borrow().layout;
             (layout.frag, layout.pointers_per_block as usize, layout.span(level - 1))

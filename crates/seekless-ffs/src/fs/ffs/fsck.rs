@@ -1,6 +1,7 @@
 //! Checking a volume, and mending it, in the phases of `fsck_ffs`.
 //!
-//!   1. Inodes and the blocks that they claim. Blocks claimed twice go to the inode that changed last.
+//!   1. Inodes and the blocks that they claim. Blocks claimed twice go to a directory or a symbolic link,
+//!      and else to the file that changed last.
 //!   2. Directories: entries, and what they name.
 //!   3. Directories that nothing leads to.
 //!   4. Counts of links, and files without a name.

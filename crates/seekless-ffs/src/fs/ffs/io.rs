@@ -30,7 +30,9 @@ impl Ffs {
         loop {
             let result = {
                 let mut state = self.state.borrow_mut();
-                state.now = self.rt.wall();
+                let now = self.rt.wall();
+                state.clock_is_behind |= now < state.now;
+                state.now = now;
                 step(&mut state)
             };
             match result {

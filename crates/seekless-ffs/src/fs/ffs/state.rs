@@ -99,6 +99,8 @@ pub(super) struct State {
     pub raw_superblock: Vec<u8>,
     /// Time of the present step.
     pub now: WallTime,
+    /// The clock has been put back, or an inode on the volume changed later than now.
+    pub clock_is_behind: bool,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -161,6 +163,7 @@ impl State {
             superblock,
             raw_superblock,
             now: WallTime::default(),
+            clock_is_behind: false,
             summaries,
             totals,
             totals_dirty: false,
@@ -240,6 +243,7 @@ impl State {
                 return fail(FsError::Stale);
             }
             self.check_inode(ino, &inode)?;
+            self.clock_is_behind |= inode.ctime() > self.now;
             self.adopt_inode(ino, inode);
         }
         match self.inodes.get_mut(&ino) {

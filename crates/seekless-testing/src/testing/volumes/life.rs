@@ -4,18 +4,86 @@
 use super::*;
 use crate::device::crash::CrashOptions;
 use crate::testing::environment::replay;
-use crate::testing::{Life, PowerCuts, Promise, Space};
+use crate::testing::{Life, PowerCuts, Promise, Space, Weights};
 
 /// Where each level of indirect blocks begins, for file systems on `fs/logfs`.
 pub const LEVELS: &[u64] =
     &[7 * 4096, (7 + 341) * 4096, (7 + 341 + 341 * 341) * 4096, (7 + 341 + 341 * 341 + 341 * 341 * 341) * 4096];
 
+/// What a life is like.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Manner {
+    /// Few operations between two cuts, on few files with holes.
+    Sparse,
+    /// Many operations between two cuts, which fill the volume.
+    Crowded,
+    /// Many long names and little data; now and then most of them are removed.
+    Names,
+}
+
+impl Manner {
+    fn space(self, edges: &'static [u64]) -> Space {
+        match self {
+            Manner::Sparse => Space { file_bytes_max: 300_000, edges, ..Space::small() },
+            Manner::Crowded => Space {
+                directories: 2,
+                depth_max: 1,
+                files: 60,
+                name_bytes: 200,
+                file_bytes_max: 1_500_000,
+                slots: 4,
+                edges,
+                ..Space::small()
+            },
+            Manner::Names => Space {
+                directories: 1,
+                depth_max: 0,
+                files: 80,
+                name_bytes: 200,
+                file_bytes_max: 9_000,
+                ..Space::small()
+            },
+        }
+    }
+
+    fn weights(self) -> Weights {
+        match self {
+            Manner::Sparse | Manner::Crowded => Weights::CRASHY,
+            Manner::Names => Weights { names: 80, data: 8, ..Weights::CRASHY },
+        }
+    }
+
+    /// Operations in a round.
+    fn ops(self) -> usize {
+        match self {
+            Manner::Sparse => 25,
+            Manner::Crowded => 200,
+            Manner::Names => 80,
+        }
+    }
+
+    /// Of how many of the others' rounds it has one.
+    fn rounds_per_round(self) -> usize {
+        match self {
+            Manner::Sparse => 1,
+            Manner::Crowded | Manner::Names => 2,
+        }
+    }
+}
+
 /// Long lives of a file system.
 pub struct Lives<'a> {
     /// Full name of the test.
     pub test: &'a str,
-    /// Bytes of the volume.
-    pub bytes: u64,
+    /// Each seed has a life of each of them.
+    pub manners: &'a [Manner],
+    /// The seeds take turns on them.
+    pub devices: &'a [CrashOptions],
+    pub promise: Promise,
+    /// Places in files around which operations are drawn, such as [`LEVELS`].
+    pub edges: &'static [u64],
+    /// Also check each volume as a cut has left it, before it is recovered, which finds nothing wrong.
+    pub fsck_unrecovered: bool,
     /// Power cuts of each life; a soak multiplies them.
     pub rounds: usize,
     pub seeds: u64,
@@ -24,51 +92,41 @@ pub struct Lives<'a> {
 }
 
 impl Lives<'_> {
-    /// Lives with few operations between two cuts, and lives that fill the volume. `subject` decides for each seed how
-    /// it is mounted.
+    /// `subject` decides for each seed how it is mounted.
     pub fn live<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let here = replay(self.test);
         let seeds = match here.seed {
             Some(seed) => seed..seed + 1,
             None => 1..1 + self.seeds,
         };
-        let sparse = Space { file_bytes_max: 300_000, edges: LEVELS, ..Space::small() };
-        let crowded = Space {
-            directories: 2,
-            depth_max: 1,
-            files: 60,
-            name_bytes: 200,
-            file_bytes_max: 1_500_000,
-            slots: 4,
-            edges: LEVELS,
-            ..Space::small()
-        };
         crate::rt::covered();
         for seed in seeds {
-            let device = match seed % 3 {
-                0 => CrashOptions::host_file(self.bytes),
-                1 => CrashOptions::volatile(self.bytes),
-                _ => CrashOptions::in_order(self.bytes),
-            };
+            let device = self.devices[seed as usize % self.devices.len()].clone();
             let subject = subject(seed);
-            for (space, ops, every) in [(&sparse, 25, 1), (&crowded, 200, 2)] {
-                let cuts = PowerCuts::sampled(&subject, device.clone(), Promise::NAMESPACE_PREFIX, here.clone());
+            for manner in self.manners {
+                let cuts = PowerCuts::sampled(&subject, device.clone(), self.promise, here.clone());
                 let life = Life {
                     cuts: PowerCuts { seed, ..cuts },
-                    space: space.clone(),
-                    rounds: self.rounds.div_ceil(every) * here.soak.max(1) as usize,
-                    ops,
+                    space: manner.space(self.edges),
+                    weights: manner.weights(),
+                    rounds: self.rounds.div_ceil(manner.rounds_per_round()) * here.soak.max(1) as usize,
+                    ops: manner.ops(),
+                    sweep_every: (*manner == Manner::Names).then_some(3),
+                    fsck_unrecovered: self.fsck_unrecovered,
                     every_op: here.soak > 1,
                 };
-                println!("{}", life.run().unwrap_or_else(|report| panic!("{report}")));
+                println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));
             }
         }
-        let covered = crate::rt::covered();
-        let missed: Vec<_> = self.points.iter().filter(|point| !covered.contains_key(**point)).collect();
-        assert!(
-            here.seed.is_some() || !cfg!(debug_assertions) || missed.is_empty(),
-            "the lives of {} never came to: {missed:#?}",
-            self.test
-        );
+        if here.seed.is_none() {
+            must_have_covered(self.test, self.points);
+        }
     }
+}
+
+/// Fails when this thread has not passed all `points` since [`crate::rt::covered`] was last asked.
+pub fn must_have_covered(test: &str, points: &[&str]) {
+    let covered = crate::rt::covered();
+    let missed: Vec<_> = points.iter().filter(|point| !covered.contains_key(**point)).collect();
+    assert!(!cfg!(debug_assertions) || missed.is_empty(), "{test} never came to: {missed:#?}");
 }

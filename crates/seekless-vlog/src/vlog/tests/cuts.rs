@@ -8,6 +8,8 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::{CrashLog, Effort};
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
+use crate::testing::volumes::life::must_have_covered;
+use crate::vlog::format::{ANCHORS, FIXED_SECTORS};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
@@ -58,6 +60,11 @@ impl Case {
         let none = Nanos::ZERO..=Nanos::ZERO;
         let latency = if latency { options.latency.clone() } else { none };
         CrashOptions { seed: self.seed, record, latency, ..options }
+    }
+
+    /// Its lives end with the disk put away.
+    fn is_closed(&self) -> bool {
+        self.seed.is_multiple_of(6)
     }
 
     fn options(&self) -> Options {
@@ -135,6 +142,9 @@ impl Case {
             }
         });
         futures_util::future::join_all(clients).await;
+        if self.is_closed() {
+            vld.release().await.expect("it can be put away");
+        }
         vld.check_invariants().unwrap_or_else(|what| panic!("{self:?}: {what}"));
         assert_eq!(device.violations(), Vec::<String>::new(), "{self:?}");
         Recording { log: device.log(), changes: changes.into_inner(), base, from }
@@ -222,6 +232,20 @@ impl Case {
     }
 }
 
+impl Case {
+    /// Without its anchors, all of the disk is searched, and holds the same.
+    async fn search_everywhere(&self, rt: &Rt, mut image: Image, held: &[u64]) {
+        for at in ANCHORS {
+            image.zero(Sector(at), FIXED_SECTORS);
+        }
+        let device: Device = CrashDevice::new(rt, image, self.device(false, false));
+        let vld = Vld::open(rt, device, self.options()).await.unwrap_or_else(|error| panic!("{self:?}: {error}"));
+        for (block, &number) in held.iter().enumerate() {
+            assert_eq!(number_of(&vld, block as u64).await, number, "{self:?}: block {block}, without anchors");
+        }
+    }
+}
+
 fn explore(kinds: &[Kind], commits: &[CommitUse], map_log: MapLog) {
     let mut states = 0;
     for seed in 1..=2 * soak() {
@@ -305,6 +329,7 @@ fn cuts_while_idle_time_is_used() {
 /// resulting state, repeatedly: thousands of writes, and with `SEEKLESS_SOAK=400` a million.
 #[test]
 fn a_long_life_with_cuts() {
+    crate::rt::covered();
     let (mut writes, mut cuts) = (0, 0);
     for (kind, commit) in [
         (Kind::Volatile, CommitUse::Flush),
@@ -324,13 +349,19 @@ fn a_long_life_with_cuts() {
                 let behind = positions.into_iter().filter(|&position| position >= recording.from);
                 let positions: Vec<usize> = behind.collect();
                 let mut rng = Rng::new(leg);
-                let position = positions[rng.below(positions.len() as u64) as usize];
+                let position = match case.is_closed() {
+                    true => positions[positions.len() - 1],
+                    false => positions[rng.below(positions.len() as u64) as usize],
+                };
                 let cut = recording.log.cut(position);
                 let choices = cut.choices(&Effort::SAMPLED, leg);
                 let choice = &choices[rng.below(choices.len() as u64) as usize];
                 let image = cut.image(choice);
                 let found = case.examine(&rt, image.clone(), &recording, position).await;
                 let found = found.unwrap_or_else(|what| panic!("{case:?}, leg {leg}\n{what}\n{}", cut.to_text(choice)));
+                if leg % 4 == 0 {
+                    case.search_everywhere(&rt, image.clone(), &found).await;
+                }
                 let before = recording.changes.iter().filter(|change| change.issued <= position);
                 ((image, found), before.filter(|change| change.number > 0).count() as i64)
             });
@@ -341,9 +372,18 @@ fn a_long_life_with_cuts() {
             }
         }
     }
+    must_have_covered("vlog::tests::cuts::a_long_life_with_cuts", POINTS);
     println!("{writes} writes, {cuts} cuts");
     assert!(writes >= 2500 && cuts > 20, "{writes} writes, {cuts} cuts");
 }
+
+/// What a long life comes to.
+const POINTS: &[&str] = &[
+    "vlog: a parked log names its tail",
+    "vlog: the tail is found by a search",
+    "vlog: the tail is searched for everywhere",
+    "vlog: the tail is the one that the anchor names",
+];
 
 /// Aim: requests that overtake each other below do no harm. Method: cuts again, with delays drawn for each request.
 #[test]

@@ -8,6 +8,7 @@ mod files;
 mod formats;
 mod lists;
 mod markdown;
+mod points;
 mod rooms;
 mod rust;
 

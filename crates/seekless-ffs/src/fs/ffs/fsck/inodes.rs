@@ -1,5 +1,6 @@
 //! Phase 1: inodes and the blocks that they claim; and how both are freed.
 
+use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
 use super::super::format::*;
@@ -208,19 +209,20 @@ impl Check<'_> {
         }
     }
 
-    /// Gives each fragment that is claimed twice to one inode: the one that changed last. When a file's tail has moved,
-    /// and the inode on the volume still has its old place, that may be another file's by now, whose inode is younger.
+    /// Gives each fragment that is claimed twice to one inode. When a file's tail has moved, and the inode on the volume
+    /// still has its old place, that may be another inode's by now: one of a directory or of a symbolic link, whose places
+    /// on the volume are never old ones, or of a file, which is younger.
     pub(super) async fn share_out(&mut self) -> FsResult<()> {
-        let mut claims: Vec<(WallTime, u32)> = Vec::new();
+        let mut claims: Vec<(bool, Reverse<WallTime>, u32)> = Vec::new();
         for (&ino, inode) in &self.inodes {
             if inode.mode != 0 && !inode.has_no_blocks(self.layout.maxsymlinklen) {
-                claims.push((inode.ctime(), ino));
+                claims.push((inode.kind() == Some(FileKind::Regular), Reverse(inode.ctime()), ino));
             }
         }
-        // The youngest first, and of two of one age the one with the smaller number.
-        claims.sort_by(|one, two| two.0.cmp(&one.0).then(one.1.cmp(&two.1)));
+        // Of two of one age the one with the smaller number.
+        claims.sort();
         let mut taken: BTreeSet<u32> = BTreeSet::new();
-        for (_, ino) in claims {
+        for (_, _, ino) in claims {
             let Some(mut inode) = self.inodes.get(&ino).copied() else { continue };
             if self.yield_claims(ino, &mut inode, &mut taken).await? {
                 *self.inode_mut(ino) = inode;

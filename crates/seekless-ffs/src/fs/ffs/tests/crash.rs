@@ -10,7 +10,8 @@ use crate::testing::generate::bounded;
 use crate::testing::ops::parse;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
-use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Weights};
+use crate::testing::volumes::life::{Lives, Manner};
+use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Replay, Runner, Space, Strength, Weights};
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
@@ -125,6 +126,83 @@ fn random_runs() {
     println!("{total}");
 }
 
+/// Where each level of indirect blocks begins, with blocks of 8 KiB.
+const LEVELS: &[u64] = &[12 * 8192, (12 + 2048) * 8192, (12 + 2048 + 2048 * 2048) * 8192];
+
+/// Long lives of a volume, whichever way it keeps metadata.
+pub(super) fn lives<'a>(test: &'a str, devices: &'a [CrashOptions], promise: Promise) -> Lives<'a> {
+    let manners = &[Manner::Sparse, Manner::Crowded, Manner::Names];
+    let (rounds, seeds) = (12, 3);
+    Lives { test, manners, devices, promise, edges: LEVELS, fsck_unrecovered: false, rounds, seeds, points: POINTS }
+}
+
+/// How often the update comes in the life of a seed: between operations, and in the middle of them.
+pub(super) fn update_interval(seed: u64) -> Nanos {
+    Nanos::from_millis(if seed.is_multiple_of(2) { 10 } else { 40 })
+}
+
+/// What a long life comes to.
+const POINTS: &[&str] = &[
+    "ffs: a block goes to another cylinder group",
+    "ffs: a directory gets another chunk",
+    "ffs: a doubly indirect block is cut",
+    "ffs: a singly indirect block is cut",
+    "ffs: a tail grows in its place",
+    "ffs: a tail moves to grow",
+    "ffs: a triply indirect block is cut",
+];
+
+/// One volume through many power cuts.
+#[test]
+fn a_long_life() {
+    lives("fs::ffs::tests::crash::a_long_life", &devices(), Promise::IN_PLACE).live(|seed| {
+        let mut subject = Checked::default();
+        subject.0.options.update_interval = update_interval(seed);
+        subject
+    });
+}
+
+/// A volume that promises nothing: a full check makes it whole after each cut.
+struct Unordered(Volume);
+
+#[async_trait(?Send)]
+impl Subject for Unordered {
+    fn name(&self) -> String {
+        "ffs with asynchronous metadata".to_string()
+    }
+
+    async fn mkfs(&self, rt: &Rt, device: Device) -> FsResult<()> {
+        self.0.mkfs(rt, device).await
+    }
+
+    async fn mount(&self, rt: &Rt, device: Device) -> FsResult<Fs> {
+        if !info(&device).await?.clean {
+            fsck(rt, &device, FsckOptions { repair: true, reconnect: false, only_after_crash: false }).await?;
+        }
+        self.0.mount(rt, device).await
+    }
+
+    async fn fsck(&self, rt: &Rt, device: Device) -> FsResult<Vec<String>> {
+        self.0.fsck(rt, device).await
+    }
+
+    fn can(&self, op: &Op) -> bool {
+        possible(op)
+    }
+}
+
+/// The check mends whatever a cut has left of metadata that was written in no order.
+#[test]
+fn a_long_life_without_order() {
+    let nothing = Promise { strength: Strength::Nothing, write_atomic_bytes: 0 };
+    lives("fs::ffs::tests::crash::a_long_life_without_order", &devices(), nothing).live(|seed| {
+        let Checked(mut volume) = Checked::default();
+        volume.options.metadata = Metadata::Async;
+        volume.options.update_interval = update_interval(seed);
+        Unordered(volume)
+    });
+}
+
 /// Several programs at once.
 #[test]
 fn several_clients() {
@@ -179,6 +257,56 @@ fn the_window_when_a_tail_moves() {
         })
         .await;
     });
+}
+
+/// Aim: what is made durable keeps its place, also when another inode on the volume still has the place and a later time.
+/// Method: a file grows and moves, and its old place is taken, on a machine whose clock was put back while the power was
+/// off; the power fails before the file's inode is written.
+#[test]
+fn a_clock_that_was_put_back() {
+    let image = simulate(1, async |rt| {
+        rt.sleep(Nanos::from_secs(1_000_000)).await;
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        session(&rt, &device, Options::default(), async |client| {
+            client.write_file(b"/moves", &[1; 1000]).await.unwrap();
+            // Its neighbour in the block is taken, so that it cannot grow in place.
+            client.write_file(b"/neighbour", &[2; 1000]).await.unwrap();
+        })
+        .await;
+        memory.image()
+    });
+    let target = [b't'; 300];
+    for taken_by in [FileKind::Regular, FileKind::Directory, FileKind::Symlink] {
+        simulate(1, async |rt| {
+            let memory = Rc::new(Memory::from_image(BYTES, image.clone()));
+            let ffs = mount(rt.clone(), memory.clone(), Options::default()).await.unwrap();
+            let client = Client::new(ffs.clone());
+            let file = client.open(b"/moves", OpenFlags::READ_WRITE).await.unwrap();
+            client.write(file, 1000, &[1; 3000]).await.unwrap();
+            client.close(file).await.unwrap();
+            match taken_by {
+                FileKind::Directory => client.mkdir(b"/takes").await.unwrap(),
+                FileKind::Symlink => client.symlink(&target, b"/takes").await.unwrap(),
+                _ => {
+                    client.write_file(b"/takes", &[3; 1000]).await.unwrap();
+                    client.fsync_path(b"/takes").await.unwrap();
+                }
+            }
+            assert!(ffs.counters().contains(&("tails_moved", 1)));
+            let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+            let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
+            assert_eq!(found.problems.iter().find(|problem| problem.cause == Cause::Damage), None);
+            session(&rt, &crashed, Options::default(), async |client| {
+                match taken_by {
+                    FileKind::Directory => assert!(client.read_dir(b"/takes").await.unwrap().len() <= 2),
+                    FileKind::Symlink => assert_eq!(client.read_link(b"/takes").await.unwrap(), target),
+                    _ => assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]),
+                }
+                assert!(client.read_file(b"/moves").await.unwrap()[..1000] == [1; 1000]);
+            })
+            .await;
+        });
+    }
 }
 
 /// Zeroes of a hole that was made durable stay zeroes where nobody changes them, whatever fills the hole, and whatever the

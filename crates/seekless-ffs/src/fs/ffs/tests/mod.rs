@@ -7,6 +7,7 @@ mod crash;
 mod cuts;
 mod damage;
 mod format;
+mod full;
 mod interop;
 mod model;
 mod order;

@@ -100,6 +100,7 @@ async fn fill_to_the_edge(client: &Client, directory: &str) {
 
 #[test]
 fn names_that_change_again() {
+    const BYTES: u64 = 6 * MIB;
     for seed in replay("fs::ffs::tests::order::names_that_change_again").seeds(0..2) {
         for (number, program) in PROGRAMS.iter().enumerate() {
             simulate(seed, async |rt| {
@@ -135,8 +136,8 @@ fn names_that_change_again() {
                     for choice in cut.choices(&Effort::SAMPLED, seed) {
                         let left: Device = Rc::new(Memory::from_image(BYTES, cut.image(&choice)));
                         let where_cut = format!("seed {seed}, program {number}, cut {position}:{choice:?}");
-                        let look = FsckOptions { reconnect: false, ..FsckOptions::default() };
-                        let found = fsck(&rt, &left, look).await.unwrap();
+                        let mend = FsckOptions { repair: true, reconnect: false, ..FsckOptions::default() };
+                        let found = fsck(&rt, &left, mend).await.unwrap();
                         let harm = found.problems.iter().find(|problem| problem.cause != Cause::Leak);
                         assert!(harm.is_none(), "{where_cut}: {harm:?}");
                         let mended = mount(rt.clone(), left, Options::default()).await.unwrap();

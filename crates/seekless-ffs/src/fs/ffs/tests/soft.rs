@@ -2,7 +2,7 @@
 //! synced is there. Method: the crash explorer, with an update every few milliseconds, on devices with different
 //! guarantees; each state is checked without mending, read as it is, mended, and read again.
 
-use super::crash::{BYTES, devices, possible_ones};
+use super::crash::{BYTES, devices, lives, possible_ones, update_interval};
 use super::model::possible;
 use super::*;
 use crate::device::crash::CrashOptions;
@@ -148,6 +148,16 @@ fn random_runs() {
         total.add(or_panic(PowerCuts { seed, positions_max: 100, again, ..cuts }.run(&[], &ops)));
     }
     println!("{total}");
+}
+
+/// One volume through many power cuts.
+#[test]
+fn a_long_life() {
+    lives("fs::ffs::tests::soft::a_long_life", &devices(), PROMISE).live(|seed| {
+        let mut subject = Leaky::twice();
+        subject.volume.options.update_interval = update_interval(seed);
+        subject
+    });
 }
 
 /// Several programs at once. What a cut leaves is looked at before it is mended for some of the seeds, which takes longer.

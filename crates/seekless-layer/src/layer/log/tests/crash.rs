@@ -9,6 +9,7 @@ use crate::testing::environment::or_panic;
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
 use crate::testing::volumes::clients::Clients;
+use crate::testing::volumes::life::{Lives, Manner};
 use crate::testing::{CrashReport, Generator, Op, PowerCuts, Promise, Space, Weights};
 use crate::units::MIB;
 
@@ -46,6 +47,37 @@ fn random_runs() {
     }
     println!("{total}");
 }
+
+/// One volume through many power cuts.
+#[test]
+fn a_long_life() {
+    let lives = Lives {
+        test: "layer::log::tests::crash::a_long_life",
+        manners: &[Manner::Sparse, Manner::Crowded],
+        devices: &[CrashOptions::host_file(BYTES), CrashOptions::volatile(BYTES), CrashOptions::in_order(BYTES)],
+        promise: PROMISE,
+        edges: EDGES,
+        fsck_unrecovered: false,
+        rounds: 16,
+        seeds: 4,
+        points: POINTS,
+    };
+    lives.live(|seed| {
+        let mut options = tiny(Arc::new(Zstd::default()));
+        options.write_back_interval = Nanos::from_millis([1, 20, 5_000][seed as usize % 3]);
+        let mut subject = OverLfs::new(options);
+        subject.lfs.write_back_interval = Nanos::from_millis(2);
+        subject.lfs.checkpoint_interval = Nanos::from_millis(5);
+        subject
+    });
+}
+
+/// Places far apart, so that indexes get levels.
+const EDGES: &[u64] = &[100_000, 10_000_000, 1_000_000_000];
+
+/// What a long life comes to.
+const POINTS: &[&str] =
+    &["layer: a record goes into free space", "layer: a tail becomes a chunk", "layer: an index gets another level"];
 
 /// Several programs at once, compressed and encrypted in turns, with write-back that meets them, and without.
 #[test]

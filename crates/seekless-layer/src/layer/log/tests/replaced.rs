@@ -8,6 +8,7 @@ use super::*;
 use crate::fs::client::Client;
 use crate::fs::{AllocateMode, FileRange, FileSystem, FsError, OpenFlags, RenameMode};
 use crate::rng::Rng;
+use crate::testing::volumes::life::must_have_covered;
 use crate::testing::{Loose, MemFsOptions};
 
 fn loose(rt: &Rt) -> Rc<Loose> {
@@ -165,6 +166,7 @@ fn what_was_replaced_is_confirmed() {
 #[test]
 fn clients_replace_at_once() {
     let replay = replay("replaced::clients_replace_at_once");
+    crate::rt::covered();
     for seed in replay.seeds(0..6) {
         simulate(seed, async |rt| {
             let lower = loose(&rt);
@@ -242,7 +244,13 @@ fn clients_replace_at_once() {
             fs.close().await.unwrap();
         });
     }
+    if replay.runs_everything() {
+        must_have_covered("layer::log::tests::replaced::clients_replace_at_once", POINTS);
+    }
 }
+
+/// What states after a power cut lead to, where writes below are not kept in order.
+const POINTS: &[&str] = &["layer: a provisional commit is whole", "layer: the commit before a provisional one counts"];
 
 /// What a commit no longer refers to stays until that commit is durable: the one before is what a power cut may leave. And after
 /// a mount nothing is known of the commit before the last, so that only new space is used until the first sync.

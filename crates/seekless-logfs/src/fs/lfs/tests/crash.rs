@@ -5,11 +5,14 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::rng::Rng;
+use crate::testing::Promise;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
-use crate::testing::volumes::life::Lives;
+use crate::testing::volumes::life::{LEVELS, Lives, Manner, must_have_covered};
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::crash", bytes: 9 * MIB };
+
+const LIFE_BYTES: u64 = 12 * MIB;
 
 #[test]
 fn scripts() {
@@ -39,7 +42,15 @@ fn random_runs() {
 fn a_long_life() {
     let lives = Lives {
         test: "fs::lfs::tests::crash::a_long_life",
-        bytes: CUTS.bytes + 3 * MIB,
+        manners: &[Manner::Sparse, Manner::Crowded, Manner::Names],
+        devices: &[
+            CrashOptions::host_file(LIFE_BYTES),
+            CrashOptions::volatile(LIFE_BYTES),
+            CrashOptions::in_order(LIFE_BYTES),
+        ],
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: LEVELS,
+        fsck_unrecovered: true,
         rounds: 16,
         seeds: 8,
         points: POINTS,
@@ -107,6 +118,68 @@ fn the_beginning_of_a_transaction_is_passed_over() {
     assert!(passed > 3, "only {passed} mounts found the beginning of a transaction");
 }
 
+/// The same where there is no room to pass over it: the volume works, and keeps what was durable.
+#[test]
+fn the_beginning_of_a_transaction_is_written_over() {
+    // What a full volume alone leads to.
+    const POINTS: &[&str] = &["lfs: the beginning of a transaction is written over"];
+    const TEST: &str = "fs::lfs::tests::crash::the_beginning_of_a_transaction_is_written_over";
+    let seeds = crate::testing::environment::replay(TEST);
+    crate::rt::covered();
+    for seed in seeds.seeds(0..1) {
+        simulate(seed, async |rt| {
+            let recording = CrashOptions { seed, ..CrashOptions::volatile(CUTS.bytes) };
+            let device = CrashDevice::new(&rt, Image::default(), recording);
+            mkfs(&rt, &(device.clone() as Device), &MkfsOptions::new([1, 2, 3, 4])).await.unwrap();
+            let lfs = open(rt.clone(), device.clone(), Options::default()).await.unwrap();
+            let client = Client::new(lfs.clone());
+            let mut files = 0;
+            while client.write_file(format!("/{}", files + 1).as_bytes(), &[files + 1; 100_000]).await.is_ok() {
+                files += 1;
+            }
+            client.unlink(format!("/{}", files + 1).as_bytes()).await.unwrap();
+            client.unlink(format!("/{files}").as_bytes()).await.unwrap();
+            files -= 1;
+            // A transaction in several segments, until so few are left that the cleaner is about to begin.
+            let (mut begun, mut round) = (None, 0);
+            while begun.is_none_or(|(_, at)| round < at + 4) {
+                client.write_file(b"/0", &[round; 100_000]).await.unwrap();
+                client.sync().await.unwrap();
+                round += 1;
+                if begun.is_none() && lfs.clean_segments() < lfs.state.borrow().log.cleaner_segments + 6 {
+                    begun = Some((device.position(), round));
+                }
+            }
+            let Some((begun, _)) = begun else { panic!("there is always room") };
+            let log = device.log();
+            for position in log.positions().into_iter().filter(|&at| at >= begun).step_by(3) {
+                let cut = log.cut(position);
+                for choice in cut.choices(&Effort::SAMPLED, seed) {
+                    let where_cut = format!("seed {seed}, cut {position}:{choice:?}");
+                    let left: Device = Rc::new(Memory::from_image(CUTS.bytes, cut.image(&choice)));
+                    for round in 0..2 {
+                        let fs = mount(rt.clone(), left.clone(), Options::default()).await;
+                        let fs = fs.unwrap_or_else(|error| panic!("{where_cut}, round {round}: {error}"));
+                        let client = Client::new(fs.clone());
+                        for file in 1..=files {
+                            let bytes = client.read_file(format!("/{file}").as_bytes()).await;
+                            assert!(bytes.is_ok_and(|bytes| bytes == [file; 100_000]), "{where_cut}: /{file}");
+                        }
+                        client.unlink(b"/0").await.unwrap();
+                        client.write_file(b"/0", &[1; 3_000]).await.unwrap();
+                        client.sync().await.unwrap();
+                        assert_eq!(fs.check().await.unwrap(), Vec::<String>::new(), "{where_cut}");
+                    }
+                    assert_clean(&rt, &left).await;
+                }
+            }
+        });
+    }
+    if seeds.runs_everything() {
+        must_have_covered(TEST, POINTS);
+    }
+}
+
 /// What a long life comes to.
 const POINTS: &[&str] = &[
     "lfs: a change finds the volume full",
@@ -132,6 +205,7 @@ const POINTS: &[&str] = &[
     "logfs: an indirect block of level 1 is written",
     "logfs: an indirect block of level 2 is written",
     "logfs: an indirect block of level 3 is written",
+    "logfs: two leaves of a directory are joined",
 ];
 
 /// With timers that meet the programs, and without.

@@ -11,6 +11,7 @@ use crate::fs::logfs::tree::BlockId;
 use crate::rng::Rng;
 use crate::testing::volumes::copies::{Copies, Repairable};
 use crate::testing::volumes::cuts::Cuts;
+use crate::testing::volumes::life::must_have_covered;
 use crate::testing::{DamageTest, Generator, Op, Space, Weights};
 
 const CUTS: Cuts = Cuts { module: "fs::lfs::tests::damage", bytes: 9 * MIB };
@@ -175,6 +176,42 @@ fn an_orphan_with_a_damaged_indirect_block() {
             fs.close().await.unwrap();
         }
     });
+}
+
+/// What damage alone leads to.
+const POINTS: &[&str] = &["lfs: a mount does not believe the usage table"];
+
+/// A damaged usage table costs a warning and no file, and a repair makes it anew.
+#[test]
+fn a_damaged_usage_table() {
+    const BYTES: u64 = 9 * MIB;
+    crate::rt::covered();
+    simulate(1, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES).await;
+        session(&rt, &device, async |client| client.write_file(b"/kept", &[1; 500_000]).await.unwrap()).await;
+        let lfs = open(rt.clone(), device.clone(), Options { read_only: true, ..Options::default() }).await.unwrap();
+        let table = BlockId::data(format::USAGE_INO, 0);
+        let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(table) else { panic!("it is in the log") };
+        drop(lfs);
+        let mut image = memory.image();
+        image.zero(at, 1);
+        let device: Device = Rc::new(Memory::from_image(BYTES, image));
+        let fs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let of_table = |warning: &String| warning.contains("segment usage table");
+        assert!(fs.warnings().iter().any(of_table), "{:?}", fs.warnings());
+        let client = Client::new(fs.clone());
+        assert!(client.read_file(b"/kept").await.unwrap() == [1; 500_000]);
+        client.write_file(b"/new", &[2; 500_000]).await.unwrap();
+        fs.close().await.unwrap();
+        drop((client, fs));
+        fsck(rt.clone(), device.clone(), FsckOptions { repair: true, ..FsckOptions::default() }).await.unwrap();
+        session(&rt, &device, async |client| {
+            assert!(client.read_file(b"/kept").await.unwrap() == [1; 500_000]);
+            assert!(client.read_file(b"/new").await.unwrap() == [2; 500_000]);
+        })
+        .await;
+    });
+    must_have_covered("fs::lfs::tests::damage::a_damaged_usage_table", POINTS);
 }
 
 /// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.

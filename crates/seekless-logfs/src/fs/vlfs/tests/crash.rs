@@ -2,11 +2,15 @@
 //! one moment, nothing synced is lost. Method: the crash explorer, on devices with different guarantees.
 
 use super::*;
+use crate::device::crash::CrashOptions;
+use crate::testing::Promise;
 use crate::testing::volumes::clients;
 use crate::testing::volumes::cuts::Cuts;
-use crate::testing::volumes::life::Lives;
+use crate::testing::volumes::life::{LEVELS, Lives, Manner};
 
 const CUTS: Cuts = Cuts { module: "fs::vlfs::tests::crash", bytes: 6 * MIB };
+
+const LIFE_BYTES: u64 = 10 * MIB;
 
 #[test]
 fn scripts() {
@@ -30,7 +34,15 @@ fn random_runs() {
 fn a_long_life() {
     let lives = Lives {
         test: "fs::vlfs::tests::crash::a_long_life",
-        bytes: CUTS.bytes + 4 * MIB,
+        manners: &[Manner::Sparse, Manner::Crowded, Manner::Names],
+        devices: &[
+            CrashOptions::host_file(LIFE_BYTES),
+            CrashOptions::volatile(LIFE_BYTES),
+            CrashOptions::in_order(LIFE_BYTES),
+        ],
+        promise: Promise::NAMESPACE_PREFIX,
+        edges: LEVELS,
+        fsck_unrecovered: true,
         rounds: 16,
         seeds: 3,
         points: POINTS,
@@ -47,6 +59,7 @@ const POINTS: &[&str] = &[
     "logfs: an indirect block of level 1 is written",
     "logfs: an indirect block of level 2 is written",
     "logfs: an indirect block of level 3 is written",
+    "logfs: two leaves of a directory are joined",
     "vlfs: a block moves off a track",
     "vlfs: a cell of inodes becomes free",
     "vlfs: a change finds the volume full, or what was freed not free yet",
