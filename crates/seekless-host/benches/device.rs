@@ -4,8 +4,8 @@
 //! cargo bench -p seekless-host --bench device -- [rounds=9] [unit=rate|cpu] [path=DIR]
 //! ```
 //!
-//! Contestants alternate, and who comes first alternates as well; a cell is the median of the rounds with its quartiles, and the ratio to the first.
-//! `unit=cpu` gives microseconds of processor time, of all threads of this process, for each operation.
+//! Contestants alternate, and so does their order; a cell is the median of the rounds with its quartiles, and the ratio
+//! to the first. `unit=cpu` gives microseconds of processor time, of all threads of this process, for each operation.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -80,7 +80,7 @@ fn measure(image: &Path, backend: Backend, direct: bool) -> Vec<Rate> {
     let options = FileOptions { direct, ..FileOptions::default() };
     let device = FileDevice::create(executor.rt(), &reactor, image, DEVICE_BYTES, options).expect("an image");
     let bench = Bench { executor: &executor, device: &device };
-    // The first pass pays for the host's memory and allocation, which is nobody's merit.
+    // The first pass pays for the host's memory and allocation, which none of them should be charged for.
     bench.write(512, 512 * KIB, 2, false);
     let mut rates = Vec::new();
     let mut run = |name: &'static str, operations: usize, work: &dyn Fn(usize)| {

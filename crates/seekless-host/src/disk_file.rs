@@ -1,10 +1,10 @@
 //! A block device as a file system whose root is a file: the device's bytes.
 //!
-//! Mounted over a file it is a disk image for whatever wants one: a loop device and any file system of the kernel on it,
-//! a virtual machine, a program that writes images. A flush of the device is what `fsync` of the file asks for, and a
-//! hole in the file is a discard, so that a loop device passes on what a disk can do.
+//! Mounted over a file it is a disk image for any program: a loop device with a file system of the kernel, a virtual
+//! machine, a program that writes images. An `fsync` of the file flushes the device, and punching a hole is a discard,
+//! so that a loop device passes on what a disk can do.
 //!
-//! Owner, permissions and times are those of this mount alone; the device has no place for them.
+//! Owner, permissions and times last only for this mount; the device has no place for them.
 
 use std::cell::Cell;
 use std::rc::Rc;
@@ -30,7 +30,7 @@ pub(crate) struct DiskFile {
 }
 
 impl DiskFile {
-    /// The file is `uid`'s, and nobody else's.
+    /// The file belongs to `uid`, with no access for others.
     pub(crate) fn show(rt: &Rt, device: Device, read_only: bool, (uid, gid): (u32, u32)) -> Fs {
         let (geometry, now) = (device.geometry(), rt.wall());
         let attr = Attr {
@@ -56,11 +56,11 @@ impl DiskFile {
         if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// A range that a change is about: inside the device.
+    /// The part of a range that is inside the device.
     fn inside(&self, range: FileRange) -> FsResult<()> {
         match range.offset.checked_add(range.bytes) {
             Some(end) if end <= self.bytes.size() => Ok(()),
-            // As a block device answers.
+            // The answer of a block device.
             _ => Err(FsError::NoSpace),
         }
     }
@@ -71,7 +71,7 @@ impl DiskFile {
     }
 }
 
-/// Lack of space below is the caller's business; everything else is the device's.
+/// `NoSpace` below is passed on to the caller; everything else is a device error.
 fn explain(error: DeviceError) -> FsError {
     match error {
         DeviceError::NoSpace { .. } => FsError::NoSpace,
@@ -80,7 +80,7 @@ fn explain(error: DeviceError) -> FsError {
     }
 }
 
-/// What makes sense on directories alone.
+/// For operations on directories.
 fn no_directory<T>() -> FsResult<T> {
     Err(FsError::NotDirectory)
 }
@@ -205,7 +205,7 @@ impl FileSystem for DiskFile {
             AllocateMode::PunchHole => {
                 let bytes = bytes.min(self.bytes.size().saturating_sub(offset));
                 if bytes > 0 {
-                    // A hole reads as zeroes, on whatever device.
+                    // A hole reads as zeroes, on any device.
                     self.bytes.zero(offset, bytes, true).await.map_err(explain)?;
                 }
             }
@@ -269,7 +269,7 @@ impl FileSystem for DiskFile {
     async fn statfs(&self) -> FsResult<StatFs> {
         let geometry = self.bytes.device().geometry();
         Ok(StatFs {
-            // A loop device takes this for the grain of discards.
+            // A loop device takes this as its discard granularity.
             block_bytes: geometry.block_bytes,
             blocks: geometry.sectors / (u64::from(geometry.block_bytes) / SECTOR_BYTES),
             blocks_free: 0,
@@ -305,8 +305,8 @@ mod tests {
 
     use super::*;
 
-    /// Any bytes can be written, read, punched and zeroed, and what lies beyond the end is refused. Method: random changes
-    /// on it and on plain bytes.
+    /// Any bytes can be written, read, punched and zeroed, and ranges beyond the end are refused. Method: random
+    /// changes on it and on plain bytes.
     #[test]
     fn it_is_like_plain_bytes() {
         const BYTES: usize = 1 << 18;

@@ -1,12 +1,11 @@
-//! Seekless meets the real world: the real clock, files and block devices, and the FUSE mount.
+//! The real world of Seekless: the real clock, files and block devices, and the FUSE mount.
 //!
-//! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the
-//! [`reactor`], for everything that can happen outside: device completions, FUSE requests, signals, timers and
-//! wakes from worker threads. [`leaves`] are the devices and file systems that touch the real world; [`fuse`]
-//! serves any `FileSystem` to the kernel, [`nbd`] any `BlockDevice` to the network; [`report`] shows results; [`cli`] is the
-//! program.
+//! The engine (crate `seekless`) runs here on one thread in real time. That thread waits in one place, the [`reactor`],
+//! for all outside events: device completions, FUSE requests, signals, timers and wakes from worker threads. [`leaves`]
+//! are the devices and file systems that touch the real world; [`fuse`] serves any `FileSystem` to the kernel, [`nbd`]
+//! any `BlockDevice` to the network; [`report`] shows results; [`cli`] is the program.
 //!
-//! Nothing in here knows how a file system or a device works inside.
+//! This crate knows nothing of the internals of file systems and devices.
 //!
 //! `unsafe` is used only where the operating system needs it, in small places, each with its reason.
 

@@ -1,13 +1,12 @@
-//! Memory of a process on which the kernel's own writes wait.
+//! Memory of a process on which the kernel's own writes depend.
 
 use rustix::process::{Resource, getrlimit};
 
-/// Memory that this thread, and threads that it starts later, ask for must not be found by writing back pages of its own
+/// Memory allocations of this thread, and of threads that it starts later, must not trigger write-back of its own
 /// mount, which would wait for this process.
 ///
-/// # Errors
-/// Without the right to do it nothing changes: this needs `CAP_SYS_RESOURCE`. The kernel waits all the same only where it
-/// looks for memory in a control group of version 1, not for the whole machine and not in one of version 2.
+/// # Errors Without the privilege nothing changes: this needs `CAP_SYS_RESOURCE`. Even then the kernel waits only when
+/// it reclaims memory in a control group of version 1, not for the whole machine and not in one of version 2.
 pub(crate) fn avoid_reclaim_deadlock() -> Result<(), std::io::Error> {
     /// `linux/prctl.h`, since Linux 5.6.
     const PR_SET_IO_FLUSHER: libc::c_int = 57;
@@ -18,11 +17,10 @@ pub(crate) fn avoid_reclaim_deadlock() -> Result<(), std::io::Error> {
     }
 }
 
-/// Keeps what this process has touched in memory, so that going on never waits for a page of its own to be read.
+/// Keeps this process's pages in memory, so that it never waits for a page of its own to be read.
 ///
-/// # Errors
-/// Why that is not possible, in words; without the right to lock as much as it may ever need, nothing is locked, for what
-/// is asked for beyond the limit would be refused.
+/// # Errors Why that is impossible, in words. Without the right to lock any amount, nothing is locked, because
+/// allocations beyond the limit would fail.
 pub(crate) fn lock() -> Result<(), String> {
     if getrlimit(Resource::Memlock).current.is_some() && !may_lock_without_limit() {
         return Err("this needs CAP_IPC_LOCK, or no limit of locked memory (ulimit -l unlimited)".into());
@@ -34,7 +32,7 @@ pub(crate) fn lock() -> Result<(), String> {
     }
 }
 
-/// Whether this process has `CAP_IPC_LOCK`.
+/// True when this process has `CAP_IPC_LOCK`.
 fn may_lock_without_limit() -> bool {
     /// `linux/capability.h`.
     const CAP_IPC_LOCK: u32 = 14;

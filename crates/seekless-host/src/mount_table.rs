@@ -1,6 +1,6 @@
 //! The kernel's mount table, `/proc/*/mountinfo` of proc_pid_mountinfo(5): what is mounted where, and for whom.
 //!
-//! Reading it touches no mounted file system, so that a dead mount or a daemon that hangs holds up nobody.
+//! Reading it touches no mounted file system, so a dead mount or a hanging daemon does not block it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
@@ -24,7 +24,7 @@ pub(crate) struct MountInfo {
     /// Of the mount, as `statx` has it.
     pub(crate) id: u64,
     pub(crate) number: DeviceNumber,
-    /// Which directory of the file system is mounted: `/`, or for a bind mount one below it.
+    /// The mounted directory of the file system: `/`, or for a bind mount one below it.
     pub(crate) root: PathBuf,
     pub(crate) mount_point: PathBuf,
     /// For example `fuse.seekless`.
@@ -50,7 +50,7 @@ pub(crate) fn find(path: &Path) -> Option<MountInfo> {
     read().into_iter().rfind(|info| info.mount_point == path)
 }
 
-/// A process that has a mount of ours in a mount namespace other than this process's.
+/// A process with one of our mounts in another mount namespace.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Elsewhere {
     pub(crate) pid: u32,
@@ -67,7 +67,7 @@ pub(crate) fn find_elsewhere(wanted: impl Fn(&MountInfo) -> bool) -> Option<Else
     let namespace = |process: &str| fs::read_link(format!("/proc/{process}/ns/mnt")).ok();
     let mut seen: BTreeSet<PathBuf> = namespace("self").into_iter().collect();
     numbers.into_iter().find_map(|pid| {
-        // A namespace that may not be looked at has a table that may be read all the same, or not.
+        // The table may be readable even if the namespace is not.
         if namespace(&pid.to_string()).is_some_and(|namespace| !seen.insert(namespace)) {
             return None;
         }
@@ -128,7 +128,7 @@ fn unescape(word: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
 
-    /// Lines of the mount table are understood, with blanks in paths and optional fields.
+    /// Lines of the mount table are parsed, with blanks in paths and optional fields.
     #[test]
     fn lines_parse() {
         let line = br"59 25 0:50 /a /mnt/my\040disk rw,nosuid shared:31 master:2 - fuse.seekless a.img rw,user_id=0";
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(parse_line(b""), None);
     }
 
-    /// The table of this very process is read, and nothing in it is taken for a mount of ours elsewhere.
+    /// The table of this process is read, and nothing in it is taken for one of our mounts elsewhere.
     #[test]
     fn the_own_table_is_read() {
         assert!(read().iter().any(|info| info.mount_point == Path::new("/")));

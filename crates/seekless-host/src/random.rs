@@ -1,12 +1,11 @@
-//! Randomness from the system, which the engine does not have.
+//! Randomness from the system; the engine has none.
 
 use rustix::io::Errno;
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// Numbers that nobody can guess.
+/// Unpredictable numbers.
 ///
-/// # Errors
-/// What `getrandom(2)` says.
+/// # Errors Those of `getrandom(2)`.
 pub(crate) fn numbers<const N: usize>() -> Result<[u64; N], Errno> {
     let mut numbers = [0; N];
     for number in &mut numbers {

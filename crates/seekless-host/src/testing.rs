@@ -1,35 +1,35 @@
-//! For the tests of this crate: what they need of a machine, and what happens where it is missing.
+//! For the tests of this crate: their requirements on the machine, and what happens where these are missing.
 //!
-//! A test that cannot run here says so and passes, so that `make test` is of use on any machine. Where it must run,
-//! `SEEKLESS_REQUIRE=fuse,root` turns what was skipped into a failure; `SEEKLESS_REQUIRE=all` allows no skipping.
+//! A test that cannot run here reports that and passes, so that `make test` is useful on any machine. Where it must
+//! run, `SEEKLESS_REQUIRE=fuse,root` turns a skip into a failure; `SEEKLESS_REQUIRE=all` allows no skipping.
 
 use std::fmt;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// What the fuzzer calls: requests as no kernel sends them. Panics when something that always holds does not.
+/// For the fuzzer: requests as no kernel sends them. Panics when an invariant is violated.
 pub fn fuse_request(input: &[u8]) {
     crate::fuse::fuzz::requests(input);
 }
 
-/// The same for what no NBD client sends.
+/// The same for bytes that no NBD client sends.
 pub fn nbd_stream(input: &[u8]) {
     crate::nbd::fuzz::stream(input);
 }
 
-/// Something that a machine may not have.
+/// A requirement that a machine may not meet.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Need {
-    /// To be root, with all rights.
+    /// Root with all privileges.
     Root,
-    /// `/dev/fuse`, and being allowed to mount it.
+    /// `/dev/fuse`, and permission to mount.
     Fuse,
-    /// FUSE for ordinary users: `fusermount3`, and a `/dev/fuse` that anybody may open.
+    /// FUSE for ordinary users: `fusermount3`, and a `/dev/fuse` open to all users.
     UserFuse,
     /// A free loop device.
     Loop,
-    /// A tmpfs of a test's own.
+    /// A tmpfs for the test.
     Tmpfs,
     /// io_uring.
     Uring,
@@ -37,11 +37,11 @@ pub enum Need {
     Punch,
     /// Clients of NBD: `nbdinfo`, `nbdcopy`, `qemu-img`, `fio`.
     Nbd,
-    /// A memory control group of a test's own.
+    /// A memory control group for the test.
     Memcg,
-    /// Trace buffers of the kernel of a test's own.
+    /// Trace buffers of the kernel for the test.
     Tracefs,
-    /// The tools of others for UFS1, with which the engine's tests compare: makefs, fls and icat, grub-fstest.
+    /// Other tools for UFS1, for comparison: makefs, fls and icat, grub-fstest.
     UfsTools,
     /// Programs that handle access-control lists: `setfacl`, `getfacl`, `rsync`.
     AclTools,
@@ -66,7 +66,7 @@ impl Need {
         Need::Overlay,
     ];
 
-    /// The word for it in `SEEKLESS_REQUIRE`.
+    /// Its word in `SEEKLESS_REQUIRE`.
     pub fn word(self) -> &'static str {
         match self {
             Need::Root => "root",
@@ -86,10 +86,9 @@ impl Need {
     }
 }
 
-/// Whether `wanted`, the value of `SEEKLESS_REQUIRE`, contains `need`.
+/// True when `wanted`, the value of `SEEKLESS_REQUIRE`, contains `need`.
 ///
-/// # Errors
-/// Which word of it means nothing.
+/// # Errors Which word is unknown.
 fn is_required(wanted: &str, need: Need) -> Result<bool, String> {
     let words: Vec<&str> = wanted.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let known = |word: &str| word == "all" || Need::ALL.iter().any(|need| need.word() == word);
@@ -100,10 +99,9 @@ fn is_required(wanted: &str, need: Need) -> Result<bool, String> {
     Ok(words.contains(&"all") || words.contains(&need.word()))
 }
 
-/// Says that the running test, or a part of it, is left out for want of `need`.
+/// Reports that the running test, or a part of it, is skipped because `need` is missing.
 ///
-/// # Panics
-/// When `SEEKLESS_REQUIRE` asks for `need`.
+/// # Panics When `SEEKLESS_REQUIRE` contains `need`.
 #[track_caller]
 pub fn skip(need: Need, why: impl fmt::Display) {
     let wanted = std::env::var("SEEKLESS_REQUIRE").unwrap_or_default();
@@ -112,19 +110,19 @@ pub fn skip(need: Need, why: impl fmt::Display) {
         Ok(false) => {
             let thread = std::thread::current();
             let test = thread.name().unwrap_or("a test");
-            // Not `eprintln`, which the test harness keeps to itself when a test passes.
+            // Not `eprintln`, whose output the test harness drops when a test passes.
             let _ = writeln!(std::io::stderr(), "skipped ({}) {test}: {why}", need.word());
         }
         Err(error) => panic!("{error}"),
     }
 }
 
-/// A control group with little memory, until it is dropped. Processes in it have ended by then, or have been moved.
+/// A control group with little memory, until it is dropped. By then its processes must have ended, or have been moved.
 pub struct MemoryLimit(PathBuf);
 
 impl MemoryLimit {
-    /// Makes one in which processes have `bytes` of memory together, page cache and all. `None`, with a message, where
-    /// that cannot be.
+    /// Makes one whose processes have `bytes` of memory together, including page cache. `None`, with a message, where
+    /// that is impossible.
     pub fn new(name: &str, bytes: u64) -> Option<MemoryLimit> {
         let root = Path::new("/sys/fs/cgroup");
         let is_unified = root.join("cgroup.controllers").exists();
@@ -133,7 +131,7 @@ impl MemoryLimit {
             false => (root.join("memory"), "memory.limit_in_bytes"),
         };
         if is_unified {
-            // It may be there for groups already.
+            // It may already be enabled for groups.
             let _ = std::fs::write(root.join("cgroup.subtree_control"), "+memory");
         }
         let path = parent.join(format!("seekless-{name}-{}", std::process::id()));
@@ -148,12 +146,12 @@ impl MemoryLimit {
         }
     }
 
-    /// Of version 2, whose processes never wait for what others write back.
+    /// True for version 2, whose processes never wait for write-back by others.
     pub fn is_unified(&self) -> bool {
         Path::new("/sys/fs/cgroup/cgroup.controllers").exists()
     }
 
-    /// The file to which a process writes its number in order to be in it.
+    /// The file into which a process writes its number to join.
     pub fn processes(&self) -> PathBuf {
         self.0.join("cgroup.procs")
     }
@@ -161,7 +159,7 @@ impl MemoryLimit {
 
 impl Drop for MemoryLimit {
     fn drop(&mut self) {
-        // The kernel takes a moment to notice that a process has gone.
+        // The kernel takes a moment to notice that a process has ended.
         for _ in 0..100 {
             if std::fs::remove_dir(&self.0).is_ok() {
                 return;
@@ -175,7 +173,7 @@ impl Drop for MemoryLimit {
 pub struct LoopDevice(PathBuf);
 
 impl LoopDevice {
-    /// Attaches `file`, with sectors of `sector_bytes`. `None`, with a message, where that cannot be.
+    /// Attaches `file`, with sectors of `sector_bytes`. `None`, with a message, where that is impossible.
     pub fn attach(file: &Path, sector_bytes: u32) -> Option<LoopDevice> {
         LoopDevice::attach_with(file, sector_bytes, &[])
     }
@@ -206,12 +204,12 @@ impl LoopDevice {
 
 impl Drop for LoopDevice {
     fn drop(&mut self) {
-        // A test that has failed has said so already.
+        // Ignored: a failed test has already reported its error.
         let _ = Command::new("losetup").arg("--detach").arg(&self.0).status();
     }
 }
 
-/// A tmpfs of `bytes` at `directory`, until it is dropped. `None` when we may not mount.
+/// A tmpfs of `bytes` at `directory`, until it is dropped. `None` without the right to mount.
 pub struct SmallTmpfs(PathBuf);
 
 impl SmallTmpfs {
@@ -231,7 +229,7 @@ impl SmallTmpfs {
 
 impl Drop for SmallTmpfs {
     fn drop(&mut self) {
-        // A test that has failed has said so already.
+        // Ignored: a failed test has already reported its error.
         let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
     }
 }
@@ -240,7 +238,7 @@ impl Drop for SmallTmpfs {
 mod tests {
     use super::*;
 
-    /// Aim: a word that is demanded is found, and a misspelt one is not taken for nothing. Method: a few values.
+    /// Aim: a required word is found, and a misspelt one is an error. Method: a few values.
     #[test]
     fn requirements() {
         assert_eq!(is_required("", Need::Fuse), Ok(false));

@@ -27,7 +27,7 @@ fn report(what: &str, requests: u64, start: ProcessTime) {
     );
 }
 
-/// Asks mechanisms in turn, each as soon as it is done.
+/// Sends requests to mechanisms in turn, each as soon as it is done.
 fn mechanisms(what: &str, name: &str, disks: usize, mut next: impl FnMut(u64, u64) -> Request) {
     let drive = Drive::named(name).expect("a drive of the catalogue");
     let mut disks: Vec<(Mechanism, Nanos)> =
@@ -42,7 +42,7 @@ fn mechanisms(what: &str, name: &str, disks: usize, mut next: impl FnMut(u64, u6
     report(what, REQUESTS, start);
 }
 
-/// Asks through the block device in virtual time, `window` requests at once, spread over `disks`.
+/// Sends requests through the block device in virtual time, `window` at once, spread over `disks`.
 fn devices(what: &str, disks: usize, window: u64) {
     let drive = Drive::named("cheetah9lp").expect("a drive of the catalogue");
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -61,7 +61,7 @@ fn devices(what: &str, disks: usize, window: u64) {
             }
         });
     }
-    // Nothing but the workers' timers is left when they are done.
+    // Only the workers' timers are left when they are done.
     let stalled = executor.block_on(std::future::pending::<()>());
     assert!(stalled.is_err());
     report(what, requests / window * window, start);

@@ -1,7 +1,7 @@
 //! Cost of an event of the simulation, in nanoseconds of processor time: `cargo bench -p seekless --bench executor`.
 //!
-//! An event is one poll of a task, with what led to it: a timer that fired, a wake, the choice among ready tasks.
-//! Each line is the best of several runs, because whatever else the machine does only ever adds.
+//! An event is one poll of a task, with its cause: a timer that fired, a wake, the choice among ready tasks. Each line
+//! is the best of several runs, because other load on the machine only adds time.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -87,7 +87,7 @@ fn main() {
         together(&rt, 2, async move |rt, number| {
             let (mine, other) = (&events[number as usize], &events[1 - number as usize]);
             if number == 0 {
-                rt.sleep(Nanos(1)).await; // The other waits already.
+                rt.sleep(Nanos(1)).await; // The other is already waiting.
             }
             for _ in 0..EVENTS / 2 {
                 match number {

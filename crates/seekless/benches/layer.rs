@@ -2,8 +2,8 @@
 //! `-- overwrite 64` for files of up to 64 MiB.
 //!
 //! Bytes below are exact and the same on every machine; times are processor time of one run each, or virtual time where
-//! a disk is modelled. The data are what is there on any machine: this repository's sources for text, this program for
-//! binaries, that program compressed for what cannot be compressed further, and one letter for what can.
+//! a disk is modelled. The data exist on every machine: this repository's sources for text, this program for binaries,
+//! that program compressed for incompressible data, and a single letter for highly compressible data.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -65,9 +65,9 @@ impl Scheme {
         Scheme { name, options: Options::Classic(classic::Options { fast_tails, ..classic::Options::new(codec) }) }
     }
 
-    /// How many bytes of each MiB of a file have to be there so that an overwrite at `places` costs what it costs in a file
-    /// that is all there. In `log` that hangs on the nodes of the index alone: those with an overwritten chunk are filled,
-    /// the others have a chunk. In `classic` it hangs on everything.
+    /// How many bytes of each MiB of a file must exist so that an overwrite at `places` costs the same as in a complete
+    /// file. In `log` that depends only on the nodes of the index: those with an overwritten chunk are filled, the
+    /// others have one chunk. In `classic` it depends on everything.
     fn needs(&self, megabytes: u64, places: &[u64]) -> impl Fn(u64) -> u64 {
         let chunk_bytes = match &self.options {
             Options::Log(options) if megabytes >= 1024 => 1 << options.chunk_shift,
@@ -118,7 +118,7 @@ fn gzipped(bytes: &[u8], level: u32) -> Vec<u8> {
     encoder.finish().expect("memory")
 }
 
-/// The four kinds of data of [za01 §7], as far as there are such on this machine.
+/// The four kinds of data of [za01 §7], as far as this machine has them.
 fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     let program = std::fs::read(std::env::current_exe().expect("a path")).expect("this program");
     let binary: Vec<u8> = program.iter().copied().take(4 * MIB as usize).collect();
@@ -127,7 +127,7 @@ fn kinds() -> Vec<(&'static str, Vec<u8>)> {
     vec![("text", text()), ("binary", binary), ("compressed", compressed), ("letter", vec![b'a'; 4 * MIB as usize])]
 }
 
-/// Bytes written below for a random overwrite of 4 KiB, by size of the file. Text of 4 MiB, again and again.
+/// Bytes written below for a random overwrite of 4 KiB, by size of the file. The content is text of 4 MiB, repeated.
 fn overwrite(largest: u64) {
     let text = text();
     let schemes = [
@@ -151,7 +151,7 @@ fn overwrite(largest: u64) {
                 let fs = scheme.stack_on(&rt, memory(&rt)).await?;
                 let client = Client::new(fs.clone());
                 let file = client.create(b"/f").await?;
-                // Where everything moves, few tell enough.
+                // Where every overwrite moves everything, a few suffice.
                 let rounds = if megabytes >= 1024 { 8 } else { 100 };
                 let mut rng = Rng::new(1);
                 let places: Vec<u64> = (0..rounds).map(|_| rng.below(megabytes * MIB / 4096) * 4096).collect();
@@ -311,7 +311,7 @@ fn stat() {
 }
 
 fn main() {
-    // What is not a name of a part, such as the `--bench` of cargo, is not for us.
+    // Arguments that are not names of a part, such as cargo's `--bench`, are ignored.
     let wanted: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let is_wanted = |part: &str| wanted.is_empty() || wanted.iter().any(|wanted| wanted == part);
     if is_wanted("stat") {

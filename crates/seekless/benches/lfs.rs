@@ -1,8 +1,8 @@
 //! Speed of LFS on a device in memory, in processor time, and what its cleaner costs: `cargo bench -p seekless --bench
 //! lfs [-- directory|overwrite|recovery]`.
 //!
-//! The device takes no time, so this is the price of the file system's own work; what a disk adds is the business of the
-//! laboratory. Times are those of one run each: the long ones are steady, and the shape is what matters.
+//! The device takes no time, so this is the cost of the file system's own work; the laboratory measures the cost on
+//! disks. Times are those of one run each: the long ones are steady, and the shape is what matters.
 
 #![allow(clippy::disallowed_methods)]
 
@@ -38,8 +38,8 @@ fn counter(fs: &Fs, name: &str) -> u64 {
 
 /// Names of one directory: made, found at random, and removed, in operations a second.
 ///
-/// Once with a cache that holds everything, which shows the data structure, and once with the usual one, which shows
-/// what a volume larger than the cache costs besides.
+/// Once with a cache that holds everything, which shows the data structure, and once with the usual one, which adds the
+/// cost of a volume larger than the cache.
 fn directory(files: u64, cache_bytes: u64) {
     const LOOKUPS: u64 = 200_000;
     run(async |rt| {
@@ -89,12 +89,12 @@ fn directory(files: u64, cache_bytes: u64) {
 /// The utilisation of cleaned segments when blocks are overwritten uniformly at random and the volume holds `rho` of
 /// what would fit: u = e^(-(1-u)/ρ), for segments of many blocks and a greedy cleaner. [ro92 §3.5]
 fn utilisation_of_cleaned(rho: f64) -> f64 {
-    // Iterating goes to the lower of the two solutions; the other one is u = 1.
+    // Iterating converges to the lower of the two solutions; the other one is u = 1.
     (0..100_000).fold(0.0, |u: f64, _| (-(1.0 - u) / rho).exp())
 }
 
-/// Overwrites blocks of 4 KiB at random on a volume of which `df_percent` of what `df` offers is used, until the cleaner
-/// is in its stride; then what goes on, and what it costs.
+/// Overwrites blocks of 4 KiB at random on a volume that is `df_percent` full according to `df`, until the cleaner
+/// reaches a steady state; then prints the rate and the cost.
 fn overwrite(df_percent: u64, cleaner: CleanerPolicy) {
     const VOLUME: u64 = GIB;
     const FILE_BLOCKS: u64 = 1024;
@@ -157,8 +157,8 @@ fn overwrite(df_percent: u64, cleaner: CleanerPolicy) {
     });
 }
 
-/// Mounting after a power cut, by what was written since the last checkpoint; the configurations are those of
-/// [ro92 §4.2, Table III].
+/// Mounting after a power cut, by the amount written since the last checkpoint; the configurations are those of [ro92
+/// §4.2, Table III].
 fn recovery(file_bytes: u64, total_bytes: u64) {
     run(async |rt| {
         let never = Options { checkpoint_interval: Nanos::from_secs(1_000_000), ..Options::default() };
@@ -167,7 +167,7 @@ fn recovery(file_bytes: u64, total_bytes: u64) {
         for number in 0..total_bytes / file_bytes {
             client.write_file(format!("/file{number}").as_bytes(), &vec![1; file_bytes as usize]).await?;
         }
-        // Time for writing back. Not `sync`, which may take a checkpoint.
+        // Time for write-back. Not `sync`, which may take a checkpoint.
         rt.sleep(Nanos::from_secs(20)).await;
         client.fsync_dir(b"/").await?;
         let device: Device = Rc::new(Memory::from_image(GIB, memory.image()));

@@ -2,14 +2,14 @@
 //! [`device::BlockDevice`] and [`fs::FileSystem`], over a runtime seam ([`rt`]) whose clock is either real
 //! or virtual.
 //!
-//! The engine is deterministic: it never reads the wall clock, never draws operating-system randomness,
-//! never starts a thread and never lets the order of a hash map show. Same seed, same bytes, same virtual
-//! nanoseconds. `clippy.toml` holds that wall.
+//! The engine is deterministic: it never reads the wall clock, never draws operating-system randomness, never starts a
+//! thread, and no result depends on the order of a hash map. Same seed, same bytes, same virtual nanoseconds.
+//! `clippy.toml` enforces that.
 //!
-//! The rooms of the engine are in several crates, so that a change builds and tests little. This crate has the stack line, which
-//! builds what the others make, and shows all rooms under one name. Each room uses only those before it: between crates, the
-//! compiler holds that order; inside of them, `tests/engine/tidy` checks it.
-//! Rooms in import order: `units codec rng rt device disk volume vlog fs layer stack testing`
+//! The rooms of the engine are in several crates, so that a change rebuilds and tests little. This crate has the stack
+//! line, which assembles the parts of the others, and shows all rooms under one name. Each room uses only those before
+//! it: between crates the compiler enforces that order, inside them `tests/engine/tidy`. Rooms in import order:
+//! `units codec rng rt device disk volume vlog fs layer stack testing`
 
 pub use seekless_core::{codec, device, record, rng, rt, units};
 pub use seekless_disk::disk;
@@ -28,7 +28,7 @@ pub mod fs {
 pub mod stack;
 
 pub mod testing {
-    //! What the engine is tested with: the model, operations as data, comparison, the explorers of power cuts, damage and lack
+    //! For testing the engine: the model, operations as data, comparison, the explorers of power cuts, damage and lack
     //! of space, and the bodies of the fuzz targets.
 
     pub mod fuzz;

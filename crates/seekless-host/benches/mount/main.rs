@@ -13,7 +13,7 @@
 //! takes the cost of waking an idle virtual processor out of the picture; `1` and `2` are free to move.
 //!
 //! With `unit=cpu` a cell is the processor time that daemon and clients together spend on an operation (or a MiB), in
-//! microseconds; it stays meaningful on a machine that others use, too.
+//! microseconds; it stays meaningful on a machine with other load.
 //!
 //! Needs root. FUSE over io_uring must be allowed: `echo Y > /sys/module/fuse/parameters/enable_uring`.
 

@@ -1,4 +1,4 @@
-//! A file system that costs nothing: names in memory, data nowhere. What remains is the way to it and back.
+//! A file system that costs nothing: names in memory, data discarded. What remains is the cost of the mount itself.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -9,7 +9,7 @@ use seekless::fs::*;
 use seekless::rt::Rt;
 use seekless::units::{FixedMap, Ino, WallTime};
 
-/// In this directory every name is there, so that each first look at one is a message.
+/// In this directory every name exists, so that each first look at one is a message.
 pub(crate) const FOUND: &[u8] = b"found";
 
 /// Inode numbers from here on belong to names in `FOUND`.

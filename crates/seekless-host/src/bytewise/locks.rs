@@ -1,4 +1,4 @@
-//! Who may touch which bytes at the same time: readers share, a writer is alone.
+//! Byte-range locks: readers share, a writer is exclusive.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::rc::Rc;
 
 use seekless::rt::Event;
 
-/// Requests under way, and those that wait, in the order in which they came.
+/// Requests under way and waiting, in the order of arrival.
 #[derive(Default)]
 pub(super) struct Locks {
     held: RefCell<BTreeMap<u64, (Range<u64>, bool)>>,
@@ -15,14 +15,14 @@ pub(super) struct Locks {
     changed: Event,
 }
 
-/// Some bytes, until it is dropped.
+/// A locked byte range, released when dropped.
 pub(super) struct Lock {
     locks: Rc<Locks>,
     number: u64,
 }
 
 impl Locks {
-    /// Waits until no earlier request is about the same bytes, or all of them read and this one does, too.
+    /// Waits until no earlier request overlaps these bytes, or all that do are reads, as is this one.
     pub(super) async fn lock(self: &Rc<Self>, bytes: Range<u64>, writes: bool) -> Lock {
         let number = self.next.get();
         self.next.set(number + 1);

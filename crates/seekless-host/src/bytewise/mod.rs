@@ -1,7 +1,7 @@
-//! A block device as bytes: any offset, any length, any requests at once.
+//! A block device as bytes: any offset, any length, any number of concurrent requests.
 //!
-//! Where the device has larger blocks, the rest of a block is read and written again; and as a device must not get requests
-//! that overlap, those wait for each other here.
+//! Where the device has larger blocks, the rest of a block is read and rewritten. A device must not get overlapping
+//! requests, so those wait for each other here.
 
 mod locks;
 
@@ -12,7 +12,7 @@ use locks::Locks;
 use seekless::device::{Buf, Data, Device, DeviceError, Discard, WriteFlags};
 use seekless::units::{SECTOR_BYTES, Sector};
 
-/// A device, by bytes. Whoever calls has looked that a request lies inside.
+/// A device, by bytes. Callers check that a request is inside.
 pub(crate) struct Bytewise {
     device: Device,
     locks: Rc<Locks>,
@@ -84,7 +84,7 @@ impl Bytewise {
         self.write_blocks(whole.start, &data, fua).await
     }
 
-    /// `data` with what stands before and behind it in its first and last block.
+    /// `data`, completed with the existing bytes of its first and last block.
     async fn complete(&self, offset: u64, data: Data, whole: &Range<u64>) -> Result<Data, DeviceError> {
         if whole.end - whole.start == data.len() as u64 {
             return Ok(data);
@@ -118,7 +118,7 @@ impl Bytewise {
         self.device.flush().await
     }
 
-    /// Forgets the blocks that lie inside the request as a whole.
+    /// Discards the blocks that are entirely inside the request.
     pub(crate) async fn discard(&self, offset: u64, length: u64) -> Result<(), DeviceError> {
         let inner = self.inside(offset, length);
         if inner.is_empty() {
@@ -133,7 +133,7 @@ impl Bytewise {
         self.device.discard(Sector(whole.start / SECTOR_BYTES), sectors).await
     }
 
-    /// Makes bytes zero; by forgetting them where the device promises zeroes for that, and `hole` allows it.
+    /// Zeroes bytes; by discarding them where the device promises zeroes for that, and `hole` allows it.
     pub(crate) async fn zero(&self, offset: u64, length: u64, hole: bool) -> Result<(), DeviceError> {
         let whole = self.around(offset, length);
         let _lock = self.locks.lock(whole.clone(), true).await;
@@ -151,7 +151,7 @@ impl Bytewise {
     async fn zero_bytes(&self, bytes: Range<u64>) -> Result<(), DeviceError> {
         let mut at = bytes.start;
         while at < bytes.end {
-            // Up to the next block that a step can begin with.
+            // Up to the next block where a step can begin.
             let end = ((at + self.step()) / self.block() * self.block()).min(bytes.end);
             let data = Data::zeroes((end - at) as usize);
             let whole = self.around(at, end - at);

@@ -1,18 +1,18 @@
-//! What a daemon says of the arrays that it serves.
+//! Log messages of a daemon about its arrays.
 
 use seekless::device::{Device, RedundancyStatus, news};
 use seekless::rt::Rt;
 use seekless::units::Nanos;
 
-/// How often arrays are looked at.
+/// Interval between two looks at the arrays.
 const INTERVAL: Nanos = Nanos::from_secs(2);
 
-/// Logs what happens to `arrays` as long as the runtime lives: members that fail, and how far a rebuild is.
+/// Logs the events of `arrays` as long as the runtime lives: failed members, and the progress of a rebuild.
 pub(super) fn watch(rt: &Rt, arrays: Vec<Device>) {
     if arrays.is_empty() {
         return;
     }
-    // The devices must be able to go while this sleeps.
+    // Weak: the devices must not be kept alive while this sleeps.
     let arrays: Vec<std::rc::Weak<dyn seekless::device::BlockDevice>> =
         arrays.iter().map(std::rc::Rc::downgrade).collect();
     let look = move || -> Vec<Option<RedundancyStatus>> {

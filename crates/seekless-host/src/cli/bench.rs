@@ -23,7 +23,7 @@ use super::{Done, Failure, WRONG_USAGE, diagnose, output, read_stack};
 use crate::fuse::SyncError;
 use crate::reactor::Signals;
 
-/// A benchmark, as the command line asks for it. Each of [`WORKLOADS`] is a subcommand.
+/// A benchmark, as given on the command line. Each of [`WORKLOADS`] is a subcommand.
 pub(super) struct Bench {
     program: Box<dyn Program>,
     log: Option<String>,
@@ -85,7 +85,7 @@ fn profile_names() -> clap::builder::PossibleValuesParser {
     HostProfile::ALL.iter().map(|profile| profile.name).collect::<Vec<_>>().into()
 }
 
-/// What to measure, read before anything is done.
+/// What to measure, parsed before anything is done.
 enum Contestant {
     Directory(String),
     Stack(Box<Stack>),
@@ -181,7 +181,7 @@ fn option_of(spec: &WorkloadSpec, key: &Key) -> Arg {
     }
 }
 
-/// What the command line says of a key.
+/// The value of a key on the command line.
 fn value_of(key: &Key, matches: &ArgMatches) -> Option<toml::Value> {
     let number = |number: u64| i64::try_from(number).ok().map(toml::Value::Integer);
     match key.form {
@@ -209,7 +209,7 @@ pub(super) fn run(bench: &Bench) -> Done {
     let contestants: Vec<Contestant> =
         args.on.iter().map(|argument| contestant(argument)).collect::<Result<_, Failure>>()?;
     check_clocks(args, &contestants)?;
-    // Before there are threads. What has been made on a real mount is to be deleted, whoever ends the run.
+    // Before there are threads. Files made on a real mount are deleted even when a signal ends the run.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP])?;
     let ended_by = Cell::new(None);
     let mut report = Report { spec: program, runs: Vec::new(), failed: Vec::new() };
@@ -221,7 +221,7 @@ pub(super) fn run(bench: &Bench) -> Done {
                 ended_by.set(Some(signal));
                 return ControlFlow::Break(());
             }
-            // The total tells phases of the same name apart.
+            // The total distinguishes phases of the same name.
             let name = format!("[{}/{}] {}", number + 1, contestants.len(), step.phase);
             if *shown.borrow() != name || bar.length() != Some(step.total) {
                 bar.reset();
@@ -266,7 +266,7 @@ pub(super) fn run(bench: &Bench) -> Done {
     }
 }
 
-/// Refuses what is said about virtual time where it would be ignored.
+/// Refuses options about virtual time where they would have no effect.
 fn check_clocks(args: &Common, contestants: &[Contestant]) -> Result<(), Failure> {
     let wrong = |text: String| Err(Failure::new(text).code(WRONG_USAGE));
     let directory = contestants.iter().find(|contestant| matches!(contestant, Contestant::Directory(_)));
@@ -331,12 +331,12 @@ fn run_stack(
     run_here_in_a_world(stack, program, watch)
 }
 
-/// Runs a stack in real time, in a world of its own.
+/// Runs a stack in real time, in its own world.
 pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: Watch<'_>) -> Result<Run, Failure> {
     let world = World::new()?;
     let leaves = world.leaves();
     world.run(async {
-        // There is no kernel above, so the file system itself keeps what was read.
+        // There is no kernel above, so the file system itself caches data.
         let usage = Usage { read_only: false, data_cached_above: false };
         let mounted = stack.mount(&world.rt, &leaves, &identity()?, usage).await;
         let mounted = mounted.map_err(|error| diagnose::explain(stack, &leaves, error))?;
@@ -345,7 +345,7 @@ pub(super) fn run_here_in_a_world(stack: &Stack, program: &dyn Program, watch: W
     })
 }
 
-/// How directories are synced and read cold: our own mounts need more than the kernel can do.
+/// How directories are synced and read cold: our own mounts need more than the kernel offers.
 pub(super) fn host() -> Host {
     Host {
         sync: |directory: &File, path: &Path| match crate::fuse::sync(path) {
@@ -364,7 +364,7 @@ pub(super) fn host() -> Host {
 mod tests {
     use super::*;
 
-    /// A number that cannot be passed on is refused, for each key of each workload; none gives way to the default.
+    /// A number that is too large is refused, for each key of each workload; none silently becomes the default.
     #[test]
     fn numbers_that_are_too_large_are_refused() {
         for (spec, key) in WORKLOADS.iter().flat_map(|spec| spec.keys.iter().map(move |key| (spec, key))) {

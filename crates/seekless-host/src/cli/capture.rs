@@ -1,7 +1,7 @@
-//! `seekless trace capture`: records what a block device is asked, through a tracefs instance of our own.
+//! `seekless trace capture`: records the requests of a block device, in its own tracefs instance.
 //!
-//! An instance is a set of trace buffers apart from everybody else's: nothing that others trace is touched, and it is
-//! removed at the end, however the recording ends.
+//! An instance is a separate set of trace buffers: other users' tracing is not affected, and the instance is removed at
+//! the end, however the recording ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -22,7 +22,7 @@ use crate::reactor::Signals;
 
 const TRACEFS: &str = "/sys/kernel/tracing";
 
-/// What is recorded: when requests are issued to the driver and when they are done.
+/// Recorded events: a request is issued to the driver, and completes.
 const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
 
 /// Record what a block device is asked
@@ -66,7 +66,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     let device = device_number(&args.device)?;
     let wish = Wish::new(Replace::forced(args.force)).sources(Sources::of(&[&args.device]));
     seekless_lab::output::check(&args.output, &wish)?;
-    // Before anything is changed in the kernel, so that Ctrl-C always finds somebody who tidies up.
+    // Before anything is changed in the kernel, so that Ctrl-C always leads to the cleanup.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
     let name = args.output.display();
     let cannot_write = |error: io::Error| Failure::new(format!("cannot write {name}: {error}"));
@@ -90,7 +90,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         if let Some(child) = &mut child.0
             && let Some(status) = child.try_wait()?
         {
-            // What was written last may still be on its way to the device.
+            // The last writes may still be on their way to the device.
             command_failed = (!status.success()).then_some(status);
             break;
         }
@@ -106,7 +106,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
     bar.finish_and_clear();
     out.finish()?;
     let lost = instance.lost();
-    drop(pipe); // Buffers that somebody reads cannot be removed.
+    drop(pipe); // Buffers with an open reader cannot be removed.
     drop(instance);
     let size = fs::metadata(&args.output).map_or(0, |file| file.len());
     output::note(&format!("{name}: {}", human_bytes(size)));
@@ -155,7 +155,7 @@ fn device_number(path: &Path) -> Result<u32, Failure> {
     Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", quoted_path(path))))
 }
 
-/// Moves what the kernel has to say; the number of events.
+/// Copies the kernel's events; returns their number.
 fn copy(pipe: &mut File, out: &mut Output) -> io::Result<u64> {
     let mut buffer = [0; 64 << 10];
     match pipe.read(&mut buffer) {
@@ -174,7 +174,7 @@ struct Started(Option<Child>);
 impl Started {
     fn new(command: &[std::ffi::OsString], signals: &Signals) -> Result<Started, Failure> {
         let Some((program, arguments)) = command.split_first() else { return Ok(Started(None)) };
-        // Children inherit which signals are blocked; the command shall take Ctrl-C as always.
+        // Children inherit blocked signals; the command must take Ctrl-C as usual.
         let child = signals.unblocked(|| Command::new(program).args(arguments).spawn());
         let failed = |error| Failure::new(format!("cannot start {}: {error}", program.display()));
         Ok(Started(Some(child.map_err(failed)?)))
@@ -184,14 +184,14 @@ impl Started {
 impl Drop for Started {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
-            // It has ended already, except after a failure or Ctrl-C, and then there is nobody left to tell.
+            // It has already ended, except after a failure or Ctrl-C; an error here cannot be reported.
             let _ = child.kill();
             let _ = child.wait();
         }
     }
 }
 
-/// Trace buffers of our own.
+/// Our own trace buffers.
 struct Instance {
     path: PathBuf,
 }
@@ -242,7 +242,7 @@ impl Instance {
         self.set("tracing_on", "0")
     }
 
-    /// Events for which there was no room.
+    /// Events lost for lack of room.
     fn lost(&self) -> u64 {
         let Ok(processors) = fs::read_dir(self.path.join("per_cpu")) else { return 0 };
         let count = |text: String| -> u64 {
@@ -255,7 +255,7 @@ impl Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // An instance with events on cannot be removed. When this fails there is nobody left to tell.
+        // An instance with events on cannot be removed. An error here cannot be reported.
         for event in EVENTS {
             let _ = fs::write(self.path.join(format!("events/block/{event}/enable")), "0");
         }

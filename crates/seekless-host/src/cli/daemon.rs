@@ -1,4 +1,4 @@
-//! Going into the background: the parent returns when the child says that it works, or why it does not.
+//! Going into the background: the parent returns when the child reports that it works, or why it does not.
 
 use std::fs::OpenOptions;
 use std::io::{PipeReader, PipeWriter, Read, Write};
@@ -22,12 +22,12 @@ pub(super) struct Waiting {
     pipe: PipeReader,
 }
 
-/// The child's end. What goes through the pipe is an exit code in one byte, and a text.
+/// The child's end. The pipe carries an exit code in one byte, and a text.
 pub(super) struct Report {
     pipe: PipeWriter,
 }
 
-/// Divides the process. There must be no threads yet: the child would have one of them, and locks of the others.
+/// Forks. There must be no threads yet: the child would have only one of them, and locks of the others.
 ///
 /// # Errors
 /// When the system has no more processes or files.
@@ -38,8 +38,8 @@ pub(super) fn split() -> Result<Side, Failure> {
         -1 => Err(Failure::new(format!("cannot start a process: {}", std::io::Error::last_os_error())).code(FAILED)),
         0 => {
             drop(reader);
-            // A session of its own: the terminal's signals are not for it. It fails for session leaders, and a child
-            // is none.
+            // A session of its own, so that it gets no signals from the terminal. This fails only for session leaders,
+            // and a child is not one.
             let _ = rustix::process::setsid();
             Ok(Side::Child(Report { pipe: writer }))
         }
@@ -84,9 +84,9 @@ fn describe(status: WaitStatus) -> String {
 }
 
 impl Report {
-    /// Says that the daemon works, and lets go of directory and terminal.
+    /// Reports that the daemon works, and leaves the directory and the terminal.
     pub(super) fn ready(mut self) {
-        // No directory is kept busy by us; every path that is still needed is absolute or open.
+        // The daemon keeps no directory busy; every path that is still needed is absolute or open.
         let _ = rustix::process::chdir("/");
         logging::leave_terminal();
         if let Ok(null) = OpenOptions::new().read(true).write(true).open("/dev/null") {
@@ -94,11 +94,11 @@ impl Report {
             let _ = rustix::stdio::dup2_stdout(&null);
             let _ = rustix::stdio::dup2_stderr(&null);
         }
-        // A parent that is gone does not want to know.
+        // The parent may be gone; then the report is not needed.
         let _ = self.pipe.write_all(&[0]);
     }
 
-    /// Says why there is no daemon.
+    /// Reports why there is no daemon.
     pub(super) fn failed(mut self, failure: &Failure) {
         let mut report = vec![failure.code.max(1)];
         report.extend_from_slice(failure.text.as_bytes());

@@ -1,4 +1,4 @@
-//! What to say when a store does not hold what its stack expects.
+//! Error messages for a store that does not hold what its stack expects.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use seekless::stack::{Cause, Stack, StackError, quoted};
 use super::Failure;
 use crate::leaves::{HostLeaves, signature};
 
-/// An error of a stack on files, with what the file holds where that explains it.
+/// An error of a stack on files, with the file's content where that explains it.
 pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> Failure {
     match &error.cause {
         Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
@@ -27,10 +27,10 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
     }
 }
 
-/// How long to look for content where that only makes a message better.
+/// How long to search for content, which only improves a message.
 const PATIENCE: Duration = Duration::from_secs(2);
 
-/// What the files and block devices that were opened hold; `None` for a blank one. Empty where that cannot be found out.
+/// What the opened files and block devices hold; `None` for a blank one. Empty where that cannot be determined.
 pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
     let content = |path: &Path| -> Option<Option<String>> {
         let file = std::fs::File::open(path).ok()?;
@@ -41,7 +41,7 @@ pub(super) fn contents(leaves: &HostLeaves) -> Vec<Option<String>> {
     leaves.files().iter().map(|file| content(file.path())).collect::<Option<_>>().unwrap_or_default()
 }
 
-/// What a stack is called in a sentence: the path of its image, or else its line.
+/// Name of a stack in a sentence: the path of its image, or else its line.
 pub(super) fn place_of(stack: &Stack) -> String {
     let leaf = stack.words().last().filter(|leaf| leaf.name() == "file");
     leaf.and_then(|leaf| leaf.text("path")).map_or_else(|| stack.to_string(), str::to_owned)
@@ -49,7 +49,7 @@ pub(super) fn place_of(stack: &Stack) -> String {
 
 /// The failure for a store that does not hold the stack's file system.
 ///
-/// It speaks of mkfs only where that would destroy nothing.
+/// It suggests mkfs only where that would destroy nothing.
 pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {

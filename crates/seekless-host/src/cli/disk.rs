@@ -1,4 +1,4 @@
-//! `seekless disk`: the drives of the disk model. The list is here.
+//! `seekless disk`: the drives of the disk model. This file has the list.
 
 use super::{Done, list, output};
 

@@ -91,7 +91,7 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
     format!("{text}\n{}\n", zone_table(drive))
 }
 
-/// The rate is that of a track without the switch to the next.
+/// The rate is that of a track, without the switch to the next.
 const ZONE_COLUMNS: [&str; 7] =
     ["zone", "first cylinder", "last", "sectors a track", "MB/s", "track skew", "cylinder skew"];
 
@@ -160,7 +160,7 @@ fn surfaces(order: SurfaceOrder) -> String {
     }
 }
 
-/// A name for programs and words for people; so with the next ones.
+/// A name for programs and words for people; likewise below.
 fn sparing(sparing: Sparing) -> (&'static str, String) {
     let (name, text) = match sparing {
         Sparing::None => ("none", "none"),
@@ -311,7 +311,7 @@ fn write_behind(how: WriteBehind) -> (&'static str, &'static str) {
 mod tests {
     use super::*;
 
-    /// Every drive of the catalogue can be shown, with no number that JSON cannot hold.
+    /// Every drive of the catalogue can be shown, and every number fits into JSON.
     #[test]
     fn all_drives_are_shown() {
         for drive in Drive::all() {

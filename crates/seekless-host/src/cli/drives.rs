@@ -8,7 +8,7 @@ use seekless::stack::{Stack, WORDS};
 
 use super::{Failure, WRONG_USAGE, read_stack};
 
-/// The drive that an argument means: a name of the catalogue, or a stack that is one disk, such as
+/// The drive of an argument: a name of the catalogue, or a stack that is one disk, such as
 /// `disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB`.
 pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     if let Some(drive) = Drive::named(text) {
@@ -22,7 +22,7 @@ pub(super) fn read_drive(text: &str) -> Result<Cow<'static, Drive>, Failure> {
     }
     let stack = match is_stack {
         true => read_stack(text)?,
-        // A name that is not in the catalogue: the stack's reader knows the nearest.
+        // A name that is not in the catalogue: the stack parser suggests the nearest.
         false => Stack::parse(&format!("disk:{text}")).map_err(|error| Failure::new(error).code(WRONG_USAGE))?,
     };
     stack.drive().map_err(|error| Failure::new(error).code(WRONG_USAGE))

@@ -18,8 +18,8 @@ const PORT: u16 = 10809;
 /// Offer a block device to NBD clients, over a Unix socket or TCP
 ///
 /// Returns when clients can connect; a daemon serves them until it gets SIGTERM or SIGINT, and then makes everything
-/// durable. Without --socket and --listen it listens on the loopback address alone: NBD has no passwords, so whoever
-/// reaches the address can read and write.
+/// durable. Without --socket and --listen it listens on the loopback address alone: NBD has no passwords, so every
+/// client that reaches the address can read and write.
 ///
 /// What is durable: what a flush or a write with FUA has acknowledged, to any client.
 #[derive(clap::Args)]
@@ -42,7 +42,7 @@ pub(super) struct Args {
     #[arg(short, long, value_name = "ADDRESS:PORT")]
     listen: Option<SocketAddr>,
 
-    /// Let nobody write
+    /// Refuse writes
     #[arg(short, long)]
     read_only: bool,
 
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
 }
 
-/// Where to listen: loopback, unless told otherwise.
+/// Where to listen: by default on loopback.
 fn places(args: &Args) -> Vec<Place> {
     let unix = args.socket.clone().map(Place::Unix);
     let tcp = args.listen.map(Place::Tcp);

@@ -52,7 +52,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    // What the stack line has wrong is the user's mistake; all else that fails here is the check's.
+    // A mistake in the stack line is the user's; every other failure here is the check's.
     let stack = read_stack(&args.stack).map_err(|failure| failure.code(WRONG_USAGE))?;
     stack.needs_checkable().map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     check(args, &stack)
@@ -70,7 +70,7 @@ fn check(args: &Args, stack: &Stack) -> Done {
         }
         match opened.probe().await {
             Ok(None) => return Err(something_else(stack, &leaves).code(OPERATIONAL)),
-            // What keeps the volume from being looked at may be what the check can mend.
+            // The check may be able to repair what prevents opening the volume.
             Ok(Some(_)) | Err(_) => opened.fsck(options).await.or_else(beyond_checking),
         }
         .map_err(failure)
@@ -94,7 +94,7 @@ fn failure(error: StackError) -> Failure {
     Failure::new(error).code(OPERATIONAL)
 }
 
-/// A file system that is too damaged to be checked is damaged; everything else has kept us from checking.
+/// A file system that is too damaged to be checked counts as damaged; any other error has prevented the check.
 fn beyond_checking(error: StackError) -> Result<Checked, StackError> {
     match &error.cause {
         Some(Cause::FileSystem(cause @ FsError::Corrupt { .. })) => {
@@ -113,7 +113,7 @@ pub(super) fn verdict_text(verdict: Verdict) -> &'static str {
     }
 }
 
-/// How much was found, in words.
+/// The extent of the damage, in words.
 fn damage_text(checked: &Checked) -> String {
     let listed = checked.findings.len() as u64;
     match checked.unlisted {
@@ -122,7 +122,7 @@ fn damage_text(checked: &Checked) -> String {
     }
 }
 
-/// The check has come as far as the files; a volume that cannot even be opened has none to count.
+/// True when the check got as far as the files; a volume that cannot even be opened has none to count.
 fn has_seen_files(checked: &Checked) -> bool {
     !checked.counts.is_empty()
 }

@@ -78,14 +78,14 @@ pub(super) fn to_json(stack: &Stack, probed: &Probed) -> Value {
             Fact::Flag(flag) => json!(flag),
             Fact::Text(text) => json!(text),
         };
-        // A program should not have to guess the unit.
+        // So that a program need not guess the unit.
         let unit = if matches!(fact, Fact::Bytes(_)) { "_bytes" } else { "" };
         object.insert(format!("{name}{unit}"), value);
     }
     Value::Object(object)
 }
 
-/// RFC 3339; a time that no calendar has is shown as its seconds since 1970.
+/// RFC 3339; a time outside the calendar is shown as its seconds since 1970.
 pub(super) fn time_text(time: WallTime) -> String {
     match Timestamp::new(time.seconds, 0) {
         Ok(timestamp) => timestamp.to_string(),

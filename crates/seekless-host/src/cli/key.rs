@@ -10,7 +10,7 @@ use super::{Done, Failure, output};
 
 /// Make a key for `encrypt`
 ///
-/// The file is all that it takes to read what was encrypted with it, and without it nobody ever will: keep a copy in
+/// The file is all that it takes to read what was encrypted with it, and without it the data is lost: keep a copy in
 /// another place. It is text and can be printed. With a passphrase, the file alone is of no use; then both are needed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
@@ -59,7 +59,7 @@ pub(super) fn run(args: &Args) -> Done {
             made.map_err(|problem| Failure::new(format!("{}: {problem}", path.display())))?
         }
     };
-    // Bytes and name are durable when this returns: something may be encrypted with it at once.
+    // Bytes and name are durable when this returns: the key may be used at once.
     files::write(&args.file, text.as_bytes(), &wish)?;
     output::print(&format!(
         "{} is made. What is encrypted with it is lost without it: keep a copy.",

@@ -74,7 +74,7 @@ pub(super) fn evidence(drive: &Drive) -> &'static str {
     }
 }
 
-/// The catalogue as a table, and what to write for a drive that is not in it.
+/// The catalogue as a table, and how to describe a drive that is not in it.
 pub(super) fn drives() -> String {
     let mut table = table(&["drive", "product", "capacity", "rpm", "known from"]);
     for drive in Drive::all() {

@@ -1,4 +1,4 @@
-//! Where messages of a daemon go: standard error while somebody reads it, then a file or syslog.
+//! Where a daemon's messages go: to standard error while a terminal is attached, then to a file or syslog.
 
 use std::ffi::CString;
 use std::fs::{File, OpenOptions};
@@ -23,24 +23,24 @@ struct Logger(Mutex<Sink>);
 
 static LOGGER: Logger = Logger(Mutex::new(Sink::StandardError));
 
-/// Starts logging, of warnings or, with `verbosity`, of more. A file gets what is worth knowing in any case.
+/// Starts logging, of warnings or, with `verbosity`, of more. A log file always gets informational messages.
 ///
 /// # Errors
 /// When `file` cannot be written.
 pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
     if let Some(path) = file {
         let failed = |error| Failure::new(format!("cannot open the log {}: {error}", path.display()));
-        // Without NONBLOCK, opening a pipe that nobody reads would wait for ever.
+        // Without NONBLOCK, opening a pipe without a reader would block.
         let mut options = OpenOptions::new();
         options.create(true).append(true).read(true).custom_flags(libc::O_NONBLOCK | libc::O_NOCTTY);
         let opened = match options.open(path) {
-            // A log may be one to which this user can only append.
+            // A log file may be append-only for this user.
             Err(error) if error.kind() == ErrorKind::PermissionDenied => options.read(false).open(path),
             opened => opened,
         };
         let opened = opened.map_err(failed)?;
         check(&opened, path)?;
-        // A terminal is written to as by everybody else.
+        // A terminal is written to as other programs do.
         let flags = rustix::fs::fcntl_getfl(&opened).map_err(|error| failed(error.into()))?;
         rustix::fs::fcntl_setfl(&opened, flags - OFlags::NONBLOCK).map_err(|error| failed(error.into()))?;
         *LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner) = Sink::File(opened);
@@ -51,12 +51,13 @@ pub(super) fn start(verbosity: u8, file: Option<&Path>) -> Result<(), Failure> {
         2 => LevelFilter::Debug,
         _ => LevelFilter::Trace,
     });
-    // It fails when there is a logger already, which in this program is the same one.
+    // It fails when there already is a logger, which in this program is the same one.
     let _ = log::set_logger(&LOGGER);
     Ok(())
 }
 
-/// Refuses what is no log, before a line is appended to it: a disk image, say, whose name was given by mistake.
+/// Refuses a file that is not a log, before a line is appended to it: for example a disk image whose name was given by
+/// mistake.
 fn check(file: &File, path: &Path) -> Result<(), Failure> {
     const LOOKED_AT: usize = 4096;
     let refused = |what: &str| {
@@ -71,7 +72,7 @@ fn check(file: &File, path: &Path) -> Result<(), Failure> {
         return refused("no regular file");
     }
     let mut beginning = vec![0; LOOKED_AT];
-    // What cannot be read cannot be looked into.
+    // A file that cannot be read cannot be checked.
     let count = file.read_at(&mut beginning, 0).unwrap_or(0);
     match beginning[..count].contains(&0) {
         true => refused("no text"),
@@ -79,7 +80,7 @@ fn check(file: &File, path: &Path) -> Result<(), Failure> {
     }
 }
 
-/// Nobody reads standard error any more.
+/// Standard error has no reader any more.
 pub(super) fn leave_terminal() {
     let mut sink = LOGGER.0.lock().unwrap_or_else(PoisonError::into_inner);
     if matches!(*sink, Sink::StandardError) {
@@ -97,7 +98,7 @@ impl Log for Logger {
     fn log(&self, record: &Record<'_>) {
         let message = record.args();
         let mut sink = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // A log that cannot be written leaves nobody to tell.
+        // If the log cannot be written, the message is lost.
         match &mut *sink {
             Sink::StandardError => {
                 let _ = writeln!(std::io::stderr(), "seekless: {}: {message}", word(record.level()));

@@ -34,7 +34,7 @@ Example:
 
 Exit codes: 0 written, 1 failed, 2 wrong usage")]
 pub(super) struct ManArgs {
-    /// A directory that is there
+    /// An existing directory
     directory: PathBuf,
 
     /// Replace files that are there already and are no manual pages of this program
@@ -86,8 +86,7 @@ fn is_page(file: &File) -> Result<(), String> {
     }
 }
 
-/// The sections that clap's pages have, but what stands below the help in the form of sections, with commands and tables
-/// as they were set.
+/// clap's sections of the page, except that headings below the help become sections, with commands and tables verbatim.
 fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     let mut page = Vec::new();
     man.render_title(&mut page)?;
@@ -106,8 +105,8 @@ fn page(man: &Man, command: &Command) -> io::Result<Vec<u8>> {
     Ok(page)
 }
 
-/// The text below a command's help as roff. A line that ends in a colon and has examples behind it begins EXAMPLES, one
-/// that says exit codes EXIT STATUS; anything else is NOTES. Indented lines stay as they are.
+/// Converts the text below a command's help to roff. A line that ends in a colon and is followed by examples begins
+/// EXAMPLES, one that says exit codes EXIT STATUS; anything else is NOTES. Indented lines are kept.
 fn sections(text: &str) -> String {
     let (mut section, mut is_set, mut roff) = ("", false, String::new());
     let mut begin = |roff: &mut String, wanted: &'static str| {
@@ -137,7 +136,7 @@ fn sections(text: &str) -> String {
             }
             begin(&mut roff, if line.starts_with("Exit codes") { "EXIT STATUS" } else { "NOTES" });
         }
-        // The heading says it already.
+        // The heading already says it.
         roff += &escaped(line.strip_prefix("Exit codes: ").unwrap_or(line).trim_start());
         roff += "\n";
     }
@@ -147,7 +146,7 @@ fn sections(text: &str) -> String {
     roff
 }
 
-/// `line` as text: no character in it is a command to roff.
+/// `line` as text: roff finds no commands in it.
 fn escaped(line: &str) -> String {
     let text = line.replace('\\', "\\e").replace('-', "\\-").replace('\'', "\\(aq").replace('`', "\\(ga");
     if text.starts_with('.') { format!("\\&{text}") } else { text }
@@ -157,7 +156,7 @@ fn escaped(line: &str) -> String {
 mod tests {
     use super::*;
 
-    /// Examples and exit codes are sections of their own, and what is set in columns stays so.
+    /// Examples and exit codes become sections, and columns are kept.
     #[test]
     fn help_becomes_sections() {
         let text = "Times are short.\n\nExamples:\n  seekless -a 'x'   does\n  .x\n\nExit codes: 0 done,\n1 not";

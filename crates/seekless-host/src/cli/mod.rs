@@ -1,7 +1,7 @@
-//! The command line: what a user types, and what comes back.
+//! The command line: what a user types, and the answer.
 //!
-//! Every command is a file with its arguments and one `run`. What went wrong is one [`Failure`]: a text that says
-//! what, where and what next, and the exit code. Results go to standard output, everything else to standard error.
+//! Every command is a file with its arguments and one `run`. An error is a [`Failure`]: a text that says what, where
+//! and what next, and the exit code. Results go to standard output, everything else to standard error.
 
 mod arrays;
 mod bench;
@@ -49,7 +49,7 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser, Subcommand};
 use seekless::stack::{Stack, Target};
 
-/// File systems to mount and to put on a test bench.
+/// File systems to mount, or to benchmark.
 #[derive(Parser)]
 #[command(name = "seekless", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(long_about = "File systems to mount and to put on a test bench.
@@ -104,7 +104,7 @@ enum Command {
     Man(manual::ManArgs),
 }
 
-/// What went wrong, and the exit code that says so.
+/// An error message, and its exit code.
 #[derive(Debug)]
 struct Failure {
     text: String,
@@ -124,7 +124,7 @@ impl Failure {
         Failure { code, ..self }
     }
 
-    /// Adds what to do about it, on a line of its own.
+    /// Adds a hint on a line of its own.
     fn hint(self, hint: impl fmt::Display) -> Failure {
         Failure { text: format!("{}\n{hint}", self.text), ..self }
     }
@@ -136,7 +136,7 @@ impl<E: std::error::Error> From<E> for Failure {
     }
 }
 
-/// How a command that did not fail ended.
+/// Exit code of a command that did not fail.
 type Done = Result<u8, Failure>;
 
 /// Runs the program on its own arguments.
@@ -191,7 +191,7 @@ fn run(arguments: Vec<OsString>) -> Done {
     }
 }
 
-/// `help --help` is help, as anywhere else. clap takes the option for the name of a command.
+/// `help --help` prints help, as for other commands. clap takes the option for the name of a command.
 fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
     let words: Vec<&str> = arguments.iter().map(|word| word.to_str().unwrap_or_default()).collect();
     let is_group = |name: &str| Cli::command().find_subcommand(name).is_some_and(clap::Command::has_subcommands);
@@ -206,9 +206,9 @@ fn without_help_for_help(mut arguments: Vec<OsString>) -> Vec<OsString> {
     arguments
 }
 
-/// Shows clap's text. Help that was asked for is a success.
+/// Prints clap's text. Requested help is a success.
 fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
-    // A closed pipe leaves nobody to tell.
+    // With a closed pipe, the message is lost.
     let _ = error.print();
     if !error.use_stderr() {
         return Ok(0);
@@ -220,15 +220,15 @@ fn wrong_usage(error: &clap::Error, command: Option<&OsString>) -> Done {
     })
 }
 
-/// Reads an argument that is to be a stack with a file system on a device, or a device with a format of its own at its
-/// top, for a command that wants to `make` it, `check` it ...
+/// Parses an argument that must be a stack with a file system on a device, or with a device with its own format at its
+/// top, for a command that will `make` it, `check` it ...
 fn read_volume(argument: &str, what_for: &str) -> Result<Stack, Failure> {
     let stack = read_stack(argument)?;
     stack.needs_volume(what_for).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     Ok(stack)
 }
 
-/// Reads an argument that is to be a stack. What is wrong with it is wrong usage.
+/// Parses an argument that must be a stack. Errors are wrong usage.
 fn read_stack(argument: &str) -> Result<Stack, Failure> {
     find_stack(argument).map_err(|failure| failure.code(WRONG_USAGE))
 }
@@ -245,7 +245,7 @@ fn find_stack(argument: &str) -> Result<Stack, Failure> {
             Err(error) => Failure::new(error),
         },
     };
-    // Whoever names an image or a directory means the obvious stack on it.
+    // An image or a directory stands for the obvious stack on it.
     let path = Path::new(argument);
     Err(match path.symlink_metadata() {
         Ok(_) if path.is_dir() => failure.hint(format!("for this directory write: 'hostdir:{argument}'")),
@@ -258,13 +258,13 @@ fn find_stack(argument: &str) -> Result<Stack, Failure> {
 mod tests {
     use super::*;
 
-    /// The description of the command line contradicts itself nowhere (clap's own check).
+    /// The definition of the command line is consistent (clap's own check).
     #[test]
     fn the_command_line_is_sound() {
         Cli::command().debug_assert();
     }
 
-    /// Help for `help` shows what `help` shows; a command's own argument that is called help is left alone.
+    /// `help help` shows what `help` shows; a command's own argument called help is left alone.
     #[test]
     fn help_has_help() {
         let asked =
@@ -280,7 +280,7 @@ mod tests {
         }
     }
 
-    /// Each command has an example in its help, and says which exit codes it has.
+    /// Each command has an example in its help, and lists its exit codes.
     #[test]
     fn every_command_is_documented() {
         for command in Cli::command().get_subcommands() {

@@ -113,7 +113,7 @@ pub(super) fn run(args: &Args) -> Done {
     }
     match daemon::split()? {
         Side::Parent(waiting) => {
-            // It is the daemon's now.
+            // The daemon takes it over.
             wish.place.keep();
             waiting.outcome()
         }
@@ -121,8 +121,8 @@ pub(super) fn run(args: &Args) -> Done {
     }
 }
 
-/// Changes the flags of a mount, as mount(8) has its helpers do. What the stack and other options say is as it was when it
-/// was mounted.
+/// Changes the flags of a mount, as mount(8) requires of its helpers. The stack and other options stay as they were at
+/// mount.
 fn remount(args: &Args) -> Done {
     let failed = |error: RemountError| Failure::new(error).code(FAILED);
     mount_options::parse(&args.options, args.sloppy)?;
@@ -149,18 +149,18 @@ fn check_interface(args: &Args, stack: &Stack) -> Result<(), Failure> {
     }
 }
 
-/// The file over which a disk is mounted, where it was not there before: removed at the end.
+/// The file over which a disk is mounted, if this mount made it: removed at the end.
 struct Place(Option<PathBuf>);
 
 impl Place {
-    /// Makes the file, unless there is something of that name.
+    /// Makes the file, unless the name exists.
     fn made(path: &Path) -> Result<Place, Failure> {
         let failed = |error: std::io::Error| {
             Failure::new(format!("cannot make the file {}: {error}", path.display())).code(FAILED)
         };
         match std::fs::OpenOptions::new().write(true).create_new(true).open(path) {
             Ok(_) => Ok(Place(Some(std::path::absolute(path).map_err(failed)?))),
-            // Also when it is a mount whose daemon is gone; checking the mount point says more.
+            // Also a mount whose daemon is gone; checking the mount point says more.
             Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(Place(None)),
             Err(error) => Err(failed(error)),
         }
@@ -175,7 +175,7 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         if let Some(path) = &self.0 {
-            // Unless somebody has put something there: it was empty, and so it is when the mount has gone.
+            // Unless it has content: it was empty, and is again after the unmount.
             if path.symlink_metadata().is_ok_and(|metadata| metadata.is_file() && metadata.len() == 0) {
                 let _ = std::fs::remove_file(path);
             }
@@ -183,11 +183,11 @@ impl Drop for Place {
     }
 }
 
-/// What is to be mounted, and how.
+/// What to mount, and how.
 struct Wish {
     stack: Stack,
     options: MountOptions,
-    /// The user has said how often everything is made durable.
+    /// The user has set how often everything is made durable.
     commit_is_given: bool,
     pid_file: Option<PidFile>,
     place: Place,
@@ -229,15 +229,15 @@ fn serve_in_background(wish: Wish, report: Report) -> Done {
     }
 }
 
-/// Mounts, says so, and serves until the end.
+/// Mounts, reports that, and serves until the end.
 fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
     let Wish { stack, mut options, commit_is_given, pid_file, place: made } = wish;
     // Before there are threads, which would otherwise take the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGUSR1])
         .map_err(|error| Failure::new(format!("cannot receive signals: {error}")).code(FAILED))?;
     if options.as_file && !options.read_only {
-        // The kernel may write to it in order to have memory, so that it must not wait for memory: before there are
-        // threads, which take this over.
+        // The kernel may write to it to free memory, so it must not wait for memory itself. Before there are threads,
+        // which inherit this.
         if let Err(error) = memory::avoid_reclaim_deadlock() {
             log::warn!(
                 "not marked as one on which writes wait ({error}): do not run it in a small memory control group"
@@ -259,11 +259,12 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 mounted.map_err(|error| diagnose::explain(&stack, &leaves, error))?
             }
         };
-        // Whoever reads the log is in another directory.
+        // Readers of the log are in another directory.
         let place = std::fs::canonicalize(&options.mount_point).unwrap_or_else(|_| options.mount_point.clone());
         let place = place.display().to_string();
         if !commit_is_given && (options.as_file || !mounted.fs.traits().exclusive) {
-            // A disk is flushed when somebody asks for it. What is reached another way as well is kept by somebody else, who writes it back by himself.
+            // A disk is flushed when its user asks for it. Data that is also reached another way is cached by another
+            // system, which writes it back itself.
             options.commit_interval = None;
         }
         options.store = if options.as_file { None } else { store(&leaves, &stack) };
@@ -292,7 +293,7 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
                 if let Some(report) = report.take() {
                     report.ready();
                 }
-                // The terminal has had them; the log keeps them.
+                // They were shown on the terminal; this records them in the log.
                 warnings.iter().for_each(|warning| log::warn!("{warning}"));
             }
             None => output::note(&format!("mounted on {place}; control-C unmounts it")),
@@ -328,17 +329,17 @@ async fn open_disk(world: &World, leaves: &HostLeaves, stack: &Stack, read_only:
     Ok(Mounted { fs, parts: opened.instances().iter().map(part).collect() })
 }
 
-/// The store that holds the whole file system, if one does.
+/// The store that holds the whole file system, if there is one.
 fn store(leaves: &HostLeaves, stack: &Stack) -> Option<Rc<FileDevice>> {
     let [file] = &leaves.files()[..] else { return None };
     let file_system =
         stack.words().iter().position(|word| Some(word.name()) == stack.file_system().map(|it| it.name()));
-    // The file system stands on the leaf itself.
+    // The file system is directly on the leaf.
     let direct = file_system.is_some_and(|position| position + 2 == stack.words().len());
     direct.then(|| file.clone())
 }
 
-/// Logs those counters of every part that `wanted` picks.
+/// Logs the counters that `wanted` picks, of every part.
 fn log_counters(mounted: &Mounted, wanted: impl Fn(&str, u64) -> bool) {
     for part in &mounted.parts {
         let (name, counters) = (part.describe(), part.counters());

@@ -1,4 +1,4 @@
-//! Other names and forms in which the program is called, turned into ours.
+//! Other names and syntaxes of the program, translated to ours.
 //!
 //! * `mount -t seekless SRC DIR` runs `/sbin/mount.seekless SRC DIR [-sfnv] [-N NS] [-o OPTIONS] [-t TYPE]`;
 //! * `mount -t fuse.seekless SRC DIR` runs `seekless SRC DIR -o OPTIONS` (mount.fuse(8));
@@ -7,7 +7,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::Path;
 
-/// The arguments as if the user had typed them.
+/// The arguments as the user would have typed them for this program.
 pub(super) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
     let name = arguments.first().and_then(|name| Path::new(name).file_name()).and_then(OsStr::to_str);
     match name {
@@ -15,7 +15,7 @@ pub(super) fn translate(arguments: Vec<OsString>) -> Vec<OsString> {
         Some("mkfs.seekless") => with_command("mkfs", &arguments),
         Some("fsck.seekless") => with_command("fsck", &arguments),
         _ if arguments.len() > 2 && arguments.get(1).is_some_and(|first| is_stack(first)) => as_mount(&arguments[1..]),
-        // Of a mount with a name of its own (`fsname=`), mount.fuse(8) passes that.
+        // For a mount with its own name (`fsname=`), mount.fuse(8) passes that name.
         _ if is_remount(&arguments) => as_mount(&arguments[1..]),
         _ => arguments,
     }
@@ -39,7 +39,7 @@ fn with_command(command: &str, arguments: &[OsString]) -> Vec<OsString> {
     [OsString::from("seekless"), command.into()].into_iter().chain(arguments.iter().skip(1).cloned()).collect()
 }
 
-/// `SRC DIR` and the options of mount(8) before, between and behind them.
+/// `SRC DIR`, with the options of mount(8) before, between and behind them.
 fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
     let mut ours: Vec<OsString> = vec!["seekless".into(), "mount".into()];
     let mut arguments = arguments.iter();
@@ -64,8 +64,8 @@ fn as_mount(arguments: &[OsString]) -> Vec<OsString> {
                 's' => ours.push("--sloppy".into()),
                 'f' => ours.push("--fake".into()),
                 'v' => ours.push("--verbose".into()),
-                'n' => {}                                       // There is no mtab to be spared.
-                other => ours.push(format!("-{other}").into()), // Refused where it is read.
+                'n' => {}                                       // There is no mtab.
+                other => ours.push(format!("-{other}").into()), // The parser refuses it.
             }
         }
     }
@@ -81,7 +81,7 @@ mod tests {
         translate(arguments).into_iter().map(|argument| argument.into_string().unwrap()).collect()
     }
 
-    /// Each form of mount(8) becomes ours; what is ours stays as it is.
+    /// Each syntax of mount(8) is translated; our own is kept.
     #[test]
     fn other_forms_are_understood() {
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The words of `mount -o`, in the vocabulary of mount(8).
+//! The words of `mount -o`, as in mount(8).
 
 use rustix::mount::MountFlags;
 use seekless::units::Nanos;
@@ -7,19 +7,19 @@ use super::Failure;
 use super::exit::WRONG_USAGE;
 use crate::fuse::TransportChoice;
 
-/// What the options ask for.
+/// Parsed options.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct MountWords {
     pub(super) read_only: bool,
     pub(super) allow_other: bool,
     pub(super) over_content: bool,
-    /// Change the flags of what is mounted already.
+    /// Change the flags of an existing mount.
     pub(super) remount: bool,
     pub(super) writeback_cache: bool,
     pub(super) flags: MountFlags,
-    /// How often changes are made durable; `None` leaves it to the default.
+    /// How often changes are made durable; `None` is the default.
     pub(super) commit: Option<Nanos>,
-    /// What `mount` and `df` show as the source.
+    /// The source shown by `mount` and `df`.
     pub(super) source: Option<String>,
     pub(super) transport: Option<TransportChoice>,
 }
@@ -40,7 +40,7 @@ impl Default for MountWords {
     }
 }
 
-/// Words that are set and cleared in pairs; `dirsync` has no other half.
+/// Flags with a pair of words; `dirsync` has no opposite.
 const FLAGS: &[(&str, &str, MountFlags)] = &[
     ("nosuid", "suid", MountFlags::NOSUID),
     ("nodev", "dev", MountFlags::NODEV),
@@ -56,7 +56,7 @@ const FLAGS: &[(&str, &str, MountFlags)] = &[
     ("nosymfollow", "symfollow", MountFlags::NOSYMFOLLOW),
 ];
 
-/// Words for mount(8) itself, for systemd and for libfuse, that mean nothing here or are always so.
+/// Words for mount(8) itself, for systemd and for libfuse, without effect here or always in effect.
 const IGNORED: &[&str] = &[
     "defaults",
     "auto",
@@ -75,23 +75,21 @@ const IGNORED: &[&str] = &[
     "_rnetdev",
 ];
 
-/// Words with values for which the same holds; the kernel lists the second line of a FUSE mount, and mount(8) passes them
-/// on to a remount.
+/// The same with values; the kernel lists the second line of a FUSE mount, and mount(8) passes them on to a remount.
 const IGNORED_VALUES: &[&str] = &["comment", "user", "helper", "uhelper", "user_id", "group_id", "max_read", "blksize"];
 
-/// Words that take effect here, for the error message.
+/// Words with an effect here, for the error message.
 const KNOWN: &str = "ro, rw, allow_other, nonempty, writeback, commit=SECONDS, fsname=NAME, \
                      transport=auto|devfuse|uring, noatime, nosuid, nodev, noexec, sync, dirsync, remount";
 
-/// Whether the lists ask for a change of what is mounted already; then what is mounted is for the daemon to know.
+/// True when the lists ask for a remount; the daemon then knows what is mounted.
 pub(super) fn ask_for_remount(lists: &[String]) -> bool {
     lists.iter().flat_map(|list| list.split(',')).any(|word| word.trim() == "remount")
 }
 
-/// Reads option lists as they follow `-o`. With `sloppy`, unknown words are passed over, as `mount -s` wants it.
+/// Parses option lists after `-o`. With `sloppy`, unknown words are ignored, as `mount -s` specifies.
 ///
-/// # Errors
-/// The first word that is not known, or whose value makes no sense.
+/// # Errors The first word that is unknown, or whose value is invalid.
 pub(super) fn parse(lists: &[String], sloppy: bool) -> Result<MountWords, Failure> {
     let mut words = MountWords::default();
     for word in lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty()) {
@@ -151,7 +149,7 @@ mod tests {
         parse(&[list.to_owned()], false).unwrap_or_else(|failure| panic!("{}", failure.text))
     }
 
-    /// Options mean what mount(8) says; of two that contradict each other the later holds.
+    /// Options mean what mount(8) says; of two contradictory ones the later holds.
     #[test]
     fn options_are_understood() {
         let words = parsed("defaults,ro,allow_other,noatime,nosuid,suid,commit=30,x-systemd.automount,fsname=a b");
@@ -165,12 +163,12 @@ mod tests {
         let all = MountFlags::DIRSYNC | MountFlags::LAZYTIME | MountFlags::SILENT | MountFlags::NOSYMFOLLOW;
         assert_eq!(flags, all);
         assert_eq!(parsed("lazytime,silent,nosymfollow,nolazytime,loud,symfollow").flags, MountFlags::empty());
-        // What mount(8) of util-linux 2.38 makes of `mount -o remount,ro`.
+        // What mount(8) of util-linux 2.38 passes for `mount -o remount,ro`.
         let words = parsed("ro,relatime,remount,user_id=0,group_id=0,default_permissions");
         assert!(words.remount && words.read_only && words.flags == MountFlags::RELATIME);
     }
 
-    /// What is not known is an error that names it, unless one asks for tolerance.
+    /// An unknown option is an error that names it, unless tolerance is requested.
     #[test]
     fn unknown_options_are_refused() {
         for list in ["compress=zstd", "commit=0", "commit=soon", "ro=1", "transport=pigeon"] {

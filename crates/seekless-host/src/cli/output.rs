@@ -8,7 +8,7 @@ use seekless_lab::output as files;
 
 use super::Failure;
 
-/// Writes `text` to standard output. Somebody who has stopped reading, as `head` does, is no error.
+/// Writes `text` to standard output. A reader that stops early, such as `head`, is not an error.
 pub(super) fn print(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') {
@@ -26,9 +26,9 @@ pub(super) fn print_json(value: &serde_json::Value) -> Result<(), Failure> {
     print(&format!("{value:#}"))
 }
 
-/// Writes what went wrong to standard error.
+/// Writes an error message to standard error.
 pub(super) fn complain(text: &str) {
-    // Where standard error is gone, too, the exit code has to do.
+    // If standard error is gone too, the exit code must suffice.
     let _ = writeln!(io::stderr().lock(), "seekless: {text}");
 }
 
@@ -37,17 +37,17 @@ pub(super) fn note(text: &str) {
     let _ = writeln!(io::stderr().lock(), "{text}");
 }
 
-/// What a picture of ours ends with: by this the next one knows that it may take its place.
+/// The end of every picture that this program writes: by this, a later run knows that it may replace the file.
 const SIGNATURE: &str = "<!-- made by seekless -->\n";
 
-/// A picture as SVG with its signature.
+/// A picture as SVG, with its signature.
 pub(super) fn signed(svg: &str) -> String {
     format!("{}\n{SIGNATURE}", svg.trim_end())
 }
 
-/// Accepts a picture that this program has made.
+/// Accepts a picture made by this program.
 pub(super) fn is_picture(file: &File) -> Result<(), String> {
-    // As large as no picture of ours is; what is cut off has no signature.
+    // Larger than any of our pictures; a truncated one has no signature.
     const BYTES_MAX: u64 = 64 << 20;
     match files::beginning(file, BYTES_MAX)?.ends_with(SIGNATURE.as_bytes()) {
         true => Ok(()),
@@ -55,7 +55,7 @@ pub(super) fn is_picture(file: &File) -> Result<(), String> {
     }
 }
 
-/// A progress bar of `total` steps, which shows on a terminal only.
+/// A progress bar of `total` steps, shown only on a terminal.
 pub(super) fn progress(total: u64) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr_with_hz(10),
@@ -64,11 +64,11 @@ pub(super) fn progress(total: u64) -> ProgressBar {
     let bar = ProgressBar::with_draw_target(Some(total), target);
     match ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}") {
         Ok(style) => bar.with_style(style),
-        Err(_) => bar, // The template is ours and tested; the default does as well.
+        Err(_) => bar, // The template is ours and tested; otherwise the default will do.
     }
 }
 
-/// A progress bar of `total` points of a sweep, with what is under way, which shows on a terminal only.
+/// A progress bar of `total` points of a sweep, with the current one, shown only on a terminal.
 pub(super) fn points(total: u64) -> ProgressBar {
     let bar = progress(total);
     match ProgressStyle::with_template(POINTS) {
@@ -79,7 +79,7 @@ pub(super) fn points(total: u64) -> ProgressBar {
 
 const POINTS: &str = "{pos}/{len} points {wide_bar} {elapsed:>4} eta {eta:>4}  {msg:40!}";
 
-/// A count of steps of which nobody knows how many there are, which shows on a terminal only.
+/// A counter of steps without a known total, shown only on a terminal.
 pub(super) fn counter(what: &'static str) -> ProgressBar {
     let target = match io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr_with_hz(10),
@@ -94,8 +94,7 @@ pub(super) fn counter(what: &'static str) -> ProgressBar {
 
 const COUNTER: &str = "{msg} {spinner} {human_pos} requests {per_sec:>10} {elapsed:>4}";
 
-/// A count of files of which nobody knows how many there are, with the name of one of them, which shows on a terminal
-/// only.
+/// A counter of files without a known total, with the name of the current one, shown only on a terminal.
 pub(super) fn files() -> ProgressBar {
     let bar = counter("");
     match ProgressStyle::with_template(FILES) {
@@ -108,7 +107,7 @@ const FILES: &str = "{spinner} {human_pos} files {elapsed:>4} {wide_msg}";
 
 #[cfg(test)]
 mod tests {
-    /// The bar's template is understood.
+    /// The bar's template is valid.
     #[test]
     fn the_progress_template_is_sound() {
         assert!(super::ProgressStyle::with_template("{msg:28!} {wide_bar} {pos}/{len} {per_sec:>10} {eta:>4}").is_ok());

@@ -1,4 +1,4 @@
-//! Where the number of a daemon's process is kept while it serves.
+//! A file with a daemon's process number while it serves.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -9,13 +9,13 @@ use seekless_lab::output::{self as files, Replace, Wish};
 
 use super::Failure;
 
-/// A file with the number of this process in it. One that is there already is replaced when its process is gone.
+/// A file that holds the number of this process. An existing one is replaced when its process is gone.
 pub(super) struct PidFile(PathBuf);
 
 const WISH: fn() -> Wish = || Wish::new(Replace::Own(is_stale)).permissions(0o644);
 
 impl PidFile {
-    /// Looks whether the file can be written later. The path is made absolute, because the daemon leaves its directory.
+    /// Checks that the file can be written later. The path is made absolute, because the daemon leaves its directory.
     pub(super) fn new(path: &Path) -> Result<PidFile, Failure> {
         let absolute = std::path::absolute(path);
         let absolute = absolute.map_err(|error| Failure::new(format!("{}: {error}", path.display())))?;
@@ -23,12 +23,12 @@ impl PidFile {
         Ok(PidFile(absolute))
     }
 
-    /// A program that waits for the file finds it whole.
+    /// A program that waits for the file never sees a partial one.
     pub(super) fn write(&self) -> Result<(), Failure> {
         Ok(files::write(&self.0, format!("{}\n", std::process::id()).as_bytes(), &WISH())?)
     }
 
-    /// Removes the file, unless it is another process's by now. Where that fails, a reader finds that there is no such
+    /// Removes the file, unless another process has replaced it. If that fails, readers find that there is no such
     /// process.
     pub(super) fn remove(&self) {
         let is_ours = std::fs::read_to_string(&self.0).is_ok_and(|text| number(&text) == Some(std::process::id()));
@@ -42,9 +42,9 @@ fn number(text: &str) -> Option<u32> {
     text.trim().parse().ok()
 }
 
-/// Accepts a pid file whose process is gone, and an empty file, which names none.
+/// Accepts a pid file whose process is gone, and an empty file.
 fn is_stale(file: &File) -> Result<(), String> {
-    // A number and an end of line; whatever is longer is something else.
+    // A number and an end of line; anything longer is another kind of file.
     let text = files::beginning(file, 64)?;
     let text = String::from_utf8_lossy(&text);
     match (text.trim().is_empty(), number(&text)) {
@@ -60,7 +60,7 @@ fn is_running(number: u32) -> bool {
     if rustix::process::test_kill_process(pid) == Err(Errno::SRCH) {
         return false;
     }
-    // A process that has ended and that its parent has not asked for yet: "PID (NAME) STATE ..." (proc(5)).
+    // A zombie: a process that has ended and that its parent has not collected: "PID (NAME) STATE ..." (proc(5)).
     let stat = std::fs::read_to_string(format!("/proc/{number}/stat")).unwrap_or_default();
     let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.trim_start().chars().next());
     !matches!(state, Some('Z' | 'X'))
@@ -70,13 +70,13 @@ fn is_running(number: u32) -> bool {
 mod tests {
     use super::*;
 
-    /// A file of a process that is gone is replaced, also when nobody has asked for how it ended; all others stay.
+    /// A file of a dead process is replaced, even before its parent has collected it; all others stay.
     #[test]
     fn only_stale_files_are_replaced() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("pid");
         let mut child = std::process::Command::new("true").spawn().unwrap();
-        // Until it has ended; it is not waited for, so that its number stays taken.
+        // Until it has ended; it is not collected, so that its number stays taken.
         while is_running(child.id()) {
             std::thread::yield_now();
         }
@@ -100,7 +100,7 @@ mod tests {
         assert!(PidFile::new(Path::new("/dev/null")).is_err());
     }
 
-    /// At the end a file goes only if it is still this process's.
+    /// At the end a file is removed only if it is still this process's.
     #[test]
     fn only_its_own_file_is_removed() {
         let directory = tempfile::tempdir().unwrap();

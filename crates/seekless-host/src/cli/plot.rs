@@ -1,4 +1,4 @@
-//! Plots as SVG files that stand alone: no script, no font and no other file is asked for.
+//! Plots as self-contained SVG files: they need no script, font or other file.
 
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -17,17 +17,17 @@ pub(super) struct Panel {
 const WIDTH: u32 = 860;
 const HEIGHT: u32 = 480;
 const FONT: &str = "sans-serif";
-/// The measured curve is broad and pale and the modelled one thin and dark, so that both are seen where they meet, also in
-/// print and by people who do not see all colours.
+/// The measured curve is broad and pale and the modelled one thin and dark, so that both are visible where they meet,
+/// also in print and for colour-blind readers.
 const MEASURED: RGBColor = RGBColor(134, 182, 239);
 const MODELLED: RGBColor = RGBColor(140, 20, 40);
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
 
-/// Points of a curve, which is more than there are pixels beside each other.
+/// Points of a curve: more than the pixels of its width.
 const POINTS: usize = 2000;
 
-/// The panels below each other.
+/// The panels, one below the other.
 pub(super) fn distributions(panels: &[Panel]) -> Result<String, Failure> {
     let mut svg = String::new();
     let height = HEIGHT * u32::try_from(panels.len()).unwrap_or(u32::MAX / HEIGHT);
@@ -56,7 +56,7 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
     area.draw(&Text::new(panel.subtitle.clone(), (middle, 44), centred(15))).map_err(cannot)?;
 
     let end = end_ms(panel);
-    // Enough digits to tell a dozen labels apart.
+    // Enough digits to distinguish a dozen labels.
     let digits = (12.0 / end).log10().ceil().clamp(0.0, 6.0) as usize;
     let mut chart = ChartBuilder::on(area)
         .margin_top(74)
@@ -104,7 +104,7 @@ fn draw(panel: &Panel, area: &Area<'_>) -> Result<(), Failure> {
         .map_err(cannot)
 }
 
-/// The right end of the axis: a few requests that took very long, such as after an error, would press everything else to
+/// The right end of the axis: a few very long requests, such as after an error, would otherwise compress the rest at
 /// the left edge.
 fn end_ms(panel: &Panel) -> f64 {
     let nearly_all = |times: &[f64]| times.get(times.len() * 999 / 1000).copied().unwrap_or(0.0);
@@ -112,7 +112,7 @@ fn end_ms(panel: &Panel) -> f64 {
     if end > 0.0 { end } else { 1.0 }
 }
 
-/// Time and per cent of the requests that are done by then, from the origin on, up to `end`.
+/// Time, and percentage of the requests that are done by then, from the origin up to `end`.
 fn curve(times: &[f64], end: f64) -> Vec<(f64, f64)> {
     let count = times.len();
     let part = |done: usize| 100.0 * done as f64 / count as f64;
@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Text of the user's is text in the picture, whatever is in it.
+    /// The user's text appears as text in the picture, whatever it contains.
     #[test]
     fn titles_are_escaped() {
         let panel = Panel {

@@ -83,7 +83,7 @@ pub(super) fn run(args: &Args) -> Done {
     let mut spec = Spec { timing: args.timing, map: args.map, place: None, seed: args.seed };
     let (import, outcomes) = if stream {
         let bar = output::counter("replaying");
-        // The trace goes into the replay, so what it was understood as is said beforehand.
+        // The trace goes into the replay, so its interpretation is reported first.
         let import = trace.import();
         describe(&import, true);
         let outcome = simulate(&stacks[0], trace, &spec, &|done| bar.set_position(done));
@@ -111,7 +111,7 @@ pub(super) fn run(args: &Args) -> Done {
     Ok(0)
 }
 
-/// Replays on every stack, as many at once as there are processors. Each reads the trace for itself.
+/// Replays on every stack, as many at once as there are processors. Each replay reads the trace itself.
 fn all(
     stacks: &[Stack],
     args: &TraceArgs,

@@ -12,9 +12,9 @@ use crate::report;
 
 /// Make a page of results: one file with interactive figures, which needs no network
 ///
-/// Published figures stand beside measured ones, claims with their verdicts, and everything can be taken along as CSV and
-/// SVG. The page is made of the results' files alone; nothing is measured. A page or picture that a report has made is
-/// replaced once the new one is whole; any other file needs --force.
+/// Published figures are shown beside measured ones, claims with their verdicts, and everything can be taken along as
+/// CSV and SVG. The page is made of the results' files alone; nothing is measured. A page or picture that a report has
+/// made is replaced once the new one is whole; any other file needs --force.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless report results/st05-fig6 -o fig6.html
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Done {
     Ok(0)
 }
 
-/// Accepts a page that a report has made; of whichever version, it names its maker at its beginning.
+/// Accepts a page made by a report of any version; each names its maker at its beginning.
 fn is_page(file: &File) -> Result<(), String> {
     let beginning = files::beginning(file, 4096)?;
     let beginning = String::from_utf8_lossy(&beginning);

@@ -1,4 +1,4 @@
-//! `seekless run`: an experiment on all cores, from where the last run of it ended.
+//! `seekless run`: an experiment on all cores, continuing where its last run ended.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -89,7 +89,7 @@ pub(super) fn run(args: &Args) -> Done {
     if args.dry_run {
         return dry_run(&plan);
     }
-    // Before threads begin, so that none of them takes the signals.
+    // Before there are threads, so that none of them takes the signals.
     let signals = Signals::new(&[libc::SIGINT, libc::SIGTERM])?;
     let folder = args.out.clone().unwrap_or_else(|| {
         Path::new("results").join(if args.quick {
@@ -155,19 +155,19 @@ fn dry_run(plan: &Plan) -> Done {
     Ok(0)
 }
 
-/// The digest of the running program: what another one has measured is not what this one would measure.
+/// The digest of the running program: results of another program are not reused.
 fn this_program() -> Result<String, Failure> {
     let bytes = std::fs::read("/proc/self/exe")
         .map_err(|error| Failure::new(format!("cannot read the program itself: {error}")))?;
     Ok(Sha256::digest(&bytes).iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// What is still to be measured, by index; a point of several rounds is there several times.
+/// Points still to be measured, by index; a point of several rounds is listed several times.
 struct Wanted {
     simulated: Vec<usize>,
-    /// Round after round, so that whatever else the machine does disturbs all points alike.
+    /// Round after round, so that other load on the machine disturbs all points alike.
     real: Vec<usize>,
-    /// Measurements in all, with those that are done.
+    /// All measurements, including those that are done.
     all: usize,
 }
 
@@ -202,7 +202,7 @@ struct Sweep<'a> {
 /// How a sweep ended.
 struct Ended {
     interrupted: bool,
-    /// Points that nobody has begun, or that were under way when it was interrupted.
+    /// Points not started, or interrupted while under way.
     left: usize,
     failed: Vec<(String, String)>,
 }
@@ -210,7 +210,7 @@ struct Ended {
 type Message = (usize, Result<Vec<Measure>, String>);
 
 impl Sweep<'_> {
-    /// Measures: what is simulated on as many threads as wanted, then what takes real time, one after another.
+    /// Measures: simulations on as many threads as allowed, then points in real time, one after another.
     fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results, signals: &Signals) -> Result<Ended, Failure> {
         let left = wanted.simulated.len() + wanted.real.len();
         let bar = output::points(left as u64);
@@ -278,7 +278,7 @@ impl Sweep<'_> {
                     output::note("interrupted; what is under way is brought to its end (once more gives it up)");
                 } else if ended.interrupted && signals.pending().is_some() {
                     bar.finish_and_clear();
-                    // Everything that is done has been written. Simulations cannot be stopped in the middle.
+                    // All finished points have been written. Simulations cannot be stopped in the middle.
                     std::process::exit(i32::from(INTERRUPTED));
                 }
             }
@@ -286,7 +286,7 @@ impl Sweep<'_> {
     }
 }
 
-/// Measures in real time what cannot be simulated.
+/// Measures in real time the points that cannot be simulated.
 struct World;
 
 impl Outside for World {
@@ -302,7 +302,7 @@ impl Outside for World {
     }
 }
 
-/// How the results came about. The only place where they know the date.
+/// Where the results came from. The only place where they contain the date.
 fn provenance(
     experiment: &Experiment,
     program: &str,

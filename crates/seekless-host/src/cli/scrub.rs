@@ -12,15 +12,15 @@ use super::{Done, Failure, fsck, output, read_stack};
 
 /// Read all members of an array and compare them
 ///
-/// What is damaged on one member lies there unnoticed until another one fails. This reads everything, writes again what
-/// cannot be read, and finds where copies differ, or data and parity do not fit.
+/// Damage on one member goes unnoticed until another one fails. This reads everything, rewrites what cannot be read,
+/// and finds where copies differ, or data and parity do not match.
 ///
-/// Which member is wrong then, an array does not know. With lfs or vlfs on it, their checksums say: all that the file system
-/// holds is read and compared first, what is wrong is corrected from the other members, and copies and parity are then made
-/// to fit. Three or more copies follow the majority. Everything else is reported and left; where you know that the data is
-/// right as it reads, --believe-data makes copies and parity from it.
+/// An array alone does not know which member is wrong then. With lfs or vlfs on it, their checksums do: all that the
+/// file system holds is read and compared first, what is wrong is corrected from the other members, and copies and
+/// parity are then made to match. Three or more copies follow the majority. Everything else is reported and left; where
+/// you know that the data is right as it reads, --believe-data makes copies and parity from it.
 ///
-/// The stack must not be mounted meanwhile.
+/// The stack must not be mounted.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless scrub 'lfs / raid5:n=3 / file:disk-{}.img'
@@ -46,7 +46,7 @@ pub(super) struct Args {
     json: bool,
 }
 
-/// What was found in one array.
+/// Result for one array.
 struct One {
     description: String,
     scrubbed: Scrubbed,
@@ -85,9 +85,9 @@ pub(super) fn run(args: &Args) -> Done {
         let is_array = |device: &Device| device.redundancy().is_some();
         let top: Vec<Device> =
             opened.instances().iter().find(|all| all.iter().any(is_array)).cloned().unwrap_or_default();
-        // Those below first: what they put right is read by those above.
+        // Lower arrays first: the ones above read what they correct.
         for array in arrays.iter().rev() {
-            // Below another array there is its metadata too, which nobody has verified.
+            // Below another array there is also that array's metadata, which has not been verified.
             let is_top = top.iter().any(|device| std::rc::Rc::ptr_eq(device, array));
             let believe_data = is_top && (args.believe_data || is_verified);
             let scrubbed = scrub(array, believe_data, &bar).await?;

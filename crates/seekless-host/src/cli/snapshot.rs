@@ -119,7 +119,7 @@ fn change(which: &Which, change: impl AsyncFnOnce(&dyn Snapshots, &str) -> Resul
         let opened = stack.open(&world.rt, &leaves, Purpose::Use).await?;
         let device = opened.device().ok_or_else(|| no_device(&which.stack))?;
         let changed = change(snapshots_of(device)?, &which.name).await;
-        // Also when nothing was changed: whoever comes next finds the end of the log at once.
+        // Even when nothing was changed: the next start then finds the end of the log at once.
         let released = device.release().await;
         changed.map_err(told)?;
         released?;

@@ -169,7 +169,7 @@ fn request_json(request: &Request, trace: &Trace) -> String {
     format!("{value}\n")
 }
 
-/// Where a converted trace goes.
+/// Target of a converted trace.
 #[derive(clap::Args)]
 struct TargetArgs {
     /// The file to write, compressed if it ends in .gz or .zst; standard output without
@@ -253,7 +253,7 @@ pub(super) fn slice(args: &SliceArgs) -> Done {
     write(&args.trace, format, &args.target, args.from, args.until, args.requests)
 }
 
-/// Writes the part of a trace between two moments, and so many requests at most.
+/// Writes the part of a trace between two moments, with at most the given number of requests.
 fn write(
     args: &TraceArgs,
     format: Option<Format>,
@@ -288,7 +288,7 @@ fn write(
     'all: while trace.next_batch(&mut batch)? {
         for request in batch.drain(..) {
             let since = request.time.saturating_sub(*first.get_or_insert(request.time));
-            // The trace is in order, as far as it can be put in order.
+            // The trace is sorted, as far as the window allows.
             if until.is_some_and(|until| since >= until) || count.is_some_and(|count| kept >= count) {
                 break 'all;
             }
@@ -308,7 +308,7 @@ fn write(
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Ok(0),
         result => result.map_err(failed)?,
     };
-    // What has come to nothing takes nobody's place.
+    // An empty result does not replace a file.
     if written.requests > 0 {
         out.finish()?;
     }

@@ -1,11 +1,11 @@
-//! Traces as arguments of commands, and what is said about them.
+//! Traces as arguments of commands, and messages about them.
 
 use seekless::units::Nanos;
 use seekless_lab::trace::{Import, Summary, Trace};
 
 use super::{Failure, output};
 
-/// Reads a whole trace and counts. `what` is shown beside the progress.
+/// Reads and counts a whole trace. `what` is shown beside the progress.
 pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, Failure> {
     let bar = output::counter(what);
     let mut summary = Summary::default();
@@ -19,7 +19,7 @@ pub(super) fn survey(trace: &mut Trace, what: &'static str) -> Result<Summary, F
     Ok(summary)
 }
 
-/// Says on standard error how a trace was understood: in one line, or with all that was passed over.
+/// Reports on standard error how a trace was interpreted: in one line, or with everything skipped.
 pub(super) fn describe(import: &Import, brief: bool) {
     let text = import.to_text();
     match brief {

@@ -55,7 +55,7 @@ pub(super) struct Args {
 
 /// A drive beside a trace that was measured on it.
 struct Comparison {
-    /// What the user calls the drive.
+    /// The user's name for the drive.
     name: String,
     drive: Cow<'static, Drive>,
     trace: String,
@@ -65,7 +65,7 @@ struct Comparison {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    // Wrong usage is told before anything is read.
+    // Usage errors are reported before anything is read.
     let mut pairs = Vec::new();
     for pair in args.pairs.chunks(2) {
         let [name, trace] = pair else {
@@ -129,19 +129,19 @@ fn compare(name: String, drive: Cow<'static, Drive>, path: &Path) -> Result<Comp
         let failure = Failure::new(format!("in {trace}, no request took any time"));
         return Err(failure.hint("the fifth column is the measured service time in microseconds"));
     }
-    // The figure is for a drive of the catalogue, whatever is called generic.
+    // The figure is for a drive of the catalogue, even if it is called generic.
     let disksim = published(&drive.name, &fit);
     Ok(Comparison { name, drive, trace, answers, fit, disksim })
 }
 
-/// One past the last sector that is asked for.
+/// One past the last sector requested.
 fn end(requests: &[Measured]) -> u64 {
     let end = |measured: &Measured| measured.request.sector.0.saturating_add(measured.request.sectors.into());
     requests.iter().map(end).max().unwrap_or(0)
 }
 
-/// The requests and the line on which each one stands. A comparison that leaves lines out would be one of other
-/// requests, as the cache sees them all; so every line has to be right. Only blank ones do not count.
+/// The requests and their line numbers. Every line must be valid: leaving some out would compare other requests, as the
+/// cache sees them all. Only blank lines are skipped.
 fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), Failure> {
     let (mut lines, mut requests) = (Vec::new(), Vec::new());
     let mut bad: Option<(usize, String, usize)> = None;
@@ -170,7 +170,7 @@ fn read_trace(name: &str, bytes: &[u8]) -> Result<(Vec<usize>, Vec<Measured>), F
     ))
 }
 
-/// Enough of a message to see what it is about: a line of a file of another kind may be as long as the file.
+/// Enough of a message to recognise its subject: a line of another kind of file may be as long as the file.
 fn shortened(problem: &str) -> String {
     const CHARS_MAX: usize = 160;
     match problem.char_indices().nth(CHARS_MAX) {
@@ -266,7 +266,7 @@ fn to_text(comparisons: &[Comparison]) -> String {
     );
     let known: Vec<_> = comparisons.iter().filter_map(|one| Some((one.disksim?, one.fit.demerit_ms))).collect();
     if !known.is_empty() {
-        // A figure of three digits is met by what is rounded to it.
+        // A figure of three digits is met by a value that rounds to it.
         let met = known.iter().filter(|(disksim, ours)| *ours < disksim.demerit_ms + 0.0005).count();
         text += &format!(
             "DiskSim's: {DISKSIM_SOURCE}\n\nThe demerit is no worse than DiskSim's on {met} of {} drives.\n",
@@ -284,7 +284,7 @@ fn percent(part: f64) -> String {
 mod tests {
     use super::*;
 
-    /// Blank lines do not count, but are counted; of bad lines the first is shown, and not at any length.
+    /// Blank lines are skipped, but counted; of bad lines the first is shown, shortened.
     #[test]
     fn lines_have_numbers() {
         let (lines, requests) = read_trace("t", b"R Hit 1 2 3 4\n\n \r\nW Hit 1 2 3 4\r\n").unwrap();

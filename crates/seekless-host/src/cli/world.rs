@@ -18,7 +18,7 @@ pub(super) struct World {
 }
 
 impl World {
-    /// Starts threads: signals must be taken, and the process must have forked, before.
+    /// Starts threads: signals must be blocked, and the process must have forked, before.
     pub(super) fn new() -> Result<World, Failure> {
         let reactor = Reactor::new(ReactorOptions::default())?;
         let executor = reactor.executor();
@@ -30,7 +30,7 @@ impl World {
         HostLeaves::new(&self.reactor).telling(output::note)
     }
 
-    /// Watches over the engine until it is dropped: for what serves others.
+    /// Watches the engine until it is dropped: for daemons.
     pub(super) fn watchdog(&self) -> Option<Watchdog> {
         self.executor.pulse().map(Watchdog::start)
     }
@@ -40,7 +40,7 @@ impl World {
     }
 }
 
-/// A new file system's identity: random, and owned by who makes it.
+/// A new file system's identity: random, and owned by its maker.
 pub(super) fn identity() -> Result<Identity, Failure> {
     let random =
         random::numbers().map_err(|error| Failure::new(format!("the system has no random numbers: {error}")))?;

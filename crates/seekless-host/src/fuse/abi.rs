@@ -1,7 +1,7 @@
 //! The FUSE wire format of Linux: `include/uapi/linux/fuse.h`, protocol 7.45 (Linux 6.18).
 //!
-//! Structures keep the kernel's field order; integers are in the machine's byte order, because both ends run on
-//! one machine. What Seekless neither sends nor reads is left out.
+//! Structures keep the kernel's field order; integers are in the machine's byte order, because both ends run on one
+//! machine. Structures that Seekless neither sends nor reads are omitted.
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
 
@@ -110,10 +110,10 @@ bitflags::bitflags! {
         const EXPLICIT_INVAL_DATA = 1 << 25;
         const HANDLE_KILLPRIV_V2 = 1 << 28;
         const SETXATTR_EXT = 1 << 29;
-        /// `flags2` is there.
+        /// `flags2` is present.
         const INIT_EXT = 1 << 30;
         const OVER_IO_URING = 1 << 41;
-        // Whatever else the kernel offers.
+        // Any other flag of the kernel.
         const _ = !0;
     }
 }
@@ -375,7 +375,7 @@ wire! {
         pub padding: u32,
     }
 
-    /// `fuse_getxattr_out`: the size alone, for a caller who asked with size 0.
+    /// `fuse_getxattr_out`: the size alone, for a caller that asked with size 0.
     pub struct GetxattrOut {
         pub size: u32,
         pub padding: u32,
@@ -505,7 +505,7 @@ wire! {
     }
 }
 
-/// `fuse_uring_req_header`: what a queue entry and its replies carry beside the payload.
+/// `fuse_uring_req_header`: the part of a queue entry and its replies beside the payload.
 #[derive(Clone, Copy, Debug, FromBytes, IntoBytes, Immutable, KnownLayout)]
 #[repr(C)]
 pub struct UringReqHeader {
@@ -520,7 +520,7 @@ pub struct UringReqHeader {
 pub const URING_REGISTER: u32 = 1;
 pub const URING_COMMIT_AND_FETCH: u32 = 2;
 
-// Sizes as the kernel checks them.
+// Sizes that the kernel checks.
 const _: () = assert!(size_of::<InHeader>() == 40);
 const _: () = assert!(size_of::<OutHeader>() == 16);
 const _: () = assert!(size_of::<Attr>() == 88);

@@ -1,7 +1,7 @@
 //! For other processes: unmounting and syncing from outside, so that the caller knows when everything is durable.
 //!
-//! `umount` of a plain FUSE mount returns before the daemon has written what it holds. So the daemon says in an
-//! extended attribute of the root who it is, and whoever unmounts waits until that process has ended.
+//! `umount` of a plain FUSE mount returns before the daemon has written its data. So the daemon publishes its identity
+//! in an extended attribute of the root, and the unmounting process waits until that process has ended.
 
 use std::ffi::CString;
 use std::io;
@@ -22,7 +22,7 @@ use super::names::{
 };
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
-/// Why unmounting failed, or may have lost something.
+/// Why unmounting failed, or may have lost data.
 #[derive(Debug, thiserror::Error)]
 pub enum UmountError {
     #[error("{}: {cause}", path.display())]
@@ -55,19 +55,18 @@ fn held_text(held_by: &Option<String>) -> String {
 /// Unmounts what is mounted at `path` and returns when its daemon has ended, that is, when everything is
 /// durable.
 ///
-/// With `lazy` a mount in use is taken out of sight, and its daemon goes on until the last user has gone; this
-/// then returns at once.
+/// With `lazy` a mount in use is detached, and its daemon continues until the last user has gone; this then returns at
+/// once.
 ///
-/// `tell` hears what it waits for, once that takes longer than a moment.
+/// `tell` is called with what it waits for, once that takes longer than a moment.
 ///
-/// # Errors
-/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown` when it has, and
-/// did not say that all is well. The mount is gone then all the same.
+/// # Errors `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown`
+/// when it has ended without reporting success. The mount is then gone all the same.
 pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
     let mut absolute = without_asking_the_mount(path).map_err(error)?;
     if mount_table::find(&absolute).is_none() {
-        // The last part is a link, or nothing is mounted here at all.
+        // The last part is a link, or nothing is mounted here.
         absolute = std::fs::canonicalize(path).map_err(error)?;
     }
     let Some(found) = mount_table::find(&absolute) else {
@@ -108,19 +107,17 @@ pub enum RemountError {
 
 /// The options with which `path` is mounted, as mount(8) lists them.
 ///
-/// # Errors
-/// `NotOurs` for what is no mount point of this program.
+/// # Errors `NotOurs` for a path that is not a mount point of this program.
 pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
     let found = mount_table::find(&absolute).filter(MountInfo::is_ours);
     found.map(|found| found.options).ok_or_else(|| RemountError::NotOurs { path: path.to_owned() })
 }
 
-/// Gives what is mounted at `path` other flags. The kernel does that without a word to the daemon; so when it becomes
-/// read-only, everything is made durable first, and once more when the kernel takes no more changes.
+/// Changes the flags of the mount at `path`. The kernel does that without notifying the daemon; so before it becomes
+/// read-only, everything is made durable, and once more when the kernel accepts no more changes.
 ///
-/// # Errors
-/// `OpenedReadOnly` where the daemon could change nothing.
+/// # Errors `OpenedReadOnly` where the daemon cannot change anything.
 pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
     let before = mount_options_of(path)?;
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
@@ -139,13 +136,13 @@ pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
     let refused = |cause| RemountError::Refused { path: path.to_owned(), cause };
     rustix::mount::mount_remount(&absolute, flags, c"").map_err(refused)?;
     if becomes_read_only {
-        // Reading the attribute reaches the daemon also now.
+        // Reading the attribute still reaches the daemon.
         sync(&absolute)?;
     }
     Ok(())
 }
 
-/// What the daemon says of its file system; nothing where it does not say.
+/// The daemon's statement about its file system, if any.
 fn access(path: &Path) -> Option<Vec<u8>> {
     let mut value = [0; 8];
     let length = rustix::fs::getxattr(path, std::str::from_utf8(ACCESS_ATTRIBUTE).ok()?, &mut value).ok()?;
@@ -169,14 +166,12 @@ pub enum SyncError {
 /// Makes everything durable in the mount that holds `path`. `sync(1)` and `syncfs(2)` do not reach a file system that
 /// is mounted as plain `fuse`.
 ///
-/// # Errors
-/// `NotOurs` on other file systems, `Failed` with what the daemon answered.
+/// # Errors `NotOurs` on other file systems, `Failed` with the daemon's answer.
 pub fn sync(path: &Path) -> Result<(), SyncError> {
     tell(path, SYNC_ATTRIBUTE)
 }
 
-/// Drops what the file system of the mount that holds `path` has cached itself. What the kernel caches of it is not
-/// touched.
+/// Drops the file system's own caches for the mount that holds `path`. The kernel's caches are not affected.
 ///
 /// # Errors
 /// As [`sync`].
@@ -184,7 +179,7 @@ pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
     tell(path, DROP_CACHES_ATTRIBUTE)
 }
 
-/// Syncs what the kernel holds and reads an attribute of the root, which has the daemon do something.
+/// Syncs the kernel's data and reads an attribute of the root, which makes the daemon act.
 fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     let failed = |cause: Errno| match cause {
         Errno::NOTCONN | Errno::CONNABORTED => SyncError::Dead { path: path.to_owned() },
@@ -199,7 +194,7 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
     };
     // A directory, or the file of a disk.
     let root = rustix::fs::open(&mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).map_err(failed)?;
-    // First what the kernel holds, such as pages that programs have changed through mmap.
+    // First the kernel's data, such as pages that programs have changed through mmap.
     rustix::fs::syncfs(&root).map_err(failed)?;
     let name = CString::new(attribute).map_err(|_| failed(Errno::INVAL))?;
     let mut outcome = [0; OUTCOME_BYTES_MAX];
@@ -209,12 +204,12 @@ fn tell(path: &Path, attribute: &[u8]) -> Result<(), SyncError> {
             let cause = String::from_utf8_lossy(&outcome[..length]).into_owned();
             return Err(SyncError::Failed { path: path.to_owned(), cause });
         }
-        // A daemon of an earlier version, which listens to changes of the attribute.
+        // A daemon of an earlier version, which reacts to setting the attribute.
         Err(Errno::NODATA | Errno::OPNOTSUPP) => {}
         Err(cause) => return Err(failed(cause)),
     }
     match rustix::fs::fsetxattr(&root, &*name, b"1", XattrFlags::empty()) {
-        // There is nothing to sync on a mount that is read-only by request. A volume that has stopped says the same.
+        // A mount that is read-only by request has nothing to sync. A volume that has stopped gives the same error.
         Err(Errno::ROFS) if is_read_only(&root) => Ok(()),
         told => told.map_err(failed),
     }
@@ -230,8 +225,8 @@ fn mount_point_of(path: &Path) -> Option<PathBuf> {
     found.is_ours().then(|| mount_point.to_owned())
 }
 
-/// The path as the mount table has it. Only the directory above is asked: a dead mount answers nothing, and one
-/// whose daemon hangs never.
+/// The path as the mount table has it. Only the directory above is accessed: a dead mount gives only errors, and one
+/// whose daemon hangs never answers.
 fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
     let path = std::path::absolute(path)?;
     match (path.parent(), path.file_name()) {
@@ -240,12 +235,12 @@ fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
     }
 }
 
-/// What serves a mount.
+/// The server of a mount.
 enum Server {
     Daemon(Daemon),
-    /// Nothing that is waited for: its daemon has ended before, or may go on.
+    /// No need to wait: its daemon has already ended, or may continue.
     Gone,
-    /// Something that cannot be waited for, and why.
+    /// It cannot be waited for, and why.
     Unseen(String),
 }
 
@@ -253,11 +248,11 @@ enum Server {
 struct Daemon {
     pid: u32,
     pidfd: OwnedFd,
-    /// Where it says how it ended.
+    /// Connection on which it reports how it ended.
     waiting: Option<Waiting>,
 }
 
-/// After this long, what is waited for is worth a word.
+/// After this long, report what is being waited for.
 const TELL_AFTER: Duration = Duration::from_secs(2);
 
 impl Server {
@@ -287,7 +282,7 @@ impl Server {
 impl Daemon {
     fn find(identity: &str, pid: u32, started: u64) -> Option<Daemon> {
         let pidfd = rustix::process::pidfd_open(Pid::from_raw(pid as i32)?, PidfdFlags::empty()).ok()?;
-        // Checked after opening: now the number cannot change its process any more.
+        // Checked after opening: the descriptor now refers to this process for good.
         let is_it = start_time(pid) == Some(started);
         is_it.then(|| Daemon { pid, pidfd, waiting: Waiting::join(identity, pid) })
     }
@@ -339,7 +334,7 @@ impl Daemon {
     }
 }
 
-/// The exit status of an ended process that is not our child, where the kernel tells it (Linux 6.15).
+/// The exit status of an ended process that is not our child, if the kernel reports it (Linux 6.15).
 fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
     use std::os::fd::AsRawFd;
     /// `struct pidfd_info` of Linux 6.15 in 64-bit words: mask, cgroup, 8 and 5 ids, exit code.
@@ -356,7 +351,7 @@ fn exit_status(pidfd: &OwnedFd) -> Option<i32> {
     /// `_IOWR(0xFF, 11, struct pidfd_info)` for a structure of this size.
     const GET_INFO: libc::c_ulong = 0xc000_ff0b | ((size_of::<PidfdInfo>() as libc::c_ulong) << 16);
     const _: () = assert!(size_of::<PidfdInfo>() == 64);
-    // The code is there once the parent has collected the child, which init and shells do soon.
+    // The code is available once the parent has collected the child, which init and shells do soon.
     for _ in 0..20 {
         let mut info = PidfdInfo { mask: INFO_EXIT, ..PidfdInfo::default() };
         // SAFETY: the kernel reads and writes at most the 64 bytes that the request number says.

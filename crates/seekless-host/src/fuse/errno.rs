@@ -1,4 +1,4 @@
-//! The one place where what went wrong becomes an errno.
+//! The only place where errors become an errno.
 
 use seekless::device::DeviceError;
 use seekless::fs::FsError;
@@ -6,7 +6,7 @@ use seekless::fs::FsError;
 /// A positive errno, as `libc` names it.
 pub(super) type Errno = i32;
 
-/// What a program gets to see.
+/// The errno for a program.
 pub fn errno_of(error: &FsError) -> Errno {
     match error {
         FsError::NotFound => libc::ENOENT,
@@ -21,7 +21,7 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::NotPermitted => libc::EPERM,
         FsError::ReadOnly => libc::EROFS,
         FsError::Invalid(_) => libc::EINVAL,
-        // Never ENOSYS, which tells the kernel not to send this operation again for as long as the mount lives.
+        // Never ENOSYS, which makes the kernel stop sending this operation for the life of the mount.
         FsError::Unsupported => libc::EOPNOTSUPP,
         FsError::NoAttribute => libc::ENODATA,
         // setxattr(2): "insufficient space remaining to store the extended attribute".
@@ -30,7 +30,7 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::Stale => libc::ESTALE,
         FsError::BadHandle => libc::EBADF,
         FsError::Loop => libc::EINVAL,
-        // "Structure needs cleaning": what ext4 and XFS say of damage.
+        // "Structure needs cleaning": the answer of ext4 and XFS to damage.
         FsError::Corrupt { .. } => libc::EUCLEAN,
         // As ext4 after errors=remount-ro.
         FsError::Stopped(_) => libc::EROFS,
@@ -38,13 +38,13 @@ pub fn errno_of(error: &FsError) -> Errno {
         FsError::Device(DeviceError::ReadOnly) => libc::EROFS,
         FsError::Device(_) => libc::EIO,
         FsError::Host(libc::ENOSYS) => libc::EOPNOTSUPP,
-        // From 512 on they are the kernel's own, which it refuses in a reply.
+        // From 512 on they are internal to the kernel, which refuses them in a reply.
         FsError::Host(errno @ 1..512) => *errno,
         FsError::Host(_) => libc::EIO,
     }
 }
 
-/// Whether `error` is news for the one who runs the mount, and not just an answer to a program.
+/// True when `error` matters to the administrator of the mount, and is not just an answer to a program.
 pub(super) fn worth_a_message(error: &FsError) -> bool {
     matches!(error, FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Device(_))
 }

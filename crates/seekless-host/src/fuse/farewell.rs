@@ -1,8 +1,8 @@
-//! The last word of a daemon: whether everything was durable when it closed.
+//! The final report of a daemon: whether everything was durable when it closed.
 //!
-//! A process that unmounts is not the daemon's parent, and learns its exit status only from Linux 6.15 on, and only where
-//! the parent collects it. So it connects to a socket of the daemon's before it unmounts, and reads from it when the daemon
-//! has ended. The name is in the abstract name space: there is no file that could be left behind.
+//! A process that unmounts is not the daemon's parent, and learns its exit status only on Linux 6.15 or later, and only
+//! if the parent collects it. So it connects to a socket of the daemon before it unmounts, and reads from it when the
+//! daemon has ended. The name is in the abstract name space, so no file is left behind.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 
@@ -11,10 +11,10 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketAddrUnix, SocketFla
 /// All is well.
 const WELL: &[u8] = b"durable";
 
-/// Connections that wait: processes that unmount one mount at the same time.
+/// Limit of waiting connections: processes that unmount one mount at the same time.
 const BACKLOG: i32 = 16;
 
-/// Longest text of what went wrong.
+/// Longest error text.
 const TEXT_BYTES_MAX: usize = 1000;
 
 fn address(identity: &str) -> Option<SocketAddrUnix> {
@@ -26,7 +26,7 @@ fn address(identity: &str) -> Option<SocketAddrUnix> {
 pub(super) struct Farewell(Option<OwnedFd>);
 
 impl Farewell {
-    /// Listens as the daemon with this identity. Where that cannot be, others are told nothing.
+    /// Listens as the daemon with this identity. If that fails, waiting processes get no report.
     pub(super) fn listen(identity: &str) -> Farewell {
         let listen = || {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -38,13 +38,13 @@ impl Farewell {
         Farewell(listen())
     }
 
-    /// Tells all that wait how it ended, in the last moment before it does.
+    /// Reports the outcome to all waiting processes, just before the daemon ends.
     pub(super) fn say(self, problem: Option<String>) {
         let Some(socket) = self.0 else { return };
         let text = problem.map(|problem| problem.chars().take(TEXT_BYTES_MAX / 4).collect::<String>());
         let word = text.as_ref().map_or(WELL, |text| text.as_bytes());
         while let Ok(waiting) = rustix::net::accept_with(&socket, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
-            // One that does not wait any more needs no word.
+            // A process that no longer waits needs no report.
             let _ = rustix::net::send(&waiting, word, SendFlags::NOSIGNAL);
         }
     }
@@ -54,16 +54,16 @@ impl Farewell {
 pub(super) struct Waiting(OwnedFd);
 
 impl Waiting {
-    /// Waits for the daemon with this identity, which is process `pid`; `None` where it cannot be heard.
+    /// Connects to the daemon with this identity, which is process `pid`; `None` if that fails.
     pub(super) fn join(identity: &str, pid: u32) -> Option<Waiting> {
         let socket =
             rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).ok()?;
         rustix::net::connect(&socket, &address(identity)?).ok()?;
-        // The name could be taken by anybody.
+        // Any process could have taken the name.
         (listener(&socket)? == pid).then_some(Waiting(socket))
     }
 
-    /// What the daemon, which has ended, said: `None` for nothing at all, `Err` with what went wrong.
+    /// The report of the ended daemon: `None` if there is none, `Err` with the error.
     pub(super) fn hear(&self) -> Option<Result<(), String>> {
         let mut word = [0; TEXT_BYTES_MAX];
         let (length, _) = rustix::net::recv(&self.0, &mut word, RecvFlags::DONTWAIT | RecvFlags::WAITALL).ok()?;
@@ -96,7 +96,8 @@ fn listener(socket: &OwnedFd) -> Option<u32> {
 mod tests {
     use super::*;
 
-    /// All that wait hear how it ended; of a daemon that says nothing, nothing is heard; only the daemon is believed.
+    /// All waiting processes get the report; from a daemon without a report they get none; only the daemon itself is
+    /// trusted.
     #[test]
     fn the_last_word_is_heard() {
         let identity = |number: u32| format!("test {} {number}", std::process::id());

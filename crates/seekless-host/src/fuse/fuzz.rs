@@ -1,4 +1,4 @@
-//! Requests from any bytes, as no kernel sends them, on file systems in memory.
+//! Requests from arbitrary bytes, as no kernel sends them, on file systems in memory.
 
 use std::rc::Rc;
 
@@ -15,16 +15,16 @@ use super::abi::{self, InitFlags};
 use super::request::{Init, Request};
 use super::session::{Session, TRANSFER_BYTES_MAX, Wishes, negotiate};
 
-/// Requests of one input, at most, so that no input takes long.
+/// Limit of requests for one input, so that no input takes long.
 const REQUESTS_MAX: usize = 300;
 
 const LIMITS: Limits = Limits { events: 3_000_000, until: Nanos::from_secs(1_000_000) };
 
-/// Larger than every operation of the protocol, so that unknown ones come, too.
+/// Larger than every operation of the protocol, so that unknown ones occur too.
 const OPCODES: u64 = 60;
 
-/// Headers and bodies: decoding them, and answering what makes sense, on the model with and without OPEN and on LFS.
-/// Nothing panics, every reply fits, and LFS is whole afterwards.
+/// Headers and bodies: decodes them, and executes the valid ones, on the model with and without OPEN and on LFS.
+/// Nothing panics, every reply fits, and LFS is consistent afterwards.
 pub(crate) fn requests(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let run = simulate(1, LIMITS, async |rt| match bytes.u8() % 3 {
@@ -67,7 +67,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
             break;
         }
         let opcode = bytes.below(OPCODES) as u32;
-        // DESTROY is the last one of a session, and the end of this function is where that is.
+        // DESTROY is the last request of a session, and the end of this function comes right after it.
         if opcode == abi::DESTROY {
             continue;
         }
@@ -84,7 +84,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
             {
                 return Err(format!("the reply to {} has {} bytes", abi::opcode_name(opcode), body.len()));
             }
-            // Replies that a kernel did not take any more.
+            // Replies that the kernel no longer accepted.
             if bytes.u8() == 0xff {
                 session.undo(reply.undo).await;
             }
@@ -126,8 +126,8 @@ mod tests {
 
     use super::*;
 
-    /// Aim: no request whatever does harm. Method: the inputs that are kept in `fuzz/seeds`, and seeded noise, half of it
-    /// small numbers, which mean more.
+    /// Aim: no request does harm. Method: the inputs kept in `fuzz/seeds`, and seeded noise, half of it small numbers,
+    /// which are more often valid.
     #[test]
     fn any_requests_do_no_harm() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/fuse_request");

@@ -1,7 +1,7 @@
 //! Serves a file system to the kernel over FUSE.
 //!
-//! [`Mount::start`] mounts a [`FileSystem`](seekless::fs::FileSystem) and returns once the kernel has accepted
-//! it; [`Mount::serve`] answers requests until it is unmounted or told to stop, and closes the file system.
+//! [`Mount::start`] mounts a [`FileSystem`](seekless::fs::FileSystem) and returns once the kernel has accepted it;
+//! [`Mount::serve`] answers requests until it is unmounted or stopped, and closes the file system.
 //!
 //! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
@@ -13,8 +13,8 @@
 //! Invariants
 //!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
 //!       not `sync`, not `umount`. Worker threads may, while the engine goes on answering.
-//!   U2  Every request gets one reply, or the connection ends and the kernel answers in our place.
-//!   U3  A reply that the kernel no longer wants gives back the references that it would have carried.
+//!   U2  Every request gets one reply, or the connection ends and the kernel answers instead.
+//!   U3  A reply that the kernel no longer wants gives back the references in it.
 
 pub mod abi;
 mod control;

@@ -1,8 +1,8 @@
 //! The kernel's mount table: mounting, finding and unmounting.
 //!
-//! Root mounts with `mount(2)`; everyone else through `fusermount3`, which is set-user-id root and does it for
-//! them. On a block device root mounts as `fuseblk`: only then do `sync`, `syncfs` and `umount` reach the file
-//! system and wait for it.
+//! Root mounts with `mount(2)`; other users through `fusermount3`, which is set-user-id root and does it for them. Root
+//! mounts a block device as `fuseblk`: only then do `sync`, `syncfs` and `umount` reach the file system and wait for
+//! it.
 
 use std::ffi::CString;
 use std::fmt::Write as _;
@@ -36,7 +36,7 @@ pub struct MountOptions {
     /// What `mount` and `df` show as the source.
     pub source: String,
     pub read_only: bool,
-    /// Users other than the one who mounts may enter.
+    /// Users other than the mounting one may enter.
     pub allow_other: bool,
     /// Mount over a directory, or a file, that is not empty.
     pub over_content: bool,
@@ -81,8 +81,7 @@ impl MountOptions {
         }
     }
 
-    /// Looks at the mount point without touching it, so that what is wrong with it can be said before anything else
-    /// is done.
+    /// Examines the mount point without touching it, so that errors are reported before anything else is done.
     ///
     /// # Errors
     /// `NoMountPoint`, `MountPoint`, `NotADirectory`, `NotAFile`, `NotEmpty`, `Dead`, `Mounted`.
@@ -91,7 +90,7 @@ impl MountOptions {
     }
 }
 
-/// What a worker thread needs to mount.
+/// Parameters for a worker thread that mounts.
 #[derive(Clone, Debug)]
 pub(super) struct Call {
     mount_point: PathBuf,
@@ -159,7 +158,7 @@ pub enum MountError {
     Store(#[from] FileError),
 }
 
-/// A mount that we made.
+/// A mount made by this process.
 #[derive(Debug)]
 pub(super) struct Mounted {
     pub device: OwnedFd,
@@ -178,8 +177,8 @@ fn connection(number: DeviceNumber) -> u32 {
     (minor & 0xff) | (major << 8) | ((minor & !0xff) << 12)
 }
 
-/// Mounts, and returns the device over which the kernel talks. Nothing has been said yet: the first one to touch
-/// the mount point waits until INIT has been answered (U1).
+/// Mounts, and returns the device on which the kernel sends requests. The connection is not initialised: the first
+/// process that touches the mount point waits until INIT has been answered (U1).
 pub(super) fn mount(options: &Call) -> Result<Mounted, MountError> {
     let path = check_mount_point(&options.mount_point, options.over_content, options.as_file)?;
     let (device, by_helper, as_block) = if rustix::process::geteuid().is_root() {
@@ -254,10 +253,10 @@ fn mount_as_root(path: &Path, options: &Call) -> Result<(OwnedFd, bool), MountEr
         Ok(device)
     };
     if let Some(block_device) = &options.block_device {
-        // The block size only says how the page cache of the device is organised.
+        // The block size only affects the page cache of the device.
         match attempt(block_device, format!("fuseblk.{SUBTYPE}"), ",blksize=4096") {
             Ok(device) => return Ok((device, true)),
-            // A kernel without fuseblk, or one that refuses mounts of devices that are open for writing.
+            // A kernel without fuseblk, or one that refuses to mount devices that are open for writing.
             Err(error) => log::warn!("not mounted as a block device, so sync(1) will not reach it: {error}"),
         }
     }
@@ -321,7 +320,7 @@ fn explain_helper(complaint: &str, status: &str) -> String {
     }
 }
 
-/// Commas and backslashes of a value would end it.
+/// Unescaped commas and backslashes would end the value.
 fn escape_option(value: &str) -> String {
     value.replace('\\', "\\\\").replace(',', "\\,")
 }
@@ -338,8 +337,8 @@ fn receive_device(socket: &OwnedFd) -> Option<OwnedFd> {
     })
 }
 
-/// Takes the mount at `path` out of the table. It waits for the daemon to answer what is still under way, so a
-/// daemon calls it on a worker thread (U1).
+/// Detaches the mount at `path`. It waits for the daemon to answer pending requests, so a daemon calls it on a worker
+/// thread (U1).
 pub(super) fn unmount(path: &Path, by_helper: bool, lazy: bool) -> Result<(), Errno> {
     if !by_helper {
         let flags = if lazy { UnmountFlags::DETACH } else { UnmountFlags::empty() } | UnmountFlags::NOFOLLOW;
@@ -368,13 +367,13 @@ impl Mounted {
         found.is_some_and(|found| self.number.is_none_or(|number| number == found.number))
     }
 
-    /// What it takes to unmount, for a worker thread.
+    /// The parameters of an unmount, for a worker thread.
     pub(super) fn unmounter(&self) -> Unmounter {
         Unmounter { mount_point: self.mount_point.clone(), by_helper: self.by_helper, number: self.number }
     }
 
-    /// Ends the connection with errors for everyone and takes the mount away, without waiting for anybody. For
-    /// when the daemon cannot go on. Where this is not possible, the connection ends when its device is closed.
+    /// Ends the connection with errors for all users and detaches the mount, without waiting. For a daemon that cannot
+    /// continue. Where this is not possible, the connection ends when its device is closed.
     pub(super) fn abort(&self) {
         let aborted = abort_connection(self.number);
         if !self.is_ours() {
@@ -388,11 +387,11 @@ impl Mounted {
         }
     }
 
-    /// The block device of `sysfs` that governs read-ahead of this mount.
+    /// Sets the read-ahead of this mount, in `sysfs`.
     pub(super) fn set_read_ahead(&self, bytes: u32) {
         let Some(DeviceNumber { major, minor }) = self.number else { return };
         let kind = if self.as_block { "-fuseblk" } else { "" };
-        // Only root may, and where it is not possible the kernel's default of 128 KiB stays.
+        // Only root may; otherwise the kernel's default of 128 KiB stays.
         let _ = fs::write(format!("/sys/class/bdi/{major}:{minor}{kind}/read_ahead_kb"), (bytes / 1024).to_string());
     }
 
@@ -421,8 +420,8 @@ pub(super) struct Unmounter {
 }
 
 impl Unmounter {
-    /// Unmounts, unless somebody has done so already. A mount that is in use is written back and then ended by
-    /// force: it vanishes, and its files give errors.
+    /// Unmounts, unless that has been done already. A mount that is in use is written back and then ended by force: it
+    /// vanishes, and its files give errors.
     ///
     /// Returns true when it was in use.
     pub(super) fn unmount(&self) -> Result<bool, Errno> {
@@ -438,7 +437,7 @@ impl Unmounter {
             result => return result.map(|()| false),
         }
         if let Ok(root) = rustix::fs::open(&self.mount_point, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()) {
-            // Pages that programs have changed through mmap are still the kernel's.
+            // The kernel may hold pages that programs have changed through mmap.
             let _ = rustix::fs::syncfs(&root);
         }
         if !abort_connection(self.number) && !self.by_helper {
@@ -455,7 +454,7 @@ impl Unmounter {
 mod tests {
     use super::*;
 
-    /// Connections are named as the kernel encodes device numbers.
+    /// Connections are named by device numbers in the kernel's encoding.
     #[test]
     fn connections_are_named_by_device_number() {
         assert_eq!(connection(DeviceNumber { major: 0, minor: 50 }), 50);
@@ -469,7 +468,7 @@ mod tests {
         assert_eq!(escape_option(r"lfs:a=1,b=2 / file:x\y"), r"lfs:a=1\,b=2 / file:x\\y");
     }
 
-    /// Mount points that cannot be are refused before anything happens.
+    /// Invalid mount points are refused before anything happens.
     #[test]
     fn bad_mount_points_are_refused() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,29 +1,30 @@
-//! By what a mount and its daemon are known from outside: extended attributes of the root, and the daemon's process.
+//! How a mount and its daemon are identified from outside: extended attributes of the root, and the daemon's process.
 
-/// Name of the extended attribute of the root in which the daemon says who it is. See `control`.
+/// Name of the extended attribute of the root in which the daemon publishes its identity. See `control`.
 pub(super) const DAEMON_ATTRIBUTE: &[u8] = b"seekless.daemon";
 
-/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not
-/// reach. What is read is [`DONE`], or what went wrong. Reading, because the kernel lets nobody set one on a read-only
-/// mount, which may have been written to before it became read-only. Setting it does the same, for earlier versions of
-/// `seekless sync`.
+/// Reading this extended attribute of the root makes everything durable, which `syncfs` of a plain FUSE mount does not.
+/// Its value is [`DONE`], or the error. It is read rather than set because the kernel refuses to set attributes on a
+/// read-only mount, which may have been written to before it became read-only. Setting it does the same, for earlier
+/// versions of `seekless sync`.
 pub(super) const SYNC_ATTRIBUTE: &[u8] = b"seekless.sync";
 
-/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, whatever the
-/// kernel's mount table says.
+/// This extended attribute of the root says whether the file system itself can be changed: `rw` or `ro`, regardless of
+/// the kernel's mount table.
 pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 
-/// Reading or setting this extended attribute of the root drops what the file system has cached, for benchmarks that read
+/// Reading or setting this extended attribute of the root drops the file system's caches, for benchmarks that read
 /// cold.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
-/// What is read from such an attribute when all is well.
+/// Value of such an attribute on success.
 pub(super) const DONE: &[u8] = b"done";
 
-/// Longest text that is read otherwise.
+/// Longest other value.
 pub(super) const OUTCOME_BYTES_MAX: usize = 1000;
 
-/// Says who this daemon is: process number and start time, which tells it from a later process of that number.
+/// The identity of this daemon: process number and start time, which distinguishes it from a later process with that
+/// number.
 pub(super) fn daemon_identity() -> String {
     let pid = std::process::id();
     format!("{pid} {}", start_time(pid).unwrap_or(0))

@@ -1,12 +1,12 @@
-//! What the caller of a mount chooses and hears about the connection.
+//! The caller's choices for a mount, and the properties of the connection.
 
 use super::abi;
 
-/// Which way requests come.
+/// How requests arrive.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum TransportChoice {
-    /// The best for an engine of one thread, which is `/dev/fuse` (`benches/mount`): io_uring gains by having a
-    /// thread on every processor, and its fixed memory costs a copy of the data.
+    /// The best for an engine of one thread, which is `/dev/fuse` (`benches/mount`): io_uring needs a thread on every
+    /// processor to gain, and its fixed memory costs a copy of the data.
     #[default]
     Auto,
     /// Reads and writes of `/dev/fuse`.
@@ -15,7 +15,7 @@ pub enum TransportChoice {
     Uring,
 }
 
-/// The kernel speaks a protocol that is not ours.
+/// The kernel's protocol is not supported.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum InitError {
     #[error("the kernel speaks FUSE {major}.{minor}; this program needs at least {}.{}", abi::MAJOR, abi::MINOR_MIN)]

@@ -8,11 +8,11 @@ use zerocopy::IntoBytes;
 use super::abi;
 use super::errno::{Errno, errno_of};
 
-/// What goes back to the kernel.
+/// A reply to the kernel.
 #[derive(Debug)]
 pub(super) struct Reply {
     pub(super) body: Result<Body, Errno>,
-    /// What must be taken back when the kernel no longer wants the reply.
+    /// References to give back when the kernel no longer wants the reply.
     pub(super) undo: Undo,
 }
 
@@ -20,7 +20,7 @@ pub(super) struct Reply {
 #[derive(Debug)]
 pub(super) enum Body {
     Bytes(Vec<u8>),
-    /// Pieces, so that file data need not be copied together.
+    /// In pieces, so that file data is not copied together.
     Data(Vec<Data>),
 }
 
@@ -71,30 +71,29 @@ impl From<FsError> for Reply {
     }
 }
 
-/// How long the kernel may believe what it was told.
+/// How long the kernel may cache an answer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct CacheTimes {
-    /// Names, also those that are not there.
+    /// Names, including those that do not exist.
     pub names: Nanos,
     pub attributes: Nanos,
 }
 
 impl CacheTimes {
-    /// Nothing changes but through the mount: as good as for ever. A day, because the kernel's clock for it
-    /// (jiffies) overflows in 49 days on some machines.
+    /// Changes come only through the mount: practically unlimited. A day, because the kernel's clock for it (jiffies)
+    /// overflows in 49 days on some machines.
     pub const EXCLUSIVE: CacheTimes =
         CacheTimes { names: Nanos::from_secs(86_400), attributes: Nanos::from_secs(86_400) };
 
-    /// Somebody else may change things: one second, the default of libfuse.
+    /// Others may change things: one second, the default of libfuse.
     pub const SHARED: CacheTimes = CacheTimes { names: Nanos::from_secs(1), attributes: Nanos::from_secs(1) };
 
     fn split(time: Nanos) -> (u64, u32) {
         (time.0 / 1_000_000_000, (time.0 % 1_000_000_000) as u32)
     }
 
-    /// A file with privileges to lose is asked about every time: after a write or an allocation that takes them away
-    /// the kernel knows that size and times have changed, and goes on believing the mode, with which it then runs
-    /// the file.
+    /// The mode of a file with set-user-id or set-group-id is never cached: after a write or an allocation that clears
+    /// these bits, the kernel knows that size and times have changed, but trusts its cached mode when it runs the file.
     fn attributes_of(&self, from: &fs::Attr) -> Nanos {
         let loses_privileges = fs::without_privileges(from.permissions) != from.permissions;
         if from.kind == fs::FileKind::Regular && loses_privileges { Nanos::ZERO } else { self.attributes }
@@ -114,7 +113,7 @@ impl CacheTimes {
         }
     }
 
-    /// Says that a name is not there, in a way that the kernel remembers.
+    /// A negative entry, which the kernel caches.
     pub(super) fn no_entry(&self) -> abi::EntryOut {
         let (entry_valid, entry_valid_nsec) = Self::split(self.names);
         abi::EntryOut { entry_valid, entry_valid_nsec, ..abi::EntryOut::default() }
@@ -201,7 +200,7 @@ pub(super) struct DirectoryReply {
 
 impl DirectoryReply {
     pub(super) fn new(bytes_max: usize, times: CacheTimes, with_attributes: bool) -> DirectoryReply {
-        // The kernel asks with a page at first, and with up to 128 KiB later.
+        // The kernel asks for a page at first, and for up to 128 KiB later.
         let bytes = Vec::with_capacity(bytes_max.min(4096));
         DirectoryReply { bytes, bytes_max, times, with_attributes, undo: Undo::default() }
     }
@@ -220,7 +219,7 @@ impl DirSink for DirectoryReply {
         }
         let end = self.bytes.len() + record;
         if self.with_attributes {
-            // An all-zero entry tells the kernel that nothing comes with this name.
+            // An all-zero entry means that no attributes come with this name.
             let out = entry.entry.as_ref().map_or_else(abi::EntryOut::default, |entry| self.times.entry(entry));
             self.bytes.extend_from_slice(out.as_bytes());
             let dots = matches!(entry.name, b"." | b"..");
@@ -267,7 +266,7 @@ mod tests {
         }
     }
 
-    /// A listing holds as many entries as fit, padded to 8 bytes, and remembers which lookups it counted.
+    /// A listing holds as many entries as fit, padded to 8 bytes, and records which lookups it counted.
     #[test]
     fn directory_replies_are_laid_out_as_the_kernel_reads_them() {
         let entry = Entry { attr: an_attr(), generation: 1 };
@@ -294,14 +293,14 @@ mod tests {
         assert!(plus.bytes[..128].iter().all(|&byte| byte == 0));
     }
 
-    /// The mode of a file is believed for as long as attributes are, unless a write may change it.
+    /// The mode of a file is cached as long as its attributes, unless a write may change it.
     #[test]
     fn privileges_are_not_believed() {
         let times = CacheTimes::EXCLUSIVE;
         let valid = |kind, permissions| times.attr(&fs::Attr { kind, permissions, ..an_attr() }).attr_valid;
         assert_eq!(valid(FileKind::Regular, 0o4755), 0);
         assert_eq!(valid(FileKind::Regular, 0o2755), 0);
-        // Set-group-id without group-execute is no privilege.
+        // Set-group-id without group-execute is not a privilege.
         assert_eq!(valid(FileKind::Regular, 0o2745), 86_400);
         assert_eq!(valid(FileKind::Regular, 0o755), 86_400);
         assert_eq!(valid(FileKind::Directory, 0o2755), 86_400);
@@ -311,7 +310,7 @@ mod tests {
         assert_eq!((entry.attr_valid, entry.attr_valid_nsec, entry.entry_valid), (0, 0, 86_400));
     }
 
-    /// Device numbers and times before 1970 arrive.
+    /// Device numbers and times before 1970 are preserved.
     #[test]
     fn attributes_are_translated() {
         let out = CacheTimes::SHARED.attr(&an_attr());

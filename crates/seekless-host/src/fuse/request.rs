@@ -1,4 +1,4 @@
-//! Requests: bytes from the kernel, decoded. Whatever they hold, the answer is an operation or an error.
+//! Requests: decodes bytes from the kernel. Any bytes give an operation or an error.
 
 use seekless::device::Data;
 use seekless::fs::{
@@ -11,7 +11,7 @@ use zerocopy::{FromBytes, Immutable, KnownLayout};
 use super::abi;
 use super::errno::Errno;
 
-/// What the kernel asks for.
+/// A request of the kernel.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Operation<'a> {
     Init(Init),
@@ -59,7 +59,7 @@ pub(super) enum Operation<'a> {
         to_name: &'a [u8],
         mode: RenameMode,
     },
-    /// Gives `ino` a name in the directory that the request is about.
+    /// Gives `ino` a name in the directory of the request.
     Link {
         ino: Ino,
         name: &'a [u8],
@@ -67,14 +67,14 @@ pub(super) enum Operation<'a> {
     Open {
         flags: OpenFlags,
     },
-    /// Without `exclusive`, a file that has appeared meanwhile is opened instead.
+    /// Without `exclusive`, a file that has appeared in the meantime is opened instead.
     Create {
         name: &'a [u8],
         new: NewNode,
         flags: OpenFlags,
         exclusive: bool,
     },
-    /// Creates a file without a name in the directory that the request is about.
+    /// Creates a file without a name in the directory of the request.
     Tmpfile {
         new: NewNode,
         flags: OpenFlags,
@@ -115,10 +115,10 @@ pub(super) enum Operation<'a> {
         name: &'a [u8],
         value: &'a [u8],
         mode: XattrMode,
-        /// Whoever sets an access list is not in the group of the file: a set-group-id bit must go.
+        /// The caller that sets an access list is not in the group of the file: a set-group-id bit must be cleared.
         kill_set_group_id: bool,
     },
-    /// With `bytes` 0 only the size is wanted.
+    /// With `bytes` 0 only the size is requested.
     Getxattr {
         name: &'a [u8],
         bytes: u32,
@@ -145,14 +145,14 @@ pub(super) enum Operation<'a> {
     Syncfs,
     /// The mount is gone; sent to `fuseblk` mounts only, and the caller of `umount` waits for the answer.
     Destroy,
-    /// The caller of an earlier request was interrupted. It is answered anyway, so nothing is to be done.
+    /// The caller of an earlier request was interrupted. That request is answered anyway, so nothing is done.
     Interrupt,
     Ioctl,
-    /// What no file system here has; the kernel does it in its own way, or tells the program.
+    /// An operation that no file system here has; the kernel emulates it, or returns an error to the program.
     NotOffered,
 }
 
-/// What the kernel says about itself.
+/// The kernel's part of INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Init {
     pub(super) major: u32,
@@ -165,15 +165,14 @@ pub(super) struct Init {
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Request<'a> {
     pub(super) opcode: u32,
-    /// Number by which the kernel knows the reply.
+    /// Number by which the kernel matches the reply.
     pub(super) unique: u64,
-    /// The inode that it is about.
+    /// The inode of the request.
     pub(super) ino: Ino,
     pub(super) operation: Operation<'a>,
 }
 
-/// A file handle as it travels: 0 says that there is none. Every file system's handles count from anywhere, so
-/// they are moved by one.
+/// Wire encoding of a file handle: 0 means none. A file system's handles may start at 0, so they are shifted by one.
 pub(super) fn encode_handle(handle: Option<Handle>) -> u64 {
     handle.map_or(0, |handle| handle.0.wrapping_add(1))
 }
@@ -182,7 +181,7 @@ pub(super) fn decode_handle(fh: u64) -> Option<Handle> {
     fh.checked_sub(1).map(Handle)
 }
 
-/// Takes structures and names off a request's body.
+/// Takes structures and names off the front of a request's body.
 struct Body<'a>(&'a [u8]);
 
 impl<'a> Body<'a> {
@@ -218,11 +217,10 @@ impl<'a> Body<'a> {
 }
 
 impl<'a> Request<'a> {
-    /// Decodes a request from its header and what follows it, as it was agreed in INIT. The data of a WRITE comes apart from
-    /// the rest.
+    /// Decodes a request from its header and body, with the features agreed in INIT. The data of a WRITE is passed
+    /// separately.
     ///
-    /// # Errors
-    /// The errno to answer with: `EIO` for a body that is too short, `EINVAL` for values that make no sense.
+    /// # Errors The errno to answer with: `EIO` for a body that is too short, `EINVAL` for invalid values.
     pub(super) fn decode(
         header: &abi::InHeader,
         body: &'a [u8],
@@ -240,7 +238,7 @@ fn decode_operation<'a>(
     data: Option<Data>,
     agreed: abi::InitFlags,
 ) -> Result<Operation<'a>, Errno> {
-    // Without DONT_MASK the umask comes as well, but has been applied already.
+    // Without DONT_MASK the umask is sent as well, but has already been applied.
     let new_node = |mode: u32, umask: u32| NewNode {
         permissions: (mode & 0o7777) as u16,
         umask: (umask & 0o777) as u16,
@@ -312,7 +310,7 @@ fn decode_operation<'a>(
             let create: abi::CreateIn = body.take()?;
             let linkable = create.flags as i32 & libc::O_EXCL == 0;
             let flags = open_flags(create.flags);
-            // What comes in place of a name is the kernel's own affair.
+            // The field in place of a name is internal to the kernel.
             body.text()?;
             Operation::Tmpfile { new: new_node(create.mode, create.umask), flags, linkable }
         }
@@ -406,7 +404,7 @@ fn decode_init<'a>(body: &mut Body<'a>) -> Result<Operation<'a>, Errno> {
 
 fn decode_batch_forget<'a>(body: &mut Body<'a>) -> Result<Operation<'a>, Errno> {
     let batch: abi::BatchForgetIn = body.take()?;
-    // No `with_capacity`: the count is not to be trusted before the entries are there.
+    // No `with_capacity`: the count cannot be trusted before the entries are read.
     let mut forgets = Vec::new();
     for _ in 0..batch.count {
         let one: abi::ForgetOne = body.take()?;
@@ -443,7 +441,7 @@ fn decode_setattr<'a>(setattr: &abi::SetattrIn) -> Result<Operation<'a>, Errno> 
     Ok(Operation::Setattr { handle, changes })
 }
 
-/// Seconds travel as the bits of a signed number.
+/// Seconds are sent as the bits of a signed number.
 fn wall_time(seconds: u64, nanos: u32) -> Result<WallTime, Errno> {
     if nanos >= 1_000_000_000 {
         return Err(libc::EINVAL);
@@ -466,12 +464,13 @@ fn decode_fallocate<'a>(header: &abi::InHeader, fallocate: &abi::FallocateIn) ->
         return Err(libc::EINVAL);
     }
     let range = file_range(fallocate.offset, fallocate.length)?;
-    // Other requests say whether privileges must go. Here the user has to do, whose capabilities are not known.
+    // Other requests say whether privileges must be cleared. Here the user id decides, as the caller's capabilities are
+    // unknown.
     let kill_privileges = header.uid != 0;
     Ok(Operation::Fallocate { handle: decode_handle(fallocate.fh), range, mode, kill_privileges })
 }
 
-/// A part of a file. Offsets end where the kernel's `loff_t` does.
+/// A range of a file. Offsets are limited by the kernel's `loff_t`.
 fn file_range(offset: u64, bytes: u64) -> Result<FileRange, Errno> {
     match offset.checked_add(bytes) {
         Some(0..=0x7fff_ffff_ffff_ffff) => Ok(FileRange { offset, bytes }),
@@ -517,7 +516,7 @@ mod tests {
         Request::decode(&header(opcode), body, None, abi::InitFlags::empty()).map(|request| request.operation)
     }
 
-    /// Requests mean what `linux/fuse.h` says. Method: bodies put together by hand, as the kernel does.
+    /// Requests are decoded as `linux/fuse.h` says. Method: bodies built by hand, as the kernel does.
     #[test]
     fn requests_decode() {
         let rename = abi::Rename2In { newdir: 9, flags: libc::RENAME_NOREPLACE, padding: 0 };
@@ -540,7 +539,7 @@ mod tests {
         assert_eq!(rename(libc::RENAME_WHITEOUT | libc::RENAME_EXCHANGE), Err(libc::EINVAL));
         assert_eq!(rename(1 << 20), Err(libc::EINVAL));
 
-        // The kernel sends a name that no file can have.
+        // A name that no file can have.
         let create = |flags: i32| abi::CreateIn { flags: flags as u32, mode: 0o640, umask: 0o22, open_flags: 0 };
         let new = NewNode { permissions: 0o640, umask: 0o22, uid: 10, gid: 20 };
         for (flags, linkable) in
@@ -598,7 +597,7 @@ mod tests {
         assert_eq!(decode(abi::INIT, &[init.as_bytes(), more.as_bytes()].concat()), Ok(expected));
     }
 
-    /// Bodies that make no sense are errors.
+    /// Invalid bodies are errors.
     #[test]
     fn nonsense_is_refused() {
         for (opcode, body, errno) in [
@@ -625,7 +624,7 @@ mod tests {
         for _ in 0..200_000 {
             let mut body = vec![0; rng.below(140) as usize];
             rng.fill(&mut body);
-            // Half of them mostly small numbers and NULs, which get further.
+            // Half of them mostly small numbers and NULs, which are decoded further.
             if rng.chance(1, 2) {
                 body.iter_mut().for_each(|byte| *byte &= if *byte > 40 { 0 } else { 3 });
             }

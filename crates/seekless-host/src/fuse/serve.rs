@@ -25,20 +25,20 @@ use super::transport::{DevFuse, End, Message, Transport, Uring};
 use crate::leaves::{MountMark, OpenedLeaves};
 use crate::reactor::{File, Reactor};
 
-/// Without a request for this long, the file system may do work of its own. Longer than the gaps between the
-/// requests of a busy program, shorter than a person would notice.
+/// Without a request for this long, the file system may do background work. Longer than the gaps between the requests
+/// of a busy program, shorter than a person would notice.
 const QUIET: Nanos = Nanos::from_millis(100);
 
-/// How long the file system works before we look again whether somebody wants something.
+/// How long the file system works before the daemon looks for new requests.
 const IDLE_SLICE: Nanos = Nanos::from_millis(20);
 
-/// Between two such slices: one that has nothing to do and says that there is more does not keep a processor busy.
+/// Pause between two such slices: a file system that wrongly reports more work does not keep a processor busy.
 const IDLE_PAUSE: Nanos = Nanos::from_millis(5);
 
-/// After the mount has left the table, how long the kernel may take to say so on the connection.
+/// How long the kernel may take to end the connection after the mount has been detached.
 const GOODBYE: Nanos = Nanos::from_secs(2);
 
-/// Why serving ended badly.
+/// Why serving failed.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("the file system could not be closed; the last changes may be lost: {0}")]
@@ -49,7 +49,7 @@ pub enum ServeError {
     Aborted,
 }
 
-/// A file system that is mounted.
+/// A mounted file system.
 pub struct Mount {
     rt: Rt,
     reactor: Reactor,
@@ -62,8 +62,8 @@ pub struct Mount {
     guard: Guard,
 }
 
-/// Ends the connection if nobody has ended it properly: after an error, or when a panic unwinds. Programs then
-/// get errors instead of waiting for answers that never come.
+/// Ends the connection unless it was ended properly: after an error, or when a panic unwinds. Programs then get errors
+/// instead of waiting for answers that never come.
 struct Guard {
     mounted: Arc<Mounted>,
     armed: Cell<bool>,
@@ -83,10 +83,9 @@ impl Drop for Guard {
 impl Mount {
     /// Mounts `fs` and returns when the kernel has accepted it, so that the first program finds it working.
     ///
-    /// # Errors
-    /// Nothing is left behind when this fails.
+    /// # Errors A failed start leaves nothing behind.
     pub async fn start(rt: &Rt, reactor: &Reactor, fs: Fs, options: MountOptions) -> Result<Mount, MountError> {
-        // Only a writeback cache would need it, and only where memory is scarce.
+        // Needed only for a writeback cache, and only where memory is scarce.
         let _ = crate::memory::avoid_reclaim_deadlock();
         let traits = fs.traits();
         let at_once = AtOnce {
@@ -104,7 +103,7 @@ impl Mount {
         }
         let device: File = Arc::new(rustix::io::fcntl_dupfd_cloexec(mounted.device(), 0).map_err(MountError::Device)?);
         let devfuse = Rc::new(DevFuse::new(rt, reactor, device.clone()));
-        // Known before the kernel is asked: once it has agreed it waits for the registration.
+        // Determined before the kernel is asked: once it has agreed, it waits for the registration.
         let uring = match options.transport {
             TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
             TransportChoice::Auto | TransportChoice::DevFuse => None,
@@ -129,7 +128,7 @@ impl Mount {
                     if !devfuse.send(header.unique, &reply.body) {
                         return Err(MountError::EndedEarly);
                     }
-                    // A newer major version is answered with ours, and asks again.
+                    // A newer major version is answered with ours; the kernel then asks again.
                     if init.major == super::abi::MAJOR {
                         break agreed;
                     }
@@ -165,7 +164,7 @@ impl Mount {
         &self.agreed
     }
 
-    /// Tells all who find `leaves` in use that they are mounted, and then, that they are not any more.
+    /// Marks `leaves` as mounted, for other processes that find them in use, and at the end as unmounted.
     pub fn mark(&mut self, leaves: OpenedLeaves) {
         self.leaves = leaves;
         self.say_mounted(false);
@@ -187,8 +186,8 @@ impl Mount {
         self.guard.mounted.as_block
     }
 
-    /// Answers requests until the file system is unmounted, or `stop` completes, which unmounts it. Then closes
-    /// the file system: when this returns well, everything is durable.
+    /// Answers requests until the file system is unmounted, or `stop` completes, which unmounts it. Then closes the
+    /// file system: when this returns success, everything is durable.
     pub async fn serve(mut self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let farewell = std::mem::take(&mut self.farewell);
         let served = self.serve_and_close(stop).await;
@@ -217,7 +216,7 @@ impl Mount {
         match ended.map_err(ServeError::Transport)? {
             End::Unmounted => Ok(()),
             End::Aborted => {
-                self.guard.armed.set(true); // A dead mount is left in the table.
+                self.guard.armed.set(true); // A dead mount remains in the table.
                 Err(ServeError::Aborted)
             }
         }
@@ -233,17 +232,18 @@ impl Mount {
             Either::Left((ended, _)) => return ended,
             Either::Right(((), run)) => run,
         };
-        // The kernel may have to ask us before it lets go, so a worker unmounts while we go on (U1).
+        // The kernel may have to send requests before it detaches the mount, so a worker unmounts while this thread
+        // keeps serving (U1).
         let unmounter = self.guard.mounted.unmounter();
         let unmounted = self.rt.spawn({
             let reactor = self.reactor.clone();
             async move { reactor.blocking(move || unmounter.unmount()).await }
         });
         let (ended, unmounted) = match select(run, unmounted).await {
-            // The connection is gone, so nothing keeps the worker from its end any more.
+            // The connection is gone, so the worker can finish.
             Either::Left((ended, unmounted)) => (Either::Left(ended), unmounted.await),
-            // The kernel's goodbye comes after the mount has left the table; a lazy unmount by somebody else ends
-            // the connection only when the last user has gone.
+            // The kernel ends the connection after the mount has been detached; a lazy unmount by another process ends
+            // it only when the last user has gone.
             Either::Right((unmounted, run)) => (Either::Right(run), unmounted),
         };
         let mount_point = self.guard.mounted.mount_point.display();
@@ -257,7 +257,7 @@ impl Mount {
             Either::Right(run) => run,
         };
         match select(run, self.rt.sleep(GOODBYE)).await {
-            // We wanted it, so this is a proper end, also when it took an abort.
+            // The unmount was requested, so this is a proper end, even if it took an abort.
             Either::Left((ended, _)) => ended.map(|_| End::Unmounted),
             Either::Right(((), run)) => {
                 self.guard.mounted.abort();
@@ -270,7 +270,7 @@ impl Mount {
     }
 }
 
-/// Tells chores to stop.
+/// Makes background tasks stop.
 #[derive(Clone, Default)]
 struct Ending {
     begun: Rc<Cell<bool>>,
@@ -293,21 +293,21 @@ impl Ending {
     }
 }
 
-/// What a chore needs.
+/// State of a background task.
 struct Chore {
     rt: Rt,
     session: Rc<Session>,
     ending: Ending,
 }
 
-/// What went wrong last, so that an episode of the same trouble is told once.
+/// The last error, so that repetitions of the same error are reported once.
 #[derive(Default)]
 struct Trouble(Option<FsError>);
 
 impl Trouble {
-    /// True when `error` is another one than last time.
+    /// True when `error` differs from the last one.
     fn is_news(&mut self, error: &FsError) -> bool {
-        // Lack of space names another place each time.
+        // `NoSpace` names another place each time.
         let known = match (&self.0, error) {
             (Some(FsError::Device(DeviceError::NoSpace { .. })), FsError::Device(DeviceError::NoSpace { .. })) => true,
             (last, error) => last.as_ref() == Some(error),
@@ -316,7 +316,7 @@ impl Trouble {
         !known
     }
 
-    /// It has gone well; true when it had not before.
+    /// Records a success; true when the last attempt had failed.
     fn has_ended(&mut self) -> bool {
         self.0.take().is_some()
     }
@@ -332,7 +332,7 @@ async fn commit(chore: Chore, interval: Nanos) {
         if changes == committed || chore.session.is_closed() {
             continue;
         }
-        // Not to be dropped half-way: chores end only between commits.
+        // Not to be dropped half-way: background tasks end only between commits.
         match chore.session.fs().syncfs().await {
             Ok(()) => {
                 committed = changes;
@@ -344,13 +344,13 @@ async fn commit(chore: Chore, interval: Nanos) {
                 if trouble.is_news(&error) {
                     log::error!("changes could not be made durable: {error}");
                 }
-                committed = changes; // Repeating it would tell nothing new; the next change tries again.
+                committed = changes; // A retry would report nothing new; the next change tries again.
             }
         }
     }
 }
 
-/// Lets the file system work while nobody wants anything.
+/// Lets the file system work while no request is pending.
 async fn idle(chore: Chore) {
     let activity = &chore.session.activity;
     let mut trouble = Trouble::default();

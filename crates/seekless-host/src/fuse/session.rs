@@ -1,4 +1,4 @@
-//! A session: what was agreed with the kernel, and what each request asks of the file system.
+//! A session: the agreed features, and the operation of the file system for each request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -24,29 +24,29 @@ use super::request::{Init, Operation, Request, encode_handle};
 /// Largest WRITE and READ: 256 pages of 4 KiB, the kernel's `fuse.max_pages_limit`.
 pub(super) const TRANSFER_BYTES_MAX: u32 = 1 << 20;
 
-/// How far the kernel may read ahead of a program: one largest READ.
+/// Limit of the kernel's read-ahead: one largest READ.
 const READAHEAD_BYTES: u32 = TRANSFER_BYTES_MAX;
 
-/// READs and WRITEs that programs do not wait for, under way at once. The kernel's default of 12 starves a drive
-/// with a queue; 64 is two SATA queues.
+/// Limit of background requests (READs and WRITEs that programs do not wait for). The kernel's default of 12 starves a
+/// drive with a queue; 64 is two SATA queues.
 const MAX_BACKGROUND: u16 = 64;
 
-/// The kernel's own proportion: it holds back read-ahead from three quarters on.
+/// The kernel's own proportion: it throttles read-ahead from three quarters on.
 const CONGESTION_THRESHOLD: u16 = MAX_BACKGROUND / 4 * 3;
 
-/// The kernel checks rights by access-control lists; leaves the umask to the file system, since a default list takes its
-/// place; and says when setting a list must cost a set-group-id bit. Before Linux 5.12 it does not, and who owns a file
-/// could give rights of a group that is not theirs: no lists there.
+/// The kernel checks rights by access-control lists; leaves the umask to the file system, since a default list replaces
+/// it; and says when setting a list must clear a set-group-id bit. Linux before 5.12 does not, and a file's owner could
+/// grant rights of a group without belonging to it: no lists there.
 const ACCESS_LISTS: InitFlags = InitFlags::POSIX_ACL.union(InitFlags::DONT_MASK).union(InitFlags::SETXATTR_EXT);
 
-/// What is wished for in INIT.
+/// Features requested in INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Wishes {
     /// Let the kernel collect small writes.
     pub(super) writeback_cache: bool,
     /// No message at open and close, where the file system allows it.
     pub(super) zero_message_open: bool,
-    /// Nothing of a file is kept in the kernel's page cache.
+    /// The kernel's page cache keeps no file data.
     pub(super) direct: bool,
     /// Requests through io_uring.
     pub(super) uring: bool,
@@ -54,7 +54,7 @@ pub(super) struct Wishes {
     pub(super) times: Option<CacheTimes>,
 }
 
-/// What was agreed in INIT.
+/// Features agreed in INIT.
 #[derive(Clone, Copy, Debug)]
 pub struct Agreed {
     pub flags: InitFlags,
@@ -68,8 +68,7 @@ pub struct Agreed {
 
 /// Answers INIT.
 ///
-/// # Errors
-/// `TooOld`, after which the kernel must get an error.
+/// # Errors `TooOld`, after which the kernel must get an error.
 pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Result<(Agreed, abi::InitOut), InitError> {
     if init.major < abi::MAJOR || (init.major == abi::MAJOR && init.minor < abi::MINOR_MIN) {
         return Err(InitError::TooOld { major: init.major, minor: init.minor });
@@ -83,12 +82,12 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
         | InitFlags::READDIRPLUS_AUTO
         | InitFlags::HANDLE_KILLPRIV_V2
         | InitFlags::HAS_IOCTL_DIR
-        // Tells an abort from an unmount.
+        // Distinguishes an abort from an unmount.
         | InitFlags::ABORT_ERROR
         | InitFlags::INIT_EXT;
-    // Not asked for: ATOMIC_O_TRUNC, because the SETATTR that comes instead says exactly whether set-user-id must
-    // go; EXPORT_SUPPORT, because a lookup of "." counts a reference that the file-system interface cannot count;
-    // locks, which the kernel keeps by itself.
+    // Not requested: ATOMIC_O_TRUNC, because the SETATTR that comes instead says exactly whether set-user-id must be
+    // cleared; EXPORT_SUPPORT, because a lookup of "." counts a reference that the file-system interface cannot count;
+    // locks, which the kernel implements itself.
     if traits.access_lists && init.flags.contains(ACCESS_LISTS) {
         wanted |= ACCESS_LISTS;
     }
@@ -133,8 +132,8 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
     Ok((agreed, out))
 }
 
-/// What is durable before it is answered: mount(8) calls it `dirsync` and `sync`. The kernel follows buffered writes of a
-/// `sync` mount with an FSYNC, and leaves the rest to the server.
+/// Which changes are durable before they are answered: `dirsync` and `sync` of mount(8). The kernel follows buffered
+/// writes of a `sync` mount with an FSYNC, and leaves the rest to the server.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct AtOnce {
     /// Changes of directories.
@@ -144,7 +143,7 @@ pub(super) struct AtOnce {
 }
 
 impl AtOnce {
-    /// The inodes that `operation` on `ino` changes and that are to be durable.
+    /// The inodes changed by `operation` on `ino` that must become durable.
     fn changed(self, ino: Ino, operation: &Operation<'_>) -> Vec<Ino> {
         let names = self.names || self.everything;
         match operation {
@@ -159,7 +158,7 @@ impl AtOnce {
                 vec![ino]
             }
             Operation::Rename { to_parent, .. } if names && *to_parent == ino => vec![ino],
-            // The new name first: of two there may be one too many, and never one too few.
+            // The new name first: a cut may leave both names, never neither.
             Operation::Rename { to_parent, .. } if names => vec![*to_parent, ino],
             Operation::Link { ino: target, .. } if self.everything => vec![*target, ino],
             Operation::Link { .. } if names => vec![ino],
@@ -177,22 +176,22 @@ impl AtOnce {
     }
 }
 
-/// What goes on in a session, for those who wait for it to be quiet.
+/// Activity of a session, for tasks that wait for it to be idle.
 #[derive(Default)]
 pub(super) struct Activity {
     /// Requests so far.
     pub(super) requests: Cell<u64>,
-    /// Those among them that may have changed something and have ended.
+    /// Requests that have ended and may have changed something.
     pub(super) changes: Cell<u64>,
     running: Cell<usize>,
-    /// Somebody waits for `began`.
+    /// A task waits for `began`.
     pub(super) watched: Cell<bool>,
     pub(super) began: Event,
     ended: Event,
 }
 
 impl Activity {
-    /// Returns when no more than `others` requests are being worked on.
+    /// Returns when at most `others` requests are under way.
     pub(super) async fn settled(&self, others: usize) {
         loop {
             let ended = self.ended.wait();
@@ -204,21 +203,21 @@ impl Activity {
     }
 }
 
-/// A request is being worked on for as long as this lives.
+/// A request counts as under way as long as this lives.
 pub(super) struct Running(Rc<Session>);
 
 impl Drop for Running {
     fn drop(&mut self) {
         let activity = &self.0.activity;
         activity.running.set(activity.running.get() - 1);
-        // At one only DESTROY may be left, which waits for the others.
+        // At one, only DESTROY may be left, which waits for the others.
         if activity.running.get() <= 1 {
             activity.ended.notify();
         }
     }
 }
 
-/// One mount's conversation with the kernel.
+/// One mount's connection with the kernel.
 pub(super) struct Session {
     fs: Fs,
     traits: FsTraits,
@@ -228,7 +227,7 @@ pub(super) struct Session {
     /// Result of closing the file system, once DESTROY has done it.
     closed: RefCell<Option<FsResult<()>>>,
     durable_at_once: AtOnce,
-    /// The last error that was reported, so that a broken disk does not fill the log.
+    /// The last error reported, so that a broken disk does not fill the log.
     reported: RefCell<Option<FsError>>,
 }
 
@@ -246,7 +245,7 @@ impl Session {
         }
     }
 
-    /// With changes durable before they are answered.
+    /// Makes changes durable before they are answered.
     pub(super) fn durable_at_once(self, at_once: AtOnce) -> Session {
         Session { durable_at_once: at_once, ..self }
     }
@@ -260,7 +259,7 @@ impl Session {
         self.agreed.flags
     }
 
-    /// Notes that a request has arrived.
+    /// Counts an arrived request.
     pub(super) fn begin(self: &Rc<Self>) -> Running {
         let activity = &self.activity;
         activity.requests.set(activity.requests.get() + 1);
@@ -271,7 +270,7 @@ impl Session {
         Running(self.clone())
     }
 
-    /// Closes the file system, unless DESTROY has done so.
+    /// Closes the file system, unless DESTROY has already done so.
     pub(super) async fn close(&self) -> FsResult<()> {
         if let Some(result) = self.closed.borrow().clone() {
             return result;
@@ -286,12 +285,12 @@ impl Session {
         self.closed.borrow().is_some()
     }
 
-    /// Works on a request. `None` for those that want no reply.
+    /// Executes a request. `None` for requests without a reply.
     pub(super) async fn handle(&self, request: Request<'_>) -> Option<Reply> {
         let is_change = changes_something(&request.operation);
         let reply = self.work_on(request).await;
         if is_change {
-            // Counted at its end: a sync that began before then need not have it.
+            // Counted at its end: a sync that began earlier need not include it.
             self.activity.changes.set(self.activity.changes.get() + 1);
         }
         reply
@@ -325,7 +324,7 @@ impl Session {
         }
     }
 
-    /// Makes durable what an operation has changed, and passes on its reply.
+    /// Makes the changes of an operation durable, and passes on its reply.
     async fn make_durable(&self, changed: &[Ino], reply: Reply) -> FsResult<Reply> {
         for &ino in changed {
             if let Err(error) = self.sync_inode(ino).await {
@@ -345,8 +344,8 @@ impl Session {
     }
 
     async fn forget(&self, ino: Ino, lookups: u64) {
-        // The root is never counted. The kernel sends the last ones together with DESTROY, and some come after it:
-        // closing has ended all uses by then.
+        // The root is never counted. The kernel sends the last forgets together with DESTROY, and some arrive after it:
+        // closing has already ended all uses.
         if ino != Ino::ROOT && lookups > 0 && !self.is_closed() {
             self.fs.forget(ino, lookups).await;
         }
@@ -355,7 +354,7 @@ impl Session {
     /// U3.
     pub(super) async fn undo(&self, undo: Undo) {
         if let Some((ino, handle)) = undo.opened {
-            // Nobody can be told of an error any more.
+            // The error cannot be reported any more.
             let _ = self.fs.release(ino, handle).await;
         }
         for ino in undo.lookups {
@@ -363,7 +362,7 @@ impl Session {
         }
     }
 
-    /// [`DONE`], or in words what went wrong: an errno would not say it, and some mean two things.
+    /// [`DONE`], or the error in words: an errno would not suffice, and some have two meanings.
     fn outcome(&self, result: FsResult<()>) -> Vec<u8> {
         match result {
             Ok(()) => DONE.to_vec(),
@@ -386,7 +385,7 @@ impl Session {
         Ok(match operation {
             Operation::Lookup { name } => match fs.lookup(ino, name).await {
                 Ok(entry) => self.entry(entry),
-                // Only where nobody else can make the name.
+                // Only where no other path can create the name.
                 Err(FsError::NotFound) if self.traits.exclusive => Reply::of(&times.no_entry()),
                 Err(error) => return Err(error),
             },
@@ -419,7 +418,7 @@ impl Session {
                 None => Reply::empty(),
             },
             Operation::Read { handle, offset, bytes } => {
-                // The kernel asks for no more than was agreed; the reply must fit its pages.
+                // The kernel asks for no more than agreed; the reply must fit its pages.
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
                 Reply::data(fit(pieces, bytes as usize))
             }
@@ -483,7 +482,7 @@ impl Session {
                 let mut sink = DirectoryReply::new(bytes, *times, attributes);
                 let listed = fs.readdir(ino, handle, cookie, attributes, &mut sink).await;
                 if let Err(error) = listed {
-                    // What was taken before the error will not be delivered.
+                    // Entries taken before the error will not be delivered.
                     self.undo(std::mem::take(&mut sink.undo)).await;
                     return Err(error);
                 }
@@ -495,7 +494,7 @@ impl Session {
             }
             Operation::Ioctl => Reply::error(libc::ENOTTY),
             Operation::NotOffered => Reply::error(libc::ENOSYS),
-            // A second INIT, or one of those that `handle` deals with.
+            // A second INIT, or an operation handled in `handle`.
             Operation::Init(_) | Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Interrupt => {
                 Reply::error(libc::EIO)
             }
@@ -507,7 +506,7 @@ impl Session {
         Reply { undo, ..Reply::of(&self.agreed.times.entry(&entry)) }
     }
 
-    /// Takes the privileges of a file away that an allocation changes; a write brings the wish along.
+    /// Clears the privileges of a file that an allocation changes; a write carries its own flag.
     async fn kill_privileges(&self, ino: Ino, handle: Option<Handle>) -> FsResult<()> {
         let before = self.fs.getattr(ino, handle).await?.permissions;
         let after = without_privileges(before);
@@ -518,8 +517,8 @@ impl Session {
         Ok(())
     }
 
-    /// Takes the set-group-id bit away, before an access list is set: a file that has lost the bit for nothing is better
-    /// than one that has kept it.
+    /// Clears the set-group-id bit before an access list is set: a file that lost the bit needlessly is better than one
+    /// that kept it wrongly.
     async fn kill_set_group_id(&self, ino: Ino) -> FsResult<()> {
         const SET_GID: u16 = 0o2000;
         let before = self.fs.getattr(ino, None).await?.permissions;
@@ -530,7 +529,8 @@ impl Session {
         Ok(())
     }
 
-    /// Access-control lists that the kernel does not look at are refused: to be stored and not obeyed would be worse.
+    /// Access-control lists that the kernel does not enforce are refused: storing them without enforcement would be
+    /// worse.
     fn check_access_list(&self, name: &[u8]) -> FsResult<()> {
         let is_list = name == XATTR_ACL_ACCESS || name == XATTR_ACL_DEFAULT;
         if is_list && !self.agreed.flags.contains(InitFlags::POSIX_ACL) { Err(FsError::Unsupported) } else { Ok(()) }
@@ -538,11 +538,11 @@ impl Session {
 
     async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, more: u32) -> FsResult<Reply> {
         if zero_message {
-            // The kernel never asks again: this very answer means that there is nothing to be asked.
+            // The kernel never asks again: this answer means that no message is needed.
             return Ok(Reply::error(libc::ENOSYS));
         }
         let opened = match self.traits.open_protocol {
-            // A kernel without zero-message opens, or a mount without: nothing to do all the same.
+            // A kernel without zero-message opens, or a mount without: still nothing to do.
             OpenProtocol::ZeroMessage => Opened { handle: None, keep_cache: true },
             OpenProtocol::Handles => self.fs.open(ino, flags).await?,
         };
@@ -550,9 +550,9 @@ impl Session {
         Ok(Reply { undo, ..Reply::of(&open_out(opened, more)) })
     }
 
-    /// CREATE is answered also where opens need no message: it opens the file as well, and then the kernel sends
-    /// no RELEASE. ENOSYS would have the kernel send MKNOD instead, which is one message, too (25.4 against
-    /// 26.2 us of processor for a create), and could not be exclusive.
+    /// CREATE is answered even where opens need no message: it also opens the file, and the kernel then sends no
+    /// RELEASE. With ENOSYS the kernel would send MKNOD instead, which is also one message (25.4 against 26.2 us of
+    /// processor for a create) and could not be exclusive.
     async fn create(
         &self,
         parent: Ino,
@@ -562,14 +562,14 @@ impl Session {
         exclusive: bool,
     ) -> FsResult<Reply> {
         let (entry, opened) = match self.fs.create(parent, name, new, flags).await {
-            // Somebody else has made it since the kernel looked, and the program takes what is there.
+            // Another process has made it since the kernel looked, and the program takes the existing file.
             Err(FsError::Exists) if !exclusive => self.open_existing(parent, name, flags).await?,
             created => created?,
         };
         Ok(self.made((entry, opened)))
     }
 
-    /// The reply to what has made and opened a file.
+    /// The reply of an operation that created and opened a file.
     fn made(&self, (entry, opened): (Entry, Opened)) -> Reply {
         let ino = entry.attr.ino;
         let mut bytes = zerocopy::IntoBytes::as_bytes(&self.agreed.times.entry(&entry)).to_vec();
@@ -599,7 +599,7 @@ fn done((): ()) -> Reply {
     Reply::empty()
 }
 
-/// The value of an extended attribute, for a caller with room for `bytes`; with 0, its size alone.
+/// The value of an extended attribute, for a caller with a buffer of `bytes`; with 0, only its size.
 fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
     if bytes == 0 {
         return Reply::of(&abi::GetxattrOut { size: value.len() as u32, padding: 0 });
@@ -612,12 +612,12 @@ fn attribute(value: Vec<u8>, bytes: u32) -> Reply {
 
 fn open_out(opened: Opened, more: u32) -> abi::OpenOut {
     let keep = if opened.keep_cache { abi::FOPEN_KEEP_CACHE | more } else { more & abi::FOPEN_DIRECT_IO };
-    // Nothing is done at `close`, and requests on one file may overlap.
+    // `close` needs no message, and requests on one file may overlap.
     let open_flags = keep | abi::FOPEN_NOFLUSH | abi::FOPEN_PARALLEL_DIRECT_WRITES;
     abi::OpenOut { fh: encode_handle(opened.handle), open_flags, backing_id: 0 }
 }
 
-/// File data as the kernel takes it: at most `bytes`, and no more pieces than a vectored write may have.
+/// File data as the kernel accepts it: at most `bytes`, and no more pieces than a vectored write allows.
 fn fit(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
     /// `UIO_MAXIOV` is 1024; one is the header.
     const PIECES_MAX: usize = 1023;
@@ -656,7 +656,7 @@ fn changes_something(operation: &Operation<'_>) -> bool {
         | Operation::Fallocate { .. }
         | Operation::Setxattr { .. }
         | Operation::Removexattr { .. } => true,
-        // The last user of an unlinked file takes it away; opening may truncate.
+        // The last user of an unlinked file removes it; opening may truncate.
         Operation::Forget { .. } | Operation::BatchForget(_) | Operation::Release { .. } | Operation::Open { .. } => {
             true
         }
@@ -698,7 +698,7 @@ mod tests {
 
     const NEW: NewNode = NewNode { permissions: 0o644, umask: 0, uid: 0, gid: 0 };
 
-    /// A kernel that is too old is refused, and only what both want is agreed.
+    /// A kernel that is too old is refused, and only what both support is agreed.
     #[test]
     fn init_is_negotiated() {
         let executor = Executor::simulated(1, HostProfile::NONE);
@@ -723,7 +723,7 @@ mod tests {
         assert_eq!((agreed.flags, agreed.minor), (InitFlags::BIG_WRITES, 31));
     }
 
-    /// U3: what an undelivered reply would have carried is given back, so that nothing stays in use for ever.
+    /// U3: the references of an undelivered reply are given back, so that no inode stays in use.
     #[test]
     fn undelivered_replies_are_undone() {
         for protocol in [OpenProtocol::ZeroMessage, OpenProtocol::Handles] {
@@ -742,7 +742,7 @@ mod tests {
         }
     }
 
-    /// A file that somebody else made first is opened by a CREATE that is not exclusive.
+    /// A CREATE that is not exclusive opens a file that another process made first.
     #[test]
     fn create_opens_what_has_appeared() {
         let executor = Executor::simulated(1, HostProfile::NONE);
@@ -790,7 +790,7 @@ mod tests {
         }
     }
 
-    /// File data that is more, or in more pieces, than a reply can take is cut and copied together.
+    /// File data with more bytes or pieces than a reply allows is cut, and copied together.
     #[test]
     fn read_replies_fit() {
         let piece = Data::from_slice(&[7; 10]);

@@ -1,13 +1,13 @@
-//! Who uses a store already: the mount table, swap, loop devices and other kernel drivers.
+//! Finds current users of a store: the mount table, swap, loop devices and other kernel drivers.
 //!
-//! The lock of the file leaf keeps other Seekless processes away, and an exclusive open the mounts of a block device.
-//! What is left is what the kernel uses behind a file's back.
+//! The lock of the file leaf keeps other Seekless processes away, and an exclusive open keeps mounts of a block device
+//! away. The remaining users are those in the kernel that ignore both.
 
 use std::fs;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-/// Who uses the file or block device at `path`, for an error message; `None` when nobody is known to.
+/// The user of the file or block device at `path`, for an error message; `None` when none is known.
 pub(super) fn user_of(path: &Path) -> Option<String> {
     let metadata = fs::metadata(path).ok()?;
     let full = fs::canonicalize(path).ok()?;
@@ -57,7 +57,7 @@ fn unescape(word: &str) -> String {
 mod tests {
     use super::*;
 
-    /// A mounted device is found by its number, with the blanks of its mount point.
+    /// A mounted device is found by its number, even with blanks in its mount point.
     #[test]
     fn mounted_devices_are_found() {
         let table =
@@ -67,7 +67,7 @@ mod tests {
         assert_eq!(mounted_device("nonsense", "7:1"), None);
     }
 
-    /// A file of ours is free; what is not there is used by nobody.
+    /// A file that only this process uses is free; a missing one has no user.
     #[test]
     fn free_files_have_no_user() {
         let file = tempfile::NamedTempFile::new().unwrap();

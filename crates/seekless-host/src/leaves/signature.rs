@@ -1,7 +1,7 @@
-//! What a file or block device holds, so that nobody formats what others need: by known signatures, else by any byte that
-//! is not zero.
+//! What a file or block device holds, so that data is not formatted away by mistake: by known signatures, else by any
+//! byte that is not zero.
 //!
-//! The programs that know this, `blkid` and `file`, are not everywhere, and neither knows our own formats.
+//! The programs that do this, `blkid` and `file`, are not installed everywhere, and neither knows our own formats.
 
 use std::fs::File;
 use std::io;
@@ -16,7 +16,7 @@ use seekless::fs::vlfs::format::MAGIC as VLFS_MAGIC;
 use seekless::units::{MIB, human_bytes};
 use seekless::vlog::format::{ABOVE_AT, MAGIC as VLD_MAGIC};
 
-/// Something that is recognised by bytes at a fixed place.
+/// A magic number at a fixed place.
 struct Signature {
     /// With its article.
     name: &'static str,
@@ -36,19 +36,19 @@ const fn at(offset: u64, magic: &'static [u8], name: &'static str) -> Signature 
     Signature { name, at: Start(offset), magic }
 }
 
-/// What our own file system is called here.
+/// Name of our own file system.
 pub const LFS: &str = "a Seekless LFS file system";
 
-/// What our file system on the virtual log is called here.
+/// Name of our file system on the virtual log.
 pub const VLFS: &str = "a Seekless VLFS file system";
 
-/// What our virtual log disk is called here.
+/// Name of our virtual log disk.
 pub const VLD: &str = "a Seekless virtual log disk";
 
-/// What the Berkeley Fast File System is called, whoever made it.
+/// Name of the Berkeley Fast File System, of any implementation.
 pub const UFS: &str = "a UFS file system";
 
-/// What the file system of a word of the stack line is called here.
+/// Name of the file system of a word of the stack line.
 pub fn of_word(word: &str) -> Option<&'static str> {
     const NAMES: &[(&str, &str)] = &[("lfs", LFS), ("vlfs", VLFS), ("ffs", UFS)];
     NAMES.iter().find(|(name, _)| *name == word).map(|(_, content)| *content)
@@ -57,8 +57,8 @@ pub fn of_word(word: &str) -> Option<&'static str> {
 const LFS_MAGIC: &[u8] = &SUPERBLOCK_MAGIC.to_le_bytes();
 
 /// Offsets and magic numbers of file systems, volumes and partition tables are those of util-linux's libblkid
-/// (`libblkid/src/superblocks`, `libblkid/src/partitions`); of other files those of file(1)'s magic database. Those
-/// that say most come first.
+/// (`libblkid/src/superblocks`, `libblkid/src/partitions`); of other files those of file(1)'s magic database. The most
+/// specific ones come first.
 #[rustfmt::skip]
 const SIGNATURES: &[Signature] = &[
     at(ABOVE_AT as u64, &VLFS_MAGIC, VLFS),
@@ -133,7 +133,7 @@ const SIGNATURES: &[Signature] = &[
 /// A signature that was found.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Found {
-    /// What it stands for, with its article.
+    /// What it belongs to, with its article.
     pub name: &'static str,
     pub offset: u64,
     pub bytes: usize,
@@ -161,19 +161,19 @@ pub fn signatures(file: &File, size: u64) -> io::Result<Vec<Found>> {
     Ok(found)
 }
 
-/// What a store holds.
+/// Content of a store.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Content {
     /// Every byte of it is zero.
     Blank,
     /// Something, in a few words.
     Holds(String),
-    /// Nothing that was found in the time there was; the text says how far the search has come.
+    /// Nothing was found in the available time; the text says how far the search has come.
     Unknown(String),
 }
 
 impl Content {
-    /// The content as the end of "it holds ..."; `None` for a blank store. What is not known counts as content.
+    /// The content as the end of "it holds ..."; `None` for a blank store. An unknown part counts as content.
     pub fn text(&self) -> Option<&str> {
         match self {
             Content::Blank => None,
@@ -182,17 +182,17 @@ impl Content {
     }
 }
 
-/// Bytes at the beginning and at the end that are looked at first, and bytes read at a time.
+/// Bytes at the beginning and at the end that are read first, and bytes per read.
 const PIECE_BYTES: u64 = MIB;
 
-/// Places between them that are looked at next, so that a store that is in use is known at once. They are spread evenly, but
-/// not at multiples of a power of two, where holes like to be.
+/// Number of places in between that are read next, so that a store in use is recognised at once. They are spread
+/// evenly, but not at multiples of a power of two, where holes are likely.
 const SAMPLES: u64 = 257;
 const SAMPLE_BYTES: u64 = 4096;
 
-/// What `file`, which has `size` bytes, holds. It is blank only when nothing in it is other than zero: its content may lie
-/// anywhere, as a stack above it may move data. Holes of files are passed over; where nothing is known of holes, as on a
-/// block device, everything is read. A search that takes longer than `patience` ends without an answer.
+/// The content of `file`, which has `size` bytes. It is blank only when every byte is zero: content may be anywhere, as
+/// a stack above may move data. Holes of files are skipped; where holes are unknown, as on a block device, everything
+/// is read. A search that takes longer than `patience` ends without a result.
 ///
 /// # Errors
 /// When it cannot be read.
@@ -227,7 +227,7 @@ pub fn content(file: &File, size: u64, patience: Duration) -> io::Result<Content
             if let Some(found) = look(at, stop)? {
                 return Ok(found);
             }
-            // What was read once is not read again soon; others need the memory more.
+            // The pages will not be read again soon; others need the memory more.
             let _ = rustix::fs::fadvise(file, at, NonZero::new(stop - at), Advice::DontNeed);
             at = stop;
             if at < end && begun.elapsed() > patience {
@@ -241,7 +241,7 @@ pub fn content(file: &File, size: u64, patience: Duration) -> io::Result<Content
     Ok(Content::Blank)
 }
 
-/// The next stretch from `at` on in which there may be something; all that is left where holes are not known.
+/// The next range from `at` on that may hold data; the whole rest where holes are unknown.
 fn allocated(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> {
     if at >= size {
         return Ok(None);
@@ -253,11 +253,11 @@ fn allocated(file: &File, at: u64, size: u64) -> io::Result<Option<(u64, u64)>> 
         Err(error) => return Err(error.into()),
     };
     let end = rustix::fs::seek(file, SeekFrom::Hole(start))?;
-    // A block device may know of no holes and say so in this way.
+    // This can mean a block device that does not support holes.
     Ok((start < size).then_some((start, end.min(size))))
 }
 
-/// Overwrites the signatures with zeroes, so that nobody takes the store for what it was.
+/// Overwrites the signatures with zeroes, so that the store is not mistaken for its old content.
 ///
 /// # Errors
 /// When it cannot be written.
@@ -274,15 +274,15 @@ mod tests {
 
     use super::*;
 
-    /// What a store holds, with time for all of it.
+    /// The content of a store, without a time limit.
     fn text_of(file: &File, size: u64) -> Option<String> {
         let content = content(file, size, Duration::from_secs(60)).unwrap();
         assert!(!matches!(content, Content::Unknown(_)), "{content:?}");
         content.text().map(str::to_owned)
     }
 
-    /// Each row of the table recognises what it describes, and wiping makes it unrecognisable. Method: a file of
-    /// zeroes with the one magic in it.
+    /// Each row of the table recognises its format, and wiping makes it unrecognisable. Method: a file of zeroes with
+    /// only that magic number in it.
     #[test]
     fn every_signature_is_recognised() {
         const SIZE: u64 = 256 << 10;
@@ -303,8 +303,8 @@ mod tests {
         }
     }
 
-    /// A byte is seen wherever it is, and the first one is told. Small files are looked at, too, and holes are passed over.
-    /// Method: one byte, at the ends, on and beside the places that are looked at first, and at drawn ones.
+    /// A byte is found wherever it is, and the first one is reported. Small files are read too, and holes are skipped.
+    /// Method: one byte, at the ends, on and beside the places read first, and at random ones.
     #[test]
     fn any_byte_is_noticed() {
         const SIZE: u64 = 24 << 20;
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    /// Every file system of the stack line that has a format of its own is recognised.
+    /// Every file system of the stack line with its own format is recognised.
     #[test]
     fn our_own_file_systems_have_names() {
         let of_device = |word: &&&WordSpec| matches!(word.maker, Maker::FileSystem(_));
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Zeroes that are allocated are read; where there is no time for that, the store is not called blank.
+    /// Allocated zeroes are read; without time for that, the store is not called blank.
     #[test]
     fn what_is_not_known_is_not_blank() {
         const SIZE: u64 = 8 << 20;

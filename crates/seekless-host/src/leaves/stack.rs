@@ -1,4 +1,4 @@
-//! Opens the leaves of a stack that lie in the real world.
+//! Opens the leaves of a stack that are in the real world.
 
 use std::cell::RefCell;
 use std::fs::{File, OpenOptions};
@@ -22,25 +22,25 @@ use crate::reactor::Reactor;
 
 /// The real world, for [`Stack::open`](seekless::stack::Stack::open).
 ///
-/// Opening to format protects what is there: a store that holds anything is refused unless
-/// [`HostLeaves::overwriting`], and one that is in use always is.
+/// Opening to format protects what is there: a store that holds anything is refused unless [`HostLeaves::overwriting`];
+/// one that is in use is always refused.
 pub struct HostLeaves {
     reactor: Reactor,
     overwrite: bool,
     files: RefCell<Vec<Rc<FileDevice>>>,
     directories: RefCell<Vec<Rc<HostDir>>>,
-    /// Receives why opening takes a while.
+    /// Receives the reason when opening takes a while.
     tell: fn(&str),
-    /// Image files that this has made.
+    /// Image files that it has created.
     created: RefCell<Vec<PathBuf>>,
     /// Stores that [`HostLeaves::look`] has opened, by their paths.
     held: RefCell<Vec<(PathBuf, Rc<FileDevice>)>>,
 }
 
-/// How long to look for content before it is said that there may be some.
+/// How long to search for content before the store counts as possibly not blank.
 const SEARCH_PATIENCE: Duration = Duration::from_secs(20);
 
-/// What was opened in the real world, to tell others whose it is.
+/// Everything opened in the real world, so that other processes can be told who uses it.
 #[derive(Default)]
 pub struct OpenedLeaves {
     files: Vec<Rc<FileDevice>>,
@@ -48,7 +48,7 @@ pub struct OpenedLeaves {
 }
 
 impl OpenedLeaves {
-    /// Tells all who find it in use that this mount uses it or, when it is `ending`, that it did.
+    /// Marks everything as used by this mount or, when `ending`, as used until now.
     pub(crate) fn say_mounted(&self, mount: MountMark, ending: bool) {
         let files = self.files.iter().map(|file| file.claimed());
         let directories = self.directories.iter().flat_map(|directory| directory.claimed());
@@ -74,7 +74,7 @@ impl HostLeaves {
         HostLeaves { overwrite, ..self }
     }
 
-    /// Opens the store that a leaf names and looks whether it may be formatted, for [`Stack::check_leaves`]: of several, none
+    /// Opens the store of a leaf and checks whether it may be formatted, for [`Stack::check_leaves`]: of several, none
     /// is changed when one of them must not be. It stays open, and locked, until it is formatted.
     ///
     /// # Errors
@@ -84,7 +84,7 @@ impl HostLeaves {
     pub fn look(&self, rt: &Rt, word: &Word) -> Result<(), Trouble> {
         let Some(path) = word.text("path").map(PathBuf::from) else { return Ok(()) };
         match (path.try_exists(), word.given("size")) {
-            (Ok(false), Some(_)) => Ok(()), // It will be made.
+            (Ok(false), Some(_)) => Ok(()), // It will be created.
             _ => {
                 let device = Rc::new(self.open_file(rt, word, Purpose::Format).map_err(Refused::trouble)?);
                 self.held.borrow_mut().push((path, device));
@@ -100,30 +100,30 @@ impl HostLeaves {
         Some(held.swap_remove(at).1)
     }
 
-    /// Has `tell` told why opening takes a while.
+    /// Sets `tell`, which receives the reason when opening takes a while.
     pub fn telling(self, tell: fn(&str)) -> HostLeaves {
         HostLeaves { tell, ..self }
     }
 
-    /// All that was opened.
+    /// Everything opened so far.
     pub fn opened(&self) -> OpenedLeaves {
         OpenedLeaves { files: self.files(), directories: self.directories.borrow().clone() }
     }
 
-    /// The files and block devices that were opened.
+    /// The files and block devices opened so far.
     pub fn files(&self) -> Vec<Rc<FileDevice>> {
         self.files.borrow().clone()
     }
 
-    /// Removes image files that were made for what could not be made.
+    /// Removes image files that were created for a failed mkfs.
     pub fn remove_created(&self) {
         for path in self.created.take() {
-            // Half a file system helps nobody; the first error is the one to report.
+            // A partial file system is useless; the first error is the one to report.
             let _ = std::fs::remove_file(path);
         }
     }
 
-    /// Tries `open` until nothing is in use any more by a daemon whose mount is gone: it writes what it holds, and ends.
+    /// Retries `open` while the only users are daemons whose mounts are gone: they write their data, and end.
     async fn once_free<T>(&self, rt: &Rt, open: impl Fn() -> Result<T, Refused>) -> Result<T, Trouble> {
         let begun = rt.now();
         let mut told = false;
@@ -179,7 +179,7 @@ impl HostLeaves {
         })?;
         check_size(&device, size)?;
         if purpose == Purpose::Format {
-            // Behind the lock, so that nobody changes it any more.
+            // After locking, so that no other process changes it.
             self.protect(&path)?;
         }
         Ok(device)
@@ -212,7 +212,7 @@ impl HostLeaves {
         }
     }
 
-    /// Refuses a store that holds something, unless the caller has said otherwise.
+    /// Refuses a store that holds data, unless overwriting is allowed.
     fn protect(&self, path: &Path) -> Result<(), Trouble> {
         let failed = |error: io::Error| Trouble::other(format!("cannot look into {}: {error}", path.display()));
         let mut file = File::open(path).map_err(failed)?;
@@ -227,7 +227,7 @@ impl HostLeaves {
         }
     }
 
-    /// Wipes what tells what a store held.
+    /// Wipes the signatures of the old content.
     fn wipe(&self, path: &Path) -> Result<(), Trouble> {
         let failed = |error: io::Error| Trouble::other(format!("cannot wipe {}: {error}", path.display()));
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
@@ -237,15 +237,15 @@ impl HostLeaves {
     }
 }
 
-/// How long a daemon may take to write what it holds after its mount has gone.
+/// How long a daemon may take to write its data after its mount has gone.
 const PATIENCE: Nanos = Nanos::from_secs(60);
-/// Waits shorter than this are not worth a word.
+/// Shorter waits are not reported.
 const TELL_AFTER: Nanos = Nanos::from_secs(1);
 const PAUSE: Nanos = Nanos::from_millis(10);
 
-/// Why something could not be opened.
+/// Why a leaf could not be opened.
 enum Refused {
-    /// By these, for now.
+    /// In use by these, for now.
     InUse(Box<(Trouble, Users)>),
     Otherwise(Trouble),
 }
@@ -275,7 +275,7 @@ impl From<Trouble> for Refused {
     }
 }
 
-/// A size that the line gives must be that of what is there.
+/// A size in the line must match the existing store.
 fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), Trouble> {
     let found = device.geometry().bytes();
     match size {
@@ -377,8 +377,8 @@ mod tests {
     use super::*;
     use crate::reactor::ReactorOptions;
 
-    /// Aim: a stack line reaches files and directories, and says what is wrong with them. Method: each kind of leaf,
-    /// good and bad, in a temporary directory; `T` stands for it.
+    /// Aim: a stack line opens files and directories, and reports what is wrong with them. Method: each kind of leaf,
+    /// good and bad, in a temporary directory, written as `T`.
     #[test]
     fn lines_open_files_and_directories() {
         let directory = tempfile::tempdir().unwrap();

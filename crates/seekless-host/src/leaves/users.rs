@@ -1,10 +1,10 @@
-//! What the users of a store or a directory tell each other through its locks.
+//! What the users of a store or a directory publish through locks.
 //!
-//! That something is in use, `flock(2)` says. How it is used, *marks* say: shared locks on single bytes far behind the end
-//! of any file (fcntl(2), "open file description locks"). They exclude nobody, can be taken on directories too, and the
-//! kernel tells everybody which there are. As with `flock`, nothing is written, and they are gone with the process.
+//! `flock(2)` shows that something is in use. *Marks* show how: shared locks on single bytes far behind the end of any
+//! file (fcntl(2), "open file description locks"). They exclude no other user, work on directories too, and every
+//! process can query them. As with `flock`, nothing is written, and they vanish with the process.
 //!
-//! Where the file system below has no such locks, there are no marks, and what they would have told is not known.
+//! Where the file system below has no such locks, there are no marks, and their information is missing.
 
 use std::hash::Hasher;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -16,12 +16,12 @@ use seekless::stack::quoted_path;
 
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
-/// Something that is said about a file or directory.
+/// A statement about a file or directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// The directory is used, together with all that is in it, by one that shares it.
+    /// The directory is used, together with all that is in it, by a sharing user.
     SharedHere,
-    /// A directory inside this one is used by one that does not share it.
+    /// A directory inside this one is used exclusively.
     AloneBelow,
     /// It belongs to a mount that is gone, whose daemon will end.
     Ending,
@@ -29,11 +29,12 @@ pub(super) enum Mark {
     Mounted(MountMark),
 }
 
-/// By what a mount is found in the mount table. Its number alone would not do: it is the next mount's as soon as it is free.
+/// Identifies a mount in the mount table. The device number alone would not suffice: the next mount reuses it as soon
+/// as it is free.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct MountMark {
     number: DeviceNumber,
-    /// Of its mount point.
+    /// Hash of its mount point.
     hash: u32,
 }
 
@@ -49,9 +50,9 @@ impl MountMark {
     }
 }
 
-/// Where marks begin: no file is as long.
+/// Offset of the first mark, beyond every file.
 const FIRST: i64 = 1 << 60;
-/// Where those of mounts begin.
+/// Offset of the first mark of a mount.
 const MOUNTS: i64 = FIRST + (1 << 58);
 /// A device number has 12 bits for the major one and 20 for the minor one; the hash has 24.
 const MOUNT_COUNT: i64 = 1 << 56;
@@ -83,7 +84,7 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// Says `mark` about what `file` is open on, for as long as it is open.
+/// Sets `mark` on the inode of `file`, for as long as it is open.
 ///
 /// # Errors
 /// When the file system has no such locks.
@@ -108,47 +109,47 @@ fn set(file: &OwnedFd, kind: libc::c_int, mark: Mark) -> Result<(), Errno> {
     }
 }
 
-/// Says about all of `files` that this mount uses them, or, when `ending`, that it is gone.
+/// Marks all `files` as used by this mount or, when `ending`, as used until now.
 pub(super) fn say_mounted<'a>(files: impl IntoIterator<Item = &'a OwnedFd>, mount: MountMark, ending: bool) {
     for file in files {
-        // Where it cannot be said, others are told less.
+        // If that fails, other processes get less information.
         let _ = match ending {
             false => mark(file, Mark::Mounted(mount)),
-            // In this order, so that it is never without one.
+            // In this order, so that there is always a mark.
             true => mark(file, Mark::Ending).and_then(|()| unmark(file, Mark::Mounted(mount))),
         };
     }
 }
 
-/// Whether others say `mark` about what `file` is open on.
+/// True when other processes have set `mark` on the inode of `file`.
 pub(super) fn is_marked(file: &OwnedFd, mark: Mark) -> bool {
     next_mark(file, mark.offset(), 1).is_some()
 }
 
 /// The first place of `count` from `start` on that others have marked.
 fn next_mark(file: &OwnedFd, start: i64, count: i64) -> Option<i64> {
-    // Whoever wanted to write there would be in the way of any mark.
+    // A write lock would conflict with any mark.
     let mut lock = lock(libc::F_WRLCK, start, count);
     // SAFETY: the call reads and writes one structure.
     let asked = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_OFD_GETLK, &raw mut lock) };
     (asked == 0 && i32::from(lock.l_type) != libc::F_UNLCK).then_some(lock.l_start.max(start))
 }
 
-/// What is known of those who use something that is in use.
+/// What is known of the users of a file or directory.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub enum Users {
     #[default]
     Unknown,
     /// A mount on this directory or file.
     Mounted(PathBuf),
-    /// A mount that this process does not see, in words.
+    /// A mount outside this process's namespace, in words.
     Elsewhere(String),
-    /// All of them are daemons whose mounts are gone: they write what they hold, and then end.
+    /// All of them are daemons whose mounts are gone: they write their data, and then end.
     Ending,
 }
 
 impl Users {
-    /// Asks for those of what `file` is open on.
+    /// Finds the users of the inode of `file`.
     pub(super) fn of(file: &OwnedFd) -> Users {
         let mut users = if is_marked(file, Mark::Ending) { Users::Ending } else { Users::Unknown };
         let mut start = MOUNTS;
@@ -171,7 +172,7 @@ impl Users {
         users
     }
 
-    /// Who it is, for people, as far as it is known.
+    /// The user, for messages, as far as it is known.
     pub fn hint(&self) -> Option<String> {
         match self {
             Users::Unknown => None,
@@ -192,7 +193,7 @@ mod tests {
         std::fs::File::open(path).unwrap().into()
     }
 
-    /// Marks of others are seen, on files and directories, one's own are not, and they go with the file.
+    /// Marks of others are visible, on files and directories; one's own are not; and they vanish with the file.
     #[test]
     fn marks_are_seen_by_others() {
         let directory = tempfile::tempdir().unwrap();

@@ -1,11 +1,11 @@
-//! What a client of NBD hears about a device.
+//! The properties of a device that an NBD client sees.
 
-/// What is offered.
+/// The exported device.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Export {
     pub bytes: u64,
     pub block_bytes: u32,
     pub read_only: bool,
-    /// For people.
+    /// Text for display.
     pub description: String,
 }

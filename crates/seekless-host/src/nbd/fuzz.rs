@@ -1,4 +1,4 @@
-//! Bytes that no NBD client sends, to a server that offers a device in memory.
+//! Bytes that no NBD client sends, to a server with a device in memory.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -17,13 +17,13 @@ use crate::reactor::{Reactor, ReactorOptions};
 
 const DEVICE_BYTES: u64 = 1 << 20;
 
-/// Messages of one input, at most.
+/// Limit of messages in one input.
 const MESSAGES_MAX: usize = 64;
 
-/// How long an answer may take: far more than any takes.
+/// Timeout of an answer: far more than any takes.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What a client with `input` sends: with a wrong start, with a right one and any options, or on to requests.
+/// The bytes of a client with `input`: with a wrong start, with a right one and any options, or on to requests.
 fn conversation(input: &[u8]) -> Vec<u8> {
     let mut bytes = Bytes::new(input);
     let shape = bytes.u8() % 4;
@@ -72,7 +72,7 @@ fn conversation(input: &[u8]) -> Vec<u8> {
     sent
 }
 
-/// Sends everything, and reads until the server hangs up.
+/// Sends everything, and reads until the server closes the connection.
 fn talk(path: &Path, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let stream = UnixStream::connect(path)?;
     stream.set_read_timeout(Some(PATIENCE))?;
@@ -80,12 +80,12 @@ fn talk(path: &Path, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     let mut answers = Vec::new();
     std::thread::scope(|scope| {
         scope.spawn(|| {
-            // The server may have hung up before it has all.
+            // The server may have closed the connection earlier.
             let _ = (&stream).write_all(sent);
             let _ = stream.shutdown(Shutdown::Write);
         });
         match (&stream).read_to_end(&mut answers) {
-            // It hung up on bytes that it had not read.
+            // It closed the connection with unread bytes.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => Ok(()),
             other => other.map(drop),
         }
@@ -93,7 +93,7 @@ fn talk(path: &Path, sent: &[u8]) -> std::io::Result<Vec<u8>> {
     Ok(answers)
 }
 
-/// A client that does everything right, and then reads a block: what the server says to that.
+/// A correct client that reads a block: the server's answers.
 fn right_client(path: &Path) -> std::io::Result<Vec<u8>> {
     let mut sent = 3u32.to_be_bytes().to_vec();
     sent.extend(OPTION_MAGIC.to_be_bytes());
@@ -109,7 +109,7 @@ fn right_client(path: &Path) -> std::io::Result<Vec<u8>> {
     talk(path, &sent)
 }
 
-/// The server answers or hangs up, and does the same for the next client as if there had been none.
+/// The server answers or closes the connection, and the next client is not affected.
 pub(crate) fn stream(input: &[u8]) {
     static NUMBER: AtomicU64 = AtomicU64::new(0);
     let number = NUMBER.fetch_add(1, Ordering::Relaxed);
@@ -126,7 +126,7 @@ pub(crate) fn stream(input: &[u8]) {
             let answers = talk(&for_client, &sent)?;
             assert!(answers.len() >= 18, "the server says who it is: {answers:?}");
             let right = right_client(&for_client)?;
-            // The block is the end of it, after the head of the reply.
+            // The block is at the end, after the head of the reply.
             assert!(right.len() > 16 + 512 && right[right.len() - 520..right.len() - 512] == [7; 8], "{}", right.len());
             std::io::Result::Ok(())
         });
@@ -153,8 +153,8 @@ mod tests {
 
     use super::*;
 
-    /// Aim: no bytes whatever do harm. Method: the inputs that are kept in `fuzz/seeds`, and seeded noise, half of it small
-    /// numbers, which mean more.
+    /// Aim: no bytes do harm. Method: the inputs kept in `fuzz/seeds`, and seeded noise, half of it small numbers,
+    /// which are more often valid.
     #[test]
     fn any_bytes_do_no_harm() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/nbd_stream");

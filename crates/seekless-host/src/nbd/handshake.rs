@@ -1,4 +1,4 @@
-//! The start of a connection: who is there, what is offered, and what both sides can do.
+//! The start of a connection: identification, the export, and the common features.
 
 use super::export::Export;
 use super::stream::{Closed, Stream};
@@ -7,7 +7,7 @@ use super::wire::{
     reply, take,
 };
 
-/// What was agreed.
+/// Features agreed with the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) struct Agreed {
     pub(super) structured: bool,
@@ -24,7 +24,7 @@ pub(super) fn flags(offer: &Export, structured: bool) -> u16 {
     if structured { flags | export::SEND_DF } else { flags }
 }
 
-/// Negotiates until the client wants to begin; `None` when it has had what it wanted.
+/// Negotiates until the client starts transmission; `None` when it closed the connection properly.
 pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<Agreed>, Closed> {
     let hello = [&MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()];
     stream.send(&hello.concat()).await?;
@@ -42,7 +42,7 @@ pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<
         let length = u32::from_be_bytes(stream.number().await.map_err(Closed::inside)?);
         if length > OPTION_BYTES_MAX {
             if number == option::EXPORT_NAME {
-                return Err(Closed::Nonsense); // It has no way to say no.
+                return Err(Closed::Nonsense); // The protocol has no refusal here.
             }
             stream.skip(u64::from(length)).await?;
             stream.send(&option_reply(number, reply::TOO_BIG, b"this option is too long")).await?;
@@ -66,7 +66,7 @@ pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<
             }
             option::LIST if !data.is_empty() => refuse(stream, number, "a list has no arguments").await?,
             option::LIST => {
-                // The one export answers to every name; the empty one is the default.
+                // The one export has every name; the empty one is the default.
                 stream.send(&option_reply(number, reply::SERVER, &0u32.to_be_bytes())).await?;
                 stream.send(&option_reply(number, reply::ACK, b"")).await?;
             }
@@ -96,7 +96,7 @@ async fn refuse(stream: &Stream, number: u32, why: &str) -> Result<(), Closed> {
     stream.send(&option_reply(number, reply::INVALID, why.as_bytes())).await
 }
 
-/// The name and the kinds of facts that a client asks for.
+/// The name, and the kinds of information that a client requests.
 pub(super) fn wanted(data: &[u8]) -> Option<(Vec<u8>, Vec<u16>)> {
     let name_bytes = u32::from_be_bytes(take(data, 0)?) as usize;
     let name = data.get(4..4usize.checked_add(name_bytes)?)?.to_vec();
@@ -109,7 +109,7 @@ pub(super) fn wanted(data: &[u8]) -> Option<(Vec<u8>, Vec<u16>)> {
     Some((name, kinds))
 }
 
-/// What there is to say: size and flags in any case, the rest if it is wanted.
+/// The information: size and flags in any case, the rest on request.
 fn facts(offer: &Export, name: &[u8], wanted: &[u16], structured: bool) -> Vec<Vec<u8>> {
     let with_kind = |kind: u16, rest: &[u8]| [&kind.to_be_bytes()[..], rest].concat();
     let size = [&offer.bytes.to_be_bytes()[..], &flags(offer, structured).to_be_bytes()].concat();
@@ -122,7 +122,8 @@ fn facts(offer: &Export, name: &[u8], wanted: &[u16], structured: bool) -> Vec<V
     }
     if wanted.contains(&info::BLOCK_SIZE) {
         let preferred = offer.block_bytes.max(4096);
-        // Any byte can be asked for: a client that is told of blocks refuses what ends within one, such as an image.
+        // Any byte is accepted: a client that sees a block size refuses an export that ends within a block, such as an
+        // image.
         let sizes = [1, preferred, PAYLOAD_MAX].map(u32::to_be_bytes).concat();
         facts.push(with_kind(info::BLOCK_SIZE, &sizes));
     }

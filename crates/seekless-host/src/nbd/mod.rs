@@ -1,10 +1,10 @@
 //! A block device over the network: the NBD protocol, fixed newstyle, with structured replies.
 //!
 //! The protocol is that of the NBD project (`doc/proto.md` of its repository); names and numbers are its own. A
-//! [`Server`] offers one device under any name, to many clients at once: what one of them has flushed is durable for
-//! all. Requests of a connection are served at the same time and answered in the order in which they end.
+//! [`Server`] offers one device under any name, to many clients at once: a flush by one client covers the acknowledged
+//! writes of all. Requests of a connection are served concurrently and answered in the order in which they complete.
 //!
-//! Clients may ask for any byte, which is [`Bytewise`](crate::bytewise::Bytewise)'s business.
+//! Clients may address any byte; [`Bytewise`](crate::bytewise::Bytewise) handles that.
 
 mod export;
 pub(crate) mod fuzz;

@@ -1,4 +1,4 @@
-//! What clients ask of the device: any bytes, any length, in any order.
+//! Requests of clients: any bytes, any length, in any order.
 
 use seekless::device::{Data, Device, DeviceError};
 
@@ -11,7 +11,7 @@ pub(super) struct Disk {
     read_only: bool,
 }
 
-/// Why a request fails: the protocol's number, and a text for people.
+/// Why a request fails: the protocol's error number, and a text.
 pub(super) struct Refusal {
     pub(super) error: Error,
     pub(super) text: String,
@@ -36,7 +36,7 @@ impl From<DeviceError> for Refusal {
     }
 }
 
-/// Flags that each command knows.
+/// Flags valid for each command.
 fn known_flags(request: &Request) -> Option<u16> {
     Some(match request.command {
         command::READ => flag::DF | flag::FUA,
@@ -56,7 +56,7 @@ impl Disk {
         self.bytes.device()
     }
 
-    /// Says what is wrong with a request before anything of it is done.
+    /// Validates a request before any part of it is done.
     pub(super) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let Some(known) = known_flags(request) else {
             return Err(Refusal::new(Error::Unsupported, format!("there is no command {}", request.command)));
@@ -99,13 +99,13 @@ impl Disk {
         Ok(self.bytes.flush().await?)
     }
 
-    /// Forgets the blocks that lie between `offset` and the end of the request as a whole.
+    /// Discards the blocks that are entirely between `offset` and the end of the request.
     pub(super) async fn trim(&self, offset: u64, length: u32, fua: bool) -> Result<(), Refusal> {
         self.bytes.discard(offset, u64::from(length)).await?;
         if fua { self.flush().await } else { Ok(()) }
     }
 
-    /// Makes bytes zero; by forgetting them where the device promises zeroes for that, and `hole` allows it.
+    /// Zeroes bytes; by discarding them where the device promises zeroes for that, and `hole` allows it.
     pub(super) async fn zero(&self, offset: u64, length: u32, fua: bool, hole: bool) -> Result<(), Refusal> {
         self.bytes.zero(offset, u64::from(length), hole).await?;
         if fua { self.flush().await } else { Ok(()) }

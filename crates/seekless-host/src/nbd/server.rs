@@ -1,10 +1,10 @@
-//! Listening, connections, and the end.
+//! Listening, connections, and shutdown.
 //!
 //! Invariants
-//!   N1  A connection has one task that reads it. Requests are tasks of their own, and their replies go out one after the
+//!   N1  A connection has one task that reads it. Requests are separate tasks, and their replies are sent one after the
 //!       other, each as a whole.
-//!   N2  What a client has sent as a whole is done, also when it goes away before the reply; what it has sent in part is
-//!       not begun.
+//!   N2  A request that a client has sent completely is done, even if the client leaves before the reply; an incomplete
+//!       one is not started.
 //!   N3  A client can hold no more memory than [`IN_FLIGHT_BYTES_MAX`].
 
 use std::cell::{Cell, RefCell};
@@ -33,16 +33,16 @@ use super::stream::{Closed, Stream};
 use super::wire::{Error, PAYLOAD_MAX, REQUEST_BYTES, Request, chunk, chunk_head, command, flag, simple_reply};
 use crate::reactor::{File, Reactor};
 
-/// How long a client may take to say what it wants.
+/// Timeout of the negotiation.
 const HANDSHAKE: Nanos = Nanos::from_secs(30);
 
-/// Bytes of requests of one connection that are under way: two of the longest.
+/// Limit of the bytes of one connection's pending requests: two of the longest.
 const IN_FLIGHT_BYTES_MAX: u64 = 2 * PAYLOAD_MAX as u64;
 
-/// Requests of one connection that are under way: four times what the kernel's client sends.
+/// Limit of one connection's pending requests: four times what the kernel's client sends.
 const IN_FLIGHT_MAX: u64 = 512;
 
-/// Connections at once. The kernel's client opens as many as it is told, `nbdcopy` up to four.
+/// Limit of connections. The kernel's client opens as many as configured, `nbdcopy` up to four.
 const CONNECTIONS_MAX: usize = 64;
 
 /// Where to listen.
@@ -52,7 +52,7 @@ pub enum Place {
     Tcp(SocketAddr),
 }
 
-/// Why there is no server.
+/// Why the server cannot start or has ended.
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error("cannot listen on {place}: {cause}")]
@@ -65,7 +65,7 @@ pub enum ServeError {
     Close(#[source] DeviceError),
 }
 
-/// A device that is offered, and the sockets on which it is.
+/// An exported device, and its listening sockets.
 pub struct Server {
     rt: Rt,
     reactor: Reactor,
@@ -100,8 +100,7 @@ struct Shared {
 impl Server {
     /// Listens at every one of `places`.
     ///
-    /// # Errors
-    /// When one of them cannot be had.
+    /// # Errors When one of them is not available.
     ///
     /// # Panics
     /// Without a place.
@@ -133,11 +132,10 @@ impl Server {
         self.listeners.iter().map(|listener| listener.name.clone()).collect()
     }
 
-    /// Serves until `stop` completes. Then requests that have come are done, and the device is flushed and put away:
-    /// when this returns well, everything is durable.
+    /// Serves until `stop` completes. Then requests that have arrived are done, and the device is flushed and released:
+    /// when this returns success, everything is durable.
     ///
-    /// # Errors
-    /// When no connection can be accepted any more, or the device cannot be closed.
+    /// # Errors When no more connections can be accepted, or the device cannot be closed.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let accepts = self.listeners.iter().map(|listener| Box::pin(self.accept(listener)));
         let ended = match select(pin!(stop), futures_util::future::select_all(accepts)).await {
@@ -162,7 +160,7 @@ impl Server {
         ended
     }
 
-    /// Accepts connections; returns the error after which there will be none.
+    /// Accepts connections; returns the error that ended it.
     async fn accept(&self, listener: &Listener) -> Errno {
         loop {
             let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
@@ -170,7 +168,7 @@ impl Server {
                 Ok(socket) => self.connect(socket),
                 Err(Errno::AGAIN) => self.reactor.readable(&listener.socket).await,
                 Err(Errno::INTR | Errno::CONNABORTED) => {}
-                // Others give theirs back some time.
+                // Others will release theirs.
                 Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                     log::warn!("no room for another connection");
                     self.rt.sleep(Nanos::from_millis(100)).await;
@@ -185,7 +183,7 @@ impl Server {
             log::warn!("{CONNECTIONS_MAX} connections are open; another one is refused");
             return;
         }
-        // Small replies go out at once. A Unix socket knows nothing of this.
+        // Small replies are sent at once. A Unix socket does not have this option.
         let _ = rustix::net::sockopt::set_tcp_nodelay(&socket, true);
         let stream = Stream::new(&self.reactor, socket);
         let shared = self.shared.clone();
@@ -216,12 +214,12 @@ impl Listener {
             Place::Unix(path) => {
                 let name = path.display().to_string();
                 let failed = |cause| ServeError::Listen { place: name.clone(), cause };
-                // A socket that nobody answers on was left by somebody who was killed.
+                // A socket without a listener was left by a killed process.
                 let is_socket = path.symlink_metadata().is_ok_and(|metadata| metadata.file_type().is_socket());
                 if is_socket {
                     match UnixStream::connect(path) {
-                        // Only this says that nobody answers; a socket of another kind, or one that may not be used
-                        // by this user, is somebody's.
+                        // Only this error shows that it has no listener; a socket of another kind, or one without
+                        // permission, may be in use.
                         Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                             std::fs::remove_file(path).map_err(failed)?;
                         }
@@ -238,7 +236,7 @@ impl Listener {
     }
 }
 
-/// The way back to a client, and what is under way for it.
+/// The sending side of a client, and its pending requests.
 struct Connection {
     shared: Rc<Shared>,
     stream: Stream,
@@ -277,7 +275,7 @@ impl Shared {
 }
 
 impl Connection {
-    /// Reads requests and starts them until the client has had enough.
+    /// Reads requests and starts them until the client disconnects.
     async fn take_requests(self: &Rc<Self>) -> Closed {
         loop {
             match self.take_request().await {
@@ -339,7 +337,7 @@ impl Connection {
         }
     }
 
-    /// Does what is asked and answers. A client that is gone gets no answer, and its connection ends by itself.
+    /// Executes a request and answers it. A client that is gone gets no answer, and its connection ends by itself.
     async fn perform(&self, request: &Request, data: Data) {
         let Request { offset, length, flags, .. } = *request;
         let (disk, fua) = (&self.shared.disk, flags & flag::FUA != 0);
@@ -402,7 +400,7 @@ impl Connection {
     /// N1.
     async fn send(&self, parts: &[&[u8]]) -> Result<(), Closed> {
         let _pass = self.replies.enter().await;
-        // What is small goes out with what follows it.
+        // Small parts are sent together with the following ones.
         let (small, large): (usize, bool) = (parts.iter().map(|part| part.len()).sum(), parts.len() > 1);
         if large && small <= 64 << 10 {
             return self.stream.send(&parts.concat()).await;

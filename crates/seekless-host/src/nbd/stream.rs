@@ -1,4 +1,4 @@
-//! A connected socket, read and written without holding up the engine thread.
+//! A connected socket, read and written without blocking the engine thread.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use crate::reactor::{File, Reactor};
 /// Why a connection ends.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Closed {
-    /// The other side has gone, between messages.
+    /// The client closed the connection, between messages.
     Orderly,
     /// In the middle of one.
     Short,
-    /// What was sent makes no sense, so that nobody knows where the next message begins.
+    /// An invalid message, after which the start of the next one is unknown.
     Nonsense,
     Failed(Errno),
 }
@@ -52,7 +52,7 @@ impl Stream {
         Ok(bytes)
     }
 
-    /// Reads `count` bytes that nobody wants.
+    /// Reads and drops `count` bytes.
     pub(super) async fn skip(&self, count: u64) -> Result<(), Closed> {
         let mut scratch = [0; 16 << 10];
         let mut left = count;
@@ -67,7 +67,7 @@ impl Stream {
     pub(super) async fn send(&self, bytes: &[u8]) -> Result<(), Closed> {
         let mut sent = 0;
         while sent < bytes.len() {
-            // A client that is gone is an error of this call, not a signal for the process.
+            // A closed connection is an error of this call, not a signal for the process.
             match rustix::net::send(&*self.socket, &bytes[sent..], SendFlags::NOSIGNAL) {
                 Ok(more) => sent += more,
                 Err(Errno::AGAIN) => self.reactor.writable(&self.socket).await,
@@ -78,7 +78,7 @@ impl Stream {
         Ok(())
     }
 
-    /// Ends the connection in both directions, whoever waits for it.
+    /// Ends the connection in both directions; pending reads and writes fail.
     pub(super) fn shut(&self) {
         // It may be gone already.
         let _ = rustix::net::shutdown(&*self.socket, rustix::net::Shutdown::Both);

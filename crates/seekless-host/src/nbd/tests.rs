@@ -1,5 +1,5 @@
-//! Aim: the protocol, as clients speak it that do everything right, and as others do that do not. Method: a server on a
-//! socket of its own and a client, byte by byte, on another thread.
+//! Aim: the protocol, with correct clients and with incorrect ones. Method: a server on its own socket and a client,
+//! byte by byte, on another thread.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -21,13 +21,13 @@ use crate::reactor::{Reactor, ReactorOptions};
 
 const BYTES: u64 = 4 << 20;
 
-/// A device to offer, and whether it is read-only.
+/// A device to export, and whether it is read-only.
 enum Offer {
     Memory,
     ReadOnly,
     /// Blocks of 4 KiB, slow, and of unequal speed.
     Vld,
-    /// Everything but flushes fails.
+    /// Everything except flushes fails.
     Failing,
 }
 
@@ -88,7 +88,7 @@ impl Client {
         client
     }
 
-    /// Connects and goes on to requests; the size and the flags of the export.
+    /// Connects and starts transmission; returns the size and the flags of the export.
     fn open(path: &Path, structured: bool) -> (Client, u64, u16) {
         let mut client = Client::connect(path);
         if structured {
@@ -238,8 +238,8 @@ fn any_bytes_can_be_asked_for() {
     }
 }
 
-/// Requests that overlap, many at once on several connections: each is done as a whole, in some order, and a flush on one
-/// covers what all have had acknowledged.
+/// Overlapping requests, many at once on several connections: each is done as a whole, in some order, and a flush on
+/// one connection covers every acknowledged write of all.
 #[test]
 fn clients_at_the_same_time() {
     with_server(Offer::Vld, |path| {
@@ -264,7 +264,7 @@ fn clients_at_the_same_time() {
     });
 }
 
-/// What cannot be done is answered by number, and the connection goes on.
+/// An invalid request is answered with an error number, and the connection continues.
 #[test]
 fn bad_requests_get_errors() {
     for structured in [false, true] {
@@ -287,7 +287,7 @@ fn bad_requests_get_errors() {
                 let asked = client.ask(flags, number, offset, length, b"");
                 assert_eq!(asked, Err(error as u32), "command {number} at {offset}+{length}");
             }
-            // The payload of a write that is refused is read all the same.
+            // The payload of a refused write is read all the same.
             let data = vec![1; too_long as usize];
             assert_eq!(client.ask(0, command::WRITE, 0, too_long, &data), Err(Error::Invalid as u32));
             assert_eq!(client.ask(0, command::WRITE, size - 1, 2, b"ab"), Err(Error::NoSpace as u32));
@@ -317,8 +317,8 @@ fn devices_have_errors() {
     });
 }
 
-/// Clients that leave at any byte of a conversation, and that send noise: the server goes on, and a write that was sent in
-/// part is not done in part.
+/// Clients that leave at any byte of a conversation, or send noise: the server continues, and an incomplete write is
+/// not done in part.
 #[test]
 fn clients_leave_at_any_moment() {
     with_server(Offer::Memory, |path| {
@@ -344,10 +344,10 @@ fn clients_leave_at_any_moment() {
                 // Past the flags.
                 noise.splice(0..0, 3u32.to_be_bytes());
             }
-            // It may have had enough before we have.
+            // The server may close the connection earlier.
             let _ = stream.write_all(&noise);
         }
-        // Leaves with replies under way.
+        // Leaves with pending replies.
         let (mut client, _, _) = Client::open(path, true);
         for _ in 0..50 {
             client.request(0, command::READ, 0, 1 << 20);
@@ -398,7 +398,7 @@ fn options_are_negotiated() {
         assert_eq!(client.option_reply(option::ABORT).0, reply::ACK);
         let mut rest = Vec::new();
         assert_eq!(client.stream.read_to_end(&mut rest).expect("an orderly end"), 0);
-        // The old way in.
+        // The old-style option.
         let mut client = Client::connect(path);
         client.option(option::EXPORT_NAME, b"anything");
         assert!(client.u64() > 0);

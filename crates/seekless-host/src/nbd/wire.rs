@@ -74,7 +74,7 @@ pub(super) mod chunk {
     pub(in crate::nbd) const ERROR: u16 = (1 << 15) + 1;
 }
 
-/// Errors, which have numbers of their own.
+/// Errors, with the protocol's own numbers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u32)]
 pub(super) enum Error {
@@ -86,10 +86,10 @@ pub(super) enum Error {
     ShuttingDown = 108,
 }
 
-/// Longest read or write, in bytes: what clients may send to a server that says nothing else.
+/// Longest read or write, in bytes: the limit for clients of a server that does not state another.
 pub(super) const PAYLOAD_MAX: u32 = 32 << 20;
 
-/// Longest option that is looked at. Names have at most 4096 bytes.
+/// Longest option that is parsed. Names have at most 4096 bytes.
 pub(super) const OPTION_BYTES_MAX: u32 = 16 << 10;
 
 /// Bytes of a request's header.
@@ -106,7 +106,7 @@ pub(super) struct Request {
 }
 
 impl Request {
-    /// `None` without the magic number: then nothing that follows makes sense.
+    /// `None` without the magic number: then nothing that follows is valid.
     pub(super) fn decode(bytes: &[u8; REQUEST_BYTES]) -> Option<Request> {
         let magic = take::<4>(bytes, 0).map(u32::from_be_bytes)?;
         Some(Request {

@@ -1,4 +1,4 @@
-//! The one place where the engine thread waits, in its two forms.
+//! The only place where the engine thread waits, in its two forms.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ impl Driver {
         }
     }
 
-    /// Hands over what is queued and takes what has completed, without waiting.
+    /// Submits what is queued and takes what has completed, without waiting.
     pub(super) fn poll(&self) {
         match self {
             Driver::Ring(ring) => ring.poll(),
@@ -29,7 +29,7 @@ impl Driver {
         }
     }
 
-    /// Operations that will wake somebody.
+    /// Operations that will wake a task.
     pub(super) fn in_flight(&self) -> usize {
         match self {
             Driver::Ring(ring) => ring.in_flight(),

@@ -8,15 +8,15 @@
 //!
 //! * [`Backend::Uring`]: one io_uring carries device I/O, polls and FUSE commands; submitting and waiting is one
 //!   system call.
-//! * [`Backend::Pool`]: worker threads make blocking calls, and the engine thread waits in `ppoll`. It is there
-//!   for containers and kernels that refuse io_uring, and as the yardstick.
+//! * [`Backend::Pool`]: worker threads make blocking calls, and the engine thread waits in `ppoll`. It is used in
+//!   containers and on kernels that refuse io_uring, and as a baseline for measurements.
 //!
 //! Invariants
 //!   H1  The engine thread is the thread that made the reactor. Every future of the reactor lives on it.
 //!   H2  A buffer that the kernel or a worker may touch is owned by the operation, not by the future: dropping
 //!       the future leaves the buffer and the file alive until the operation has ended.
 //!   H3  The engine thread never makes a system call here that can wait for a disk.
-//!   H4  A panic on a worker thread becomes a panic of the engine thread, so that nobody waits for its result.
+//!   H4  A panic on a worker thread becomes a panic of the engine thread, so that no task waits for its result.
 
 mod driver;
 mod notify;
@@ -55,7 +55,7 @@ pub use watchdog::Watchdog;
 /// A file that operations share: it stays open until the last operation on it has ended.
 pub type File = Arc<OwnedFd>;
 
-/// Which way device I/O goes.
+/// Backend for device I/O.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Backend {
     /// io_uring where the kernel offers it, threads otherwise.
@@ -73,16 +73,16 @@ pub struct ReactorOptions {
     pub backend: Backend,
     /// Threads for [`seekless::rt::Rt::compute`].
     pub compute_threads: usize,
-    /// Threads for blocking calls, which bounds how many are under way at once.
+    /// Threads for blocking calls; the limit of concurrent ones.
     pub blocking_threads: usize,
-    /// Entries of the submission queue; more operations than that may be under way.
+    /// Entries of the submission queue; more operations may be under way.
     pub ring_entries: u32,
 }
 
 impl Default for ReactorOptions {
     fn default() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
-        // 64 blocking calls keep a queue of 32 commands (SATA NCQ) full twice over.
+        // 64 blocking calls fill a queue of 32 commands (SATA NCQ) twice over.
         ReactorOptions { backend: Backend::Auto, compute_threads: cores, blocking_threads: 64, ring_entries: 256 }
     }
 }
@@ -101,14 +101,14 @@ struct Inner {
     driver: Driver,
     /// For `compute`: as many threads as there are processors.
     compute: Workers,
-    /// For calls that block: more of them, because they mostly sleep.
+    /// For blocking calls: more of them, because they mostly sleep.
     blocking: Workers,
     notifier: Arc<Notifier>,
     /// Live [`ExpectWakes`].
     expected_wakes: Cell<usize>,
 }
 
-/// Handle to the reactor; clones stand for the same one.
+/// Handle to the reactor; clones refer to the same one.
 #[derive(Clone)]
 pub struct Reactor(Rc<Inner>);
 
@@ -116,8 +116,7 @@ impl Reactor {
     /// Makes a reactor for the calling thread, which becomes the engine thread. Do it after the process has
     /// forked into the background: an io_uring belongs to the thread that made it.
     ///
-    /// # Errors
-    /// `Uring` when [`Backend::Uring`] is asked for and refused.
+    /// # Errors `Uring` when [`Backend::Uring`] is requested and refused.
     pub fn new(options: ReactorOptions) -> Result<Reactor, ReactorError> {
         let notifier = Arc::new(Notifier::new().map_err(ReactorError::EventFd)?);
         let driver = match options.backend {
@@ -153,7 +152,7 @@ impl Reactor {
         }
     }
 
-    /// The ring, for what only a ring can do.
+    /// The ring, for operations that need one.
     pub(crate) fn ring(&self) -> Option<&Ring> {
         match &self.0.driver {
             Driver::Ring(ring) => Some(ring),
@@ -161,8 +160,8 @@ impl Reactor {
         }
     }
 
-    /// Reads into `buf[from..]` at byte `offset` of `file`; gives the buffer back with the count, which may be
-    /// short. Zero means the end of the file.
+    /// Reads into `buf[from..]` at byte `offset` of `file`; returns the buffer with the count, which may be short. Zero
+    /// means the end of the file.
     pub async fn read_at(&self, file: &File, offset: u64, mut buf: Buf, from: usize) -> (Result<usize, Errno>, Buf) {
         match &self.0.driver {
             Driver::Ring(ring) => ring.read_at(file.clone(), offset, buf, from).await,
@@ -177,8 +176,8 @@ impl Reactor {
         }
     }
 
-    /// Writes `data` at byte `offset` of `file` and returns how much was written, which may be short. With
-    /// `durable` the call returns only when what was written is on the medium (`RWF_DSYNC`).
+    /// Writes `data` at byte `offset` of `file` and returns the count, which may be short. With `durable` the call
+    /// returns only when these bytes are on the medium (`RWF_DSYNC`).
     pub async fn write_at(&self, file: &File, offset: u64, data: Data, durable: bool) -> Result<usize, Errno> {
         match &self.0.driver {
             Driver::Ring(ring) => ring.write_at(file.clone(), offset, data, durable).await,
@@ -196,7 +195,7 @@ impl Reactor {
             Driver::Poll(_) => {
                 let file = file.clone();
                 self.blocking(move || {
-                    // No retry after EINTR or anything else: an error here may be reported only once.
+                    // No retry after EINTR or any other error: an error may be reported only once.
                     if metadata { rustix::fs::fsync(&*file) } else { rustix::fs::fdatasync(&*file) }
                 })
                 .await
@@ -237,14 +236,14 @@ impl Reactor {
         self.0.blocking.run(job).await
     }
 
-    /// Says that threads which the reactor does not know will wake tasks as long as the guard lives. Without
-    /// it, an executor on which nothing can happen any more reports `Stalled` instead of waiting for ever.
+    /// Declares that threads unknown to the reactor will wake tasks as long as the guard lives. Without it, an executor
+    /// without any pending event reports `Stalled` instead of waiting indefinitely.
     pub fn expect_wakes(&self) -> ExpectWakes {
         self.0.expected_wakes.set(self.0.expected_wakes.get() + 1);
         ExpectWakes(self.clone())
     }
 
-    /// What the reactor has done so far.
+    /// Counts of the reactor's work.
     pub fn counters(&self) -> Vec<Counter> {
         let mut counters = self.0.driver.counters();
         counters.push(("blocking_jobs", self.0.blocking.jobs_started()));
@@ -290,7 +289,7 @@ impl Clock for Reactor {
     }
 
     fn wait(&self, until: Option<Nanos>) -> bool {
-        /// How often to look whether worker threads are done, when nothing else could wake us.
+        /// How often to check whether worker threads are done, when nothing else could wake the engine thread.
         const LAST_WORKER_LOOK: Duration = Duration::from_millis(20);
         self.check_workers();
         let inner = &self.0;
@@ -299,7 +298,7 @@ impl Clock for Reactor {
             if inner.compute.idle() && inner.blocking.idle() {
                 return false;
             }
-            // A worker counts as busy until shortly after it has woken its task, so this wait may be in vain.
+            // A worker counts as busy until shortly after it has woken its task, so this wait may be unnecessary.
             timeout = Some(LAST_WORKER_LOOK);
         }
         inner.driver.wait(timeout);

@@ -6,7 +6,7 @@ use std::thread::{self, ThreadId};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 
-/// An eventfd that the engine thread waits for.
+/// An eventfd on which the engine thread waits.
 pub(super) struct Notifier {
     eventfd: OwnedFd,
     engine: ThreadId,
@@ -19,18 +19,18 @@ impl Notifier {
         Ok(Notifier { eventfd, engine: thread::current().id() })
     }
 
-    /// Ends the engine thread's present or next wait. On the engine thread itself this does nothing: it wakes
-    /// tasks only while it runs, and looks at the ready queue before it waits again.
+    /// Ends the engine thread's current or next wait. On the engine thread itself this does nothing: it wakes tasks
+    /// only while it runs, and checks the ready queue before it waits again.
     pub(super) fn notify(&self) {
         if thread::current().id() != self.engine {
-            // The only error is a counter at its limit, and then the engine thread is about to wake anyway.
+            // The only possible error is a counter at its limit; the engine thread is then about to wake anyway.
             let _ = rustix::io::write(&self.eventfd, &1u64.to_ne_bytes());
         }
     }
 
-    /// Takes notifications back after the wait has ended.
+    /// Clears notifications after the wait has ended.
     pub(super) fn drain(&self) {
-        // EAGAIN says that there was none.
+        // EAGAIN means that there was none.
         let _ = rustix::io::read(&self.eventfd, &mut [0u8; 8]);
     }
 }

@@ -1,7 +1,7 @@
 //! Waiting with `ppoll`, for the thread-pool backend.
 //!
-//! The set of files is rebuilt for every wait from the futures that wait now: there are three or four at most
-//! (FUSE device, signals, notifier), so this costs less than keeping an epoll set up to date.
+//! The set of files is rebuilt for every wait from the current waiters: there are at most three or four (FUSE device,
+//! signals, notifier), so this costs less than keeping an epoll set up to date.
 
 use std::cell::{Cell, RefCell};
 use std::future::Future;
@@ -56,7 +56,7 @@ impl Poller {
         let mut woken = Vec::new();
         let notified = {
             let mut waits = self.waits.borrow_mut();
-            // Our own reference to each file keeps it open and lets the entries be changed while polling.
+            // Our own reference to each file keeps it open and allows changes of the entries while polling.
             let unready = waits.iter().filter(|(_, wait)| !wait.ready);
             let waiting: Vec<(usize, File, PollFlags)> =
                 unready.map(|(key, wait)| (key, wait.file.clone(), wait.events)).collect();
@@ -89,7 +89,7 @@ impl Poller {
     }
 }
 
-/// Completes when something of what is waited for can be done with the file.
+/// Completes when one of the awaited events is ready on the file.
 pub(super) struct Ready<'a> {
     poller: &'a Poller,
     file: File,

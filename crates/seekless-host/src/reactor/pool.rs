@@ -1,6 +1,6 @@
-//! Worker threads: processor-heavy work, and calls that block.
+//! Worker threads: processor-heavy work, and blocking calls.
 //!
-//! Threads are started when there is work and nobody to do it, up to a limit, and end after a while without work.
+//! Threads are started when there is work and no idle thread, up to a limit, and end after a while without work.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -12,7 +12,7 @@ use seekless::rt::{Receiver, oneshot};
 
 use super::notify::Notifier;
 
-/// How long a thread stays without work. Starting one costs some 50 us, so this only bounds idle memory.
+/// How long a thread stays idle. Starting one costs some 50 us, so this only bounds idle memory.
 const IDLE_THREAD_LIFE: Duration = Duration::from_secs(10);
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -30,7 +30,7 @@ struct Shared {
     /// Jobs started and not yet finished.
     unfinished: AtomicUsize,
     started: AtomicU64,
-    /// What the first panicking job said.
+    /// The message of the first panicking job.
     panic: OnceLock<String>,
     notifier: Arc<Notifier>,
 }
@@ -120,7 +120,7 @@ impl Workers {
         if started.is_err() {
             queue.threads -= 1;
             if queue.threads == 0 {
-                // The system gives us no thread at all: slow is better than never.
+                // The system provides no thread at all: run the jobs here, slowly.
                 let jobs = std::mem::take(&mut queue.jobs);
                 drop(queue);
                 jobs.into_iter().for_each(|job| shared.do_job(job));
@@ -128,14 +128,14 @@ impl Workers {
         }
     }
 
-    /// Runs `job` on a thread; the future gives its result. Dropping the future lets the job run to its end.
+    /// Runs `job` on a thread; the future returns its result. If the future is dropped, the job still runs to its end.
     pub(super) fn run<T: Send + 'static>(&self, job: impl FnOnce() -> T + Send + 'static) -> Receiver<T> {
         let (sender, receiver) = oneshot();
         self.start(Box::new(move || sender.send(job())));
         receiver
     }
 
-    /// No job is queued or under way.
+    /// True when no job is queued or under way.
     pub(super) fn idle(&self) -> bool {
         self.shared.unfinished.load(Ordering::Acquire) == 0
     }
@@ -151,7 +151,7 @@ impl Workers {
 
 impl Drop for Workers {
     fn drop(&mut self) {
-        // Jobs under way own what they touch (H2), so nobody needs to wait for them.
+        // Running jobs own what they touch (H2), so there is no need to wait for them.
         self.shared.queue().closing = true;
         self.shared.work.notify_all();
     }

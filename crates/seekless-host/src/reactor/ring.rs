@@ -29,7 +29,7 @@ use super::notify::Notifier;
 /// FUSE commands need 128-byte entries, so every entry of the one ring has that size.
 type Sqe = squeue::Entry128;
 
-/// Completions with these marks belong to no operation of the slab.
+/// User data of completions that belong to no operation of the slab.
 const USER_DATA_NOTIFIER: u64 = u64::MAX;
 const USER_DATA_CANCEL: u64 = u64::MAX - 1;
 
@@ -39,15 +39,15 @@ pub(crate) struct Ring {
     notifier: Arc<Notifier>,
     /// True while a read of the notifier is queued or under way.
     notifier_armed: Cell<bool>,
-    /// Where that read puts its eight bytes.
+    /// Buffer of that read, eight bytes.
     notifier_value: Box<Cell<u64>>,
-    /// Operations in the slab whose future lives.
+    /// Operations in the slab whose future is alive.
     awaited: Cell<usize>,
     submitted: Cell<u64>,
     enters: Cell<u64>,
 }
 
-/// An operation that the kernel knows of, or soon will.
+/// An operation submitted to the kernel, or about to be.
 struct Operation {
     hold: Hold,
     state: State,
@@ -60,7 +60,7 @@ enum State {
     Orphaned,
 }
 
-/// What must stay alive until the kernel is done.
+/// Resources that must stay alive until the kernel is done.
 enum Hold {
     Read {
         buf: Buf,
@@ -90,10 +90,10 @@ impl Ring {
     pub(super) fn new(entries: u32, notifier: Arc<Notifier>) -> io::Result<Ring> {
         let uring = IoUring::<Sqe>::builder()
             .dontfork()
-            // More completions than submissions may be outstanding: FUSE entries stay for ever.
+            // More completions than submissions may be outstanding: FUSE entries stay permanently.
             .setup_cqsize(entries * 4)
             .setup_clamp()
-            // One thread submits and reaps, and wants completions only when it asks: no interrupts in between.
+            // One thread submits and reaps, and wants completions only on request: no interrupts in between.
             .setup_single_issuer()
             .setup_defer_taskrun()
             .setup_coop_taskrun()
@@ -169,7 +169,7 @@ impl Ring {
     pub(super) async fn ready(&self, file: File, events: PollFlags) {
         let fd = Fd(file.as_raw_fd());
         let events = u32::from(events.bits());
-        // An error here is an error of the file, which the read or write that follows will report.
+        // An error here is an error of the file; the following read or write reports it.
         self.operation(Hold::Poll { _file: file }, |_| opcode::PollAdd::new(fd, events).build().into()).await;
     }
 
@@ -179,7 +179,7 @@ impl Ring {
         count(result)
     }
 
-    /// Queues an operation on `hold`. `entry` builds it once what it holds has its final place.
+    /// Queues an operation on `hold`. `entry` builds it once the held resources have their final address.
     fn operation(&self, hold: Hold, entry: impl FnOnce(&mut Hold) -> Sqe) -> InFlight<'_> {
         let mut operations = self.operations.borrow_mut();
         let slot = operations.vacant_entry();
@@ -248,21 +248,21 @@ impl Ring {
         };
         match entered {
             Ok(_) => {}
-            // Time is up, a signal came, the completion queue must be emptied first, or the kernel is short of
-            // memory for requests: the caller reaps and comes again.
+            // A timeout, a signal, a full completion queue, or lack of memory for requests: the caller reaps and
+            // retries.
             Err(error)
                 if matches!(
                     error.raw_os_error(),
                     Some(libc::ETIME | libc::EINTR | libc::EBUSY | libc::EAGAIN | libc::ENOMEM)
                 ) => {}
-            // Anything else is a mistake in how this module uses the ring.
+            // Any other error is a mistake in how this module uses the ring.
             Err(error) => panic!("io_uring_enter failed: {error}"),
         }
     }
 
     /// Takes completions and wakes their tasks. True when there was one.
     fn reap(&self) -> bool {
-        /// Completions taken at once; only bounds the stack.
+        /// Completions taken at once; the limit only bounds the stack.
         const BATCH: usize = 64;
         let mut any = false;
         loop {
@@ -322,8 +322,8 @@ impl Ring {
 }
 
 impl Drop for Ring {
-    /// The kernel may write to a buffer until its operation has ended, and closing the ring does not wait for
-    /// that. So everything is cancelled and awaited; what does not end in time is leaked rather than freed.
+    /// The kernel may write to a buffer until its operation has ended, and closing the ring does not wait for that. So
+    /// everything is cancelled and awaited; what does not end in time is leaked rather than freed.
     fn drop(&mut self) {
         const PATIENCE: Duration = Duration::from_secs(5);
         let deadline = Instant::now() + PATIENCE;
@@ -350,7 +350,7 @@ impl Drop for Ring {
     }
 }
 
-/// Awaits an operation; gives back what it held.
+/// Awaits an operation; returns its resources.
 struct InFlight<'a> {
     ring: &'a Ring,
     key: Option<usize>,
@@ -392,7 +392,7 @@ impl Drop for InFlight<'_> {
             return;
         }
         operations[key].state = State::Orphaned;
-        // The others end by themselves. A poll might never, and would keep its file open.
+        // Other operations end by themselves. A poll might never, and would keep its file open.
         let endless = matches!(operations[key].hold, Hold::Poll { .. });
         drop(operations);
         if endless {

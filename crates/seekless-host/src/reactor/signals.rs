@@ -7,18 +7,17 @@ use std::sync::Arc;
 
 use super::{File, Reactor};
 
-/// Receives a set of signals instead of their default action.
+/// Receives signals instead of their default action.
 pub struct Signals {
     file: File,
     restore: libc::sigset_t,
 }
 
 impl Signals {
-    /// Blocks `signals` in the calling thread and in threads that it starts later, and receives them from now
-    /// on. Call it before there are other threads: one that does not block a signal takes its default action.
+    /// Blocks `signals` in the calling thread and in threads that it starts later, and receives them from now on. Call
+    /// it before there are other threads: a signal takes its default action in a thread that does not block it.
     ///
-    /// # Errors
-    /// What the system calls say, for example too many open files.
+    /// # Errors Those of the system calls, for example too many open files.
     pub fn new(signals: &[i32]) -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut restore = MaybeUninit::<libc::sigset_t>::uninit();
@@ -45,7 +44,7 @@ impl Signals {
         }
     }
 
-    /// The number of a signal that has come and is taken hereby, if one has.
+    /// Takes a pending signal, if there is one, and returns its number.
     pub fn pending(&self) -> Option<i32> {
         /// `struct signalfd_siginfo` starts with the number and is 128 bytes long.
         const SIGINFO_BYTES: usize = size_of::<libc::signalfd_siginfo>();
@@ -59,8 +58,8 @@ impl Signals {
         }
     }
 
-    /// Runs `start`, which starts a process, with the signals as they were before: a process inherits which are
-    /// blocked. One that comes meanwhile takes its default action.
+    /// Runs `start`, which starts a process, with the original signal mask, because a process inherits blocked signals.
+    /// A signal that arrives during this call takes its default action.
     pub fn unblocked<T>(&self, start: impl FnOnce() -> T) -> T {
         let mut ours = MaybeUninit::<libc::sigset_t>::uninit();
         // SAFETY: `restore` is the mask that `pthread_sigmask` gave us; `ours` is filled before it is read.

@@ -1,4 +1,4 @@
-//! Aim: both backends do the same, lose nothing and leak nothing. Method: each check runs on each backend.
+//! Aim: both backends behave the same, lose nothing and leak nothing. Method: each check runs on each backend.
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -13,7 +13,7 @@ use seekless::rt::Stalled;
 use super::*;
 use crate::testing::{Need, skip};
 
-/// Runs `check` on an engine of each backend that this machine has.
+/// Runs `check` on an engine of each backend available on this machine.
 fn on_each_backend(check: impl Fn(&Reactor, &Executor)) {
     for backend in [Backend::Uring, Backend::Pool] {
         match Reactor::new(ReactorOptions { backend, ..ReactorOptions::default() }) {
@@ -57,7 +57,7 @@ fn timers_fire_in_order() {
     });
 }
 
-/// Many operations at once: what was written is read back, more of them than the ring has entries.
+/// Many operations at once, more than the ring has entries: data is read back.
 #[test]
 fn many_operations_are_outstanding_at_once() {
     const PIECES: u64 = 600;
@@ -85,7 +85,7 @@ fn many_operations_are_outstanding_at_once() {
     });
 }
 
-/// A read continues where it is told to, ends short at the end of the file, and errors come back as they are.
+/// A read starts at the given offset, ends short at the end of the file, and errors are returned unchanged.
 #[test]
 fn results_are_what_the_system_call_says() {
     on_each_backend(|reactor, executor| {
@@ -133,7 +133,7 @@ fn readable_waits_for_input() {
     });
 }
 
-/// A dropped wait lets go of its file, and a dropped read keeps its buffer until the kernel is done with it.
+/// A dropped wait releases its file, and a dropped read keeps its buffer until the kernel is done with it.
 #[test]
 fn dropped_futures_leave_nothing_behind() {
     on_each_backend(|reactor, executor| {
@@ -159,12 +159,12 @@ fn dropped_futures_leave_nothing_behind() {
             })
             .unwrap();
         assert_eq!(reactor.0.driver.in_flight(), 0);
-        // The other end sees that nobody holds the pipe any more.
+        // The other end sees that the pipe has no more readers.
         assert_eq!(rustix::io::write(&write_end, b"x"), Err(Errno::PIPE));
     });
 }
 
-/// A thread that nobody knows wakes a task while the engine thread waits.
+/// A thread unknown to the reactor wakes a task while the engine thread waits.
 #[test]
 fn other_threads_wake_tasks() {
     on_each_backend(|reactor, executor| {
@@ -190,7 +190,7 @@ fn other_threads_wake_tasks() {
     });
 }
 
-/// Work that takes long runs elsewhere: timers go on firing meanwhile.
+/// Long work runs on other threads: timers keep firing.
 #[test]
 fn compute_does_not_hold_up_the_engine() {
     on_each_backend(|_, executor| {
@@ -220,7 +220,7 @@ fn compute_does_not_hold_up_the_engine() {
     });
 }
 
-/// H4: a panic on a worker thread ends the engine instead of leaving a task waiting for ever.
+/// H4: a panic on a worker thread ends the engine instead of leaving a task waiting.
 #[test]
 fn a_panic_on_a_worker_ends_the_engine() {
     on_each_backend(|reactor, executor| {
@@ -231,7 +231,7 @@ fn a_panic_on_a_worker_ends_the_engine() {
     });
 }
 
-/// Waiting for what can never happen is an error, not a hang.
+/// Waiting for an event that cannot happen is an error, not a hang.
 #[test]
 fn a_stall_is_reported() {
     on_each_backend(|reactor, executor| {
@@ -240,7 +240,7 @@ fn a_stall_is_reported() {
     });
 }
 
-/// Signals arrive as events, in place of their default action.
+/// Signals arrive as events, instead of their default action.
 #[test]
 fn signals_are_events() {
     on_each_backend(|reactor, executor| {
@@ -251,7 +251,7 @@ fn signals_are_events() {
                 let engine = rt.clone();
                 drop(rt.spawn(async move {
                     engine.sleep(Nanos::from_millis(2)).await;
-                    // SAFETY: sends a signal to this very thread, where it is blocked.
+                    // SAFETY: sends a signal to this thread, where it is blocked.
                     unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGUSR2) };
                 }));
                 signals.next(reactor).await
@@ -261,8 +261,8 @@ fn signals_are_events() {
     });
 }
 
-/// A task that does not come back is noticed and named once, and so is its end; one that only waits is not. Method: a
-/// watchdog with little patience, and a task that holds up the engine's thread.
+/// A task that does not return is noticed and named once, and so is its return; a waiting task is not. Method: a
+/// watchdog with a short timeout, and a task that blocks the engine's thread.
 #[test]
 fn the_watchdog_names_what_does_not_yield() {
     let reactor = Reactor::new(ReactorOptions::default()).unwrap();

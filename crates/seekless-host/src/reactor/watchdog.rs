@@ -1,7 +1,7 @@
-//! The watchdog: notices that the engine's one thread does not come back from a task, so that nothing is answered.
+//! The watchdog: notices that the engine's one thread is stuck in a task, so that no request is answered.
 //!
-//! It cannot end such a task, and killing the daemon would lose what is not durable. What it does is to say so in the
-//! log, once, with what the engine was doing, and to say when the engine goes on.
+//! It cannot end such a task, and killing the daemon would lose data that is not durable. It logs the problem once,
+//! with the name of the task, and logs when the engine continues.
 
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
@@ -9,19 +9,19 @@ use std::time::{Duration, Instant};
 
 use seekless::rt::Pulse;
 
-/// A turn takes microseconds; the longest, which put a large transaction together, a second on a slow machine.
+/// A turn takes microseconds; the longest, which assemble a large transaction, a second on a slow machine.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// A thread that looks at an engine's pulse until it is dropped.
+/// A thread that watches an engine's pulse until it is dropped.
 pub struct Watchdog {
     shared: Arc<(Mutex<bool>, Condvar)>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What a watchdog has to say.
+/// Observations of a watchdog.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Sign {
-    /// A turn does not end; what it does, and for how long it has lasted at least.
+    /// A turn does not end; its task, and its minimum duration so far.
     Stuck(String, Duration),
     /// It has ended.
     GoesOn,
@@ -45,7 +45,7 @@ impl Watchdog {
         let watched = shared.clone();
         let thread = std::thread::Builder::new().name("seekless-watch".into()).spawn(move || {
             let (ended, changed) = &*watched;
-            // The turn that was seen last, since when, and whether that has been said.
+            // The last turn seen, since when, and whether that has been reported.
             let mut seen: Option<(u64, Instant, bool)> = None;
             let mut guard = ended.lock().unwrap_or_else(PoisonError::into_inner);
             while !*guard {
@@ -68,7 +68,7 @@ impl Watchdog {
                 };
             }
         });
-        // Without it the engine works as well.
+        // The engine works without it, too.
         Watchdog { shared, thread: thread.ok() }
     }
 }

@@ -1,8 +1,8 @@
-//! Results as a page and as pictures. Both are made of what a run has stored, and of nothing else.
+//! Results as a page and as pictures, both made only from the stored results of a run.
 //!
-//! The page is one file that needs no network and no server: data, style, scripts and the libraries that draw
-//! ([D3 and Observable Plot](../../assets/report/vendor/README.md)) are in it, and its content-security policy allows
-//! just these scripts, by their digests. Without scripts it shows the same figures as pictures.
+//! The page is one file that needs no network and no server: it contains the data, style, scripts and drawing libraries
+//! ([D3 and Observable Plot](../../assets/report/vendor/README.md)), and its content-security policy allows only these
+//! scripts, by their digests. Without scripts it shows the same figures as pictures.
 
 mod svg;
 
@@ -19,7 +19,7 @@ const SCRIPT: &str = include_str!("../../assets/report/page.js");
 const D3: &str = include_str!("../../assets/report/vendor/d3.min.js");
 const PLOT: &str = include_str!("../../assets/report/vendor/plot.umd.min.js");
 
-/// A page of all `results`.
+/// A page with all `results`.
 ///
 /// # Errors
 /// When a figure cannot be drawn.
@@ -28,7 +28,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
     let data = json!({ "title": title, "experiments": experiments }).to_string();
     let hashes: Vec<String> = [D3, PLOT, SCRIPT].iter().map(|script| format!("'{}'", integrity(script))).collect();
     let text = fallback(title, results)?;
-    // What is put in is not looked through for further marks, as data may contain anything.
+    // Inserted text is not searched for further marks, as data may contain anything.
     let marks = [
         ("@HASHES@", hashes.join(" ")),
         ("@VERSION@", env!("CARGO_PKG_VERSION").to_owned()),
@@ -51,7 +51,7 @@ pub fn page(title: &str, results: &[Stored]) -> Result<String, String> {
     Ok(page + rest)
 }
 
-/// What the page shows of one experiment.
+/// The page's part for one experiment.
 fn experiment(stored: &Stored) -> Value {
     let Stored { name, description, published, rows, provenance, text } = stored;
     let claims: Vec<Checked> = description.claims.iter().map(|claim| claim.verify(rows)).collect();
@@ -82,7 +82,7 @@ fn experiment(stored: &Stored) -> Value {
     })
 }
 
-/// The page for who runs no scripts: the verdicts and the figures as they are at first.
+/// The page for browsers without scripts: the verdicts, and the figures in their initial state.
 fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
     let mut text = format!("<h1>{}</h1>\n", escape(title));
     for stored in results {
@@ -111,17 +111,17 @@ fn fallback(title: &str, results: &[Stored]) -> Result<String, String> {
     Ok(text)
 }
 
-/// Text as text, in HTML.
+/// Escapes text for HTML.
 fn escape(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }
 
-/// Text in HTML, in which `backticks` mark what is written to a computer.
+/// Text in HTML, in which `backticks` mark code.
 fn prose(text: &str) -> String {
     let parts: Vec<String> = text.split('`').map(escape).collect();
     let mut prose = String::new();
     for (index, part) in parts.iter().enumerate() {
-        // A mark without a partner is a character like others.
+        // A mark without a partner is an ordinary character.
         match index % 2 {
             0 => prose += part,
             _ if index + 1 < parts.len() => prose += &format!("<code>{part}</code>"),
@@ -131,7 +131,7 @@ fn prose(text: &str) -> String {
     prose
 }
 
-/// JSON that can stand in a script element: nothing in it ends the element or begins a comment.
+/// JSON that may be placed in a script element: nothing in it ends the element or begins a comment.
 fn harmless(json: &str) -> String {
     json.replace('<', "\\u003c").replace('\u{2028}', "\\u2028").replace('\u{2029}', "\\u2029")
 }
@@ -145,7 +145,7 @@ fn integrity(script: &str) -> String {
 mod tests {
     use super::*;
 
-    /// The libraries are those of the registry, byte for byte. Method: their sums, as they were written down.
+    /// The libraries are those of the registry, byte for byte. Method: their recorded checksums.
     #[test]
     fn libraries_are_unchanged() {
         let sums = include_str!("../../assets/report/vendor/checksums.txt");
@@ -164,7 +164,7 @@ mod tests {
         assert_eq!(prose("none"), "none");
     }
 
-    /// Data cannot leave its element, whatever it contains, and comes back as it was.
+    /// Data cannot leave its element, whatever it contains, and is read back unchanged.
     #[test]
     fn data_stays_data() {
         let nasty = "</script><script>alert(1)</script><!-- \u{2028} @D3@";

@@ -1,4 +1,4 @@
-//! A figure as a picture that stands alone: for print, for mail, and for a page whose reader runs no scripts.
+//! A figure as a self-contained picture: for print, for mail, and for browsers without scripts.
 
 use std::ops::Range;
 
@@ -12,7 +12,7 @@ use seekless_lab::experiment::{Chart, Curve, Drawing, Panel, Value};
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(30, 30, 30);
 const GRID: RGBColor = RGBColor(225, 225, 225);
-/// Okabe and Ito's colours, which nearly everybody can tell apart, less the light ones.
+/// Okabe and Ito's colours, which most colour-blind readers can distinguish, without the light ones.
 const COLOURS: [RGBColor; 8] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),
@@ -30,7 +30,7 @@ const LEGEND_LINE: u32 = 20;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
-/// An axis whose labels are where we say.
+/// An axis with explicit label positions.
 struct Scale {
     inner: RangedCoordf64,
     points: Vec<f64>,
@@ -55,8 +55,7 @@ impl Ranged for Scale {
 
 /// The picture.
 ///
-/// # Errors
-/// When something about it cannot be drawn.
+/// # Errors When a part of it cannot be drawn.
 pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
     let names = distinct(drawing, |curve| &curve.name);
     let count = u32::try_from(drawing.panels.len().max(1)).unwrap_or(u32::MAX);
@@ -121,7 +120,7 @@ fn colour(drawing: &Drawing, curve: &Curve) -> RGBColor {
 /// The axes that all panels of a figure share. A logarithmic axis is a linear one of logarithms.
 struct Axes<'a> {
     drawing: &'a Drawing,
-    /// Values of an axis of texts, or of few numbers: these are where the labels are.
+    /// Values of an axis of texts, or of few numbers: the positions of the labels.
     xs: Vec<Value>,
     x_range: (f64, f64),
     y_range: (f64, f64),
@@ -162,7 +161,7 @@ impl Axes<'_> {
         self.drawing.chart == Chart::Line && self.xs.iter().all(|x| x.number().is_some())
     }
 
-    /// Where `x` is on the axis. Texts stand beside each other.
+    /// Position of `x` on the axis. Texts are placed side by side.
     fn x(&self, x: &Value) -> f64 {
         match x.number().filter(|_| self.is_numeric()) {
             Some(number) if self.drawing.x_log => number.max(f64::MIN_POSITIVE).log2(),
@@ -171,7 +170,7 @@ impl Axes<'_> {
         }
     }
 
-    /// Where `y` is; nowhere on a logarithmic axis when it is not above zero.
+    /// Position of `y`; `None` on a logarithmic axis when it is not above zero.
     fn y(&self, y: f64) -> Option<f64> {
         match self.drawing.y_log {
             true => (y > 0.0).then(|| y.log10()),
@@ -179,7 +178,7 @@ impl Axes<'_> {
         }
     }
 
-    /// Round values: powers of ten with 2 and 5 between them, or multiples of such a one.
+    /// Round values: powers of ten with 2 and 5 between them, or multiples of one of these.
     fn points(&self) -> Vec<f64> {
         let (bottom, top) = self.y_range;
         if self.drawing.y_log {
@@ -217,7 +216,7 @@ impl Axes<'_> {
         x_range: (f64, f64),
     ) -> Result<ChartContext<'b, SVGBackend<'a>, Cartesian2d<Scale, Scale>>, String> {
         let all: Vec<f64> = self.xs.iter().map(|x| self.x(x)).collect();
-        // Too many labels would cover each other.
+        // Too many labels would overlap.
         let every = all.len().div_ceil(12).max(1);
         let x_points: Vec<f64> = all.into_iter().step_by(every).collect();
         let mut chart = ChartBuilder::on(area)
@@ -320,8 +319,8 @@ mod tests {
         }
     }
 
-    /// Every kind of figure can be drawn, also with nothing, one point, zeroes and texts; names are text. Method: all
-    /// combinations, and a look for what should not be in the picture.
+    /// Every kind of figure can be drawn, even with no point, one point, zeroes and texts; names appear as text.
+    /// Method: all combinations, and a search for what must not be in the picture.
     #[test]
     fn everything_can_be_drawn() {
         let mark = |x: Value, y: f64| Mark { x, y };

@@ -1,4 +1,4 @@
-//! Access-control lists on the stacks that people mount, as the usual programs set, show and copy them.
+//! Access-control lists on the usual stacks, as the usual programs set, show and copy them.
 
 use std::process::Command;
 
@@ -36,7 +36,7 @@ fn lists(scratch: &Scratch, top: &str) -> Vec<String> {
     files
 }
 
-/// On each stack: lists and default lists are kept over a remount, by `cp -a`, `tar --acls` and `rsync -A`, on the mount and
+/// On each stack: lists and default lists survive a remount, and `cp -a`, `tar --acls` and `rsync -A`, on the mount and
 /// out of it, and are those of the files below.
 #[test]
 fn lists_are_kept_by_what_copies_files() {
@@ -96,7 +96,7 @@ fn lists_are_kept_by_what_copies_files() {
     }
 }
 
-/// A file system that has nowhere to keep lists says so.
+/// A file system that cannot store lists says so.
 #[test]
 fn ffs_has_no_lists() {
     if !can_mount() || !has_tools() {

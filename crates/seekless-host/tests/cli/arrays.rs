@@ -1,12 +1,12 @@
-//! Aim: an array can be made, looked at, checked and scrubbed, alone and below a file system, and what one member silently
-//! holds wrong is found and put right. Method: images whose bytes are changed between commands.
+//! Aim: an array can be made, shown, checked and scrubbed, alone and below a file system, and data that one member
+//! silently holds wrong is found and corrected. Method: images whose bytes are changed between commands.
 
 use std::fs::OpenOptions;
 use std::os::unix::fs::FileExt;
 
 use super::Scratch;
 
-/// Changes everything that a member of 16 MiB holds, but its metadata.
+/// Changes all content of a member of 16 MiB except its metadata.
 fn spoil(scratch: &Scratch, name: &str) {
     const FROM: u64 = 848 << 10;
     let file = OpenOptions::new().write(true).open(scratch.path(name)).unwrap();

@@ -11,7 +11,7 @@ use super::*;
 
 const STACK: &str = "vld / file:disk.img";
 
-/// A disk of this size that is shown as the file `disk`.
+/// A disk of this size, mounted as the file `disk`.
 fn shown(size: &str) -> Scratch {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "-q", &format!("{STACK},size={size}")]);
@@ -36,7 +36,7 @@ fn hide(scratch: &Scratch) {
     }
 }
 
-/// Kills the server without a word.
+/// Kills the server without a clean end.
 fn kill(scratch: &Scratch) {
     let pid = std::fs::read_to_string(scratch.path("pid")).unwrap();
     run("kill", &["-KILL", pid.trim()]);
@@ -47,7 +47,7 @@ fn kill(scratch: &Scratch) {
     }
 }
 
-/// Runs a program; its exit code and everything that it said.
+/// Runs a program; returns its exit code and all of its output.
 fn run(program: &str, arguments: &[&str]) -> (i32, String) {
     let output = Command::new(program).args(arguments).stdin(Stdio::null()).output();
     let output = output.unwrap_or_else(|error| panic!("{program}: {error}"));
@@ -89,8 +89,8 @@ fn loop_device(scratch: &Scratch) -> Option<LoopDevice> {
     LoopDevice::attach_with(&scratch.path("disk"), 4096, &["--direct-io=on"])
 }
 
-/// Aim: the disk is a file, for whoever reads and writes files. Method: bytes at odd places, before and after it has been
-/// unmounted; holes; what a disk cannot do.
+/// Aim: the disk is a file for programs that read and write files. Method: bytes at odd places, before and after an
+/// unmount; holes; operations that a disk does not support.
 #[test]
 fn a_disk_is_a_file() {
     if !can_mount() {
@@ -133,7 +133,7 @@ fn a_disk_is_a_file() {
     assert!(scratch.path("disk").exists(), "the file was there before");
 }
 
-/// Aim: mistakes get answers. Method: a few.
+/// Aim: mistakes get clear errors. Method: a few.
 #[test]
 fn what_cannot_be_shown_is_refused() {
     let scratch = Scratch::new();
@@ -153,7 +153,7 @@ fn what_cannot_be_shown_is_refused() {
     assert!(!scratch.path("disk").exists(), "nothing is left behind");
 }
 
-/// Writes files, each made durable before the next one, and says so after each. Goes on until something fails.
+/// Writes files, each made durable before the next one, and prints a line after each. Continues until something fails.
 fn writer(folder: &Path) -> Child {
     let script = r#"
         i=0
@@ -167,8 +167,8 @@ fn writer(folder: &Path) -> Child {
     command.stderr(Stdio::null()).spawn().unwrap()
 }
 
-/// Aim: a file system of the kernel on our disk survives the server's death as it would survive a power cut: its journal
-/// mends it, and what it had made durable is there. Method: ext4 on a loop device; the server is killed while files are
+/// Aim: a file system of the kernel on our disk survives the server's death as it would survive a power cut: its
+/// journal repairs it, and durable data is there. Method: ext4 on a loop device; the server is killed while files are
 /// written, several times; e2fsck replays the journal and then must find nothing.
 #[test]
 fn ext4_survives_the_death_of_the_server() {
@@ -186,7 +186,7 @@ fn ext4_survives_the_death_of_the_server() {
             let _ = std::fs::remove_file(ext4.mount_point.join(format!("f{number}")));
         }
         let mut writer = writer(&ext4.mount_point);
-        // In the middle of another one each time.
+        // During a later file each time.
         let (begun, some) = (Instant::now(), ext4.mount_point.join(format!("f{}", 5 + 7 * round)));
         while !some.exists() && begun.elapsed() < Duration::from_secs(30) {
             std::thread::sleep(Duration::from_millis(3 + 2 * round));
@@ -207,7 +207,7 @@ fn ext4_survives_the_death_of_the_server() {
         let (code, text) = run("e2fsck", &["-f", "-n", name(&device)]);
         assert_eq!(code, 0, "round {round}: {text}");
         ext4 = Ext4::mount(&scratch, device, "discard");
-        // The newest of each name; the last name may have got a newer file that nobody was told of.
+        // The newest of each name; the last name may have a newer file that was not yet acknowledged.
         let lines: Vec<&str> = said.lines().collect();
         assert!(lines.len() > 3, "round {round}: nothing was written in time");
         let mut wrong = Vec::new();
@@ -227,9 +227,9 @@ fn ext4_survives_the_death_of_the_server() {
     hide(&scratch);
 }
 
-/// Aim: writing back to our disk in order to have memory does not wait for the memory that our server asks for. Method:
-/// the writer has less memory than it writes, in a control group of its own, together with the server where that may be
-/// marked as one on which writes wait, or need not be; a deadlock would not end.
+/// Aim: write-back to our disk under memory pressure does not wait for memory that our server allocates. Method: the
+/// writer has less memory than it writes, in its own control group, together with the server where that may be marked
+/// as an I/O flusher, or need not be; a deadlock would not end.
 #[test]
 fn little_memory_is_enough() {
     const LIMIT: u64 = 64 << 20;
@@ -267,7 +267,7 @@ fn little_memory_is_enough() {
         match writer.try_wait().unwrap() {
             Some(status) => break status,
             None if begun.elapsed() > Duration::from_secs(120) => {
-                // Nothing of it can be ended while the server does not go on.
+                // None of it can be killed while the server is stopped.
                 kill(&scratch);
                 panic!("{WRITTEN} bytes are not written after {:?}", begun.elapsed());
             }

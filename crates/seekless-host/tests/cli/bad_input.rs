@@ -1,5 +1,5 @@
-//! Whatever is wrong with what a user asks for, the answer says what, where and what next, and the exit code is the
-//! documented one. Nothing is changed.
+//! For every mistake in the user's input, the error says what, where and what next, and the exit code is the documented
+//! one. Nothing is changed.
 
 use crate::{Scratch, can_mount};
 
@@ -17,8 +17,8 @@ fn check(scratch: &Scratch, cases: &[Case<'_>]) {
 const WORDS: &str = "words: wrap, zstd, lz4, gzip, copy, uuencode, encrypt, lfs, vlfs, ffs, hostdir, memfs, concat, raid0, \
                      raid1, raid5, remap, permute, volume, vld, fork, fault, memory, file, disk";
 
-/// A stack line that makes no sense is shown with the place of the mistake, by every command that takes one, with the
-/// exit code that the command has for wrong usage.
+/// An invalid stack line is shown with the place of the mistake, by every command that takes one, with the command's
+/// exit code for wrong usage.
 #[test]
 fn bad_stack_lines_are_pointed_at() {
     let scratch = Scratch::new();
@@ -87,7 +87,7 @@ fn bad_stack_lines_are_pointed_at() {
     assert_eq!(std::fs::read_dir(scratch.path("")).unwrap().count(), 0, "nothing was made");
 }
 
-/// Whoever names an image or a directory where a stack belongs is told the stack.
+/// A path of an image or a directory in place of a stack gets a hint with the obvious stack.
 #[test]
 fn a_path_gets_the_obvious_stack() {
     let scratch = Scratch::new();
@@ -101,7 +101,7 @@ fn a_path_gets_the_obvious_stack() {
     }
 }
 
-/// Files that are missing, of another kind, or no files at all.
+/// Files that are missing, of another kind, or not files.
 #[test]
 fn stores_that_will_not_do_are_named() {
     let scratch = Scratch::new();
@@ -115,7 +115,7 @@ fn stores_that_will_not_do_are_named() {
     scratch.make_directory("mnt");
     let missing = "seekless: there is no file a.img\n  lfs / file:a.img\n        ^^^^^^^^^^\nmake it with: seekless mkfs \
                    'lfs / file:a.img,size=1GiB'";
-    // mkfs is spoken of only where it would destroy nothing.
+    // The hint suggests mkfs only where that would destroy nothing.
     let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nis this the right store, and the stack that it \
                was made with? Nothing was changed";
     let volatile = "seekless: there is no lfs here: this store is new and empty in every command, and keeps \
@@ -193,8 +193,8 @@ fn stores_that_will_not_do_are_named() {
     }
 }
 
-/// mkfs destroys nothing unasked: not a file system of ours, not data at the very end. What it has begun and cannot
-/// finish, it takes back.
+/// mkfs destroys nothing without --force: not one of our file systems, not data at the very end. What it has begun and
+/// cannot finish, it undoes.
 #[test]
 fn mkfs_protects_what_is_there() {
     let scratch = Scratch::new();
@@ -226,7 +226,7 @@ fn mkfs_protects_what_is_there() {
     assert!(ended.code == 1 && ended.err.contains("is there already and has 64 MiB"), "{}", ended.err);
 }
 
-/// What was fixed by mkfs cannot be said otherwise later; both values are named.
+/// An option fixed by mkfs cannot be changed later; the error names both values.
 #[test]
 fn a_line_may_not_contradict_the_superblock() {
     let scratch = Scratch::new();
@@ -242,7 +242,7 @@ fn a_line_may_not_contradict_the_superblock() {
     );
 }
 
-/// Mount points and mount options that will not do are refused before anything is opened.
+/// Invalid mount points and mount options are refused before anything is opened.
 #[test]
 fn bad_mounts_are_refused() {
     let scratch = Scratch::new();
@@ -273,13 +273,13 @@ fn bad_mounts_are_refused() {
     }
 }
 
-/// A damaged volume is damage for fsck, and an error that says so for everything else.
+/// A damaged volume is damage for fsck, and a clear error for every other command.
 #[test]
 fn damage_is_told_from_other_failures() {
     let scratch = Scratch::new();
     scratch.good(&["mkfs", "lfs / file:a.img,size=64MiB"]);
     let image = std::fs::read(scratch.path("a.img")).unwrap();
-    // All that is in the superblocks but their magic numbers.
+    // Everything in the superblocks except their magic numbers.
     let mut damaged = image.clone();
     for place in seekless::fs::lfs::format::SUPERBLOCK_SECTORS {
         let at = (place.0 * 512) as usize;

@@ -1,5 +1,5 @@
-//! Drives and their validation as a user meets them. The traces are made here: what a test needs of a trace is that its
-//! answer is known.
+//! Drives and their validation as a user sees them. The traces are made here: for a test, the answer to a trace must be
+//! known.
 
 use std::fmt::Write;
 
@@ -38,8 +38,8 @@ fn near(value: &Value, expected: f64) {
     assert!((found - expected).abs() < 1e-6, "{found} instead of {expected}");
 }
 
-/// A model that is right has no demerit, one that is wrong by a constant has the constant as its demerit. A drive can be
-/// one of the catalogue or a data sheet; what the model answers does not depend on what was measured.
+/// A model that is right has no demerit; one that is wrong by a constant has the constant as its demerit. A drive can
+/// be one of the catalogue or a data sheet; the model's results do not depend on the measurements.
 #[test]
 fn models_are_compared_with_measurements() {
     let scratch = Scratch::new();
@@ -70,7 +70,7 @@ fn models_are_compared_with_measurements() {
     assert!(row.contains(" 300 ") && row.contains(" 2.000 ") && row.contains(" 2.00 "), "{text}");
 }
 
-/// The plot is an SVG file that asks for nothing else, with a diagram for each drive, also through compression.
+/// The plot is a self-contained SVG file, with a diagram for each drive, also through compression.
 #[test]
 fn distributions_are_drawn() {
     let scratch = Scratch::new();
@@ -89,7 +89,7 @@ fn distributions_are_drawn() {
     assert!(!svg.contains("<script") && !svg.contains("<image") && !svg.contains("url("));
 }
 
-/// The catalogue can be looked at, by people and by programs.
+/// The catalogue can be shown, for people and for programs.
 #[test]
 fn drives_are_shown() {
     let scratch = Scratch::new();
@@ -106,8 +106,7 @@ fn drives_are_shown() {
     assert!(info["zones"][0]["media_bytes_per_second"].as_u64().unwrap().abs_diff(4_000_000) < 50_000, "{info}");
 }
 
-/// What is wrong with a trace, a drive or their pairing is said with the place and with what to do, and no picture is
-/// left behind.
+/// An error in a trace, a drive or their pairing is reported with its place and a hint, and no picture is left behind.
 #[test]
 fn troubles_are_explained() {
     let scratch = Scratch::new();

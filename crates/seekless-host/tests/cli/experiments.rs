@@ -1,4 +1,4 @@
-//! Experiments and reports as a user meets them.
+//! Experiments and reports as a user sees them.
 
 use std::time::{Duration, Instant};
 
@@ -54,8 +54,7 @@ fn read(scratch: &Scratch, name: &str) -> String {
     std::fs::read_to_string(scratch.path(name)).unwrap_or_else(|error| panic!("{name}: {error}"))
 }
 
-/// An experiment is run, what it claims is checked, a second run measures nothing, and the report has it all without a
-/// word from elsewhere.
+/// An experiment is run, its claims are checked, a second run measures nothing, and the report is self-contained.
 #[test]
 fn experiments_are_run_and_reported() {
     let scratch = scratch();
@@ -74,7 +73,7 @@ fn experiments_are_run_and_reported() {
     assert_eq!(rows, read(&scratch, "results/sweep-quick/rows.jsonl"));
     let provenance: Value = serde_json::from_str(&read(&scratch, "results/sweep-quick/provenance.json")).unwrap();
     assert_eq!((&provenance["points_measured"], &provenance["seed"]), (&0.into(), &1.into()));
-    // What was resolved is itself the description of an experiment.
+    // The resolved description is itself a valid experiment.
     assert!(read(&scratch, "results/sweep-quick/resolved.toml").contains("raid0:n=2 / disk:cheetah9lp,scheduler=sptf"));
 
     let made = scratch.good(&["report", "results/sweep-quick", "-o", "page.html", "--svg", "pictures"]);
@@ -108,7 +107,7 @@ fn experiments_run_on_other_storage() {
     let measured: Vec<Value> =
         read(&scratch, "here/points.jsonl").lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     let keys: Vec<&str> = measured.iter().map(|point| point["key"].as_str().unwrap()).collect();
-    // The first two rounds came from a run of their own, and each went over both.
+    // The first two rounds came from a separate run, and each covered both.
     let (plain, zstd) = (keys[0], keys[1]);
     assert_eq!(keys, [plain, zstd, plain, zstd, plain, zstd, plain, zstd, plain, zstd]);
     assert!(read(&scratch, "here/resolved.toml").contains("on = \"zstd / hostdir:lower\""));
@@ -116,7 +115,7 @@ fn experiments_run_on_other_storage() {
     assert_eq!(wrong.code, 2, "{}", wrong.err);
 }
 
-/// A sweep that is killed in the middle goes on from there, and ends with the same files as one that was not.
+/// A sweep that is killed in the middle continues from there, and ends with the same files as an uninterrupted one.
 /// Method: SIGKILL as soon as some points are in the folder, at two moments.
 #[test]
 fn a_killed_sweep_goes_on() {

@@ -1,5 +1,4 @@
-//! Devices that are offered over NBD, to the clients that people use. A client that is not installed is left out, with a
-//! word about it.
+//! Devices exported over NBD, with the usual clients. A client that is not installed is skipped with a message.
 
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -44,7 +43,7 @@ impl Exported {
         assert!(!alive(), "the daemon ends");
     }
 
-    /// Runs a client in the scratch directory; what it printed, or `None` where it is not installed.
+    /// Runs a client in the scratch directory; returns its output, or `None` where it is not installed.
     fn client(&self, program: &str, arguments: &[&str]) -> Option<String> {
         let run =
             Command::new(program).args(arguments).current_dir(self.scratch.0.path()).stdin(Stdio::null()).output();
@@ -74,8 +73,8 @@ fn content(bytes: usize) -> Vec<u8> {
     (0..bytes).map(|at| if at % (1 << 20) < (1 << 18) { 0 } else { next() }).collect()
 }
 
-/// Aim: what people use can use it. Method: `nbdinfo`, `nbdcopy` there and back over several connections, `qemu-img
-/// compare`, then the daemon ends and another one has the same.
+/// Aim: the usual clients work. Method: `nbdinfo`, `nbdcopy` there and back over several connections,
+/// `qemu-img compare`, then the daemon ends and another one has the same content.
 #[test]
 fn clients_of_all_kinds_are_served() {
     let exported = Exported::new("64MiB");
@@ -108,8 +107,9 @@ fn clients_of_all_kinds_are_served() {
     assert!(std::fs::read(exported.scratch.path("again.img")).expect("it was copied") == back);
 }
 
-/// Aim: a load as of a busy virtual machine, with every byte verified, and with the server killed in the middle. Method:
-/// fio's verification over NBD; after the kill, what a flush had acknowledged is there.
+/// Aim: the export works under a load like that of a busy virtual machine, with every byte verified, and with the
+/// server killed in the middle. Method: fio's verification over NBD; after the kill, everything that a flush had
+/// acknowledged is there.
 #[test]
 fn loads_are_borne() {
     let exported = Exported::new("64MiB");
@@ -133,7 +133,7 @@ fn loads_are_borne() {
     run(&["--rw=randwrite", "--verify=crc32c", "--verify_only"]);
 }
 
-/// Aim: mistakes get answers. Method: a few.
+/// Aim: mistakes get clear errors. Method: a few.
 #[test]
 fn wrong_exports_are_refused() {
     let scratch = Scratch::new();
@@ -151,8 +151,8 @@ fn wrong_exports_are_refused() {
     }
 }
 
-/// Aim: what people do with snapshots comes out as they expect it. Method: a disk is filled over NBD, kept, changed, read as
-/// it was, gone back to; and everything that cannot be is refused with a word of help.
+/// Aim: snapshots behave as users expect. Method: a disk is filled over NBD, kept, changed, read as it was, reverted;
+/// and everything impossible is refused with a hint.
 #[test]
 fn snapshots_are_kept() {
     let exported = Exported::of("vld:snapshots=2,reserve=40%", "64MiB");

@@ -1,4 +1,4 @@
-//! Who keeps whom away: directories in which a layer stores files, alone or one inside the other; and images whose last
+//! Exclusive use: directories in which a layer stores files, alone or one inside the other; and images whose last
 //! daemon still writes.
 
 use std::process::{Child, Stdio};
@@ -36,16 +36,17 @@ fn assert_refused(ended: &Ended, what: &str) {
     assert!(ended.err.contains("is in use by another mount or process"), "{what}: {}", ended.err);
 }
 
-/// Aim: a layer that writes shares its directory with nobody, whichever of the two is inside the other and whichever comes
-/// first; what only reads, or stores nothing in a form of its own, shares. Method: every pair of uses in a table; what must
-/// be refused is, with where the other is mounted, and what must not works.
+/// Aim: a layer that writes has its directory exclusively, whichever of the two is inside the other and whichever comes
+/// first; a layer that only reads, or stores plain files, shares. Method: every pair of uses in a table; forbidden ones
+/// are refused, with the other's mount point, and allowed ones work.
 #[test]
 fn a_layer_that_writes_is_alone() {
     if !can_mount() {
         return;
     }
     let scratch = prepared();
-    /// How it is used first; what is then refused, and what is not. `ro` and others are options of mount, or commands.
+    /// The first use; then the uses that are refused, and those that are not. `ro` and others are options of mount, or
+    /// commands.
     type Case = (&'static str, &'static [&'static str], &'static [&'static str]);
     let cases: [Case; 5] = [
         (
@@ -121,7 +122,7 @@ fn a_layer_that_writes_is_alone() {
         }
         scratch.good(&["umount", "m1"]);
     }
-    // Nothing is left behind, also after a daemon that was killed.
+    // Nothing is left behind, even by a killed daemon.
     scratch.good(&["mount", "zstd / hostdir:data", "m1", "--pid-file", "pid"]);
     kill_process(daemon(&scratch), Signal::KILL).unwrap();
     wait_for("its end", || std::fs::metadata(scratch.path("m1")).is_err());
@@ -148,13 +149,13 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // A test that has failed has said so already.
+        // Ignored: a failed test has already reported its error.
         let _ = rustix::mount::unmount(&self.0, rustix::mount::UnmountFlags::DETACH);
     }
 }
 
-/// Aim: a bind mount is no way around, also one that shows a directory inside, whose path says nothing of what is above it; and
-/// the directories that are locked do not keep the other mount busy. Method: both orders of each.
+/// Aim: a bind mount does not bypass the exclusion, not even one of an inner directory, whose path says nothing of the
+/// directories above; and the locked directories do not keep the other mount busy. Method: both orders of each.
 #[test]
 fn bind_mounts_lead_to_the_same_directory() {
     if !can_mount() {
@@ -178,7 +179,7 @@ fn bind_mounts_lead_to_the_same_directory() {
     scratch.good(&["umount", "m1"]);
 }
 
-/// Of two mounts that start at the same moment at most one works, and of the very same directory exactly one.
+/// Of two concurrent mounts at most one works, and of the same directory exactly one.
 #[test]
 fn of_two_at_once_one_works() {
     if !can_mount() {
@@ -209,8 +210,8 @@ fn of_two_at_once_one_works() {
     }
 }
 
-/// Aim: what has just been unmounted can be mounted again at once, by a plain umount(8) too, which does not wait for the
-/// daemon. Method: many times, with something to write each time; then with a daemon that is kept from ending for a while.
+/// Aim: a volume can be mounted again right after an unmount, even after plain umount(8), which does not wait for the
+/// daemon. Method: many times, with something to write each time; then with a daemon that is delayed.
 #[test]
 fn mounting_again_waits_for_the_last_daemon() {
     if !can_mount() {
@@ -219,7 +220,7 @@ fn mounting_again_waits_for_the_last_daemon() {
     let scratch = prepared();
     scratch.good(&["mkfs", "-q", "lfs / file:a.img,size=64MiB"]);
     let umount = || {
-        // A child that another test has just forked may still have a copy of a file that we closed.
+        // A child newly forked by another test may still hold a copy of a closed file.
         wait_for("an end of its use", || {
             rustix::mount::unmount(scratch.path("m1"), rustix::mount::UnmountFlags::empty()).is_ok()
         });
@@ -251,7 +252,7 @@ fn mounting_again_waits_for_the_last_daemon() {
     }
 }
 
-/// A mount that another mount namespace holds: `umount` says so within seconds, and fails when its patience ends.
+/// A mount held by another mount namespace: `umount` reports it within seconds, and fails after its timeout.
 #[test]
 fn umount_says_who_holds_a_mount_elsewhere() {
     if !can_mount() {
@@ -260,7 +261,7 @@ fn umount_says_who_holds_a_mount_elsewhere() {
     let scratch = prepared();
     scratch.good(&["mount", "wrap / hostdir:data", "m1"]);
     let mut holder = std::process::Command::new("unshare");
-    // Mounts of other tests are not to be held.
+    // Mounts of other tests must not be held.
     let script = r#"grep ' fuse.seekless ' /proc/self/mounts | cut -d' ' -f2 | grep -vxF "$1" | xargs -r -n1 umount -l
                     exec sleep 1000"#;
     holder.args(["--mount", "--propagation", "private", "sh", "-c", script, "sh"]).arg(scratch.path("m1"));
@@ -285,9 +286,9 @@ fn umount_says_who_holds_a_mount_elsewhere() {
     scratch.good(&["umount", "m0"]);
 }
 
-/// Aim: when a volume has stopped after an error of its device, neither `sync` nor `umount` says that all is well; a mount that
-/// is read-only because it was asked to be has nothing to lose. Method: a device that fails writes at random, for each file
-/// system; seeds until it fails after the mount.
+/// Aim: when a volume has stopped after a device error, neither `sync` nor `umount` reports success; a mount that is
+/// read-only by request has nothing to lose. Method: a device that fails writes at random, for each file system; seeds
+/// until it fails after the mount.
 #[test]
 fn a_stopped_volume_is_never_durable() {
     if !can_mount() {
@@ -340,7 +341,7 @@ fn a_stopped_volume_is_never_durable() {
     scratch.good(&["umount", "m1"]);
 }
 
-/// A daemon that is killed while it writes what it holds has not made everything durable, and umount says so.
+/// A daemon that is killed while it writes its data has not made everything durable, and umount reports it.
 #[test]
 fn a_daemon_that_dies_while_it_closes_is_a_failure() {
     if !can_mount() {
@@ -354,7 +355,7 @@ fn a_daemon_that_dies_while_it_closes_is_a_failure() {
     let mut command = scratch.command();
     command.args(["umount", "m1"]).stderr(Stdio::piped());
     let waiting = command.spawn().unwrap();
-    // It asks the daemon who it is before it unmounts, so it cannot be stopped earlier.
+    // umount asks the daemon for its identity first, so the daemon cannot be stopped earlier.
     wait_for("the unmount", || !scratch.is_mounted("m1"));
     kill_process(pid, Signal::KILL).ok();
     let ended = scratch.ended(&waiting.wait_with_output().unwrap());

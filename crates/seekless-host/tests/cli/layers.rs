@@ -1,4 +1,4 @@
-//! A directory that is compressed: mounted, killed, checked, mended.
+//! A compressed directory: mounted, killed, checked, repaired.
 
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,7 @@ fn text(bytes: usize) -> Vec<u8> {
     b"What is repeated takes hardly any space.\n".iter().copied().cycle().take(bytes).collect()
 }
 
-/// Files that are there stay as they are, new ones take less space, and what was synced survives SIGKILL.
+/// Existing files stay as they are, new ones take less space, and synced data survives SIGKILL.
 #[test]
 fn a_directory_is_compressed() {
     if !can_mount() {
@@ -55,8 +55,8 @@ fn a_directory_is_compressed() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// A file that takes the place of another, by a rename or by being written anew, is there with the old or the new content
-/// after SIGKILL, without any sync.
+/// A file that replaces another, by a rename or by being rewritten, is there with the old or the new content after
+/// SIGKILL, without any sync.
 #[test]
 fn what_is_replaced_survives_sigkill() {
     if !can_mount() {
@@ -96,7 +96,7 @@ fn what_is_replaced_survives_sigkill() {
     }
 }
 
-/// A damaged file is an error that says so; where its records are whole, the check makes a new index.
+/// A damaged file gives a clear error; where its records are intact, the check makes a new index.
 #[test]
 fn damage_is_found_and_mended() {
     if !can_mount() {
@@ -127,7 +127,7 @@ fn damage_is_found_and_mended() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// A directory that is there already is packed, read through a mount, and unpacked again.
+/// An existing directory is packed, read through a mount, and unpacked again.
 #[test]
 fn packing_and_unpacking() {
     if !can_mount() {
@@ -157,7 +157,7 @@ fn packing_and_unpacking() {
     assert_eq!(ended.code, 2, "{}", ended.err);
 }
 
-/// What is encrypted cannot be read without the key, and with it as ever; a passphrase protects the key.
+/// Encrypted data cannot be read without the key, and normally with it; a passphrase protects the key.
 #[test]
 fn a_directory_is_encrypted() {
     if !can_mount() {
@@ -183,7 +183,7 @@ fn a_directory_is_encrypted() {
     let ended = scratch.run(&["mount", "encrypt:b.key / hostdir:data", "mnt"]);
     assert!(ended.code != 0 && ended.err.contains("passphrase=FILE"), "{}", ended.err);
     scratch.good(&["key", "c.key"]);
-    // The directory knows its key, and that it has one: nothing else is put on it, for whatever purpose.
+    // The directory records its key, and that it has one: it is refused with any other stack, for any purpose.
     for line in ["encrypt:c.key / hostdir:data", "zstd / hostdir:data", "gzip:index=classic / hostdir:data"] {
         let wanted = if line.starts_with("encrypt") { "another key" } else { "encrypted" };
         let wanted = if line.contains("classic") { "index=classic" } else { wanted };
@@ -205,7 +205,7 @@ fn a_directory_is_encrypted() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// Files as [za01] stored them, through a mount: the index stands beside the file and is not seen.
+/// Files in the format of [za01], through a mount: the index is stored beside the file and is hidden.
 #[test]
 fn the_published_scheme_works() {
     if !can_mount() {

@@ -1,4 +1,4 @@
-//! The program as a user meets it: what it prints, what it answers to bad input, and how it ends.
+//! The program as a user sees it: its output, its answers to bad input, and its exit.
 //!
 //! Tests that mount need root and `/dev/fuse`; without, they say so and pass.
 
@@ -24,10 +24,10 @@ use std::process::{Command, Output};
 
 use seekless_host::testing::{Need, skip};
 
-/// A directory of a test's own, in which the program runs. Whatever is left mounted in it is unmounted at the end.
+/// A directory for a test, in which the program runs. Anything left mounted in it is unmounted at the end.
 struct Scratch(tempfile::TempDir);
 
-/// How the program ended.
+/// Outcome of the program.
 struct Ended {
     code: i32,
     out: String,
@@ -95,13 +95,13 @@ impl Drop for Scratch {
         let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let places = table.lines().filter_map(|line| line.split(' ').nth(1));
         for place in places.filter(|place| Path::new(place).starts_with(self.0.path())) {
-            // A test that has failed has said so already.
+            // Ignored: a failed test has already reported its error.
             let _ = self.command().args(["umount", "--lazy", place]).output();
         }
     }
 }
 
-/// True where this process can mount. Otherwise says why nothing is tested.
+/// True where this process can mount. Otherwise reports why nothing is tested.
 fn can_mount() -> bool {
     let can = rustix::process::geteuid().is_root() && Path::new("/dev/fuse").exists();
     if !can {

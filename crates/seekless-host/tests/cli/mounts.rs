@@ -30,8 +30,8 @@ fn daemon(scratch: &Scratch) -> Pid {
     Pid::from_raw(text.trim().parse().unwrap()).unwrap()
 }
 
-/// What is written is there after an unmount and a new mount, without a sync in between. `umount` returns when
-/// the image is free again.
+/// Written data is there after an unmount and a new mount, without a sync in between. `umount` returns when the image
+/// is free again.
 #[test]
 fn files_survive_unmounting() {
     if !can_mount() {
@@ -49,8 +49,8 @@ fn files_survive_unmounting() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// Kill -9: the mount is dead, both mount and sync say what to do, umount takes it away, and the next mount has
-/// everything that was synced.
+/// Kill -9: the mount is dead, both mount and sync give a hint, umount removes it, and the next mount has all synced
+/// data.
 #[test]
 fn a_killed_daemon_loses_nothing_that_was_synced() {
     if !can_mount() {
@@ -86,8 +86,8 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
     assert!(log.contains(&format!("unmounted from {place};")), "{log}");
 }
 
-/// One image, one mount: another mount of it, mkfs, fsck and info say that it is in use; so does umount while
-/// somebody is inside.
+/// One image, one mount: another mount of it, mkfs, fsck and info report that it is in use; so does umount while a
+/// process uses it.
 #[test]
 fn what_is_in_use_is_left_alone() {
     if !can_mount() {
@@ -119,7 +119,7 @@ fn what_is_in_use_is_left_alone() {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// A benchmark that is ended deletes what it made, in a directory and on an image, and prints what it knows.
+/// An interrupted benchmark deletes its files, in a directory and on an image, and prints its results so far.
 #[test]
 fn an_ended_benchmark_leaves_nothing_behind() {
     let scratch = prepared();
@@ -210,7 +210,7 @@ fn signals_unmount_cleanly() {
     }
 }
 
-/// mount(8) calls its helpers in its own way, and fstab(5) has room for a stack file only.
+/// mount(8) calls its helpers in its own syntax, and fstab(5) has room only for a stack file.
 #[test]
 fn mount_helpers_are_understood() {
     if !can_mount() {
@@ -250,8 +250,8 @@ fn every_file_system_mounts() {
     assert_eq!(std::fs::read(scratch.path("host/f")).unwrap(), b"wrap / hostdir:host");
 }
 
-/// Damage in the log of a crashed volume: mount refuses to write and says what to do, fsck finds it, and read-only there is
-/// what was synced before, with a warning.
+/// Damage in the log of a crashed volume: mount refuses to write and gives a hint, fsck finds it, and a read-only mount
+/// has the data synced before, with a warning.
 #[test]
 fn a_damaged_log_can_still_be_read() {
     if !can_mount() {
@@ -350,8 +350,8 @@ fn kill(scratch: &Scratch) {
     scratch.good(&["umount", "mnt"]);
 }
 
-/// `mount -o remount` changes what it can: as read-only, the mount has everything on the volume and takes no more; what it
-/// cannot change, it refuses. The options are those that mount(8) passes to its helper.
+/// `mount -o remount` changes what it can: after it becomes read-only, everything is on the volume and changes are
+/// refused; what it cannot change, it refuses. The options are those that mount(8) passes to its helper.
 #[test]
 fn mounts_change_in_place() {
     if !can_mount() {

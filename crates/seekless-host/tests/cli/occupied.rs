@@ -1,4 +1,4 @@
-//! Aim: what is on a store stays there until the user says otherwise, and what a command proposes is safe to paste. Method:
+//! Aim: the content of a store stays until the user allows its loss, and commands in hints are safe to paste. Method:
 //! every stack made on the image of every other one; hints run by a shell.
 
 use std::os::unix::fs::MetadataExt;
@@ -22,7 +22,7 @@ const STACKS: &[&str] = &[
     "lfs / concat:n=1 / remap / file:a.img",
 ];
 
-/// What one stack has made, no other destroys without being told to, and no command that looks at it calls it blank.
+/// No stack destroys what another has made without --force, and no command calls it blank.
 #[test]
 fn no_stack_destroys_another() {
     let scratch = Scratch::new();
@@ -44,7 +44,7 @@ fn no_stack_destroys_another() {
     }
 }
 
-/// Of several stores none is changed, and none made, when one of them must not be.
+/// Of several stores none is changed or created when one of them must not be.
 #[test]
 fn all_stores_are_looked_at_first() {
     let scratch = Scratch::new();
@@ -63,7 +63,7 @@ fn all_stores_are_looked_at_first() {
     let ended = scratch.run(&["mkfs", "--force", "lfs / raid1:n=3 / vld / file:m-{}"]);
     assert!(ended.code == 1 && ended.err.contains("there is no file m-2"), "{}", ended.err);
     assert!(all() == before_both && before[1] == before_both[1] && !scratch.path("m-2").exists());
-    // What was made for a file system that could not be made goes again, all of it.
+    // Files created for a failed mkfs are all removed.
     std::fs::remove_file(scratch.path("m-0")).unwrap();
     std::fs::remove_file(scratch.path("m-1")).unwrap();
     let ended = scratch.run(&["mkfs", "lfs / raid1:n=3 / file:m-{},size=64KiB"]);
@@ -103,7 +103,7 @@ fn the_line_that_mkfs_prints_opens_it() {
     }
 }
 
-/// What keeps changes in memory alone makes nothing, and does not touch what is below it.
+/// A stack that keeps changes in memory makes nothing, and does not touch the storage below.
 #[test]
 fn a_fork_is_not_made() {
     let scratch = Scratch::new();

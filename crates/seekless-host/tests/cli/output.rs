@@ -1,4 +1,4 @@
-//! What programs read from the program.
+//! Output for programs.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,5 +1,5 @@
-//! Aim: no command puts a file in the place of another one unasked, and none leaves half a file. Method: every option that
-//! names a file to write, on names that are taken, by the file's other names, on full disks, several at once, and killed.
+//! Aim: no command replaces another file without --force, and none leaves a partial file. Method: every option that
+//! names an output file, on existing names, on other names of the input, on full disks, several at once, and killed.
 
 use std::io::Write;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt, symlink};
@@ -24,7 +24,7 @@ fn names(scratch: &Scratch, directory: &str) -> Vec<String> {
     names
 }
 
-/// What is there stays unless the user says --force; then the whole new file takes its place.
+/// An existing file stays without --force; with it, the complete new file replaces it.
 #[test]
 fn a_trace_takes_no_files_place() {
     let scratch = Scratch::new();
@@ -39,7 +39,7 @@ fn a_trace_takes_no_files_place() {
         assert!(std::fs::read_to_string(scratch.path("out")).unwrap().contains("4096"));
         scratch.write("out", "a letter");
     }
-    // What comes to nothing takes no place either.
+    // An empty result replaces nothing either.
     let empty = scratch.run(&["trace", "slice", "--from", "9h", "in.csv", "-o", "out", "--force"]);
     assert_eq!((empty.code, std::fs::read(scratch.path("out")).unwrap()), (1, b"a letter".to_vec()), "{}", empty.err);
     assert_eq!(names(&scratch, "."), ["in.csv", "out"]);
@@ -63,7 +63,7 @@ fn a_trace_does_not_replace_its_source() {
                 assert!(ended.err.contains(said), "{source} {target}: {}", ended.err);
             }
         }
-        // By descriptors: of standard input, and of a file that the program reads for ever if it appends to it.
+        // By descriptors: of standard input, and of a file that the program would read endlessly if it appended to it.
         for script in [
             r#"exec "$0" trace "$@" - --force -o in.csv <in.csv"#,
             r#"exec "$0" trace "$@" /proc/self/fd/3 --force -o in.csv 3<in.csv"#,
@@ -114,7 +114,7 @@ fn only_regular_files_are_written() {
     assert!(std::fs::metadata("/dev/null").unwrap().file_type().is_char_device());
     assert!(std::fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert_eq!((std::fs::read(scratch.path("letter")).unwrap(), names(&scratch, ".")), (b"a letter".to_vec(), before));
-    // A log is appended to what is one, or nothing yet.
+    // A log is appended only to a log, or to an empty file.
     scratch.write("image", vec![0; 10_000]);
     for target in ["image", "pipe", "d"] {
         let ended = scratch.run(&["export", "memory:64MiB", "--socket", "s", "--log-file", target]);
@@ -260,7 +260,7 @@ fn waiting(scratch: &Scratch, target: &str) -> Child {
     child
 }
 
-/// A writer that is killed leaves nothing. (SIGINT is left out: a shell ignores it for what it runs in the background.)
+/// A killed writer leaves nothing. (SIGINT is left out: a shell ignores it for background processes.)
 #[test]
 fn a_killed_writer_leaves_nothing() {
     let scratch = Scratch::new();
@@ -273,7 +273,7 @@ fn a_killed_writer_leaves_nothing() {
     }
 }
 
-/// Of several that write to one name at once, one makes it and the others say so.
+/// Of several concurrent writers to one name, one makes the file and the others report an error.
 #[test]
 fn of_several_writers_one_makes_the_file() {
     let scratch = Scratch::new();
@@ -291,8 +291,8 @@ fn of_several_writers_one_makes_the_file() {
     assert!(whole.lines().count() >= 20_000 && whole.ends_with('\n'));
 }
 
-/// A pid file of a process that is gone is replaced, also of one that was killed; that of a running one is not, and the
-/// second daemon does not stay.
+/// A pid file of a dead process is replaced, even of a killed one; that of a running one is not, and the second daemon
+/// exits.
 #[test]
 fn a_pid_file_is_of_one_daemon() {
     if !can_mount() {

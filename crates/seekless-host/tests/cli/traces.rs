@@ -1,4 +1,4 @@
-//! Traces and replay as a user meets them.
+//! Traces and replay as a user sees them.
 
 use std::process::Command;
 use std::time::Duration;
@@ -30,7 +30,8 @@ fn json_lines(text: &str) -> Vec<Value> {
     text.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"))).collect()
 }
 
-/// What a trace is taken for is said with the reason; its requests can be seen, cut and converted, and come back.
+/// The detected format of a trace is reported with the reason; its requests can be shown, cut and converted, and are
+/// preserved.
 #[test]
 fn traces_are_looked_at_and_converted() {
     let scratch = Scratch::new();
@@ -110,8 +111,8 @@ fn instances_left() -> Vec<String> {
     names.filter(|name| name.starts_with("seekless-")).collect()
 }
 
-/// A recording holds what a loop device was asked while a command ran, tells of a command that failed, stops at Ctrl-C,
-/// and leaves nothing in the kernel. Needs root, tracefs and loop devices.
+/// A recording holds the requests of a loop device while a command ran, reports a failed command, stops at Ctrl-C, and
+/// leaves nothing in the kernel. Needs root, tracefs and loop devices.
 #[test]
 fn devices_are_recorded() {
     let scratch = Scratch::new();

@@ -1,5 +1,5 @@
-//! Aim: access-control lists decide who may do what, are kept when permissions change, and are given to what is made in a
-//! directory. Method: the system calls of programs of several users; who they are, threads of this program take on.
+//! Aim: access-control lists decide about access, follow changes of permissions, and are inherited by new files.
+//! Method: the system calls of programs of several users, whose credentials threads of this program take on.
 
 use std::fs::{self, File, OpenOptions};
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt, chown, symlink};
@@ -29,7 +29,7 @@ fn permissions(path: &Path) -> u32 {
     fs::symlink_metadata(path).unwrap().mode() & 0o7777
 }
 
-/// Runs `body` as somebody else, with a umask of their own.
+/// Runs `body` as another user, with that user's umask.
 fn as_user<T: Send>(uid: u32, groups: &[u32], umask: u32, body: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let thread = scope.spawn(|| {
@@ -66,7 +66,7 @@ fn rights(path: &Path, uid: u32, groups: &[u32]) -> &'static str {
     })
 }
 
-/// Runs `check` on mounts of every kind that everybody may use.
+/// Runs `check` on mounts of every kind that all users may use.
 fn on_open_mounts(check: impl Fn(&Daemon)) {
     for wish in Wish::every_way() {
         let wish = Wish { allow_other: true, ..wish };
@@ -77,7 +77,8 @@ fn on_open_mounts(check: impl Fn(&Daemon)) {
     }
 }
 
-/// Named users and groups get what their entries say and the mask leaves, and changes of the permissions change the mask.
+/// Named users and groups get the rights of their entries within the mask, and changes of the permissions change the
+/// mask.
 #[test]
 fn lists_are_obeyed() {
     on_open_mounts(|daemon| {
@@ -102,11 +103,11 @@ fn lists_are_obeyed() {
         as_owner(0o640);
         assert_eq!(get(path, ACCESS).unwrap(), "u::rw-,u:4001:rw-,g::---,g:5001:r--,m::r--,o::---");
         assert_eq!(all(), ["rw", "r-", "--", "r-", "--"]);
-        // Not without any rights of the mask: then Linux does not look at the list, and everybody named is one of the others.
+        // Not with an empty mask: then Linux skips the list, and every named user counts as one of the others.
         as_owner(0o414);
         assert_eq!(get(path, ACCESS).unwrap(), "u::r--,u:4001:rw-,g::---,g:5001:r--,m::--x,o::r--");
         assert_eq!(all(), ["r-", "--", "r-", "--", "--"]);
-        // Somebody named is not one of the others, and who is in several groups has what any of them has.
+        // A named user is not one of the others, and a member of several groups has the rights of any of them.
         set(path, ACCESS, "u::rw-,u:4001:---,g::r--,g:5001:-w-,m::rwx,o::rw-").unwrap();
         assert_eq!(all(), ["rw", "--", "rw", "-w", "r-"]);
         assert_eq!(rights(path, 4009, &[5001, 3002]), "rw");
@@ -166,7 +167,7 @@ fn default_lists_are_inherited() {
     });
 }
 
-/// Who may set lists, and on what; and a set-group-id bit goes when whoever sets one is not in the group.
+/// Only owners may set lists; a set-group-id bit is cleared when the setter is not in the group.
 #[test]
 fn lists_are_set_by_owners() {
     on_open_mounts(|daemon| {

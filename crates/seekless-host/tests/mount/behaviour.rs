@@ -1,5 +1,4 @@
-//! Aim: what happens at the same time, and what goes wrong, does not spread. Method: many programs, slow requests,
-//! broken disks, panics and kills.
+//! Aim: concurrency and errors stay local. Method: many programs, slow requests, broken disks, panics and kills.
 
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -39,10 +38,10 @@ fn processes_work_at_the_same_time() {
 
 /// Many threads read and write one file, each its own part.
 ///
-/// Where others may change files, every new time of change makes the kernel throw its pages away. A write that has filled
-/// a page and is not sent yet may lose it so; when another thread reads ahead there, it brings what was there before, and
-/// keeps it until the next time of change (seen on 6.18, most often while caches are dropped: whole pages behind the part
-/// of another thread; the second read is right, and so is the storage, which `threads_make_a_file_longer` shows). So the
+/// Where others may change files, every new time of change makes the kernel drop its pages. That may include a page
+/// filled by a write that is not yet sent; when another thread reads ahead there, it fetches the old content, and keeps
+/// it until the next time of change (seen on 6.18, most often while caches are dropped: whole pages behind the part of
+/// another thread; the second read is right, and so is the storage, which `threads_make_a_file_longer` shows). So the
 /// parts are too far from each other there for reading ahead.
 #[test]
 fn threads_share_a_file() {
@@ -73,7 +72,7 @@ fn threads_share_a_file() {
     });
 }
 
-/// Many threads make one file longer, each by a part of its own. What the storage has is what they wrote, whoever else may
+/// Many threads extend one file, each by its own part. The storage then holds what they wrote, even if others may
 /// change the file. Method: the kernel's copies are dropped before the file is read.
 #[test]
 fn threads_make_a_file_longer() {
@@ -103,11 +102,11 @@ fn threads_make_a_file_longer() {
     });
 }
 
-/// A request that waits for a slow disk holds up no other.
+/// A request that waits for a slow disk delays no other.
 #[test]
 fn slow_requests_hold_up_nobody() {
     on_every_mount(|daemon, _| {
-        // In another directory, because the kernel keeps a directory to itself while it looks for a name.
+        // In another directory, because the kernel locks a directory during a lookup.
         fs::create_dir(daemon.path("other")).unwrap();
         let slow = daemon.path("other").join(SLOW);
         let start = Instant::now();
@@ -157,7 +156,7 @@ fn errors_below_are_errors_of_the_call() {
     });
 }
 
-/// A bug in the daemon ends the mount with errors, instead of leaving everybody waiting.
+/// A bug in the daemon ends the mount with errors, instead of leaving programs waiting.
 #[test]
 fn a_panic_ends_the_mount() {
     on_every_mount(|daemon, _| {

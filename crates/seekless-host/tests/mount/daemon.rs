@@ -1,7 +1,6 @@
-//! The daemon under test: this very test program, started once more with a wish in its environment.
+//! The daemon under test: this test program, started once more with parameters in its environment.
 //!
-//! It is a process of its own, because a program that waits for a mount that it serves itself cannot even be
-//! killed.
+//! It is a separate process, because a program that waits for a mount that it serves itself cannot even be killed.
 
 use std::io::{BufRead, BufReader, Read};
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +24,7 @@ use crate::troubled::Troubled;
 
 const WISH: &str = "SEEKLESS_TEST_DAEMON";
 
-/// What kind of daemon a test wants.
+/// Parameters of a daemon for a test.
 #[derive(Clone, Debug)]
 pub(crate) struct Wish {
     pub(crate) transport: &'static str,
@@ -221,8 +220,8 @@ impl Daemon {
             }
             command.uid(user).gid(user);
         }
-        // The test harness has threads of its own, which must leave signals to the daemon's.
-        // SAFETY: between fork and exec only async-signal-safe calls are made, on local memory.
+        // The test harness has threads of its own, which must not take the daemon's signals. SAFETY: between fork and
+        // exec only async-signal-safe calls are made, on local memory.
         unsafe {
             command.pre_exec(|| {
                 let mut set = std::mem::zeroed();
@@ -313,7 +312,7 @@ impl Daemon {
     }
 
     pub(crate) fn unmount(&self) {
-        // A child that another test has just forked may still have a copy of a file that we closed.
+        // A child newly forked by another test may still hold a copy of a closed file.
         for _ in 0..100 {
             match rustix::mount::unmount(self.root(), rustix::mount::UnmountFlags::empty()) {
                 Err(rustix::io::Errno::BUSY) => std::thread::sleep(Duration::from_millis(10)),

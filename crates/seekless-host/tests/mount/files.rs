@@ -143,7 +143,7 @@ fn sizes_and_holes() {
     });
 }
 
-/// A file without a name lives as long as somebody has it open, and no longer.
+/// A file without a name lives as long as a process has it open, and no longer.
 #[test]
 fn unlinked_files_live_while_open() {
     on_every_mount(|daemon, _| {

@@ -1,4 +1,4 @@
-//! Aim: mounts begin and end cleanly, and whoever waits for the end may rely on what it means. Method: every way
+//! Aim: mounts begin and end cleanly, and a process that waits for the end can rely on its meaning. Method: every way
 //! to begin and end one.
 
 use std::fs::{self, File};
@@ -92,7 +92,7 @@ fn umount_reports_a_daemon_that_dies() {
     daemon.signal(Signal::KILL);
     daemon.wait(PATIENCE).unwrap();
     let result = waiting.join().unwrap();
-    // Before Linux 6.15 nobody can know the status of somebody else's child.
+    // Before Linux 6.15 the status of another process's child is unknown.
     assert!(matches!(result, Err(UmountError::DaemonFailed { status: 137, .. }) | Ok(())), "{result:?}");
     eprintln!("{result:?}");
 }
@@ -129,7 +129,7 @@ fn a_dead_mount_point_is_explained() {
     assert!(error.contains("daemon is gone") && error.contains("seekless umount"), "{error}");
 }
 
-/// Changes are made durable by a timer, and the file system gets time for itself when nobody wants anything.
+/// A timer makes changes durable, and the file system gets idle time when no request is pending.
 #[test]
 fn commits_and_idle_time() {
     let wish = Wish { commit_interval: Nanos::from_millis(100), ..Wish::default() };

@@ -172,7 +172,7 @@ fn permissions_are_checked() {
     assert!(!as_nobody("cat \"$0\""));
     fs::set_permissions(&path, fs::Permissions::from_mode(0o6777)).unwrap();
     assert!(as_nobody("cat \"$0\" > /dev/null"));
-    // Somebody without privileges changes the data: set-user-id and set-group-id go.
+    // An unprivileged user changes the data: set-user-id and set-group-id are cleared.
     assert!(as_nobody("printf x >> \"$0\""));
     assert_eq!(fs::metadata(&path).unwrap().mode() & 0o7777, 0o777);
     assert!(!as_nobody("echo > \"$(dirname \"$0\")/new\""));
@@ -181,8 +181,8 @@ fn permissions_are_checked() {
     assert_eq!(fs::metadata(daemon.path("new")).unwrap().uid(), NOBODY);
 }
 
-/// Whoever changes the data of somebody else's file takes its set-user-id and set-group-id away, in a way that shows
-/// at once and to all: also to programs that ask for the mode alone, as the kernel does when it runs the file.
+/// A change of another user's file clears its set-user-id and set-group-id, visibly at once and to all: also to
+/// programs that ask for the mode alone, as the kernel does when it runs the file.
 #[test]
 fn changes_take_privileges_away() {
     use rustix::fs::{AtFlags, CWD, StatxFlags, statx};

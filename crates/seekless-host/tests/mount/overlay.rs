@@ -1,6 +1,6 @@
-//! Aim: a mount can be what an overlay file system writes to, as containers have it. Method: what overlays need of it, call by
-//! call, on mounts and on a directory of the host, which must answer alike; then overlays on whole stacks, used as a container
-//! is, beside a plain directory in which the same is done.
+//! Aim: an overlay file system can write to a mount, as containers need. Method: the calls that overlays need, on
+//! mounts and on a directory of the host, which must answer alike; then overlays on whole stacks, used as by a
+//! container, beside a plain directory in which the same is done.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -392,7 +392,7 @@ fn overlays_on_layers() {
     check_overlay("zstd / lfs / file:a.img");
 }
 
-/// Without extended attributes an overlay cannot say what is hidden, and does not begin.
+/// Without extended attributes an overlay cannot record what is hidden, and refuses to mount.
 #[test]
 fn no_overlay_on_ffs() {
     let Some(bench) = bench("ffs / file:a.img") else { return };

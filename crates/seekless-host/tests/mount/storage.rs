@@ -1,6 +1,6 @@
-//! LFS on real files whose host gets into trouble: it runs out of space, or loses what it took.
+//! LFS on real files whose host fails: it runs out of space, or loses accepted writes.
 //!
-//! In this process and without a mount, because what is tested lies below the file system.
+//! In this process and without a mount, because the tested code is below the file system.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -15,7 +15,7 @@ use seekless_host::leaves::HostLeaves;
 use seekless_host::reactor::{Reactor, ReactorOptions};
 use seekless_host::testing::{LoopDevice, Need, skip};
 
-/// A tmpfs of a test's own, so that "the host is full" concerns nobody else.
+/// A tmpfs for the test, so that a full host affects only this test.
 struct SmallHost(tempfile::TempDir);
 
 impl SmallHost {
@@ -128,8 +128,8 @@ fn stored_bytes(path: &Path) -> u64 {
     fs::metadata(path).unwrap().blocks() * 512
 }
 
-/// A sparse image larger than what its host can hold: writing ends in a clean ENOSPC, what was synced stays,
-/// deleting works and gives the host its space back, and writing goes on. The same when others take the space.
+/// A sparse image larger than the capacity of its host: writing ends in a clean ENOSPC, synced data stays, deleting
+/// works and returns space to the host, and writing continues. The same when other files take the space.
 #[test]
 fn a_full_host_is_a_full_volume() {
     let Some(host) = SmallHost::mount(128 * MIB) else { return };
@@ -164,7 +164,7 @@ fn a_full_host_is_a_full_volume() {
         for number in 0..written / 3 {
             write_durably(client, number).await.unwrap();
         }
-        // Now somebody else fills the host. What is acknowledged from here on is no less true.
+        // Now other files fill the host. Acknowledgements from here on must hold as well.
         host.fill();
         let mut kept: Vec<usize> = (0..written / 3).chain(written * 3 / 4..written).collect();
         for number in written + 1.. {
@@ -188,7 +188,7 @@ fn a_full_host_is_a_full_volume() {
     closed.unwrap();
 }
 
-/// Takes a mount away also when its test fails.
+/// Unmounts even when its test fails.
 struct UnmountedAtLast<'a>(&'a str);
 
 impl Drop for UnmountedAtLast<'_> {
@@ -198,7 +198,7 @@ impl Drop for UnmountedAtLast<'_> {
     }
 }
 
-/// A daemon whose host is full says so once, and once that it is over, however often it is asked in between.
+/// A daemon whose host is full reports it once, and its end once, however many requests fail in between.
 #[test]
 fn a_full_host_is_told_once() {
     if !std::path::Path::new("/dev/fuse").exists() {
@@ -244,8 +244,8 @@ fn a_full_host_is_told_once() {
     assert!(log.lines().count() < 12, "{log}");
 }
 
-/// A loop device over a sparse file on a full host takes writes and loses them: the sync says so, once. From then on
-/// nothing is a success, whatever the host says later; what was acknowledged before is there afterwards.
+/// A loop device over a sparse file on a full host accepts writes and loses them: the sync reports it, once. From then
+/// on nothing succeeds, whatever the host reports later; data acknowledged before is there afterwards.
 #[test]
 fn a_failed_sync_of_the_host_is_final() {
     let Some(host) = SmallHost::mount(32 * MIB) else { return };

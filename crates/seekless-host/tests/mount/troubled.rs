@@ -1,5 +1,5 @@
-//! A file system with moods: certain names make it slow, panic or fail, and closing it takes a while and leaves a
-//! mark. Everything else goes to the file system below.
+//! A faulty file system: certain names make it slow, panic or fail, and closing it takes a while and leaves a mark.
+//! Everything else goes to the file system below.
 
 use std::path::PathBuf;
 

@@ -1,9 +1,9 @@
 //! The clients: programs that change their own files on a mount, and log each call before and after it to another file
 //! system.
 //!
-//! A client is this very test program, started once more: the death of the daemon may kill it, by a page of a mapped file that
-//! cannot be read any more. It works in two directories, one that all clients share and one of its own; names and files are
-//! its own, so that what must be there afterwards follows from its log alone.
+//! A client is this test program, started once more: the death of the daemon may kill it, by a page of a mapped file
+//! that cannot be read any more. It works in two directories, one shared by all clients and one of its own; names and
+//! files are its own, so that the expected content follows from its log alone.
 
 use std::collections::BTreeMap;
 use std::fs::File;

@@ -1,14 +1,14 @@
-//! Aim: nothing that a program was told is durable is lost when the daemon dies, with real processes on real mounts.
+//! Aim: acknowledged durable data survives the death of the daemon, with real processes on real mounts.
 //!
-//! Method: eight clients write, append, rename over, truncate, remove and make durable at once, in every way that there is
-//! (fsync, fdatasync, O_SYNC, msync, fsync of a directory, `seekless sync`), and log each call to another file system; the
-//! daemon gets SIGKILL at some moment; the volume is checked, mounted again, now and then killed during that as well, and
-//! what is on it compared with the logs. Then the same again, on the same volume.
+//! Method: eight clients write, append, rename over, truncate, remove and make durable at once, in every way that there
+//! is (fsync, fdatasync, O_SYNC, msync, fsync of a directory, `seekless sync`), and log each call to another file
+//! system. The daemon gets SIGKILL at some moment; the volume is checked, mounted again, occasionally killed during
+//! that as well, and its content compared with the logs. Then the same again, on the same volume.
 //!
-//! The seed decides what clients do and how long a round takes. What the scheduler does with it is another one each time, so
-//! that a failure may take several runs to come back.
+//! The seed decides what clients do and how long a round takes. Scheduling differs each time, so that a failure may
+//! take several runs to reproduce.
 //!
-//! `SEEKLESS_SOAK` says how many times as many rounds; two are usual.
+//! `SEEKLESS_SOAK` is a factor for the number of rounds; the usual number is two.
 
 mod clients;
 mod oracle;

@@ -1,8 +1,8 @@
 //! What must be there after a crash: each acknowledgement, and nothing that was never written.
 //!
-//! For each file, what it held when it was last made durable is there, or what later calls have put in its place, byte by
-//! byte: a later write may be there in part. For each name, the file that it had when its directory was last made durable,
-//! or one that a later call has given it.
+//! For each file, its content when it was last made durable is there, or what later calls have put in its place, byte
+//! by byte: a later write may be there in part. For each name, the file that it had when its directory was last made
+//! durable, or one that a later call has given it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
@@ -313,7 +313,7 @@ pub(crate) struct Oracle {
     clients: Vec<Files>,
     /// A write that is made durable makes its whole file durable.
     whole: bool,
-    /// Acknowledgements so far.
+    /// Number of acknowledgements.
     pub(crate) acknowledged: u64,
 }
 
@@ -322,8 +322,8 @@ impl Oracle {
         Oracle { clients: (0..clients).map(|_| Files::default()).collect(), whole, acknowledged: 0 }
     }
 
-    /// Adds what client `number` did. `syncs` are moments at which `seekless sync` began that then succeeded: what was done
-    /// before is durable.
+    /// Adds the calls of client `number`. `syncs` are the start times of successful `seekless sync` calls: everything
+    /// done before is durable.
     pub(crate) fn add(&mut self, number: usize, calls: &[Logged], syncs: &[u64]) {
         let files = &mut self.clients[number];
         let mut syncs = syncs.iter().copied().peekable();
@@ -339,8 +339,8 @@ impl Oracle {
         }
     }
 
-    /// Compares what is in `directory` with all that was promised, and takes what is found for what is durable from now on.
-    /// Returns what is wrong.
+    /// Compares the content of `directory` with all promises, and takes it as durable from now on. Returns the
+    /// differences.
     pub(crate) fn verify(&mut self, directory: &Path, promises: Promises) -> Vec<String> {
         let mut wrong = Vec::new();
         let mut found_names = BTreeSet::new();

@@ -18,9 +18,9 @@ pub(crate) struct Stack {
     /// What is put behind `file:…` when it is made; empty for a directory.
     size: &'static str,
     pub(crate) promises: Promises,
-    /// A crash leaves what has to be mended.
+    /// A crash leaves something to repair.
     is_mended: bool,
-    /// ext4 stands on it: it is a disk.
+    /// ext4 is on it: it is a disk.
     pub(crate) is_disk: bool,
 }
 
@@ -59,7 +59,7 @@ stacks! {
     ext4_vld: "vld / file:a.img", is_disk = true, promises = Promises::ExceptChanged;
 }
 
-/// True where this process can mount. Otherwise says why nothing is tested.
+/// True where this process can mount. Otherwise reports why nothing is tested.
 pub(crate) fn can_run(stack: &Stack) -> bool {
     if !rustix::process::geteuid().is_root() || !Path::new("/dev/fuse").exists() {
         skip(Need::Fuse, "mounting needs root and /dev/fuse");
@@ -162,7 +162,7 @@ impl Stack {
         }
     }
 
-    /// Unmounts, as one should.
+    /// Unmounts cleanly.
     pub(crate) fn hide(&self, scratch: &Scratch, shown: Shown) {
         let Shown { daemon, device } = shown;
         if let Some(device) = device {

@@ -1,8 +1,8 @@
 //! The words of devices over devices: striping, mirrors, parity, remapping, permuting.
 //!
-//! A word that spreads over `n` members stands on `n` instances of what is below it, each with its own number, from 0
-//! on. A path has `{}` where the number goes: `raid0:n=4 / file:a-{}.img` is on `a-0.img` to `a-3.img`. What draws
-//! from a seed adds the number to it.
+//! A word that spreads over `n` members has `n` instances of the words below it, numbered from 0. A path has `{}` in
+//! place of the number: `raid0:n=4 / file:a-{}.img` is on `a-0.img` to `a-3.img`. A word with a seed adds the number to
+//! it.
 
 use std::hash::Hasher;
 use std::rc::Rc;
@@ -24,10 +24,10 @@ use crate::volume::raid::{
 };
 use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
-/// Members of one word, at most: as many as [st05] used, and some more.
+/// Limit of the members of one word: as many as [st05] used, and some more.
 const MEMBERS_MAX: u64 = 1024;
 
-/// Units, chunks and blocks: from one sector to what no array has ever had.
+/// Units, chunks and blocks: from one sector to more than any array has had.
 const GRAIN: Kind = Kind::Bytes { min: SECTOR_BYTES, max: GIB };
 
 const MEMBERS: Param =
@@ -53,7 +53,7 @@ const REPLACE: Param = Param::new(
 const OVERWRITE: Param =
     Param::new("overwrite", Kind::Switch, "the member of replace= may hold something, which is lost").default("off");
 
-/// How long to look for something on a new member that would be lost. A host file with holes is read at gigabytes a second.
+/// How long to search a new member for data that would be lost. A host file with holes is read at gigabytes a second.
 const SEARCH_PATIENCE: Nanos = Nanos::from_secs(20);
 
 fn sectors(word: &Word, key: &'static str) -> Result<u64, Trouble> {
@@ -90,7 +90,7 @@ impl From<ArrayError> for Trouble {
     }
 }
 
-/// All members are there, or the array would not have been made.
+/// All members are present; otherwise the array would not have been made.
 fn complete(members: Vec<Option<Device>>) -> Vec<Device> {
     members.into_iter().flatten().collect()
 }
@@ -231,7 +231,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
     }),
 };
 
-/// An array alone, as mkfs, info, fsck and dump see it.
+/// An array alone, for mkfs, info, fsck and dump.
 struct Kept(Level);
 
 #[async_trait(?Send)]
@@ -353,7 +353,7 @@ fn standings(info: &ArrayInfo) -> Vec<String> {
     info.members.iter().enumerate().map(text).collect()
 }
 
-/// What looking through an array found, as a check says it.
+/// The result of a scrub, as that of a check.
 pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) -> Checked {
     let Scrubbed { rows, inconsistent, corrected, left, degraded, unreadable } = scrubbed;
     let mut findings = Vec::new();
@@ -429,7 +429,7 @@ async fn redundant(
     Ok(array)
 }
 
-/// Opens the array; a member that is new, says the line, takes the place of one that has failed.
+/// Opens the array; a member that the line calls new replaces a failed one.
 async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: ArrayOptions) -> Result<Rc<Array>, Trouble> {
     let Some(&Value::Integer(slot)) = word.given("replace") else {
         return Ok(Array::open(rt, members, &options).await?);
@@ -438,10 +438,10 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
     let problem = |problem: &str| Trouble::Option { key: "replace", problem: problem.to_string() };
     let new = members.get(slot).cloned().ok_or_else(|| problem("there is no member with this number"))?;
     let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
-    // A copy of this member that is out of date may be written over.
+    // An outdated copy of this member may be overwritten.
     let was_it = raid::info(&members).await?.is_some_and(|info| info.given[slot].slot == Some(slot));
     let array = match Array::open(rt, members.clone(), &options).await {
-        // It holds nothing of this array yet.
+        // It holds no member of this array yet.
         Err(ArrayError::Missing { slot: missing, .. }) if missing == slot => {
             let others = members.into_iter().enumerate().map(|(index, member)| member.filter(|_| index != slot));
             Array::open(rt, others.collect(), &ArrayOptions { degraded: true, ..options }).await?
@@ -457,7 +457,7 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
     Ok(array)
 }
 
-/// Refuses a new member that holds something.
+/// Refuses a new member that holds data.
 async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), Trouble> {
     match raid::content(rt, new, SEARCH_PATIENCE).await? {
         None => Ok(()),
@@ -468,8 +468,8 @@ async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), Trouble> {
     }
 }
 
-/// A name for a new array that no other one has. There is no randomness here, so it is made of the moment and of what
-/// the members are; in virtual time the same array gets the same name each time.
+/// A UUID for a new array, distinct from all others. The engine has no randomness, so it is derived from the time and
+/// the members; in virtual time the same array gets the same UUID each time.
 pub(super) fn new_uuid(rt: &Rt, members: &[Device]) -> [u8; 16] {
     let mut uuid = [0; 16];
     for (key, half) in uuid.chunks_exact_mut(8).enumerate() {
@@ -482,7 +482,7 @@ pub(super) fn new_uuid(rt: &Rt, members: &[Device]) -> [u8; 16] {
         }
         half.copy_from_slice(&hasher.finish().to_le_bytes());
     }
-    // RFC 9562: version 8, made by a rule of our own.
+    // RFC 9562: version 8, a custom rule.
     uuid[6] = uuid[6] & 0x0f | 0x80;
     uuid[8] = uuid[8] & 0x3f | 0x80;
     uuid

@@ -1,7 +1,7 @@
-//! From words to running parts: opens the device of a stack, makes and mounts file systems, puts layers on them.
+//! Builds a running stack from words: opens the devices, makes and mounts file systems, puts layers on them.
 //!
-//! What the engine can make itself (memory, modelled disks, layers) it makes from the word. What lies in the real
-//! world is opened by the caller, through [`Leaves`].
+//! Parts inside the engine (memory, modelled disks, layers) are made from the word. Parts in the real world are opened
+//! by the caller, through [`Leaves`].
 
 use futures_util::future::LocalBoxFuture;
 
@@ -18,14 +18,14 @@ use crate::layer::log::pack::{Direction, Progress};
 use crate::rt::Rt;
 use crate::units::counted;
 
-/// A word at the top that keeps a format of its own on what is below.
+/// A word at the top that stores its own format on the devices below.
 #[derive(Clone, Copy)]
 enum Stored {
     Device(&'static dyn StoredDevice),
     Array(&'static dyn StoredArray),
 }
 
-/// A stack whose device side is open, and nothing on it yet.
+/// A stack whose devices are open, without a file system yet.
 pub struct Opened<'a> {
     rt: &'a Rt,
     stack: &'a Stack,
@@ -33,7 +33,7 @@ pub struct Opened<'a> {
     purpose: Purpose,
     /// The instances of each word that is a device, in the order of the words. Empty on a stack without a device.
     devices: Vec<Vec<Device>>,
-    /// What a volume at the top stands on, where that alone was opened. A member that cannot be opened is `None`.
+    /// The devices below a volume at the top, where only those were opened. A member that cannot be opened is `None`.
     below: Vec<Option<Device>>,
 }
 
@@ -48,8 +48,7 @@ pub struct Mounted {
 impl Stack {
     /// Opens the devices of the stack, from the leaf up.
     ///
-    /// # Errors
-    /// What the leaf answered, pointing at its word.
+    /// # Errors The error of the leaf, pointing at its word.
     pub async fn open<'a>(
         &'a self,
         rt: &'a Rt,
@@ -59,8 +58,8 @@ impl Stack {
         self.open_from(rt, leaves, purpose, 0).await
     }
 
-    /// Opens what the volume of the stack stands on: the device of its file system, or, where there is none and the top
-    /// is a device with a format of its own, what is below that. For whoever looks at the volume from outside.
+    /// Opens the devices below the volume of the stack: the device of its file system or, where there is none and the
+    /// top is a device with its own format, the devices below that. For examining the volume from outside.
     ///
     /// # Errors
     /// As [`Stack::open`].
@@ -110,10 +109,9 @@ impl Stack {
         Ok(Opened { rt, stack: self, leaves, purpose, devices, below })
     }
 
-    /// Has `look` see the word of every leaf that is to be opened, with its number, before any is.
+    /// Shows `look` the word of every leaf that will be opened, with its number, before any is.
     ///
-    /// # Errors
-    /// What `look` has to say, pointing at the word.
+    /// # Errors The error of `look`, pointing at the word.
     pub fn check_leaves(
         &self,
         purpose: Purpose,
@@ -137,11 +135,9 @@ impl Stack {
         }
     }
 
-    /// Opens everything and mounts it. A stack on a volatile device gets a fresh file system first, which is called
-    /// `identity`.
+    /// Opens everything and mounts it. A stack on a volatile device first gets a new file system with `identity`.
     ///
-    /// # Errors
-    /// What the part answered that could not be made, pointing at its word.
+    /// # Errors The error of the part that could not be made, pointing at its word.
     pub async fn mount(
         &self,
         rt: &Rt,
@@ -163,32 +159,32 @@ impl Stack {
         self.words.iter().any(|word| matches!(word.given("ro"), Some(Value::Switch(true))))
     }
 
-    /// True when everything in the stack is made empty each time and gone at the end.
+    /// True when everything in the stack is made empty each time and vanishes at the end.
     pub fn is_volatile(&self) -> bool {
         self.words.last().is_some_and(|leaf| matches!(leaf.spec.maker, Maker::VolatileDevice(_)))
     }
 
-    /// The word of the file system that lives on a device, if the stack has one.
+    /// The word of the file system on a device, if the stack has one.
     pub fn file_system(&self) -> Option<&Word> {
         self.words.iter().find(|word| matches!(word.spec.maker, Maker::FileSystem(_)))
     }
 
-    /// True when the check of the stack's file system can repair it, or that of its layers where they stand on no device.
-    /// Then the stack has to be opened to be used; to look is enough for all others.
+    /// True when the check of the stack's file system can repair it, or that of its layers where they have no device
+    /// below. Such a stack must be opened for use; otherwise inspection suffices.
     pub fn repairs(&self) -> bool {
         match self.file_system() {
-            // What a member of an array below has lost is written again.
+            // What a member of an array below has lost is rewritten.
             Some(_) => self.kind("check").is_ok_and(|(_, kind)| kind.repairs()) || self.words.iter().any(keeps_copies),
             None => self.has_checkable_layer() || self.is_array(),
         }
     }
 
-    /// True when the top is an array that keeps a format of its own on its members.
+    /// True when the top is an array that stores its own format on its members.
     pub fn is_array(&self) -> bool {
         matches!(self.stored_device(), Some((_, Stored::Array(_))))
     }
 
-    /// The word at the top and its kind, where it is a device with a format of its own.
+    /// The word at the top and its kind, where it is a device with its own format.
     fn stored_device(&self) -> Option<(&Word, Stored)> {
         let top = &self.words[0]; // S1
         match top.spec.maker {
@@ -200,16 +196,15 @@ impl Stack {
         }
     }
 
-    /// The word of what lives on a device here: a file system, or a device with a format of its own at the top.
+    /// The word of the volume on a device: a file system, or a device with its own format at the top.
     pub fn volume(&self) -> Option<&Word> {
         self.file_system().or_else(|| self.stored_device().map(|(word, _)| word))
     }
 
-    /// Says whether there is a file system on a device, or a device with a format of its own at the top, before anything
-    /// is opened or made.
+    /// Checks that there is a file system on a device, or a device with its own format at the top, before anything is
+    /// opened or made.
     ///
-    /// # Errors
-    /// When there is none, with what it was needed for: to `make`, `check` ...
+    /// # Errors When there is none, with the purpose: to `make`, `check` ...
     pub fn needs_volume(&self, what_for: &str) -> Result<(), StackError> {
         match self.stored_device() {
             Some(_) => Ok(()),
@@ -217,15 +212,14 @@ impl Stack {
         }
     }
 
-    /// True when a layer of the stack keeps something that can be checked.
+    /// True when a layer of the stack stores something that can be checked.
     pub fn has_checkable_layer(&self) -> bool {
         self.words.iter().any(|word| matches!(word.spec.maker, Maker::Layer(layer) if layer.check.is_some()))
     }
 
-    /// The top of the stack, as one that turns files into its own.
+    /// The top of the stack, as a layer that converts files to its own form.
     ///
-    /// # Errors
-    /// When it is none.
+    /// # Errors When it is not one.
     pub fn converter(&self) -> Result<(&Word, Convert), StackError> {
         let top = &self.words[0]; // S1
         if let Maker::Layer(layer) = top.spec.maker
@@ -237,7 +231,7 @@ impl Stack {
         Err(StackError::new(&self.line, top.name_span.clone(), problem).hint("for example: zstd / hostdir:DIR"))
     }
 
-    /// Says whether there is anything to check, before anything is opened.
+    /// Checks that there is something to check, before anything is opened.
     ///
     /// # Errors
     /// When there is not.
@@ -282,7 +276,7 @@ impl Stack {
     }
 }
 
-/// An array that can tell what a member should hold.
+/// An array with redundancy, which can say what a member should hold.
 fn keeps_copies(word: &Word) -> bool {
     matches!(word.spec.maker, Maker::Spread(Spread { stored: Some(_), .. }))
 }
@@ -335,7 +329,7 @@ impl Opening<'_, '_> {
                     }
                     (spread.make)(self.rt, members, word, self.surroundings).await
                 }
-                // S2: `order` has checked what stands on what.
+                // S2: `order` has checked the order of the words.
                 _ => unreachable!("`{}` is a device", word.name()),
             };
             let device = made.map_err(|trouble| {
@@ -349,23 +343,21 @@ impl Opening<'_, '_> {
 }
 
 impl<'a> Opened<'a> {
-    /// The device on which the file system of the stack stands; the top of a stack of devices alone.
+    /// The device of the stack's file system; the top of a stack of devices alone.
     pub fn device(&self) -> Option<&Device> {
         self.devices.first()?.first()
     }
 
-    /// The instances of each word that is a device, top first: one of each, but below a word that spreads over several
-    /// as many as it and those above it ask for, in the order of their numbers. For the counters of single disks.
+    /// The instances of each word that is a device, top first: one of each, but below a word that spreads as many as it
+    /// and those above it need, in the order of their numbers. For the counters of single disks.
     pub fn instances(&self) -> &[Vec<Device>] {
         &self.devices
     }
 
-    /// Puts an empty file system on the device. Whatever was there is lost: whether that is allowed, the caller
-    /// has found out.
+    /// Puts an empty file system on the device, whose content is lost: the caller has checked that this is allowed.
     ///
-    /// # Errors
-    /// When the stack has no file system on a device, and what the file system answers. A device with a format of its own
-    /// at the top was made when it was opened for that.
+    /// # Errors When the stack has no file system on a device, and those of the file system. A device with its own
+    /// format at the top was made when it was opened for formatting.
     pub async fn mkfs(&self, identity: &Identity) -> Result<(), StackError> {
         if self.stack.stored_device().is_some() {
             return match self.device() {
@@ -380,8 +372,7 @@ impl<'a> Opened<'a> {
         made.map_err(|trouble| self.stack.blame(word, "make", trouble))
     }
 
-    /// The same devices, with one of the caller's in front of that on which the file system stands: to take it away
-    /// from whoever uses it.
+    /// The same devices, with the caller's device in front of the one with the file system: for example to cut it off.
     pub fn behind(&self, front: impl FnOnce(Device) -> Device) -> Opened<'a> {
         let mut devices = self.devices.clone();
         if let Some(top) = devices.first_mut().and_then(|instances| instances.first_mut()) {
@@ -390,10 +381,9 @@ impl<'a> Opened<'a> {
         Opened { devices, below: self.below.clone(), ..*self }
     }
 
-    /// Mounts the file system and puts the layers on it. What was opened to look at is mounted read-only.
+    /// Mounts the file system and puts the layers on it. A stack opened for inspection is mounted read-only.
     ///
-    /// # Errors
-    /// When the stack is of devices alone, and what the parts answer.
+    /// # Errors When the stack consists of devices alone, and those of the parts.
     pub async fn mount(&self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
         let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
@@ -403,7 +393,7 @@ impl<'a> Opened<'a> {
                 (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.file_system_leaf(word).await,
-                // S2: `order` has checked what stands on what.
+                // S2: `order` has checked the order of the words.
                 _ => unreachable!("`{}` in its place", word.name()),
             };
             let fs = made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?;
@@ -417,12 +407,11 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// Checks what the stack keeps on its storage, and repairs it if told to: the file system on the device, and if that is
-    /// whole, what layers keep in the files of the file system below them, from the lowest up.
+    /// Checks what the stack stores, and repairs it if `options` say so: the file system on the device, and if that is
+    /// intact, what layers store in the files of the file system below them, from the lowest up.
     ///
-    /// # Errors
-    /// When there is nothing in the stack to check, and when the check could not be done. Damage is no error here, but in
-    /// the result.
+    /// # Errors When the stack has nothing to check, and when the check could not be done. Damage is not an error; the
+    /// result reports it.
     pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
         if let Some((word, kind)) = self.stack.stored_device() {
             let checked = match kind {
@@ -446,7 +435,7 @@ impl<'a> Opened<'a> {
         if !self.stack.has_checkable_layer() || checked.verdict() == Verdict::Damaged {
             return Ok(checked);
         }
-        // A file system on a device is not written to for what lies above it, which is only looked at there.
+        // A file system on a device is not written to for the layers above it, which are only examined there.
         let read_only = self.purpose == Purpose::Inspect || self.stack.file_system().is_some();
         let usage = Usage { read_only, ..Usage::default() };
         let options = CheckOptions { repair: options.repair && self.stack.file_system().is_none(), ..options };
@@ -469,14 +458,14 @@ impl<'a> Opened<'a> {
             top = Some(made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?);
         }
         if let Some(fs) = top {
-            // What was mended is durable when this returns.
+            // Repairs are durable when this returns.
             let closed = fs.close().await;
             closed.map_err(|error| self.stack.blame(&self.stack.words[0], "close", error.into()))?;
         }
         Ok(checked)
     }
 
-    /// What checksums above have shown to be wrong on members of arrays, since they were opened.
+    /// Errors on members of arrays that checksums above have revealed since they were opened.
     pub fn corrected(&self) -> Checked {
         let mut checked = Checked::default();
         let repaired = self.purpose == Purpose::Use;
@@ -498,8 +487,9 @@ impl<'a> Opened<'a> {
         self.devices.iter().flatten().filter(|device| device.redundancy().is_some()).cloned().collect()
     }
 
-    /// Reads everything that the file system of the stack can reach and compares it with checksums; `None` where the stack
-    /// has none that keeps checksums of all that it stores, or something between it and the arrays keeps what has none.
+    /// Reads everything that the file system of the stack can reach and compares it with checksums; `None` where the
+    /// stack has no file system with checksums of all its data, or where data without checksums is stored between it
+    /// and the arrays.
     ///
     /// # Errors
     /// When the check could not be done.
@@ -515,11 +505,10 @@ impl<'a> Opened<'a> {
         checked.map(Some).map_err(|trouble| self.stack.blame(word, "check", trouble))
     }
 
-    /// Turns the files below the top of the stack, a layer, into that layer's own, or back, see
-    /// [`layer::log::pack`](crate::layer::log::pack). `tell` hears of every file.
+    /// Converts the files below the top of the stack, a layer, to that layer's form, or back, see
+    /// [`layer::log::pack`](crate::layer::log::pack). `tell` is called for every file.
     ///
-    /// # Errors
-    /// When the top is no layer that has files of its own, and what the file systems answer.
+    /// # Errors When the top is not a layer with its own form of files, and those of the file systems.
     pub async fn convert(&self, direction: Direction, tell: &Tell<'_>) -> Result<Progress, StackError> {
         let (word, convert) = self.stack.converter()?;
         let lower = self.mount_words(&self.stack.words[1..]).await?;
@@ -536,25 +525,25 @@ impl<'a> Opened<'a> {
                 (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
                 (Maker::FileSystem(kind), _) => kind.mount(self.rt, self.device_below(word)?, word, usage).await,
                 (Maker::FileSystemLeaf, _) => self.file_system_leaf(word).await,
-                // Devices, which are open.
+                // Devices are already open.
                 _ => continue,
             };
             top = Some(made.map_err(|trouble| self.stack.blame(word, "mount", trouble))?);
         }
         match top {
             Some(fs) => Ok(fs),
-            // S2: a layer stands on a file system.
+            // S2: a layer is above a file system.
             None => unreachable!("there is a file system below a layer"),
         }
     }
 
-    /// Opens the file system at the bottom, which lies outside.
+    /// Opens the file system at the bottom, outside the engine.
     async fn file_system_leaf(&self, word: &Word) -> Result<Fs, Trouble> {
         let sharing = if self.stack.has_checkable_layer() { Sharing::Alone } else { Sharing::Shared };
         self.leaves.file_system(self.rt, word, self.purpose, sharing).await
     }
 
-    /// What is on the device, for people: in outline, or the part that `what` names, in a form of
+    /// The structures on the device, as text: an overview, or the part that `what` names, in a form of
     /// [`FileSystemKind::dumps`].
     ///
     /// # Errors
@@ -569,7 +558,7 @@ impl<'a> Opened<'a> {
         dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
     }
 
-    /// What the superblock on the device says, or `None` when it is not one of the stack's volume.
+    /// The content of the superblock on the device, or `None` when it is not one of the stack's volume.
     ///
     /// # Errors
     /// When the stack has no file system on a device, and when the device cannot be read.
@@ -586,7 +575,7 @@ impl<'a> Opened<'a> {
         probed.map_err(|trouble| self.stack.blame(word, "look at", trouble))
     }
 
-    /// What a device with a format of its own at the top stands on, whether it was opened itself or not.
+    /// The device below a device with its own format at the top, whether or not the latter was opened.
     fn below_top(&self) -> Device {
         let opened = self.devices.len() == self.stack.words.len();
         match self.devices.get(usize::from(opened)).and_then(|instances| instances.first()) {
@@ -595,7 +584,7 @@ impl<'a> Opened<'a> {
         }
     }
 
-    /// The members of an array at the top, whether it was opened itself or not.
+    /// The members of an array at the top, whether or not it was opened.
     fn members(&self) -> Vec<Option<Device>> {
         match self.devices.len() == self.stack.words.len() {
             true => self.devices[1].iter().cloned().map(Some).collect(),

@@ -1,19 +1,19 @@
-//! What could come next on a line that is being typed, for shell completion.
+//! Candidates for the continuation of an unfinished line, for shell completion.
 
 use super::order::Interface;
 use super::spec::{Param, WordSpec};
 use super::words::WORDS;
 
-/// Ways to go on from an unfinished line.
+/// Continuations of an unfinished line.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Completions {
-    /// Byte offset from which on the line is replaced by a candidate.
+    /// Byte offset from which the line is replaced by a candidate.
     pub from: usize,
     /// Sorted.
     pub candidates: Vec<String>,
 }
 
-/// What could stand at the end of `line`. Paths are left to the shell.
+/// Candidates for the end of `line`. Paths are left to the shell.
 pub fn complete(line: &str) -> Completions {
     let word_start = last_word(line);
     let word = &line[word_start..];
@@ -34,7 +34,7 @@ pub fn complete(line: &str) -> Completions {
     Completions { from, candidates }
 }
 
-/// Where the last word begins: behind the last slash between blanks that is not in quotes.
+/// Start of the last word: behind the last slash between blanks that is not in quotes.
 fn last_word(line: &str) -> usize {
     let (mut start, mut quoted) = (0, false);
     for (offset, c) in line.char_indices() {
@@ -53,7 +53,7 @@ fn last_word(line: &str) -> usize {
     start
 }
 
-/// Names that begin with `prefix` and can stand below the words `above`.
+/// Names that begin with `prefix` and may be below the words `above`.
 fn words_after(above: &str, prefix: &str) -> Vec<String> {
     let above = above.trim_end().trim_end_matches('/').trim_end();
     let upper = above[last_word(above)..].trim_start();
@@ -61,7 +61,7 @@ fn words_after(above: &str, prefix: &str) -> Vec<String> {
     let needed: Option<Interface> = match WORDS.iter().find(|spec| spec.name == upper) {
         Some(spec) => match spec.role().stands_on() {
             Some(needed) => Some(needed),
-            None => return Vec::new(), // Nothing stands below a leaf.
+            None => return Vec::new(), // Nothing is below a leaf.
         },
         None => None,
     };
@@ -69,7 +69,7 @@ fn words_after(above: &str, prefix: &str) -> Vec<String> {
     WORDS.iter().filter(fits).map(|spec| spec.name.to_owned()).collect()
 }
 
-/// Ways to go on with the item of `spec` that starts at `start`, after the items `before`.
+/// Continuations of the item of `spec` that starts at `start`, after the items `before`.
 fn item(spec: &'static WordSpec, before: &str, line: &str, start: usize) -> (usize, Vec<String>) {
     let text = &line[start..];
     let begins = |prefix: &str, words: Vec<&'static str>| {

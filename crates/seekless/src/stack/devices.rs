@@ -1,4 +1,4 @@
-//! The words of block devices: memory, files, modelled disks, and what passes requests on.
+//! The words of block devices: memory, files, modelled disks, and pass-through devices.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -36,15 +36,15 @@ pub(super) const FILE: WordSpec = WordSpec {
     maker: Maker::DeviceLeaf,
 };
 
-/// Names of the drives that are modelled.
+/// Names of the modelled drives.
 fn drives() -> Vec<&'static str> {
     Drive::names().collect()
 }
 
-/// How a drive is written that is not in the catalogue.
+/// The syntax for a drive that is not in the catalogue.
 pub const DATA_SHEET_FORM: &str = "or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
 
-/// Options that describe a drive of which only the data sheet is known.
+/// Options that describe a drive known only from its data sheet.
 const SHEET: [&str; 4] = ["size", "rpm", "seek", "rate"];
 
 pub(super) const DISK: WordSpec = WordSpec {
@@ -109,7 +109,7 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
     Ok(Rc::new(disk))
 }
 
-/// The drive that a `disk` word means.
+/// The drive of a `disk` word.
 pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, Trouble> {
     let given = |key: &&&str| word.given(key).is_some();
     match (word.given("drive"), SHEET.iter().find(given)) {
@@ -192,8 +192,7 @@ fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {
 impl Stack {
     /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
     ///
-    /// # Errors
-    /// When it is something else, or when its figures make no drive.
+    /// # Errors When it is something else, or when its figures are inconsistent.
     pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
         match &self.words[..] {
             [word] if word.name() == DISK.name => drive(word).map_err(|trouble| self.blame(word, "make", trouble)),

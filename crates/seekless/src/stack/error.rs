@@ -1,4 +1,4 @@
-//! What can be wrong with a stack, with the place on the line where it is wrong.
+//! Errors of stacks, with their place on the line.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -7,7 +7,7 @@ use super::value::nearest;
 use crate::device::DeviceError;
 use crate::fs::FsError;
 
-/// A stack that cannot be read or built. Its `Display` shows the line, points at the offending word, says what
+/// A stack that cannot be parsed or built. Its `Display` shows the line, points at the offending word, and says what
 /// was expected and what to do next.
 ///
 /// ```
@@ -21,18 +21,18 @@ use crate::fs::FsError;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct StackError(Box<Report>);
 
-/// What a [`StackError`] knows.
+/// The details of a [`StackError`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Report {
     /// The stack line as it was written.
     pub line: String,
-    /// Byte range of `line` that is to blame.
+    /// Byte range of the offending part of `line`.
     pub span: Range<usize>,
     /// What is wrong.
     pub problem: String,
-    /// What to do about it, where that is known.
+    /// What to do about it, if known.
     pub hint: Option<String>,
-    /// The failure behind it, when the stack was well written but could not be built.
+    /// The underlying failure, when the stack was valid but could not be built.
     pub cause: Option<Cause>,
 }
 
@@ -72,7 +72,8 @@ impl Deref for StackError {
 
 impl fmt::Display for StackError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // The line is input: what would break the alignment is shown as a blank, one column for each character.
+        // The line is input: characters that would break the alignment are shown as blanks, one column for each
+        // character.
         let shown: String = self.line.chars().map(|c| if c.is_control() { ' ' } else { c }).collect();
         let columns = |bytes: usize| self.line.get(..bytes).map_or(0, |before| before.chars().count());
         let (start, end) = (columns(self.span.start), columns(self.span.end));
@@ -96,21 +97,21 @@ pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'
     }
 }
 
-/// Why a word could not be made into a part. The stack adds the line and the place.
+/// Why a word could not be built. The stack adds the line and the place.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Trouble {
     FileSystem(FsError),
     Device(DeviceError),
-    /// The value of the option `key` does not do here.
+    /// The value of the option `key` is not suitable.
     Option {
         key: &'static str,
         problem: String,
     },
-    /// The file that a leaf names is not there. The stack knows the command that makes it.
+    /// The file of a leaf is missing. The stack knows the command that makes it.
     Missing {
         problem: String,
     },
-    /// Anything else, in words, with what to do about it.
+    /// Any other error, in words, with a hint.
     Other {
         problem: String,
         hint: Option<String>,
@@ -122,7 +123,7 @@ impl Trouble {
         Trouble::Other { problem: problem.into(), hint: None }
     }
 
-    /// Adds what to do about it.
+    /// Adds a hint.
     pub fn hint(self, hint: impl Into<String>) -> Trouble {
         match self {
             Trouble::Other { problem, .. } => Trouble::Other { problem, hint: Some(hint.into()) },

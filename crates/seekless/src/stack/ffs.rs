@@ -87,9 +87,9 @@ fn number(word: &Word, key: &str) -> Option<u32> {
     word.given(key).map(|_| word.integer(key) as u32)
 }
 
-/// What the line asks of a new volume.
+/// The line's options for a new volume.
 fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, Trouble> {
-    // The format has 64 bits for the name of a volume.
+    // The format has 64 bits for the identifier of a volume.
     let name = identity.uuid.map_or(identity.random[0], |uuid| uuid.as_u64_pair().0);
     let plain = MkfsOptions::new([(name >> 32) as u32, name as u32]);
     let mut options = MkfsOptions {
@@ -139,8 +139,8 @@ fn whole_percent(word: &Word) -> Result<u32, Trouble> {
     }
 }
 
-/// Compares what the line says with what the volume says. What only shapes a new volume (its profile, the drive's shape,
-/// bytes for an inode) cannot be told from the result, and is not compared.
+/// Compares the line with the volume. Options that only shape a new volume (its profile, the drive's shape, bytes for
+/// an inode) cannot be derived from the result, and are not compared.
 fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), Trouble> {
     let layout = &volume.layout;
     word.check_fixed(&[
@@ -184,7 +184,7 @@ impl FileSystemKind for Ffs {
     }
 
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
-        // A damaged superblock is for the check to find.
+        // The check finds a damaged superblock.
         if let Ok(volume) = ffs::info(&device).await {
             check_fixed(word, &volume)?;
         }

@@ -1,4 +1,4 @@
-//! Stack files: a stack under a name, for fstab and for lines too long to type.
+//! Stack files: a named stack, for fstab and for lines too long to type.
 
 use super::{Stack, StackError};
 
@@ -19,10 +19,9 @@ pub enum StackFileError {
 }
 
 impl Stack {
-    /// Reads the text of a stack file.
+    /// Parses the text of a stack file.
     ///
-    /// # Errors
-    /// The first thing that is wrong.
+    /// # Errors The first mistake.
     pub fn parse_file(text: &str) -> Result<Stack, StackFileError> {
         let table: toml::Table = text
             .parse()

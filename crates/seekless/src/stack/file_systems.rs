@@ -1,4 +1,4 @@
-//! File systems that live on a device, as the stack sees them: make, mount, check, dump, recognise.
+//! File systems on a device, as the stack uses them: make, mount, check, dump, recognise.
 //!
 //! One type per file system, each in a file of its own, which turns a word's options into the file system's own
 //! and calls it.
@@ -13,16 +13,16 @@ use crate::fs::Fs;
 use crate::rt::Rt;
 use crate::units::WallTime;
 
-/// What can be done with one kind of file system on a device.
+/// Operations on one kind of file system on a device.
 ///
-/// The options of `word` are those that the line gives: for everything but [`FileSystemKind::mkfs`], those that
-/// are fixed at mkfs come from the superblock, and [`Word::check_fixed`] refuses a line that says otherwise.
+/// The options of `word` are those of the line: for everything except [`FileSystemKind::mkfs`], options fixed at mkfs
+/// come from the superblock, and [`Word::check_fixed`] refuses a line that contradicts it.
 #[async_trait(?Send)]
 pub trait FileSystemKind: Sync {
     /// Puts an empty file system on `device`.
     async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble>;
 
-    /// Recovers what is on `device` and mounts it. For a read-only mount nothing is written, ever.
+    /// Recovers the volume on `device` and mounts it. A read-only mount never writes.
     async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble>;
 
     /// Checks everything that `options` ask for.
@@ -31,21 +31,21 @@ pub trait FileSystemKind: Sync {
     /// When the check itself cannot be done. Damage is reported in the result.
     async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
 
-    /// Whether [`FileSystemKind::fsck`] can repair anything, for which it has to write.
+    /// True when [`FileSystemKind::fsck`] can repair, for which it must write.
     fn repairs(&self) -> bool {
         false
     }
 
-    /// Whether everything that it stores has a checksum, data included, that a check compares.
+    /// True when all stored data has checksums that a check compares.
     fn has_checksums(&self) -> bool {
         false
     }
 
-    /// What is on the device, as text: the whole in outline, or the part that `what` names, in a form of
+    /// The structures on the device, as text: an overview, or the part that `what` names, in a form of
     /// [`FileSystemKind::dumps`].
     async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
 
-    /// What [`FileSystemKind::dump`] can show: how it is written, and what it is.
+    /// The parts that [`FileSystemKind::dump`] can show: syntax and meaning.
     fn dumps(&self) -> &'static [(&'static str, &'static str)];
 
     /// Recognises a file system of this kind; `None` when it is not one.
@@ -60,29 +60,28 @@ pub trait FileSystemKind: Sync {
 pub struct Usage {
     /// Nothing is changed.
     pub read_only: bool,
-    /// Whoever uses the file system keeps the file data that it has read, as a kernel does above a mount, so that
-    /// there is no point in keeping it here too.
+    /// The user of the file system caches file data, as a kernel does above a mount, so that caching it here too would
+    /// be pointless.
     pub data_cached_above: bool,
 }
 
 /// How deep a check goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CheckOptions {
-    /// Mend what can be mended.
+    /// Repair what can be repaired.
     pub repair: bool,
-    /// Read all file data, too, and compare it with its checksums, where there are any.
+    /// Also read all file data and compare it with its checksums, where there are any.
     pub data: bool,
 }
 
-/// What tells one file system from another of its kind. The engine draws no randomness of its own, so the caller
-/// brings it.
+/// Distinguishes a file system from others of its kind. The engine has no randomness, so the caller supplies it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Identity {
-    /// Nobody should be able to guess it.
+    /// Must be unpredictable.
     pub random: [u64; 4],
-    /// Takes precedence over the word's `uuid`; without either, one is made of [`Identity::random`].
+    /// Overrides the word's `uuid`; without either, it is derived from [`Identity::random`].
     pub uuid: Option<Uuid>,
-    /// Takes precedence over the word's `label`.
+    /// Overrides the word's `label`.
     pub label: Option<String>,
     /// Owner and group of the root directory.
     pub uid: u32,
@@ -90,13 +89,13 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// A file system without a name, whose root directory belongs to root.
+    /// Identity of a file system without a label, whose root directory belongs to root.
     pub fn new(random: [u64; 4]) -> Identity {
         Identity { random, uuid: None, label: None, uid: 0, gid: 0 }
     }
 }
 
-/// What a superblock says about its file system.
+/// The content of a superblock.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Probed {
     pub uuid: Uuid,
@@ -105,7 +104,7 @@ pub struct Probed {
     pub facts: Vec<(&'static str, Fact)>,
 }
 
-/// Something that is known about a file system.
+/// A property of a file system.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fact {
     Bytes(u64),
@@ -115,22 +114,22 @@ pub enum Fact {
     Text(String),
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Checked {
     pub findings: Vec<Finding>,
-    /// Findings beyond those that are listed.
+    /// Number of findings beyond the listed ones.
     pub unlisted: u64,
-    /// Worth knowing, and no damage.
+    /// Remarks that are not damage.
     pub notes: Vec<String>,
-    /// What was looked at, for people: inodes, segments ...
+    /// Counts of checked items: inodes, segments ...
     pub counts: Vec<(&'static str, u64)>,
 }
 
-/// One piece of damage.
+/// A single piece of damage.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// Which structure, where it is, what was found and what was expected, in one line.
+    /// Which structure, its place, found and expected content, in one line.
     pub text: String,
     pub repaired: bool,
 }
@@ -139,13 +138,13 @@ pub struct Finding {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Verdict {
     Clean,
-    /// There was damage, and all of it is mended.
+    /// There was damage, and all of it is repaired.
     Repaired,
     Damaged,
 }
 
 impl Checked {
-    /// Adds what was found in another part of the same stack.
+    /// Adds the result for another part of the same stack.
     pub fn add(&mut self, other: Checked) {
         self.findings.extend(other.findings);
         self.unlisted += other.unlisted;

@@ -8,7 +8,7 @@ use super::value::Kind;
 use super::words::WORDS;
 
 impl WordSpec {
-    /// How the word is written: `file:PATH[,size=SIZE][,direct=on|off]`.
+    /// The syntax of the word: `file:PATH[,size=SIZE][,direct=on|off]`.
     pub fn usage(&self) -> String {
         let mut usage = self.name.to_owned();
         let mut separator = ':';
@@ -28,7 +28,7 @@ impl WordSpec {
 }
 
 impl Param {
-    /// What stands for the argument in a help text: `PATH`, `DRIVE`.
+    /// Placeholder of the argument in a help text: `PATH`, `DRIVE`.
     fn placeholder(&self) -> String {
         match self.kind {
             Kind::Name { .. } => self.name.to_uppercase(),
@@ -36,7 +36,7 @@ impl Param {
         }
     }
 
-    /// The help with what else is to be known.
+    /// The help with further remarks.
     fn help_full(&self) -> String {
         let mut help = self.help.to_owned();
         if let Some(default) = self.default {

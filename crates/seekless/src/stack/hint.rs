@@ -1,24 +1,25 @@
-//! Stack lines that the program proposes: they are pasted into a shell, so each must do what the text beside it says.
+//! Stack lines in hints: they are pasted into a shell, so each must do what the text beside it says.
 //!
 //! Invariants
-//!   H1  The line that follows mkfs opens what mkfs has made. It leaves out what mkfs alone needs and what the volume keeps,
-//!       as the table of words says, and nothing else: an option that moves data, such as a seed, stays.
-//!   H2  A text that the shell has read is the text that was quoted.
+//!   H1  The line after mkfs opens what mkfs has made. It omits what only mkfs needs and what the volume stores,
+//!       according to the table of words, and nothing else: an option that affects where data is, such as a seed,
+//!       stays.
+//!   H2  A quoted text, read by the shell, is the original text.
 
 use super::error::Trouble;
 use super::spec::{Maker, Param, Purpose};
 use super::{Setting, Stack, Word, devices};
 
-/// Size that is proposed for an image.
+/// Suggested size of an image.
 const SIZE: &str = "1GiB";
 
 impl Stack {
-    /// The stack that opens what mkfs has made of this one (H1).
+    /// The stack that opens what mkfs made from this one (H1).
     pub fn after_mkfs(&self) -> Stack {
         self.rewritten(Word::after_mkfs)
     }
 
-    /// The stack as mkfs takes it to make the image files, too.
+    /// The stack with which mkfs also makes the image files.
     fn for_mkfs(&self) -> Stack {
         self.rewritten(Word::with_size)
     }
@@ -26,17 +27,17 @@ impl Stack {
     fn rewritten(&self, rewrite: fn(&Word) -> Word) -> Stack {
         let words = self.words.iter().map(rewrite).collect();
         let line = Stack { words, line: String::new() }.to_string();
-        // S3. Only a line at the limit of its length can outgrow it; then the line that was given has to do.
+        // S3. Only a line at the limit of its length can outgrow it; then the original line is used.
         Stack::parse(&line).unwrap_or_else(|_| self.clone())
     }
 
-    /// The word that keeps all changes in memory, if there is one: below it nothing is made or changed for good.
+    /// The word that keeps all changes in memory, if there is one: nothing below it is made or changed permanently.
     pub fn forgets(&self) -> Option<&Word> {
         let is_fork = |word: &&Word| word.name() == devices::FORK.name;
         self.words.iter().find(is_fork)
     }
 
-    /// What to do about a missing file that the leaf `word` names.
+    /// The hint for a missing file of the leaf `word`.
     pub(super) fn how_to_make(&self, word: &Word, purpose: Purpose) -> String {
         let has_volume = self.needs_volume("make").is_ok();
         match (purpose, has_volume) {
@@ -57,7 +58,7 @@ impl Word {
         Word { settings: self.settings.iter().filter(is_needed).cloned().collect(), ..self.clone() }
     }
 
-    /// True for what a superblock says, so that the line need not.
+    /// True for an option that the superblock stores, so that the line need not give it.
     fn is_kept(&self, param: &Param) -> bool {
         param.fixed && param.kept_with.is_none_or(|switch| self.switch(switch))
     }
@@ -77,7 +78,7 @@ impl Word {
 }
 
 impl Trouble {
-    /// A missing file, in words, with what to do about it.
+    /// The error for a missing file, with a hint.
     pub(super) fn explained(self, stack: &Stack, original: &Word, purpose: Purpose) -> Trouble {
         match self {
             Trouble::Missing { problem } => Trouble::other(problem).hint(stack.how_to_make(original, purpose)),
@@ -86,12 +87,12 @@ impl Trouble {
     }
 }
 
-/// `text` as one word of a POSIX shell (H2).
+/// `text` quoted as one word of a POSIX shell (H2).
 pub fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
-/// The same, without quotes where no character means anything to a shell.
+/// The same, without quotes where no character is special to a shell.
 pub fn quoted_if_need_be(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || matches!(c, '/' | '.' | '_' | '-' | '+' | ',' | ':' | '@' | '%');
     match !text.is_empty() && text.chars().all(is_plain) {
@@ -100,7 +101,7 @@ pub fn quoted_if_need_be(text: &str) -> String {
     }
 }
 
-/// A path as a word of a command for a shell.
+/// A path, quoted for a shell command.
 pub fn quoted_path(path: &std::path::Path) -> String {
     quoted_if_need_be(&path.display().to_string())
 }

@@ -1,4 +1,4 @@
-//! The words of layers: what stores files in another size than they have, and the null layer.
+//! The words of layers: those that store files in another form, and the null layer.
 
 use std::sync::Arc;
 
@@ -184,7 +184,7 @@ async fn codec(word: &Word, leaves: &dyn Leaves) -> Result<Arc<dyn Codec>, Troub
     })
 }
 
-/// What `encrypt` does before it encrypts.
+/// The compression before encryption in `encrypt`.
 fn compression(word: &Word) -> Option<Arc<dyn Codec>> {
     match word.choice("compress") {
         "zstd" => Some(Arc::new(Zstd::default())),
@@ -215,7 +215,7 @@ enum Scheme {
 
 async fn scheme(word: &Word, leaves: &dyn Leaves) -> Result<Scheme, Trouble> {
     let plain = if word.choice("plain") == "error" { Plain::Error } else { Plain::Pass };
-    // Of `lz4` nobody can tell where a block ends.
+    // The end of an `lz4` block cannot be determined.
     if word.spec().param("index").is_some() && word.choice("index") == "classic" {
         for key in ["chunk", "write-back", "dirty", "cache"] {
             if word.given(key).is_some() {

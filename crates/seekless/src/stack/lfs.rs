@@ -69,7 +69,7 @@ const DUMPS: &[(&str, &str)] = &[
     ("inode:ADDRESS", "one inode, at an address as the inode map has it"),
 ];
 
-/// Options at mkfs that the line may repeat at mount, and what the superblock says.
+/// Compares options fixed at mkfs, which the line may repeat at mount, with the superblock.
 fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
     word.check_fixed(&[
         ("segment", Value::Bytes(info.segment_bytes)),

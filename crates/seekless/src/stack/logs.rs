@@ -1,4 +1,4 @@
-//! What the words of the two file systems over a log, `lfs` and `vlfs`, have in common.
+//! Common code of the words `lfs` and `vlfs`, the two file systems over a log.
 
 use uuid::Uuid;
 
@@ -50,7 +50,7 @@ pub(super) fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
     }
 }
 
-/// The name for programs that caller or line give a new volume, if they do.
+/// The UUID given by the caller or the line for a new volume, if any.
 pub(super) fn given_uuid(word: &Word, identity: &Identity) -> Option<Uuid> {
     let in_line = match word.given("uuid") {
         Some(Value::Uuid(uuid)) => Some(*uuid),
@@ -59,12 +59,12 @@ pub(super) fn given_uuid(word: &Word, identity: &Identity) -> Option<Uuid> {
     identity.uuid.or(in_line)
 }
 
-/// The name for people; without one, it is empty.
+/// The label; empty if none is given.
 pub(super) fn given_label(word: &Word, identity: &Identity) -> String {
     identity.label.as_deref().or(word.text("label")).unwrap_or_default().to_owned()
 }
 
-/// True when there is something of a format in one of `places` or the last `bytes` of the device, intact or not.
+/// True when a trace of the format is in one of `places` or in the last `bytes` of the device, intact or not.
 pub(super) async fn is_anywhere(
     device: &Device,
     places: &[Sector],
@@ -78,7 +78,7 @@ pub(super) async fn is_anywhere(
         if place.0 + sectors > end {
             continue;
         }
-        // One that cannot be read may have said so; the others are asked, too.
+        // An unreadable place may have held it; the other places are read, too.
         let read = rescue_right(device, place, sectors, &is_it).await?;
         if read.lost.is_empty() && is_it(&read.bytes) {
             return Ok(true);
@@ -91,7 +91,8 @@ pub(super) async fn is_anywhere(
     }
 }
 
-/// What a check found, and what of it is mended. What a power cut leaves behind is mended by mounting, and no damage.
+/// The findings of a check, and the repaired ones. What a power cut leaves behind is repaired by mounting, and is not
+/// damage.
 pub(super) fn checked(found: Fsck) -> Checked {
     let mended = found.repaired.into_iter().map(|text| Finding { text, repaired: true });
     let left = found.errors.into_iter().map(|text| Finding { text, repaired: false });
@@ -109,10 +110,9 @@ pub(super) fn checked(found: Fsck) -> Checked {
     }
 }
 
-/// The part to dump that `what` names: `read` knows them by name and argument. Without a name, the first that there is.
+/// The part to dump that `what` names: `read` parses its name and argument. Without a name, the first part.
 ///
-/// # Errors
-/// When there is none of this name, with those that there are.
+/// # Errors When there is no such part, with those that exist.
 pub(super) fn part_to_dump<T>(
     what: Option<&str>,
     word: &Word,

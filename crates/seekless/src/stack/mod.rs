@@ -17,20 +17,20 @@
 //! quoted    = '"' { character | '\"' | '\\' } '"'
 //! ```
 //! A path is a value like any other. One with a comma, a quote mark, a lone slash or a blank at an end is quoted:
-//! `file:"a, b.img",direct`. In a word that begins with a path, the first item is always the path, also when it
-//! has an equals sign. Relative paths count from where the program runs, also in a stack file.
+//! `file:"a, b.img",direct`. In a word that begins with a path, the first item is always the path, even if it has an
+//! equals sign. Relative paths start at the program's working directory, even in a stack file.
 //!
-//! A word that spreads over several, such as `raid0:n=4`, stands on as many instances of all that is below it. Paths
-//! below it have `{}` where the number of the instance goes: `raid0:n=4 / file:a-{}.img`.
+//! A word that spreads over several, such as `raid0:n=4`, has as many instances of everything below it. Paths below it
+//! have `{}` in place of the number of the instance: `raid0:n=4 / file:a-{}.img`.
 //!
 //! A stack file is TOML with one key: `stack = "wrap / memfs"`; `@stack.toml` on a command line names one.
 //!
-//! What there is to write is in one table, [`WORDS`], and errors point at the word they are about.
+//! All words are in one table, [`WORDS`], and errors point at the offending word.
 //!
 //! Invariants
 //!   S1  A stack has at least one word.
-//!   S2  Every word stands on what it needs, and the last word is a leaf.
-//!   S3  Reading what a stack's `Display` wrote gives the same stack.
+//!   S2  Every word is above what it needs, and the last word is a leaf.
+//!   S3  Parsing the `Display` output of a stack gives the same stack.
 
 mod arrays;
 mod build;
@@ -79,7 +79,7 @@ pub use words::WORDS;
 
 use crate::units::Nanos;
 
-/// A stack that has been read and makes sense. Two stacks are equal when they say the same, however written.
+/// A parsed and valid stack. Two stacks are equal when they mean the same, however they are written.
 #[derive(Clone, Debug)]
 pub struct Stack {
     words: Vec<Word>,
@@ -96,10 +96,10 @@ pub struct Word {
     instance: Option<usize>,
 }
 
-/// Where the number of an instance goes in a path.
+/// Placeholder for the number of an instance in a path.
 const NUMBER: &str = "{}";
 
-/// What one item of a word sets.
+/// The setting of one item of a word.
 #[derive(Clone)]
 struct Setting {
     param: &'static Param,
@@ -107,7 +107,7 @@ struct Setting {
     span: Range<usize>,
 }
 
-/// What an argument of a command names, where a stack or a mounted directory can stand.
+/// The meaning of a command's argument that can be a stack or a mounted directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Target<'a> {
     /// Begins with `/`, `./` or `../`, or is `.` or `..`: a mounted directory.
@@ -131,10 +131,9 @@ impl<'a> Target<'a> {
 }
 
 impl Stack {
-    /// Reads a stack line.
+    /// Parses a stack line.
     ///
-    /// # Errors
-    /// The first thing that is wrong, with its place on the line.
+    /// # Errors The first mistake, with its place on the line.
     pub fn parse(line: &str) -> Result<Stack, StackError> {
         parse::parse(line, WORDS)
     }
@@ -160,7 +159,7 @@ impl Stack {
         Stack::parse(&format!("{}{lower}", &self.line[..end]))
     }
 
-    /// What the top offers.
+    /// The interface of the top.
     pub fn is(&self) -> Interface {
         self.words[0].spec.role().is() // S1
     }
@@ -175,17 +174,17 @@ impl Word {
         self.spec
     }
 
-    /// Which of several this is, from 0 on; 0 where there is one.
+    /// Number of this instance, from 0 on; 0 where there is only one.
     pub fn instance(&self) -> usize {
         self.instance.unwrap_or(0)
     }
 
-    /// True below a word that spreads, where there may be several of it.
+    /// True below a word that spreads, where there may be several instances.
     pub fn is_member(&self) -> bool {
         self.instance.is_some()
     }
 
-    /// The same word as instance `instance`: its number stands in paths where they have `{}`.
+    /// The same word as instance `instance`: paths have its number in place of `{}`.
     fn numbered(&self, instance: usize) -> Word {
         let mut word = Word { instance: Some(instance), ..self.clone() };
         for setting in &mut word.settings {
@@ -200,15 +199,14 @@ impl Word {
         self.settings.iter().find(|setting| setting.param.name == key)
     }
 
-    /// What the line says about `key`, if anything.
+    /// The line's value for `key`, if given.
     pub fn given(&self, key: &str) -> Option<&Value> {
         self.setting(key).map(|setting| &setting.value)
     }
 
-    /// What holds for `key`: what the line says, otherwise the default, if there is one.
+    /// The effective value for `key`: that of the line, otherwise the default, if there is one.
     ///
-    /// # Panics
-    /// When the word has no such argument or option: whoever asks has misspelt a row of [`WORDS`].
+    /// # Panics When the word has no such argument or option: the caller has misspelt a row of [`WORDS`].
     pub fn value(&self, key: &str) -> Option<Value> {
         match (self.given(key), self.spec.param(key)) {
             (Some(value), _) => Some(value.clone()),
@@ -219,8 +217,7 @@ impl Word {
 
     /// Bytes of a [`Kind::Bytes`] with a default or required.
     ///
-    /// # Panics
-    /// This and the next ones, when the row of [`WORDS`] says otherwise.
+    /// # Panics This and the next ones, when the row of [`WORDS`] has another type.
     pub fn bytes(&self, key: &str) -> u64 {
         match self.value(key) {
             Some(Value::Bytes(bytes)) => bytes,
@@ -271,8 +268,8 @@ impl Word {
         }
     }
 
-    /// Compares what the line says about options that were fixed when the file system was made with `facts`, what
-    /// its superblock says.
+    /// Compares options of the line that were fixed when the file system was made with `facts`, the content of its
+    /// superblock.
     ///
     /// # Errors
     /// The first contradiction.
@@ -290,7 +287,7 @@ impl Word {
         Ok(())
     }
 
-    /// Where the word stands on its line.
+    /// The place of the word on its line.
     fn span(&self) -> Range<usize> {
         let end = self.settings.iter().map(|setting| setting.span.end).max();
         self.name_span.start..end.unwrap_or(self.name_span.end)

@@ -1,22 +1,22 @@
-//! Which word can stand on which.
+//! Which word may be above which.
 
 use super::error::StackError;
 use super::spec::{Maker, WordSpec};
 use super::value::Value;
 use super::{NUMBER, Setting, Word};
 
-/// What kind of thing a word stands for.
+/// The kind of a word.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Role {
     /// A file system over a file system.
     Layer,
     /// A file system on a block device.
     FileSystem,
-    /// A file system that stands on nothing of ours.
+    /// A file system with nothing of ours below.
     FileSystemLeaf,
     /// A block device over a block device.
     DeviceLayer,
-    /// A block device that stands on nothing of ours.
+    /// A block device with nothing of ours below.
     DeviceLeaf,
 }
 
@@ -39,7 +39,7 @@ impl WordSpec {
     }
 }
 
-/// Checks that every word stands on something of the right kind, and that the last one stands on nothing.
+/// Checks that every word is above one of the right kind, and that the last one is a leaf.
 pub(super) fn check(line: &str, words: &[Word]) -> Result<(), StackError> {
     for (index, word) in words.iter().enumerate() {
         let (name, role) = (word.name(), word.spec.role());
@@ -74,10 +74,10 @@ pub(super) fn check(line: &str, words: &[Word]) -> Result<(), StackError> {
     check_instances(line, words)
 }
 
-/// Devices of one stack, at most.
+/// Limit of the devices of one stack.
 const INSTANCES_MAX: u64 = 4096;
 
-/// Checks that the words below one that spreads can be there several times.
+/// Checks that the words below one that spreads can have several instances.
 fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
     let mut instances: u64 = 1;
     let mut spread: Option<&Word> = None;
@@ -109,7 +109,7 @@ fn check_instances(line: &str, words: &[Word]) -> Result<(), StackError> {
     Ok(())
 }
 
-/// `path` with the place of a number before its ending.
+/// `path` with the placeholder of a number before its ending.
 fn numbered_path(path: &str) -> String {
     match path.rsplit_once('.') {
         Some((stem, ending)) if !stem.is_empty() && !ending.contains('/') => format!("{stem}-{NUMBER}.{ending}"),
@@ -134,7 +134,7 @@ impl Interface {
 }
 
 impl Role {
-    /// What a word of this role offers to the one above it.
+    /// The interface that a word of this role offers to the one above it.
     pub fn is(self) -> Interface {
         match self {
             Role::Layer | Role::FileSystem | Role::FileSystemLeaf => Interface::FileSystem,
@@ -142,7 +142,7 @@ impl Role {
         }
     }
 
-    /// What a word of this role needs below it.
+    /// The interface that a word of this role needs below it.
     pub fn stands_on(self) -> Option<Interface> {
         match self {
             Role::Layer => Some(Interface::FileSystem),

@@ -1,4 +1,4 @@
-//! Reads a stack line. The grammar is at the head of the room.
+//! Parses a stack line. The grammar is at the head of the room.
 
 use std::ops::Range;
 
@@ -7,7 +7,7 @@ use super::spec::{Param, WordSpec};
 use super::value::{Kind, nearest};
 use super::{Setting, Stack, Word};
 
-/// Longest line that is read. A stack has a few words; a path has at most 4096 bytes.
+/// Longest line that is parsed. A stack has a few words; a path has at most 4096 bytes.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 pub(super) fn parse(line: &str, vocabulary: &[&'static WordSpec]) -> Result<Stack, StackError> {
@@ -35,7 +35,7 @@ pub(super) fn parse(line: &str, vocabulary: &[&'static WordSpec]) -> Result<Stac
 
 struct Parser<'a> {
     line: &'a str,
-    /// Byte offset of what is read next; always between two characters.
+    /// Byte offset of the next character; always between two characters.
     at: usize,
     vocabulary: &'a [&'static WordSpec],
 }
@@ -73,7 +73,7 @@ impl<'a> Parser<'a> {
         self.at += self.rest().len() - self.rest().trim_start().len();
     }
 
-    /// Blanks have been skipped before it.
+    /// Blanks before it have been skipped.
     fn separator(&mut self) -> Result<(), StackError> {
         let after =
             self.rest().strip_prefix('/').filter(|after| after.is_empty() || after.starts_with(char::is_whitespace));
@@ -142,7 +142,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// What follows the colon of a word.
+    /// The items after the colon of a word.
     fn items(&mut self, spec: &'static WordSpec, settings: &mut Vec<Setting>) -> Result<(), StackError> {
         loop {
             let is_first = settings.is_empty();
@@ -197,8 +197,8 @@ impl<'a> Parser<'a> {
         bare.start..bare.start + key.trim_end().len()
     }
 
-    /// Passes what can be bare and returns it without the blanks at its ends. Afterwards `at` is at the comma, the
-    /// quote mark, the blank before the separator, or the end.
+    /// Skips a bare text and returns it without the blanks at its ends. Afterwards `at` is at the comma, the quote
+    /// mark, the blank before the separator, or the end.
     fn bare(&mut self) -> Range<usize> {
         let start = self.at;
         let mut end = self.line.len();
@@ -228,7 +228,7 @@ impl<'a> Parser<'a> {
         start..(start + text.trim().len())
     }
 
-    /// `at` is at the opening quote mark; afterwards it is behind the closing one and blanks that follow.
+    /// `at` is at the opening quote mark; afterwards it is behind the closing one and the blanks after it.
     fn quoted(&mut self) -> Result<Raw, StackError> {
         let start = self.at;
         let mut text = String::new();
@@ -272,7 +272,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Looks up what an item sets and reads its value.
+    /// Looks up the setting of an item and parses its value.
     fn setting(&self, spec: &'static WordSpec, is_first: bool, item: Item) -> Result<Setting, StackError> {
         let (param, raw, span) = match item {
             Item::Keyed { key, value } => {
@@ -301,7 +301,7 @@ impl<'a> Parser<'a> {
         match param.kind.read(&raw.text) {
             Ok(value) => Ok(Setting { param, value, span }),
             Err(bad) => {
-                // An empty value has no place of its own to point at.
+                // An empty value has no place to point at.
                 let blamed = if raw.span.is_empty() { span } else { raw.span };
                 let error = self.error(blamed, format!("`{}` of `{}`: {}", param.name, spec.name, bad.problem));
                 Err(error.hint_if(bad.hint))
@@ -309,7 +309,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The option or argument whose name stands at `key`.
+    /// The option or argument whose name is at `key`.
     fn param(&self, spec: &'static WordSpec, key: Range<usize>) -> Result<&'static Param, StackError> {
         let name = &self.line[key.clone()];
         spec.param(name).ok_or_else(|| self.unknown_option(spec, name, key))

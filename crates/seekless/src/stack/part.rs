@@ -31,7 +31,7 @@ impl Part {
         }
     }
 
-    /// What whoever mounts it has to be told. See [`crate::fs::FileSystem::warnings`].
+    /// What the user should know at mount. See [`crate::fs::FileSystem::warnings`].
     pub fn warnings(&self) -> Vec<String> {
         match self {
             Part::FileSystem(fs) => fs.warnings(),
@@ -44,7 +44,7 @@ impl Part {
         }
     }
 
-    /// The devices of this part of whose members some may fail.
+    /// The devices of this part that tolerate failed members.
     pub fn arrays(&self) -> Vec<Device> {
         let devices = match self {
             Part::FileSystem(_) => &[],
@@ -54,7 +54,7 @@ impl Part {
         devices.iter().filter(|device| device.redundancy().is_some()).cloned().collect()
     }
 
-    /// Of several instances: sums, and the largest of maxima.
+    /// For several instances: sums, and the largest of maxima.
     pub fn counters(&self) -> Vec<Counter> {
         match self {
             Part::FileSystem(fs) => fs.counters(),

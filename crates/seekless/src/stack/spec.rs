@@ -1,6 +1,6 @@
-//! What a word of the stack line is: its name, what it takes, and how it becomes a part of a running stack.
+//! Definition of a word of the stack line: its name, its options, and how it becomes a part of a running stack.
 //!
-//! A file system, layer or device of your own is a [`WordSpec`] and a row in `WORDS`.
+//! A new file system, layer or device is a [`WordSpec`] and a row in `WORDS`.
 
 use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
@@ -14,12 +14,12 @@ use crate::fs::Fs;
 use crate::layer::log::pack::{Direction, Progress};
 use crate::rt::Rt;
 
-/// A word: its name, what it takes and how it is made.
+/// A word: its name, its options and its constructor.
 pub struct WordSpec {
     pub name: &'static str,
-    /// One line: what it is for.
+    /// Its purpose, in one line.
     pub help: &'static str,
-    /// What stands alone behind the colon, such as a path.
+    /// The argument without a key after the colon, such as a path.
     pub argument: Option<&'static Param>,
     pub options: &'static [Param],
     pub maker: Maker,
@@ -29,23 +29,24 @@ pub struct WordSpec {
 pub struct Param {
     pub name: &'static str,
     pub kind: Kind,
-    /// Value where none is given, as it would be written.
+    /// The default, as it would be written.
     pub default: Option<&'static str>,
-    /// The word makes no sense without it.
+    /// The word is invalid without it.
     pub required: bool,
-    /// Chosen when the file system is made, and found in its superblock ever after. A line that says otherwise is
-    /// an error; see [`Word::check_fixed`](super::Word::check_fixed).
+    /// Fixed when the file system is made, and stored in its superblock. A line that contradicts it is an error; see
+    /// [`Word::check_fixed`](super::Word::check_fixed).
     pub fixed: bool,
-    /// The switch of the same word that has to be on for a superblock to keep a `fixed` value; none when one always does.
+    /// The switch of the same word that must be on for a superblock to store a `fixed` value; `None` when it always
+    /// does.
     pub kept_with: Option<&'static str>,
-    /// Only mkfs looks at it: it shapes what is made, and neither later commands nor the superblock need it.
+    /// Only mkfs uses it: it shapes the new file system, and neither later commands nor the superblock need it.
     pub only_mkfs: bool,
-    /// One line: what it is.
+    /// Its meaning, in one line.
     pub help: &'static str,
 }
 
 impl Param {
-    /// An option without default.
+    /// An option without a default.
     pub const fn new(name: &'static str, kind: Kind, help: &'static str) -> Param {
         Param { name, kind, default: None, required: false, fixed: false, kept_with: None, only_mkfs: false, help }
     }
@@ -73,7 +74,7 @@ impl Param {
         Param { only_mkfs: true, ..self }
     }
 
-    /// The default, read.
+    /// The parsed default.
     ///
     /// # Panics
     /// When the table is wrong; a test reads every default.
@@ -103,11 +104,11 @@ pub enum Maker {
     /// Opened by the caller.
     FileSystemLeaf,
     DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
-    /// A device that keeps a format of its own on the one below.
+    /// A device that stores its own format on the one below.
     StoredDevice(&'static dyn StoredDevice),
-    /// A device over several instances of what is below it.
+    /// A device over several instances of the words below it.
     Spread(&'static Spread),
-    /// Made empty each time, and gone with the stack.
+    /// Made empty each time; vanishes with the stack.
     VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
     /// Opened by the caller.
     DeviceLeaf,
@@ -115,28 +116,27 @@ pub enum Maker {
 
 /// A device over several devices, see [`Maker::Spread`].
 pub struct Spread {
-    /// What it keeps on its members, where it keeps anything.
+    /// Its stored format, if it has one.
     pub stored: Option<&'static dyn StoredArray>,
-    /// How many.
+    /// The number of members.
     pub members: fn(&Word) -> u64,
-    /// True when one that cannot be opened is left out.
+    /// True when a member that cannot be opened is left out.
     pub bears_missing: fn(&Word) -> bool,
     #[allow(clippy::type_complexity)]
     pub make:
         for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
 }
 
-/// A device that keeps a format of its own on the one below: it is made by mkfs, and can be looked at and checked also
-/// where no file system stands on it.
+/// A device that stores its own format on the one below: mkfs makes it, and it can be examined and checked even without
+/// a file system on it.
 #[async_trait(?Send)]
 pub trait StoredDevice: Sync {
-    /// Opens it; makes it where the surroundings are fresh.
+    /// Opens it; makes it first if the device below is new.
     async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble>;
 
     /// Recognises it on `below`; `None` when there is none.
     ///
-    /// # Errors
-    /// When the device cannot be read, or what is there is damaged.
+    /// # Errors When the device cannot be read, or the format on it is damaged.
     async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble>;
 
     /// Checks it. Nothing is written.
@@ -146,20 +146,19 @@ pub trait StoredDevice: Sync {
     async fn check(&self, below: Device) -> Result<Checked, Trouble>;
 }
 
-/// A device over several that keeps a format of its own on them: as [`StoredDevice`]. A member that cannot be opened is
-/// `None`.
+/// A device over several members that stores its own format on them: as [`StoredDevice`]. A member that cannot be
+/// opened is `None`.
 #[async_trait(?Send)]
 pub trait StoredArray: Sync {
-    /// False when the options of `word` say that it keeps nothing.
+    /// False when the options of `word` say that it stores nothing.
     fn is_stored(&self, word: &Word) -> bool;
 
     /// Recognises it on `members`; `None` when there is none.
     ///
-    /// # Errors
-    /// When what is on them cannot be.
+    /// # Errors When the members contradict each other.
     async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble>;
 
-    /// Compares the members with each other. What can be put right is, if `options` say so; otherwise nothing is written.
+    /// Compares the members with each other. Corrects them if `options` say so; otherwise nothing is written.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
@@ -171,16 +170,16 @@ pub trait StoredArray: Sync {
         options: CheckOptions,
     ) -> Result<Checked, Trouble>;
 
-    /// What the members say, for people.
+    /// The members' metadata, as text.
     async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble>;
 }
 
-/// A layer, as the stack sees it.
+/// A layer, as the stack uses it.
 pub struct LayerSpec {
     pub make: Make,
-    /// Checks what the layer keeps in the file system below, where it keeps anything.
+    /// Checks what the layer stores in the file system below, if it stores anything.
     pub check: Option<Check>,
-    /// Turns the files below it into its own, or back.
+    /// Converts the files below to its own form, or back.
     pub convert: Option<Convert>,
 }
 
@@ -191,7 +190,7 @@ pub(super) type Make = for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> Local
 pub type Check =
     for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves, CheckOptions) -> LocalBoxFuture<'a, Result<Checked, Trouble>>;
 
-/// See [`LayerSpec::convert`]; the last argument is told of every file.
+/// See [`LayerSpec::convert`]; the last argument is called for every file.
 pub type Convert = for<'a> fn(
     &'a Rt,
     Fs,
@@ -201,10 +200,10 @@ pub type Convert = for<'a> fn(
     &'a Tell<'a>,
 ) -> LocalBoxFuture<'a, Result<Progress, Trouble>>;
 
-/// Is told how far the work is, and which file is next.
+/// Receives the progress of the work, and the next file.
 pub type Tell<'a> = dyn Fn(&Progress, &[u8]) + 'a;
 
-/// What a device that keeps something on its members has to know about the stack.
+/// What a device that stores something on its members needs to know about the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Surroundings {
     pub purpose: Purpose,
@@ -217,58 +216,58 @@ pub struct Surroundings {
 }
 
 impl Surroundings {
-    /// There is nothing on the members that counts.
+    /// True when the members hold no valid data.
     pub fn is_fresh(&self) -> bool {
         self.is_volatile || self.purpose == Purpose::Format
     }
 
-    /// Nothing on the members may change.
+    /// True when the members must not change.
     pub fn is_read_only(&self) -> bool {
         self.purpose == Purpose::Inspect
     }
 }
 
-/// What a leaf is opened for.
+/// Purpose of opening a leaf.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Purpose {
-    /// To look: nothing is changed, and others may look at the same time.
+    /// Inspection: nothing is changed, and others may read at the same time.
     Inspect,
-    /// To use: read and write, alone.
+    /// Use: reading and writing, exclusively.
     Use,
-    /// To put a file system on it; what is there is lost. An image file that is not there is made.
+    /// Formatting: the content is lost. A missing image file is created.
     Format,
 }
 
-/// With whom a file system that lies outside the engine may be shared.
+/// How a file system outside the engine may be shared.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Sharing {
-    /// With all that leave its files what they are.
+    /// With all users that leave its files as they are.
     Shared,
-    /// With nobody: a layer above stores files in it in a form of its own, which another writer would destroy.
+    /// Not at all: a layer above stores files in its own form, which another writer would destroy.
     Alone,
 }
 
-/// Opens what lies outside the engine.
+/// Opens the parts outside the engine.
 #[async_trait(?Send)]
 pub trait Leaves {
-    /// Opens the block device that `word` names, such as `file:a.img`.
+    /// Opens the block device of `word`, such as `file:a.img`.
     async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble>;
 
-    /// Opens the file system that `word` names, such as `hostdir:/srv`. To look at it alone, it is shared in any case.
+    /// Opens the file system of `word`, such as `hostdir:/srv`. For inspection it is always shared.
     async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble>;
 
-    /// Numbers that nobody can guess, where there are any: the engine has none of its own. New ones with each call.
+    /// Unpredictable numbers, if available: the engine has none of its own. New ones with each call.
     fn random(&self) -> Option<[u64; 4]> {
         None
     }
 
-    /// Reads the file at `path`, which `word` names and which holds a key or a passphrase.
+    /// Reads the file at `path`, a key or a passphrase of `word`.
     async fn secret(&self, word: &Word, _path: &str) -> Result<Vec<u8>, Trouble> {
         Err(outside(word))
     }
 }
 
-/// A world in which there is nothing outside, for virtual time.
+/// A world without an outside, for virtual time.
 pub struct NoLeaves;
 
 #[async_trait(?Send)]

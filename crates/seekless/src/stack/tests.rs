@@ -12,7 +12,7 @@ fn parse(line: &str) -> Stack {
     Stack::parse(line).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// Reads good lines and compares what they say. Method: the canonical text of each.
+/// Valid lines are parsed correctly. Method: the canonical text of each.
 #[test]
 fn good_lines_say_what_they_should() {
     let cases = [
@@ -48,7 +48,7 @@ fn good_lines_say_what_they_should() {
     }
 }
 
-/// Every kind of mistake gets a text that points at it. Method: the whole text, as a user sees it.
+/// Every kind of mistake gives a text that points at it. Method: the whole text, as a user sees it.
 #[test]
 fn errors_point_at_the_mistake() {
     let cases = [
@@ -171,7 +171,7 @@ fn errors_point_at_the_mistake() {
     }
 }
 
-/// Words that spread are checked while they are read: paths need the place of a number, and there is a limit.
+/// Words that spread are checked while they are parsed: paths need the placeholder of a number, and there is a limit.
 #[test]
 fn instances_are_told_apart() {
     let text = |line: &str| Stack::parse(line).err().map(|error| error.to_string()).unwrap_or_default();
@@ -188,8 +188,8 @@ fn instances_are_told_apart() {
     }
 }
 
-/// Every member is an instance of its own, with its number in its path and in its seed; parts that are there several
-/// times say how often. Method: leaves that remember which they were.
+/// Every member is a separate instance, with its number in its path and in its seed; parts with several instances
+/// report how many. Method: leaves that record their instance.
 #[test]
 fn members_are_instances() {
     type Files = std::collections::BTreeMap<String, Device>;
@@ -222,7 +222,7 @@ fn members_are_instances() {
         assert!(seeds[0].contains("seed 1") && seeds[1].contains("seed 2"), "{seeds:?}");
         drop(opened);
 
-        // A file system on an array that loses a member, goes on without it, and gets a new one.
+        // A file system on an array that loses a member, continues without it, and gets a new one.
         let line = |options: &str| parse(&format!("lfs / raid5:n=4{options} / file:a-{{}}"));
         let error = |stack: Stack, error: StackError| format!("{stack}: {}", error.problem);
         let early = line("").open(&rt, &leaves, Purpose::Use).await.err().map(|it| error(line(""), it)).unwrap();
@@ -249,7 +249,7 @@ fn members_are_instances() {
         };
         assert!(problem("").await.starts_with("there is no file `a-2`"));
         write(line(",degraded").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap(), b"g").await;
-        // A new member is not written over when it holds something: a file, or another member's copy in the wrong place.
+        // A new member that holds data is not overwritten: a file, or another member's copy in the wrong place.
         let used: Device = Rc::new(crate::device::Memory::new(16 * MIB));
         let last = Sector(16 * MIB / 512 - 1);
         used.write(last, Buf::from_slice(&[7; 512]).freeze(), WriteFlags::NONE).await.unwrap();
@@ -268,7 +268,7 @@ fn members_are_instances() {
         let array = line(",replace=2").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         rt.sleep(Nanos::from_secs(1)).await;
         write(array, b"h").await;
-        // The old one is out of date; without the first, the new one is needed.
+        // The old one is outdated; without the first, the new one is needed.
         let new = leaves.1.borrow_mut().insert("a-2".into(), lost.unwrap());
         assert!(problem("").await.contains("member 2 is missing: it is out of date"));
         leaves.1.borrow_mut().insert("a-2".into(), new.unwrap());
@@ -288,7 +288,7 @@ fn members_are_instances() {
     executor.block_on(run).unwrap();
 }
 
-/// Arrays of volatile devices are made when they are mounted, and timing alone needs neither metadata nor bytes.
+/// Arrays of volatile devices are made when they are mounted; for timing alone they need neither metadata nor data.
 #[test]
 fn arrays_of_modelled_disks_are_made() {
     for line in [
@@ -312,16 +312,15 @@ fn arrays_of_modelled_disks_are_made() {
     }
 }
 
-/// The caret stands under the mistake also behind characters of several bytes, and control characters do not break
-/// the picture.
+/// The caret is under the mistake even behind multi-byte characters, and control characters do not break the picture.
 #[test]
 fn carets_count_characters() {
     let text = Stack::parse("hostdir:/\u{f6}\u{f6},x\ny").unwrap_err().to_string();
     assert!(text.contains("\n  hostdir:/\u{f6}\u{f6},x y\n              ^^^\n"), "{text}");
 }
 
-/// The table of words keeps what the code relies on: names that can be written, defaults that can be read, and no
-/// name twice.
+/// The table of words meets the code's assumptions: names that can be written, defaults that can be parsed, and unique
+/// names.
 #[test]
 fn the_table_of_words_is_sound() {
     let written =
@@ -381,12 +380,12 @@ fn random_text(rng: &mut Rng) -> String {
     (0..rng.below(8)).map(|_| *rng.pick(PIECES)).collect()
 }
 
-/// A random stack that is in order, as data.
+/// A random valid stack, as data.
 fn random_stack(rng: &mut Rng) -> Stack {
     let mut words = Vec::new();
     let mut needed: Option<Interface> = None;
     loop {
-        // With two or three members each, seven words that spread are as many as there can be.
+        // With two or three members each, seven words that spread are the maximum.
         let spreads = words.iter().filter(|word: &&Word| matches!(word.spec.maker, Maker::Spread(_))).count();
         let fits = |spec: &&&WordSpec| {
             needed.is_none_or(|needed| spec.role().is() == needed)
@@ -395,7 +394,7 @@ fn random_stack(rng: &mut Rng) -> Stack {
         let candidates: Vec<&'static WordSpec> = WORDS.iter().filter(fits).copied().collect();
         let spec = *rng.pick(&candidates);
         let mut params: Vec<_> = spec.options.iter().filter(|_| rng.chance(1, 3)).collect();
-        params.retain(|param| param.name != "n"); // As many as there are by default.
+        params.retain(|param| param.name != "n"); // As many as the default.
         rng.shuffle(&mut params);
         if let Some(argument) = spec.argument {
             params.insert(0, argument);
@@ -409,7 +408,7 @@ fn random_stack(rng: &mut Rng) -> Stack {
     }
 }
 
-/// S3: what `Display` writes reads back as the same stack. Method: random stacks with nasty texts in them.
+/// S3: the `Display` output of a stack is parsed to the same stack. Method: random stacks with difficult texts in them.
 #[test]
 fn stacks_survive_writing_and_reading() {
     let mut rng = Rng::new(1);
@@ -422,8 +421,8 @@ fn stacks_survive_writing_and_reading() {
     }
 }
 
-/// No line makes the parser panic, and every error points into its line. Method: good lines, damaged at random
-/// places, and lines of random pieces; then what was read must survive writing.
+/// No line makes the parser panic, and every error points into its line. Method: valid lines, damaged at random places,
+/// and lines of random pieces; a parsed result must survive writing.
 #[test]
 fn no_line_panics() {
     const PIECES: &[&str] = &[
@@ -480,7 +479,7 @@ fn no_line_panics() {
     assert!(Stack::parse(&format!("file:{}", "a,".repeat(30_000))).is_err());
 }
 
-/// Suggestions name what was most likely meant, and nothing when nothing is near.
+/// Suggestions name what was most likely meant, and nothing when no name is near.
 #[test]
 fn suggestions_are_near() {
     let near = |text| nearest(text, WORDS.iter().map(|spec| spec.name));
@@ -498,7 +497,7 @@ fn suggestions_are_near() {
     }
 }
 
-/// Completion offers what can stand there, and only that.
+/// Completion offers exactly what is valid there.
 #[test]
 fn completion_offers_what_fits() {
     let cases: &[(&str, usize, &[&str])] = &[
@@ -541,7 +540,7 @@ fn completion_knows_the_drives() {
     assert!(complete("disk:").candidates.len() >= 3);
 }
 
-/// Who names a drive that is not in the catalogue learns how to describe it, and so does who asks what there is.
+/// A drive name that is not in the catalogue gets a hint how to describe a drive, and so does the list of drives.
 #[test]
 fn a_drive_can_be_described() {
     let form = "or a data sheet: disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";
@@ -550,7 +549,7 @@ fn a_drive_can_be_described() {
     assert!(super::help().contains(form), "{}", super::help());
 }
 
-/// A stack file says the same as its line; anything else in it is an error that says what.
+/// A stack file means the same as its line; any other content is an error that says what.
 #[test]
 fn stack_files_are_read() {
     assert_eq!(Stack::parse_file("# for fstab\nstack = \"wrap / memfs\"\n").unwrap(), parse("wrap / memfs"));
@@ -587,7 +586,7 @@ fn targets_are_told_apart() {
     }
 }
 
-/// What the table says about options holds for the getters: given, default, and absent.
+/// The getters follow the table of options: given, default, and absent.
 #[test]
 fn options_have_their_defaults() {
     let stack = parse("lfs:segment=1MiB / memory:64MiB");
@@ -603,7 +602,7 @@ fn options_have_their_defaults() {
     assert_eq!((key, &problem[..]), ("segment", "the line says 1MiB, but the file system was made with 512KiB"));
 }
 
-/// Leaves for tests: `file:missing` is not there, every other file is a device in memory.
+/// Leaves for tests: `file:missing` is missing, every other file is a device in memory.
 struct TestLeaves;
 
 #[async_trait::async_trait(?Send)]
@@ -624,7 +623,7 @@ fn identity() -> Identity {
     Identity::new([1, 2, 3, 4])
 }
 
-/// What cannot be built says so, pointing at the word that could not be made; what can be, can be used.
+/// A stack that cannot be built gives an error that points at the word; one that can be built works.
 #[test]
 fn stacks_are_built() {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -671,8 +670,7 @@ fn stacks_are_built() {
 }
 
 /// A file system on a device, from the line to the file and back: made, mounted, written, closed, probed, checked,
-/// dumped; options that were fixed when it was made hold for ever after. Method: a device that survives between
-/// stacks.
+/// dumped; options fixed when it was made hold permanently. Method: a device that survives between stacks.
 #[test]
 fn a_volume_is_made_and_used() {
     struct Kept(Device);
@@ -714,7 +712,7 @@ fn a_volume_is_made_and_used() {
         client.write_file(b"f", b"hello").await.unwrap();
         mounted.fs.close().await.unwrap();
 
-        // What the line leaves out comes from the volume, and what it says must be so.
+        // Options omitted in the line come from the volume; given ones must match it.
         let plain = parse("lfs / file:a");
         let opened = plain.open(&rt, &leaves, Purpose::Inspect).await.unwrap();
         let probed = opened.probe().await.unwrap().unwrap();
@@ -740,12 +738,12 @@ fn a_volume_is_made_and_used() {
         assert_eq!(client.read_file(b"f").await.unwrap(), b"hello");
         mounted.fs.close().await.unwrap();
 
-        // `ro` on the line is as good as being told.
+        // `ro` on the line acts like read-only usage.
         let mounted = parse("lfs:ro / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         assert!(mounted.fs.traits().read_only);
         mounted.fs.close().await.unwrap();
 
-        // A stack on a fork leaves what is below as it is.
+        // A stack on a fork leaves the storage below unchanged.
         let forked = parse("lfs / fork / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await.unwrap();
         let client = crate::fs::client::Client::new(forked.fs.clone());
         client.unlink(b"f").await.unwrap();
@@ -754,7 +752,7 @@ fn a_volume_is_made_and_used() {
         assert!(crate::fs::client::Client::new(mounted.fs.clone()).stat(b"f").await.is_ok());
         mounted.fs.close().await.unwrap();
 
-        // And one that fails says so.
+        // A faulty device gives an error.
         let faulty =
             parse("lfs / fault:read-errors=100% / file:a").mount(&rt, &leaves, &identity(), Usage::default()).await;
         assert!(matches!(faulty.err().unwrap().cause, Some(Cause::FileSystem(FsError::Device(_)))));
@@ -762,8 +760,8 @@ fn a_volume_is_made_and_used() {
     executor.block_on(run).unwrap();
 }
 
-/// A device with a format of its own, without a file system on it: made, looked at, checked, used; and with one. Method:
-/// as above.
+/// A device with its own format, without a file system on it: made, examined, checked, used; and with one. Method: as
+/// above.
 #[test]
 fn a_virtual_log_disk_is_made_and_used() {
     struct Kept(Device);
@@ -806,7 +804,7 @@ fn a_virtual_log_disk_is_made_and_used() {
         client.write_file(b"f", b"hello").await.unwrap();
         mounted.fs.close().await.unwrap();
         drop((client, mounted));
-        // Made anew, with the block size of that line.
+        // Made again, with the block size of that line.
         let plain = parse("vld / file:a");
         let below = plain.open_below(&rt, &leaves, Purpose::Inspect).await.unwrap();
         let probed = below.probe().await.unwrap().unwrap();
@@ -845,7 +843,7 @@ fn a_volume_on_a_modelled_disk_takes_time() {
             let client = crate::fs::client::Client::new(mounted.fs.clone());
             client.write_file(b"f", &[1; 100_000]).await.unwrap();
             client.sync().await.unwrap();
-            // 100,000 bytes at some 2 MB/s, and a seek; and no hours.
+            // 100,000 bytes at some 2 MB/s, and a seek; not hours.
             let took = rt.now() - before;
             assert!(took > Nanos::from_millis(10) && took < Nanos::from_secs(2), "{disk}: {took:?}");
             mounted.fs.close().await.unwrap();

@@ -1,6 +1,6 @@
-//! Values of a stack line's options: what types there are, how each is read and how it is written back.
+//! Values of a stack line's options: their types, parsing and writing.
 //!
-//! Writing is exact: for every value, reading what [`Value`]'s `Display` wrote gives the same value.
+//! Writing is exact: parsing the `Display` output of a [`Value`] gives the same value.
 
 use std::fmt;
 
@@ -8,8 +8,8 @@ use uuid::Uuid;
 
 use crate::units::{GIB, KIB, MIB, Nanos};
 
-/// Type of an option, with the limits that hold wherever it is used. What only one file system can judge
-/// (a segment that is no multiple of its block, say), that file system refuses when it is built.
+/// Type of an option, with limits that hold everywhere. A limit that depends on the file system (such as a segment that
+/// must be a multiple of its block) is checked when that is built.
 #[derive(Clone, Copy)]
 pub enum Kind {
     /// A number of bytes, `min..=max`: `512KiB`, `1.5GiB`.
@@ -24,14 +24,14 @@ pub enum Kind {
     Switch,
     /// One of a few words, known while compiling.
     Choice(&'static [&'static str]),
-    /// One of a catalogue's names, such as the drives of the disk model. `otherwise` says what to do about a thing that
-    /// is not in it.
+    /// A name of a catalogue, such as the drives of the disk model. `otherwise` is the hint for anything that is not in
+    /// it.
     Name { catalogue: fn() -> Vec<&'static str>, otherwise: &'static str },
     /// Any text of at most this many bytes.
     Text { bytes_max: usize },
     /// A UUID, as RFC 9562 writes it.
     Uuid,
-    /// The name of something outside: a file, a directory.
+    /// A name outside the engine: a file, a directory.
     Path,
 }
 
@@ -70,7 +70,7 @@ impl Percent {
     }
 }
 
-/// What was wrong with a value, and what would have been right.
+/// What is wrong with a value, and what is expected.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct BadValue {
     pub(super) problem: String,
@@ -83,10 +83,9 @@ impl BadValue {
     }
 }
 
-/// Reads a number of bytes as a stack line has it: `512KiB`, `1.5GiB`.
+/// Parses a number of bytes as in a stack line: `512KiB`, `1.5GiB`.
 ///
-/// # Errors
-/// What is wrong with it, and what would have been right.
+/// # Errors What is wrong with it, and what is expected.
 pub fn read_bytes(text: &str) -> Result<u64, String> {
     match (Kind::Bytes { min: 0, max: u64::MAX }).read(text) {
         Ok(Value::Bytes(bytes)) => Ok(bytes),
@@ -127,7 +126,7 @@ const TIME_UNITS: &[(&str, u64)] = &[
 const BYTE_UNITS_WRITTEN: &[(&str, u64)] = &[("TiB", 1 << 40), ("GiB", GIB), ("MiB", MIB), ("KiB", KIB), ("B", 1)];
 
 impl Kind {
-    /// Reads `text`.
+    /// Parses `text`.
     pub(super) fn read(&self, text: &str) -> Result<Value, BadValue> {
         match *self {
             Kind::Bytes { min, max } => {
@@ -182,7 +181,7 @@ impl Kind {
         }
     }
 
-    /// What a help text shows in place of a value.
+    /// The placeholder for a value in help texts.
     pub fn placeholder(&self) -> String {
         match *self {
             Kind::Bytes { .. } => "SIZE".into(),
@@ -198,7 +197,7 @@ impl Kind {
         }
     }
 
-    /// The words that can be written, where there is a list of them.
+    /// The possible words, where there is a list of them.
     pub fn words(&self) -> Vec<&'static str> {
         match *self {
             Kind::Switch => vec!["on", "off"],
@@ -231,7 +230,7 @@ fn read_choice(text: &str, words: &[&'static str]) -> Result<Value, BadValue> {
     Err(BadValue::new(problem, format!("one of: {}", words.join(", "))))
 }
 
-/// Why a measure could not be read.
+/// Why a measure could not be parsed.
 enum BadMeasure {
     NotANumber(String),
     Unit { unit: String, known: Vec<&'static str> },
@@ -258,7 +257,7 @@ impl BadMeasure {
     }
 }
 
-/// Reads a decimal number and its unit into a whole count of the smallest unit.
+/// Parses a decimal number and its unit into a whole count of the smallest unit.
 fn read_measure(text: &str, units: &'static [(&'static str, u64)]) -> Result<u64, BadMeasure> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, unit) = text.split_at(number_end);
@@ -270,14 +269,14 @@ fn read_measure(text: &str, units: &'static [(&'static str, u64)]) -> Result<u64
     let unit = unit.trim_start();
     let factor = units.iter().find(|(name, _)| unit.eq_ignore_ascii_case(name)).map(|&(_, factor)| factor);
     let Some(factor) = factor else {
-        // Help shows the units as they are written, and each only once.
+        // Help shows the units as they are written, each only once.
         let known = match units[0].0 {
             "" if units.len() > 1 => BYTE_UNITS_WRITTEN.iter().rev().map(|&(name, _)| name).collect(),
             _ => units.iter().map(|&(name, _)| name).filter(|name| !name.is_empty()).collect(),
         };
         return Err(BadMeasure::Unit { unit: unit.to_owned(), known });
     };
-    // Digits beyond what u128 holds are beyond what any unit keeps, too.
+    // Digits beyond the range of u128 exceed every unit's range, too.
     let digits: u128 = format!("{whole}{fraction}").parse().map_err(|_| BadMeasure::TooLarge)?;
     let scale = 10u128.checked_pow(fraction.len() as u32).ok_or(BadMeasure::NotWhole)?;
     let scaled = digits.checked_mul(u128::from(factor)).ok_or(BadMeasure::TooLarge)?;
@@ -287,9 +286,9 @@ fn read_measure(text: &str, units: &'static [(&'static str, u64)]) -> Result<u64
     u64::try_from(scaled / scale).map_err(|_| BadMeasure::TooLarge)
 }
 
-/// The candidate that `text` was most likely meant to be, if any is close.
+/// The candidate that `text` most likely means, if any is close.
 pub(super) fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {
-    // Comparison takes time in proportion to both lengths, and nobody mistypes a name this long.
+    // Comparison takes time in proportion to both lengths, and a mistyped name is never this long.
     const CHARS_MAX: usize = 64;
     if text.chars().count() > CHARS_MAX {
         return None;
@@ -297,7 +296,7 @@ pub(super) fn nearest<'a>(text: &str, candidates: impl Iterator<Item = &'a str>)
     let text = text.to_ascii_lowercase();
     let mut best: Option<(usize, &str)> = None;
     for candidate in candidates {
-        // The name itself, in capitals, is nearest. A beginning is close however much is missing; otherwise about one
+        // The name itself, in capitals, is nearest. A prefix is close however much is missing; otherwise about one
         // character in three may be wrong.
         let distance = match text.len() >= 3 && candidate != text && candidate.starts_with(&text) {
             true => 1,
@@ -349,10 +348,10 @@ impl fmt::Display for Value {
     }
 }
 
-/// Writes `text` bare where that reads back as the same, otherwise quoted.
+/// Writes `text` bare where it is parsed to the same text, otherwise quoted.
 fn write_text(f: &mut fmt::Formatter<'_>, text: &str) -> fmt::Result {
     let blank_edge = text.starts_with(char::is_whitespace) || text.ends_with(char::is_whitespace);
-    // A slash that is a word of its own would end the value.
+    // A slash between blanks would end the value.
     let lone_slash = text.split(char::is_whitespace).any(|part| part == "/") && text != "/";
     if text.is_empty() || blank_edge || lone_slash || text.contains([',', '"', '=']) {
         f.write_str("\"")?;

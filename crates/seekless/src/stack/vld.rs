@@ -137,8 +137,8 @@ fn options(word: &Word, surroundings: Surroundings) -> Options {
     }
 }
 
-/// Name and key of a new one: random where there is randomness. In virtual time the same stack gets the same, and nobody
-/// is there to guess it.
+/// UUID and key of a new one: random where randomness is available. In virtual time the same stack gets the same ones,
+/// and there is no attacker.
 fn secrets(rt: &Rt, below: &Device, surroundings: Surroundings) -> ([u8; 16], [u8; 16]) {
     let pair = |one: u64, two: u64| {
         let mut bytes = [0; 16];

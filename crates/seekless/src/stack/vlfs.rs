@@ -75,7 +75,7 @@ const DUMPS: &[(&str, &str)] = &[
     ("inode:NUMBER", "one inode"),
 ];
 
-/// Options at mkfs that the line may repeat at mount, and what the superblock says.
+/// Compares options fixed at mkfs, which the line may repeat at mount, with the superblock.
 fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
     word.check_fixed(&[("label", Value::Text(info.label.clone())), ("uuid", Value::Uuid(info.uuid))])
 }

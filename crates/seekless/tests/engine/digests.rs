@@ -1,4 +1,4 @@
-//! What the engine does, as numbers that are kept: a change of behaviour is a change of `digests.txt`.
+//! The engine's behaviour as recorded numbers: a change of behaviour is a change of `digests.txt`.
 //!
 //! Each line of `digests.txt` is one short life of a stack, drawn from a seed: operations of one client or of two at once, a
 //! close or a power cut, a second mount, a close. The line holds a digest of the answers, a digest of what the leaves store at
@@ -27,8 +27,8 @@ use seekless::testing::runner::Outcome;
 use seekless::testing::{Generator, MemFs, Op, Runner, Space, Tree, Weights};
 use seekless::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 
-/// One life for each. A leaf `file:NAME` is memory; with the name of a drive it is that drive, and `sheet` is one of which only
-/// the data sheet is known. The last character of a drive's name chooses the scheduler.
+/// One run for each. A leaf `file:NAME` is memory; with the name of a drive it is that drive, and `sheet` is one known
+/// only from a data sheet. The last character of a drive's name chooses the scheduler.
 const SEEDS: u64 = 200;
 
 /// Operations of one mount, of all clients.
@@ -86,7 +86,7 @@ const LINES: &[&str] = &[
     "lfs:segment=128KiB / fault:delay=2ms / file:sheet-a,size=16MiB",
 ];
 
-/// What a leaf is.
+/// Kind of a leaf.
 #[derive(Clone)]
 enum Store {
     Memory(Rc<Memory>),
@@ -98,7 +98,7 @@ enum Store {
 #[derive(Default)]
 struct Stores(RefCell<BTreeMap<String, Store>>);
 
-/// The drive that a leaf's name begins with, if it does.
+/// The drive whose name is a prefix of the leaf's name, if any.
 fn disk(rt: &Rt, word: &Word, path: &str) -> Option<Disk> {
     let sheet = || {
         let sheet = DataSheet::new(5400, Nanos::from_millis(12), word.bytes("size"), 4 * MIB);
@@ -154,7 +154,7 @@ impl Leaves for Stores {
 }
 
 impl Stores {
-    /// The same stores as a power cut at this moment leaves them, for a device that has completed all it was asked.
+    /// The same stores as a power cut at this moment leaves them, for a device that has completed every request.
     fn cut(&self, rt: &Rt, stack: &Stack) -> Stores {
         let word = stack.words().last().expect("a stack has a leaf");
         let copy = |(path, store): (&String, &Store)| {
@@ -172,7 +172,7 @@ impl Stores {
         Stores(RefCell::new(self.0.borrow().iter().map(copy).collect()))
     }
 
-    /// A digest of all that they store.
+    /// A digest of their whole content.
     async fn digest(&self) -> u32 {
         let stores = self.0.borrow().clone();
         let mut digest = 0;
@@ -230,7 +230,7 @@ async fn tree_digest(mut digest: u32, fs: Rc<MemFs>) -> u32 {
 fn answer_digest(digest: u32, outcome: &Outcome) -> u32 {
     match outcome {
         Outcome::Bytes(bytes) => crc32c_append(digest, bytes),
-        // Of errors the variant alone: their texts are for people, and may get better.
+        // Only the variant of an error: its text is for people, and may change.
         Outcome::Failed(error) => {
             let text = format!("{error:?}");
             let variant = text.split(['(', '{', ' ']).next().unwrap_or_default();
@@ -240,7 +240,7 @@ fn answer_digest(digest: u32, outcome: &Outcome) -> u32 {
     }
 }
 
-/// A client that works through its own operations.
+/// A client that executes its own operations.
 struct Worker {
     generator: Generator,
     digest: u32,
@@ -274,7 +274,7 @@ async fn session(rt: &Rt, stack: &Stack, stores: &Stores, workers: &mut [Worker]
     let mounted = mounted.unwrap_or_else(|error| panic!("{error}"));
     let mut runner = Runner::new(rt, mounted.fs.clone());
     for root in ["/one", "/two"].into_iter().filter(|_| workers.len() > 1) {
-        // There already, the second time.
+        // It exists, the second time.
         let _ = runner.apply(&Op::Mkdir { path: FsPath::from(root), permissions: 0o755 }).await;
     }
     let ops = OPS / workers.len();
@@ -288,7 +288,7 @@ async fn session(rt: &Rt, stack: &Stack, stores: &Stores, workers: &mut [Worker]
     None
 }
 
-/// Reads and writes a device at random; a digest of what was read.
+/// Reads and writes a device at random; returns a digest of the data read.
 async fn use_device(rt: &Rt, stack: &Stack, stores: &Stores, rng: &mut Rng, mut digest: u32) -> u32 {
     let opened = stack.open(rt, stores, Purpose::Use).await.unwrap_or_else(|error| panic!("{error}"));
     let device = opened.device().expect("a device is at the top").clone();
@@ -318,7 +318,7 @@ async fn use_device(rt: &Rt, stack: &Stack, stores: &Stores, rng: &mut Rng, mut 
     digest
 }
 
-/// One line of the file: what seed `seed` comes to.
+/// One line of the file: the result of seed `seed`.
 fn life(seed: u64) -> String {
     let line = LINES[(seed % LINES.len() as u64) as usize];
     let stack = Stack::parse(line).unwrap_or_else(|error| panic!("{error}"));
@@ -340,7 +340,7 @@ fn life(seed: u64) -> String {
             }
         } else {
             let mut workers = workers(seed);
-            // Where there is no device, a power cut is of all of the memory.
+            // Without a device, a power cut loses all memory.
             let is_cut = stack.file_system().is_some() && seed.is_multiple_of(3);
             if let Some(left) = session(&rt, &stack, &stores, &mut workers, is_cut).await {
                 stores = left;
@@ -362,7 +362,8 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/engine/digests.txt")
 }
 
-/// Aim: a change of what the engine does is seen in a diff. Method: 200 lives of all stacks, each compared with its line.
+/// Aim: a change of the engine's behaviour shows in a diff. Method: 200 runs of all stacks, each compared with its
+/// line.
 #[test]
 fn stacks_do_what_they_did() {
     #[allow(clippy::disallowed_methods)]
@@ -390,7 +391,7 @@ fn stacks_do_what_they_did() {
     );
 }
 
-/// Aim: the digests see what they are for. Method: one changed byte on a device, and one changed answer.
+/// Aim: the digests detect changes. Method: one changed byte on a device, and one changed answer.
 #[test]
 fn digests_see_a_byte() {
     let mut image = Image::default();

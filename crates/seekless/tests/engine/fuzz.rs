@@ -1,7 +1,6 @@
-//! The targets of the fuzzer, on every compiler and in every run of the tests: the inputs in `fuzz/seeds`, and seeded
-//! noise.
+//! The targets of the fuzzer, with every compiler and in every test run: the inputs in `fuzz/seeds`, and seeded noise.
 //!
-//! An input that once did harm is kept in `fuzz/seeds`, in the folder of its target, so that it cannot do so again.
+//! An input that once did harm is kept in `fuzz/seeds`, in the folder of its target, as a regression test.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
@@ -9,7 +8,7 @@ use std::path::{Path, PathBuf};
 use seekless::rng::Rng;
 use seekless::testing::{Replay, fuzz};
 
-/// A target: its name, what it does with an input, how many inputs of noise, and of how many bytes at most.
+/// A target: its name, its function, and the number and maximum size of noise inputs.
 struct Target {
     name: &'static str,
     body: fn(&[u8]),
@@ -17,7 +16,8 @@ struct Target {
     bytes_max: u64,
 }
 
-/// The targets that are functions of the engine. `fuse_request`, `nbd_stream` and `experiment` are tested where they live.
+/// The targets that are functions of the engine. `fuse_request`, `nbd_stream` and `experiment` are tested in their own
+/// crates.
 const TARGETS: &[Target] = &[
     Target { name: "layer_format", body: fuzz::layer::decoders, inputs: 20_000, bytes_max: 600 },
     Target { name: "layer_file", body: fuzz::layer::lower_file, inputs: 200, bytes_max: 100 },
@@ -35,7 +35,7 @@ const TARGETS: &[Target] = &[
     Target { name: "stack_line", body: fuzz::stack_line, inputs: 20_000, bytes_max: 120 },
 ];
 
-/// Words of a stack line and what stands between them, which bytes alone would hardly ever spell.
+/// Words of a stack line and separators, which random bytes would hardly ever form.
 const WORDS: &[&str] = &[
     "lfs",
     "ffs",
@@ -83,7 +83,7 @@ fn seeds(target: &str) -> Vec<PathBuf> {
     paths
 }
 
-/// Aim: what once did harm does none. Method: every input that is kept, into its target.
+/// Aim: inputs that once did harm do none. Method: every stored input, into its target.
 #[test]
 fn kept_inputs_do_no_harm() {
     let mut problems = Vec::new();
@@ -109,15 +109,15 @@ fn noise(target: &Target, rng: &mut Rng) -> Vec<u8> {
     }
     let mut input = vec![0; length];
     rng.fill(&mut input);
-    // Half of them small numbers mostly, which mean more.
+    // Half of them mostly small numbers, which are more often valid.
     if rng.chance(1, 2) {
         input.iter_mut().for_each(|byte| *byte = if *byte < 0xd0 { *byte % 16 } else { *byte });
     }
     input
 }
 
-/// Aim: no bytes whatever do harm. Method: noise into every target; each input has a seed of its own, with which
-/// a failure prints the command that repeats it.
+/// Aim: no bytes do harm. Method: noise into every target; each input has its own seed, with which a failure prints the
+/// command that repeats it.
 #[test]
 fn seeded_noise_does_no_harm() {
     #[allow(clippy::disallowed_methods)]

@@ -1,11 +1,11 @@
-//! Golden volumes: images that were made once and are kept, so that what old code wrote opens with new code, and so
-//! that a change of what is written does not go unnoticed.
+//! Golden volumes: images that were made once and are kept, so that old volumes open with new code, and unintended
+//! changes of the written bytes are noticed.
 //!
-//! `golden/lfs-1.img.gz` is an LFS volume of 16 MiB as a crash leaves it, and `golden/lfs-1.txt` what is in it; `lfs-2` is one
-//! with access-control lists. So are `vlfs-1` and `vlfs-2` (see `logs`), and `ffs-1` and `ffs-2`, with metadata in order and
-//! with soft updates (see `ffs`).
-//! `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden` makes all anew. Before the bytes change in a way that
-//! was released, keep the old pair under another name: every pair in the folder is tested.
+//! `golden/lfs-1.img.gz` is an LFS volume of 16 MiB as a crash leaves it, and `golden/lfs-1.txt` its content; `lfs-2`
+//! is one with access-control lists. So are `vlfs-1` and `vlfs-2` (see `logs`), and `ffs-1` and `ffs-2`, with metadata
+//! in order and with soft updates (see `ffs`). `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden` makes all
+//! anew. Before the bytes change in a way that was released, keep the old pair under another name: every pair in the
+//! folder is tested.
 
 mod ffs;
 mod lfs;
@@ -48,7 +48,7 @@ fn text(number: u32, bytes: u32) -> Vec<u8> {
     Filling { bytes, tag: number * 4 + 1 }.content()
 }
 
-/// 500 names in a directory at the end of a long path, most of them further names of a few files.
+/// 500 names in a directory at the end of a long path, most of them additional names of a few files.
 async fn deep_directory(client: &Client) -> FsResult<()> {
     let mut path = String::new();
     for level in 0..12 {
@@ -103,7 +103,7 @@ async fn kinds(rt: &Rt, client: &Client) -> FsResult<()> {
     Ok(())
 }
 
-/// Files with holes, with indirect blocks far behind their start, and with space that is set aside.
+/// Files with holes, with indirect blocks far behind their start, and with preallocated space.
 async fn sparse(client: &Client) -> FsResult<()> {
     client.write_file(b"/holes", &text(700, 200_000)).await?;
     for (number, offset) in [0, 7 * 4096, 348 * 4096, 116_629 * 4096, 1 << 40, (1 << 43) - 17].into_iter().enumerate() {
@@ -128,7 +128,7 @@ fn bytes_of(image: &Image) -> Vec<u8> {
     bytes
 }
 
-/// Everything that can be seen in a file system through its interface, as text.
+/// Everything visible through a file system's interface, as text.
 async fn listing(fs: Fs) -> FsResult<String> {
     let client = Client::new(fs);
     let mut text = String::new();
@@ -173,7 +173,7 @@ async fn listing(fs: Fs) -> FsResult<String> {
     Ok(text)
 }
 
-/// Where a file has data, and the checksum of each stretch of it.
+/// The data regions of a file, with the checksum of each.
 async fn contents(client: &Client, path: &FsPath, size: u64) -> FsResult<String> {
     let mut text = String::new();
     let file = client.open(&path.0, seekless::fs::OpenFlags::READ).await?;
@@ -214,7 +214,7 @@ fn pack(image: &Image) -> Vec<u8> {
     packer.finish().expect("memory does not fail")
 }
 
-/// The first difference of two texts, with the lines' number.
+/// The first difference of two texts, with its line number.
 fn first_difference(one: &str, two: &str) -> Option<String> {
     let (mut ones, mut twos) = (one.lines(), two.lines());
     let mut number = 0;
@@ -228,7 +228,7 @@ fn first_difference(one: &str, two: &str) -> Option<String> {
     }
 }
 
-/// The stored images whose names begin so.
+/// The stored images with this prefix.
 fn stored_images(prefix: &str) -> Vec<PathBuf> {
     let mut paths: Vec<PathBuf> =
         std::fs::read_dir(folder()).expect("golden images").map(|entry| entry.expect("an entry").path()).collect();

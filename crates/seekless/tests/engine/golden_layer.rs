@@ -1,4 +1,4 @@
-//! Golden files of the compressing layers: what was written once opens for ever, and is written again the same.
+//! Golden files of the compressing layers: files once written always open, and are written again with the same bytes.
 //!
 //! `golden/log-1.files.gz` holds lower files, each with its length before it. `SEEKLESS_BLESS=1 cargo test -p seekless
 //! --test engine golden_layer` makes them anew. Before the bytes change in a way that was released, keep the old ones
@@ -33,7 +33,7 @@ fn is_blessing() -> bool {
     std::env::var("SEEKLESS_BLESS").is_ok_and(|value| value == "1")
 }
 
-/// The codecs, each with whether its bytes are ours to decide: libraries may find better ones.
+/// The codecs, each with whether this project controls its bytes: libraries may find better ones.
 fn codecs() -> Vec<(Arc<dyn Codec>, bool)> {
     vec![
         (Arc::new(Copy), true),
@@ -48,7 +48,7 @@ fn options(codec: Arc<dyn Codec>) -> Options {
     Options { chunk_shift: 12, ..Options::new(codec) }
 }
 
-/// A life in which everything occurs that a file can have: nodes on two levels, holes, a tail, chunks written again.
+/// A life with everything that a file can have: nodes on two levels, holes, a tail, rewritten chunks.
 async fn live(rt: &Rt, codec: Arc<dyn Codec>) -> (Vec<u8>, Vec<u8>) {
     let lower = MemFs::new(rt);
     let fs = stack_on(rt, lower.clone(), options(codec)).await.expect("it mounts");
@@ -100,9 +100,9 @@ fn unpack(packed: &[u8]) -> Vec<Vec<u8>> {
     files
 }
 
-/// Aim: what old code wrote opens with today's, with any codec's word; and where the bytes are ours to decide, today's
-/// code writes the same. Method: every stored file, read, checked and compared with what it must hold and with one that
-/// is made now.
+/// Aim: files of old code open with the current code, with any codec's word; and where this project controls the bytes,
+/// the current code writes the same. Method: every stored file, read, checked and compared with its expected content
+/// and with a new one.
 #[test]
 fn golden_files_open_and_are_made_again() {
     let made: Vec<(Vec<u8>, Vec<u8>)> =

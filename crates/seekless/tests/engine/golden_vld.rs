@@ -1,4 +1,4 @@
-//! The golden virtual log disk: an image that was made once and is kept, so that what old code wrote opens with new code.
+//! The golden virtual log disk: an image that was made once and is kept, so that disks of old code open with new code.
 //!
 //! `golden_vld/vld-1.img.gz` is a disk of 1 MiB as a power cut leaves it, with blocks that were overwritten and discarded;
 //! every block says which write it is from. `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden_vld` makes it
@@ -60,8 +60,8 @@ fn make() -> Vec<u8> {
     })
 }
 
-/// Aim: what old code wrote opens with today's, and today's code writes the same. Method: every stored image is checked,
-/// opened, read and used; the newest is made again.
+/// Aim: disks of old code open with the current code, which writes the same bytes. Method: every stored image is
+/// checked, opened, read and used; the newest is made again.
 #[test]
 fn golden_disks_open() {
     if is_blessing() {

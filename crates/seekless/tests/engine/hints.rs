@@ -1,6 +1,6 @@
-//! Aim: what mkfs prints opens what mkfs has made, for every word of the table and every option of it. Method: lines are
-//! drawn from the table; each is made on devices in memory that outlive the stack, mounted as it is, given content, and opened
-//! again with the line that follows mkfs. Where that says another thing, or nothing, the test says which line it was.
+//! Aim: the line that mkfs prints opens what mkfs has made, for every word of the table and every option of it. Method:
+//! lines are drawn from the table; each is made on devices in memory that outlive the stack, mounted, given content,
+//! and opened again with the line after mkfs. If that gives other content, or none, the test reports the line.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -53,21 +53,21 @@ impl Leaves for Files {
     }
 }
 
-/// Names that have to be quoted for a stack line, for a shell, or for both.
+/// Names that must be quoted for a stack line, for a shell, or for both.
 const NAMES: &[&str] = &["a", "b c", "d, e", "it's", "f \"g\"", "h = i", "j / k", "$HOME;`x`", "\\"];
 
-/// Words of which mkfs makes nothing that stays: there is no line that follows.
+/// Words from which mkfs makes nothing permanent: there is no line after it.
 fn keeps_nothing(spec: &WordSpec) -> bool {
     matches!(spec.maker, Maker::VolatileDevice(_) | Maker::FileSystemLeaf) || spec.name == "fork"
 }
 
-/// A value that mkfs is likely to take. What it does not take is left out by the test; the coverage at its end says that
-/// every option was taken now and then.
+/// A value that mkfs is likely to accept. The test skips refused ones; the coverage at its end shows that every option
+/// was accepted occasionally.
 fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
     match (spec.name, param.name) {
         ("file", "size") => Value::Bytes(IMAGE_BYTES),
         ("file", _) if matches!(param.kind, Kind::Path) => Value::Path(format!("{}-{{}}.img", rng.pick(NAMES))),
-        // A device that fails is none to keep anything on.
+        // A faulty device cannot store anything reliably.
         ("fault", "delay") => Value::Duration(Nanos::from_millis(rng.below(3))),
         ("fault", _) if matches!(param.kind, Kind::Percent { .. }) => Value::Percent(Percent::new(0)),
         (_, "n") => Value::Integer(rng.between(2, 3)),
@@ -78,7 +78,7 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
         ("ffs", "tracks" | "sectors") => Value::Integer(rng.between(8, 40)),
         ("vld", "block") => Value::Bytes((4 * KIB) << rng.below(2)),
         ("vld", "snapshots") => Value::Integer(rng.below(3)),
-        // Nothing is replaced in an array that is whole.
+        // A complete array has no member to replace.
         (_, "replace") => Value::Integer(0),
         _ => match param.kind {
             Kind::Bytes { min, max } => {
@@ -100,7 +100,7 @@ fn likely(spec: &WordSpec, param: &Param, rng: &mut Rng) -> Value {
     }
 }
 
-/// A stack on files, with `wanted` somewhere in it: layers, a file system or a device with a format of its own, devices.
+/// A stack on files, with `wanted` somewhere in it: layers, a file system or a device with its own format, devices.
 fn line_with(wanted: &'static WordSpec, rng: &mut Rng) -> Stack {
     let of = |role: Role, rng: &mut Rng| -> &'static WordSpec {
         let all: Vec<_> = WORDS.iter().copied().filter(|spec| spec.role() == role && !keeps_nothing(spec)).collect();
@@ -134,7 +134,7 @@ fn line_with(wanted: &'static WordSpec, rng: &mut Rng) -> Stack {
                 items.push(format!("{}={}", param.name, likely(spec, param, rng)));
             }
         }
-        // Only files that are stored in one of the two ways have these tails, and they have nothing else to set.
+        // Only files stored in one of the two ways have these tails, and they have no other option.
         if items.iter().any(|item| item.starts_with("tails=")) {
             let is_for_log = |item: &String| {
                 ["chunk=", "write-back=", "dirty=", "cache=", "index="].iter().any(|name| item.starts_with(name))
@@ -156,7 +156,7 @@ fn parse(line: &str) -> Stack {
     Stack::parse(line).unwrap_or_else(|error| panic!("{error}"))
 }
 
-/// What tells the volume from all others.
+/// The UUID of the volume.
 async fn uuid_of(rt: &Rt, stack: &Stack, files: &Files) -> Result<uuid::Uuid, StackError> {
     let probed = stack.open_below(rt, files, Purpose::Inspect).await?.probe().await?;
     Ok(probed.map_or(uuid::Uuid::nil(), |probed| probed.uuid))
@@ -187,11 +187,10 @@ async fn use_it(rt: &Rt, stack: &Stack, files: &Files, write: Option<&[u8]>) -> 
     Ok(read)
 }
 
-/// Makes, fills, and opens again with the line that follows, which is returned; `None` where mkfs or the mount of the
-/// line itself says no.
+/// Makes, fills, and opens again with the line after mkfs, which is returned; `None` where mkfs or the mount of the
+/// line itself refuses it.
 ///
-/// # Errors
-/// What the line that follows came to instead.
+/// # Errors The result of the line after mkfs, if it is wrong.
 fn check_line(stack: &Stack, rng: &mut Rng) -> Result<Option<Stack>, String> {
     let executor = Executor::simulated(rng.next_u64(), HostProfile::NONE);
     let rt = executor.rt().clone();
@@ -257,7 +256,7 @@ fn what_mkfs_prints_opens_what_it_made() {
 /// Lines with each word in them.
 const LINES_OF_EACH: u64 = 64;
 
-/// What a line says, without the values: `lfs:segment`.
+/// The options of a line, without the values: `lfs:segment`.
 fn options_of(stack: &Stack) -> BTreeSet<String> {
     let options = |word: &Word| -> Vec<String> {
         let given = word.spec().params().filter(|param| word.given(param.name).is_some());
@@ -266,7 +265,7 @@ fn options_of(stack: &Stack) -> BTreeSet<String> {
     stack.words().iter().flat_map(options).collect()
 }
 
-/// By name: what each kind of option comes to.
+/// By name: the result of each kind of option.
 #[test]
 fn only_what_mkfs_alone_needs_is_left_out() {
     for (made, next) in [
@@ -293,7 +292,7 @@ fn only_what_mkfs_alone_needs_is_left_out() {
     }
 }
 
-/// A missing file gets the command that makes it, with the stack that was asked for.
+/// A missing file gets a hint with the command that makes it, for the given stack.
 #[test]
 fn what_is_missing_is_made_with_the_same_line() {
     let executor = Executor::simulated(1, HostProfile::NONE);
@@ -314,7 +313,7 @@ fn what_is_missing_is_made_with_the_same_line() {
     }
 }
 
-/// With `discard=off` mkfs gives no space back. Method: a leaf that counts.
+/// With `discard=off` mkfs frees no space. Method: a leaf that counts.
 #[test]
 fn mkfs_keeps_a_preallocated_image() {
     struct One(Device);
@@ -352,7 +351,7 @@ fn mkfs_keeps_a_preallocated_image() {
     }
 }
 
-/// What is quoted comes out of a shell as it went in: no quote mark is open and none is lost.
+/// A quoted text comes out of a shell unchanged: no quote mark is open and none is lost.
 #[test]
 fn quoting_is_for_a_shell() {
     for (text, shown) in [("a b", "'a b'"), ("it's", r"'it'\''s'"), ("", "''")] {

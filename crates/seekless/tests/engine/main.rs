@@ -1,4 +1,4 @@
-//! The engine from outside: the house is tidy, old volumes open, and no bytes whatever do harm.
+//! The engine from outside: the house is tidy, old volumes open, and no bytes do harm.
 
 mod digests;
 mod fuzz;

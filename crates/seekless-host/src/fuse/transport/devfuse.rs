@@ -16,16 +16,16 @@ use crate::fuse::reply::{Body, Reply};
 use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
 use crate::reactor::{File, Reactor};
 
-/// What comes before the data of a WRITE. Reads are split here, so that the data starts at a page of its own.
+/// The part before the data of a WRITE. Reads are split here, so that the data starts on its own page.
 const HEAD_BYTES: usize = size_of::<abi::InHeader>() + size_of::<abi::WriteIn>();
 
-/// Room after the head: the largest WRITE, which is more than any other request needs.
+/// Room after the head: the largest WRITE, which exceeds every other request.
 const TAIL_BYTES: usize = TRANSFER_BYTES_MAX as usize;
 
 const _: () = assert!(HEAD_BYTES + TAIL_BYTES >= abi::READ_BUFFER_BYTES_MIN);
 
-/// A WRITE of at least this much keeps the buffer that it was read into. A smaller one is copied out, because it
-/// would pin all of the buffer for as long as a cache holds its data.
+/// A WRITE of at least this size keeps its buffer. A smaller one is copied, because it would pin the whole buffer as
+/// long as a cache holds its data.
 const KEEP_BYTES_MIN: usize = TAIL_BYTES / 2;
 
 pub(in crate::fuse) struct DevFuse {
@@ -39,14 +39,14 @@ pub(in crate::fuse) struct DevFuse {
 /// A request as it was read.
 pub(in crate::fuse) struct Message {
     pub header: abi::InHeader,
-    /// What follows the header, but for the data of a WRITE.
+    /// What follows the header, except the data of a WRITE.
     pub body: Vec<u8>,
     pub data: Option<Data>,
 }
 
 enum Received {
     Message(Message),
-    /// There is none now.
+    /// None is available now.
     Nothing,
     End(End),
 }
@@ -57,7 +57,7 @@ impl DevFuse {
         DevFuse { rt: rt.clone(), reactor: reactor.clone(), device, tail: RefCell::default() }
     }
 
-    /// Reads one request, waiting for it. `None` when the connection ended before there was one.
+    /// Waits for one request. `None` when the connection ended before there was one.
     pub(in crate::fuse) async fn receive_one(&self) -> Result<Option<Message>, Errno> {
         loop {
             match self.receive()? {
@@ -80,7 +80,7 @@ impl DevFuse {
                     return Ok(Received::Message(split(head, &mut tail, tail_bytes)?));
                 }
                 Err(Errno::AGAIN) => return Ok(Received::Nothing),
-                // ENOENT: the request was taken back while it was being copied.
+                // ENOENT: the request was withdrawn while it was being copied.
                 Err(Errno::INTR | Errno::NOENT) => {}
                 Err(Errno::NODEV) => return Ok(Received::End(End::Unmounted)),
                 Err(Errno::CONNABORTED) => return Ok(Received::End(End::Aborted)),
@@ -109,7 +109,7 @@ impl DevFuse {
         };
         match sent {
             Ok(_) => true,
-            // The request was taken back, or the connection is gone.
+            // The request was withdrawn, or the connection is gone.
             Err(Errno::NOENT | Errno::NODEV | Errno::CONNABORTED | Errno::PERM) => false,
             Err(error) => {
                 log::error!("the kernel refused a reply of {length} bytes: {error}");
@@ -119,7 +119,7 @@ impl DevFuse {
     }
 }
 
-/// Makes a message of what was read: `head`, and the first `tail_bytes` of `tail`.
+/// Makes a message of the bytes read: `head`, and the first `tail_bytes` of `tail`.
 fn split(head: &[u8], tail: &mut Option<Buf>, tail_bytes: usize) -> Result<Message, Errno> {
     let (header, head_body) = abi::InHeader::read_from_prefix(head).map_err(|_| Errno::PROTO)?;
     if header.len as usize != head.len() + tail_bytes {
@@ -160,8 +160,8 @@ impl Transport for Rc<DevFuse> {
                         }
                         drop(running);
                     }));
-                    // The task runs now, and most often replies, before the next request is read: its program
-                    // can go on.
+                    // The task now runs, and usually replies, before the next request is read: its program can
+                    // continue.
                     self.rt.yield_now().await;
                 }
                 Received::Nothing => self.reactor.readable(&self.device).await,

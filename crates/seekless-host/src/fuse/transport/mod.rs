@@ -1,4 +1,4 @@
-//! How requests and replies travel between kernel and session.
+//! How requests and replies move between kernel and session.
 //!
 //! The session does not know which transport carries it; they are exchanged by [`TransportChoice`](super::options::TransportChoice).
 
@@ -19,12 +19,12 @@ use super::reply::Reply;
 use super::request::Request;
 use super::session::Session;
 
-/// Why a transport came to its end.
+/// Why a transport ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum End {
     /// The file system was unmounted.
     Unmounted,
-    /// Somebody aborted the connection.
+    /// The connection was aborted.
     Aborted,
 }
 
@@ -36,18 +36,17 @@ pub(super) trait Transport {
 
     /// Receives requests and has `session` answer them, until the connection ends.
     ///
-    /// # Errors
-    /// What the system calls say, when they say something that no documentation mentions.
+    /// # Errors Undocumented errors of system calls.
     async fn run(&self, session: &Rc<Session>) -> Result<End, Errno>;
 }
 
-/// Decodes and answers a request. `None` when it wants no reply.
+/// Decodes and answers a request. `None` when it has no reply.
 async fn answer(session: &Session, header: &abi::InHeader, body: &[u8], data: Option<Data>) -> Option<Reply> {
     match Request::decode(header, body, data, session.agreed_flags()) {
         Ok(request) => session.handle(request).await,
         Err(errno) => {
-            // What no kernel sends is worth a message; that a program asks for something there is not here, as often as
-            // it likes, is its own affair.
+            // A request that no kernel sends is logged; an operation that is not offered is not, as programs may ask
+            // for it often.
             match errno {
                 libc::EIO => log::warn!("{} with a body that makes no sense", abi::opcode_name(header.opcode)),
                 _ => log::debug!("{}: refused with errno {errno}", abi::opcode_name(header.opcode)),

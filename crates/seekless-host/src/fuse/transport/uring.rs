@@ -1,5 +1,5 @@
-//! FUSE over io_uring: the kernel puts a request into memory that we lent it, and one command both hands back the
-//! reply and asks for the next request.
+//! FUSE over io_uring: the kernel puts a request into memory lent by the daemon, and one command both returns the reply
+//! and asks for the next request.
 //!
 //! The kernel has a queue for each processor and puts a request into the queue of the processor on which the
 //! program runs. All queues are served by the engine's one ring. A queue has a few entries; each is a task here,
@@ -27,7 +27,7 @@ use crate::fuse::reply::{Body, Reply};
 use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
 use crate::reactor::{File, FuseCommand, Reactor};
 
-/// After the connection has ended, how long the kernel may take to hand back the memory.
+/// How long the kernel may take to return the memory after the connection has ended.
 const HAND_BACK: Nanos = Nanos::from_secs(5);
 
 pub(in crate::fuse) struct Uring {
@@ -39,7 +39,7 @@ pub(in crate::fuse) struct Uring {
     depth: usize,
 }
 
-/// Memory that the kernel and we take turns in: it is the kernel's while a command is under way.
+/// Memory that the kernel and the daemon use in turn: it is the kernel's while a command is under way.
 struct Entry {
     memory: RefCell<Memory>,
     /// Where that memory is, as the registration tells the kernel.
@@ -69,19 +69,19 @@ impl Entry {
         let (header, _) = abi::InHeader::read_from_prefix(&memory.header.in_out).map_err(|_| Errno::PROTO)?;
         let payload_bytes = memory.header.ring.payload_sz as usize;
         let payload = memory.payload.get(..payload_bytes).ok_or(Errno::PROTO)?;
-        // Nobody says how long the fixed part is, but it is what the payload leaves of the whole.
+        // The interface does not state the length of the fixed part; it is the total less the payload.
         let fixed_bytes =
             (header.len as usize).checked_sub(size_of::<abi::InHeader>() + payload_bytes).ok_or(Errno::PROTO)?;
         let mut body = memory.header.op_in.get(..fixed_bytes).ok_or(Errno::PROTO)?.to_vec();
         if header.opcode == abi::WRITE {
-            // Copied, because the memory goes back to the kernel before the file system lets go of the data.
+            // Copied, because the memory returns to the kernel while the file system still holds the data.
             return Ok((header, body, Some(Data::from_slice(payload))));
         }
         body.extend_from_slice(payload);
         Ok((header, body, None))
     }
 
-    /// Puts a reply in the place of its request.
+    /// Writes a reply over its request.
     fn reply(&self, unique: u64, body: &Result<Body, i32>) {
         let memory = &mut *self.memory.borrow_mut();
         let (error, length) = match body {
@@ -131,7 +131,8 @@ impl Uring {
         let iovecs = if operation == abi::URING_REGISTER { entry.iovecs.as_ptr() as u64 } else { 0 };
         let command = FuseCommand { fd: self.device.as_raw_fd(), operation, iovecs, request: bytes };
         let ring = self.reactor.ring().ok_or(Errno::NOSYS)?;
-        // The kernel may use the memory and the device until the command completes, whatever becomes of us.
+        // The kernel may use the memory and the device until the command completes, even if the daemon no longer needs
+        // them.
         let hold = Rc::new((entry.clone(), self.device.clone()));
         ring.command(command, hold).await.map(drop)
     }
@@ -145,7 +146,7 @@ impl Uring {
             let (header, body, data) = entry.request()?;
             self.rt.name_task(abi::opcode_name(header.opcode));
             let reply = answer(session, &header, &body, data).await;
-            // Every request on a ring is answered, also one that wants nothing.
+            // Every request on a ring is answered, even one without a reply.
             let Reply { body, undo } = reply.unwrap_or_else(Reply::empty);
             entry.reply(header.unique, &body);
             drop(body);
@@ -174,7 +175,7 @@ impl Transport for Rc<Uring> {
                     match transport.serve_entry(&session, queue).await {
                         // The end of the connection.
                         Ok(()) | Err(Errno::NOTCONN | Errno::CONNABORTED | Errno::CANCELED) => {}
-                        // The kernel goes on over /dev/fuse when it has refused a registration.
+                        // The kernel continues over /dev/fuse when it has refused a registration.
                         Err(error) => log::warn!("queue {queue} of FUSE over io_uring ended: {error}"),
                     }
                 }));
@@ -189,7 +190,7 @@ impl Transport for Rc<Uring> {
     }
 }
 
-/// Processors that the kernel reckons with, which is how many queues it has.
+/// Number of possible processors of the kernel, which is its number of queues.
 fn possible_processors() -> Option<u16> {
     let text = std::fs::read_to_string("/sys/devices/system/cpu/possible").ok()?;
     count_ranges(text.trim())

@@ -1,7 +1,7 @@
 //! When the storage below is full: one message at the beginning, and one at the end.
 //!
-//! A file system that finds its host full asks again and again, and goes on overwriting what it has. So one request that
-//! succeeds does not mean that there is room: the host must have as much as was last refused.
+//! A file system on a full host keeps retrying, and keeps overwriting existing data. So one successful request does not
+//! mean that there is space: the host must have as much as it last refused.
 
 use std::cell::Cell;
 use std::path::Path;
@@ -24,12 +24,12 @@ impl Fullness {
         }
     }
 
-    /// A request that may have needed space has succeeded. `free` says how many bytes the host has left, if it knows.
+    /// A request that may have needed space has succeeded. `free` returns the host's free bytes, if known.
     pub(super) fn granted(&self, path: &Path, free: impl FnOnce() -> Option<u64>) {
         let Some(refused) = self.0.get() else { return };
         if free().is_none_or(|free| free >= refused) {
             self.0.set(None);
-            // As loud as the beginning: who has read that shall read this.
+            // At the same level as the beginning, for the same readers.
             log::warn!("{}: the host has room again", path.display());
         }
     }
@@ -44,7 +44,7 @@ impl Fullness {
 mod tests {
     use super::*;
 
-    /// An episode lasts until there is room for what was refused, not until any request succeeds.
+    /// An episode lasts until there is space for the refused request, not until any request succeeds.
     #[test]
     fn an_episode_ends_when_there_is_room() {
         let (fullness, path) = (Fullness::default(), Path::new("a.img"));

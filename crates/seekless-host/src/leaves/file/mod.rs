@@ -1,16 +1,16 @@
 //! A block device in an image file, or on a raw block device.
 //!
-//! What it promises: a completed write is in the host's page cache (or, with direct I/O, in the drive's cache),
-//! not on the medium. A flush is `fdatasync`; a write with FUA is `RWF_DSYNC`. Sectors of 512 bytes, or the
-//! drive's logical blocks, are written as a whole.
+//! Guarantees: a completed write is in the host's page cache (or, with direct I/O, in the drive's cache), not on the
+//! medium. A flush is `fdatasync`; a write with FUA is `RWF_DSYNC`. Sectors of 512 bytes, or the drive's logical
+//! blocks, are written as a whole.
 //!
 //! Invariants
-//!   F1  Linux reports a failed write-back once per open file and then forgets it. So one `fdatasync` at a time
-//!       runs on the file that it concerns, nobody can drop it half-way, and after a failure every later write and
-//!       flush fails: a success would say nothing about what was lost.
+//!   F1  Linux reports a failed write-back once per open file and then forgets it. So one `fdatasync` at a time runs on
+//!       the affected file, no caller can cancel it half-way, and after a failure every later write and flush fails: a
+//!       success would say nothing about the lost writes.
 //!   F2  One process at a time writes to a store: `flock` on the file, and on block devices `O_EXCL`, which also
 //!       keeps mounts of the kernel's own file systems away.
-//!   F3  A new image's name is durable before anybody is told that the image exists.
+//!   F3  A new image's name is durable before its creation is reported.
 
 mod full;
 mod open;
@@ -43,21 +43,21 @@ pub struct FileDevice {
     shared: Rc<Shared>,
 }
 
-/// What the device and the syncs that it has under way share.
+/// State shared by the device and its pending syncs.
 struct Shared {
     rt: Rt,
     reactor: Reactor,
     path: PathBuf,
     /// Reads, writes and `fdatasync`.
     file: File,
-    /// The same storage opened once more: a failed `RWF_DSYNC` write takes the error report of its own open
-    /// file, and leaves that of `file` to `fdatasync` (F1).
+    /// The same storage, opened once more: a failed `RWF_DSYNC` write consumes the error report of its own open file,
+    /// and leaves that of `file` to `fdatasync` (F1).
     durable_file: File,
     geometry: Geometry,
     discard: Discard,
     block_device: bool,
     read_only: bool,
-    /// Alignment in memory that direct I/O asks for; 1 without direct I/O.
+    /// Memory alignment required by direct I/O; 1 without direct I/O.
     memory_align: usize,
     /// Keeps other users of a block device away while it lives (F2).
     claim: RefCell<Option<OwnedFd>>,
@@ -70,7 +70,7 @@ struct Shared {
     counts: Counts,
 }
 
-/// Syncs are numbered from 1 in the order in which they start; at most one runs.
+/// Syncs are numbered from 1 in the order of their start; at most one runs.
 #[derive(Default)]
 struct Syncs {
     started: Cell<u64>,
@@ -105,7 +105,7 @@ impl FileDevice {
         self.shared.block_device
     }
 
-    /// What keeps others away, and tells them who does.
+    /// The descriptor whose lock keeps other processes away, and through which they learn who holds it.
     pub(super) fn claimed(&self) -> &OwnedFd {
         &self.shared.file
     }
@@ -118,8 +118,7 @@ impl FileDevice {
 
     /// Takes the claim back after a mount did not take it over.
     ///
-    /// # Errors
-    /// `InUse` when somebody else has it now.
+    /// # Errors `InUse` when another process has it now.
     pub fn claim_again(&self) -> Result<(), FileError> {
         *self.shared.claim.borrow_mut() = open::claim(&self.shared.path, self.shared.block_device)?;
         Ok(())
@@ -156,10 +155,10 @@ impl Shared {
         DeviceError::NoSpace { at, bytes }
     }
 
-    /// Something that may need space has been done.
+    /// A request that may need space has completed.
     fn had_space(&self) {
         self.fullness.granted(&self.path, || match self.block_device {
-            // The file system on which the device's name stands says nothing about its space.
+            // The file system that holds the device node says nothing about the device's space.
             true => None,
             false => rustix::fs::fstatvfs(&*self.file).ok().map(|host| {
                 let all = rustix::process::geteuid().is_root();
@@ -169,7 +168,7 @@ impl Shared {
         });
     }
 
-    /// Writes all of `data`, in as many calls as it takes.
+    /// Writes all of `data`, in as many calls as needed.
     async fn write_all(&self, file: &File, at: Sector, data: &Data, durable: bool) -> Result<(), Errno> {
         let mut done = 0;
         while done < data.len() {
@@ -183,7 +182,7 @@ impl Shared {
         Ok(())
     }
 
-    /// Runs sync number `number` to its end, whoever waits for it.
+    /// Runs sync number `number` to its end, even if its callers are gone.
     async fn run_sync(self: Rc<Self>) {
         let result = self.reactor.sync(&self.file, false).await;
         add(&self.counts.syncs, 1);
@@ -194,8 +193,8 @@ impl Shared {
         self.syncs.ended.notify();
     }
 
-    /// Returns when a sync that started after this call has ended well. Callers that come while one runs share
-    /// the next one.
+    /// Returns when a sync that started after this call has succeeded. Callers that arrive while one runs share the
+    /// next one.
     async fn synced(self: &Rc<Self>) -> Result<(), DeviceError> {
         let syncs = &self.syncs;
         let wanted = syncs.started.get() + 1;
@@ -204,7 +203,7 @@ impl Shared {
             let ended = syncs.ended.wait();
             if syncs.started.get() == syncs.finished.get() {
                 syncs.started.set(syncs.started.get() + 1);
-                // A task of its own, so that a caller who loses patience does not lose its result (F1).
+                // A separate task, so that the result is kept even if the caller is dropped (F1).
                 drop(self.rt.spawn(self.clone().run_sync()));
             }
             ended.await;
@@ -216,12 +215,12 @@ impl Shared {
     async fn write_durably(self: &Rc<Self>, at: Sector, data: Data) -> Result<(), DeviceError> {
         let bytes = data.len() as u64;
         if self.durable_write_busy.replace(true) {
-            // Waiting one's turn costs more than sharing a sync with everyone else who waits.
+            // Queueing would cost more than sharing a sync with all other waiting callers.
             self.write_all(&self.file, at, &data, false).await.map_err(|cause| self.write_error(at, bytes, cause))?;
             return self.synced().await;
         }
         let shared = self.clone();
-        // A task of its own for the same reason as in `synced`.
+        // A separate task for the same reason as in `synced`.
         let written = self.rt.spawn(async move {
             let written = shared.write_all(&shared.durable_file, at, &data, true).await;
             if let Err(cause) = written
@@ -238,8 +237,8 @@ impl Shared {
 
 impl Drop for Shared {
     fn drop(&mut self) {
-        // Closing the file gives the lock back, but not as long as a child that has just been forked still holds
-        // a copy. Writes that are under way hold the file, and then the lock must stay until they have ended.
+        // Closing the file releases the lock, except while a newly forked child still holds a copy. Pending writes hold
+        // the file, and then the lock must stay until they have ended.
         if Arc::strong_count(&self.file) == 1 {
             let _ = rustix::fs::flock(&*self.file, FlockOperation::Unlock);
         }
@@ -328,7 +327,8 @@ impl BlockDevice for FileDevice {
         let file = shared.file.clone();
         let discarded = shared.reactor.blocking(move || block_discard(&file, at.byte_offset(), bytes)).await;
         match discarded {
-            // What the drive cannot do leaves the sectors as they are, which `Discard::Undefined` allows.
+            // An operation that the drive does not support leaves the sectors as they are, which `Discard::Undefined`
+            // allows.
             Ok(()) | Err(Errno::OPNOTSUPP) => Ok(()),
             Err(cause) => Err(shared.io_error("discard", at, bytes, cause)),
         }
@@ -346,7 +346,7 @@ impl BlockDevice for FileDevice {
         }
         let mode = FallocateFlags::KEEP_SIZE;
         match shared.reactor.fallocate(&shared.file, mode, at.byte_offset(), bytes).await {
-            // A host that cannot allocate ahead will say NoSpace at the write.
+            // A host that cannot preallocate will report `NoSpace` at the write.
             Ok(()) | Err(Errno::OPNOTSUPP) => {
                 shared.had_space();
                 Ok(())

@@ -1,4 +1,4 @@
-//! Opening and creating stores, with exclusive use and the properties of what lies below.
+//! Opening and creating stores, with exclusive use and the properties of the storage below.
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
@@ -20,9 +20,9 @@ use crate::reactor::Reactor;
 /// How to open a store.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct FileOptions {
-    /// By-pass the host's page cache (`O_DIRECT`).
+    /// Bypass the host's page cache (`O_DIRECT`).
     pub direct: bool,
-    /// Only reads; others may read at the same time.
+    /// Read only; other readers are allowed.
     pub read_only: bool,
 }
 
@@ -45,8 +45,8 @@ const REQUEST_BYTES_MAX: u32 = 4 << 20;
 impl FileDevice {
     /// Opens the store at `path` for exclusive use, or for shared reading.
     ///
-    /// # Errors
-    /// `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`, `Os`.
+    /// # Errors `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`,
+    /// `Os`.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let file = open_file(path, access | direct_flag(options), "open")?;
@@ -56,8 +56,7 @@ impl FileDevice {
     /// Creates an image file of `bytes` that takes no space yet and reads as zeroes. When this returns, a power
     /// cut does not undo it (F3).
     ///
-    /// # Errors
-    /// As for [`FileDevice::open`]; `Os` with `EXIST` when there is something at `path`.
+    /// # Errors As for [`FileDevice::open`]; `Os` with `EXIST` when `path` exists.
     pub fn create(
         rt: &Rt,
         reactor: &Reactor,
@@ -74,7 +73,7 @@ impl FileDevice {
             FileDevice::from_open(rt, reactor, path, options, file)
         })();
         if made.is_err() {
-            // Half an image helps nobody; the first error is the one to report.
+            // A partial image is useless; the first error is the one to report.
             let _ = rustix::fs::unlink(path);
         }
         made
@@ -108,7 +107,8 @@ impl FileDevice {
         let again = open_file(path, access | direct_flag(options), "open")?;
         let stat_again = rustix::fs::fstat(&again).map_err(error("examine"))?;
         if (stat.st_dev, stat.st_ino) != (stat_again.st_dev, stat_again.st_ino) {
-            return Err(FileError::InUse { path: path.to_owned(), users: Users::default() }); // Somebody replaced it under our hands.
+            // Another process replaced it in between.
+            return Err(FileError::InUse { path: path.to_owned(), users: Users::default() });
         }
         let discard = match (options.read_only, block_device) {
             (true, _) => Discard::Ignored,
@@ -144,7 +144,7 @@ fn direct_flag(options: FileOptions) -> OFlags {
 }
 
 fn open_file(path: &Path, flags: OFlags, action: &'static str) -> Result<OwnedFd, FileError> {
-    // Without NONBLOCK, opening a FIFO by mistake would wait for ever. It changes nothing for files.
+    // Without NONBLOCK, opening a FIFO by mistake would block. It has no effect on files.
     rustix::fs::open(path, flags | OFlags::CLOEXEC | OFlags::NONBLOCK, Mode::from_raw_mode(0o644)).map_err(|cause| {
         match cause {
             Errno::ISDIR => not_a_store(path, FileType::Directory),
@@ -164,11 +164,11 @@ fn not_a_store(path: &Path, found: FileType) -> FileError {
     FileError::NotAStore { path: path.to_owned(), kind, hint }
 }
 
-/// F2, for everything that locks.
+/// F2, for every kind of store that is locked.
 fn lock(file: &OwnedFd, path: &Path, shared: bool, block_device: bool) -> Result<(), FileError> {
     let operation =
         if shared { FlockOperation::NonBlockingLockShared } else { FlockOperation::NonBlockingLockExclusive };
-    // udev holds a shared lock on a block device for a moment while it looks at it.
+    // udev briefly holds a shared lock on a block device while it examines it.
     let mut tries_left = if block_device { 20 } else { 0 };
     loop {
         match rustix::fs::flock(file, operation) {
@@ -207,7 +207,7 @@ fn alignment(file: &OwnedFd, block_device: bool, direct: bool) -> Result<(u32, u
     }
     let statx = rustix::fs::statx(file.as_fd(), c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN)?;
     if statx.stx_mask & StatxFlags::DIOALIGN.bits() == 0 {
-        // Before Linux 6.1 nobody tells; a page satisfies every drive.
+        // Before Linux 6.1 the alignment is not reported; a page satisfies every drive.
         return Ok((logical.max(ALIGN_BYTES as u32), ALIGN_BYTES));
     }
     if statx.stx_dio_offset_align == 0 {
@@ -216,7 +216,7 @@ fn alignment(file: &OwnedFd, block_device: bool, direct: bool) -> Result<(u32, u
     Ok((logical.max(statx.stx_dio_offset_align), (statx.stx_dio_mem_align as usize).max(1)))
 }
 
-/// Whether holes can be punched, tried behind the end where there is nothing to lose.
+/// Tests whether holes can be punched, behind the end where nothing can be lost.
 fn file_discard(file: &OwnedFd, bytes: u64) -> Discard {
     const PROBE_BYTES: u64 = 4096;
     let mode = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -226,10 +226,10 @@ fn file_discard(file: &OwnedFd, bytes: u64) -> Discard {
     }
 }
 
-/// What sysfs says about discarding on a block device.
+/// Discard support of a block device, according to sysfs.
 fn block_device_discard(device: u64) -> Discard {
     let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
-    // A partition's queue is its disk's.
+    // A partition shares the queue of its disk.
     let found = ["queue", "../queue"].iter().find_map(|queue| {
         std::fs::read_to_string(format!("/sys/dev/block/{major}:{minor}/{queue}/discard_max_bytes")).ok()
     });

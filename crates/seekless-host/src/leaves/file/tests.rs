@@ -1,5 +1,5 @@
-//! Aim: the device stores what it is told, says what it cannot do, and never hides a lost write. Method: real
-//! files in a temporary directory, on both backends; full disks and failing syncs on a small tmpfs (as root).
+//! Aim: the device stores every write, reports what it cannot do, and never hides a lost write. Method: real files in a
+//! temporary directory, on both backends; full disks and failing syncs on a small tmpfs (as root).
 
 use std::future::Future;
 use std::os::unix::fs::MetadataExt;
@@ -39,7 +39,7 @@ impl Bench {
     }
 }
 
-/// Every backend that this machine has.
+/// Every backend available on this machine.
 fn benches() -> Vec<Bench> {
     let uring = Reactor::new(ReactorOptions { backend: Backend::Uring, ..ReactorOptions::default() }).is_ok();
     let mut all = vec![Bench::new(Backend::Pool)];
@@ -53,7 +53,7 @@ const DIRECT: FileOptions = FileOptions { direct: true, read_only: false };
 const BUFFERED: FileOptions = FileOptions { direct: false, read_only: false };
 const READ_ONLY: FileOptions = FileOptions { direct: false, read_only: true };
 
-/// What is written is read back, by this device and by the next one, at any alignment in memory.
+/// Data is read back, by this device and by the next one, with any alignment in memory.
 #[test]
 fn writes_are_read_back() {
     for bench in benches() {
@@ -106,7 +106,7 @@ fn use_is_exclusive() {
     bench.open(&bench.path(), BUFFERED).unwrap();
 }
 
-/// What is no store is refused with a reason that helps.
+/// A file that is not a store is refused with a helpful reason.
 #[test]
 fn bad_stores_are_refused() {
     let bench = Bench::new(Backend::Pool);
@@ -122,7 +122,7 @@ fn bad_stores_are_refused() {
     assert!(bench.path().exists(), "a failed create leaves what was there");
 }
 
-/// Discarded space reads as zeroes and goes back to the host; provisioned space comes from it.
+/// Discarded space reads as zeroes and is returned to the host; provisioned space is allocated there.
 #[test]
 fn space_is_given_back_and_provisioned() {
     for bench in benches() {
@@ -149,7 +149,7 @@ fn space_is_given_back_and_provisioned() {
     }
 }
 
-/// Flushes and durable writes that come together share their syncs.
+/// Concurrent flushes and durable writes share their syncs.
 #[test]
 fn concurrent_flushes_share_a_sync() {
     for bench in benches() {
@@ -169,7 +169,7 @@ fn concurrent_flushes_share_a_sync() {
     }
 }
 
-/// A request that the device cannot take is refused; a file that shrank is an error of the read.
+/// An invalid request is refused; a file that shrank is an error of the read.
 #[test]
 fn bad_requests_are_errors() {
     for bench in benches() {
@@ -194,7 +194,7 @@ fn bad_requests_are_errors() {
     }
 }
 
-/// When the host is full under a sparse image, a write says so, and works again after something was discarded.
+/// When the host is full under a sparse image, a write reports it, and works again after a discard.
 #[test]
 fn a_full_host_gives_no_space() {
     for bench in benches() {
@@ -224,8 +224,8 @@ fn a_full_host_gives_no_space() {
     }
 }
 
-/// F1: writes that the host took and then lost make the flush fail, and everything after it, although Linux
-/// itself reports success the second time. Method: a loop device over a sparse file on a full tmpfs.
+/// F1: writes that the host accepted and then lost make the flush fail, and everything after it, although Linux itself
+/// reports success the second time. Method: a loop device over a sparse file on a full tmpfs.
 #[test]
 fn a_failed_flush_is_never_forgotten() {
     for bench in benches() {
@@ -264,7 +264,7 @@ fn a_failed_flush_is_never_forgotten() {
     }
 }
 
-/// F2 on block devices: the kernel's own mounts are kept away, and they keep us away.
+/// F2 F2 on block devices: the kernel's own mounts are kept away, and keep Seekless away.
 #[test]
 fn block_devices_are_claimed() {
     let bench = Bench::new(Backend::Pool);

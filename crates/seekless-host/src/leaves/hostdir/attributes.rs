@@ -1,8 +1,8 @@
 //! Extended attributes, those of the host, and access-control lists among them.
 //!
-//! The host keeps lists and permission bits in agreement, and gives what is made in a directory its default list. So
-//! they are passed on, if two things are so: the host's file system has them, and this process may set them on
-//! everybody's files. Otherwise they are refused and hidden: the kernel above would not look at them.
+//! The host keeps lists and permission bits in agreement, and applies default lists to new files. So they are passed on
+//! under two conditions: the host's file system supports them, and this process may set them on files of all users.
+//! Otherwise they are refused and hidden: the kernel above would not enforce them.
 
 use std::ffi::CStr;
 
@@ -15,7 +15,7 @@ use seekless::units::Ino;
 use super::open::Top;
 use super::{HostDir, sys};
 
-/// Whether the file system of the directory has access-control lists.
+/// True when the file system of the directory has access-control lists.
 pub(super) fn has_access_lists(top: &Top) -> bool {
     let found = read_all(|buffer| top.door.getxattr(&top.mount, XATTR_ACL_ACCESS, buffer));
     matches!(found, Ok(_) | Err(Errno::NODATA))
@@ -59,8 +59,8 @@ impl HostDir {
         let file = self.inodes.file(ino)?;
         let door = &self.inodes.top().door;
         match read_all(|buffer| door.getxattr(&file, name, buffer)) {
-            // Of another file system inside the directory, one without lists: its files have none. The kernel above
-            // would let nobody use them if it was told anything else.
+            // On another file system inside the directory, one without lists: its files have none. With any other
+            // answer the kernel above would deny all access to them.
             Err(Errno::OPNOTSUPP) if is_list(name) && self.kind_of(&file)? != FileKind::Symlink => {
                 Err(FsError::NoAttribute)
             }
@@ -78,7 +78,7 @@ impl HostDir {
         let file = self.inodes.file(ino)?;
         let set = |path: &CStr| rustix::fs::setxattr(path, name, value, flags);
         self.inodes.top().door.with_path(&file, set).map_err(|errno| match errno {
-            // A default list, and no directory.
+            // A default list on something that is not a directory.
             Errno::ACCESS if name == XATTR_ACL_DEFAULT => FsError::NotPermitted,
             Errno::INVAL if is_list(name) => FsError::Invalid("not an access-control list"),
             errno => sys::error(errno),

@@ -1,29 +1,29 @@
-//! Who else uses a directory: two layers that store files in one directory, or in one inside the other, would destroy each
-//! other's files.
+//! Exclusive use of a directory: two layers that store files in one directory, or in one inside the other, would
+//! destroy each other's files.
 //!
-//! `flock(2)` on the directory itself, exclusive for one that uses it alone, shared otherwise, and shared on each directory
-//! above it. Then two meet in the directory of the upper one, whichever came first:
+//! `flock(2)` on the directory itself, exclusive for a sole user, shared otherwise, and shared on each directory above
+//! it. Then two users meet in the directory of the upper one, whichever came first:
 //!
-//! | there is | comes | meet in | because |
+//! | first | second | meet in | because |
 //! |---|---|---|---|
-//! | alone in `a` | anybody in `a` | `a` | exclusive |
-//! | alone in `a` | anybody in `a/b` | `a` | exclusive against shared, for it is above |
-//! | anybody in `a/b` | alone in `a` | `a` | the same the other way round |
-//! | shared in `a` | alone in `a/b` | `a` | both locks are shared: marks say it (see [`users`](super::super::users)) |
+//! | alone in `a` | any in `a` | `a` | exclusive |
+//! | alone in `a` | any in `a/b` | `a` | exclusive against shared, as it is above |
+//! | any in `a/b` | alone in `a` | `a` | the same the other way round |
+//! | shared in `a` | alone in `a/b` | `a` | both locks are shared: marks decide (see [`users`](super::super::users)) |
 //!
-//! Siblings share what is above them. Each lock is tried and never waited for, and all are given back when one is refused,
-//! so that two that start at once cannot wait for each other: at most one of them goes on.
+//! Siblings share the directories above them. Locks are tried and never waited for, and all are released when one is
+//! refused, so that two concurrent starts cannot deadlock: at most one of them continues.
 //!
-//! Directories are told apart by their inodes, so symbolic links and bind mounts lead to the same lock. *Above* a directory
-//! are those of its own file system: what is mounted inside a directory is not in it, unless `submounts` says so, and then
-//! its root is claimed as well. Where the directory was reached by a mount of a part of its file system, the rest is looked
-//! for among all mounts.
+//! Directories are identified by their inodes, so symbolic links and bind mounts lead to the same lock. *Above* a
+//! directory are those of its own file system: a file system mounted inside a directory is not part of it, unless
+//! `submounts` says so, and then its root is claimed as well. Where the directory was reached through a mount of a part
+//! of its file system, the rest is searched among all mounts.
 //!
-//! What cannot be seen: directories that may not be read (said), that are in another container's file system, and where a
-//! directory is moved to later.
+//! Not detected: directories that may not be read (reported), directories in another container's file system, and later
+//! moves of a directory.
 //!
 //! Invariants
-//!   H1  A mark is set before the other side's mark is looked for, so that of two that start at once one sees the other.
+//!   H1  A mark is set before the other side's mark is looked up, so that of two concurrent starts one sees the other.
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;
@@ -38,10 +38,10 @@ use super::sys::Key;
 use crate::leaves::users::{self, Mark, Users};
 use crate::mount_table::{self, MountInfo};
 
-/// Keeps others away for as long as it lives.
+/// Keeps other users away for as long as it lives.
 #[derive(Debug)]
 pub(super) struct Claim {
-    /// The directory itself and, with `submounts`, the roots of what is mounted inside.
+    /// The directory itself and, with `submounts`, the roots of file systems mounted inside.
     own: Vec<OwnedFd>,
     above: Vec<OwnedFd>,
     /// What could not be claimed, and why.
@@ -95,12 +95,12 @@ impl Claim {
         Ok(claim)
     }
 
-    /// What could not be claimed, for people.
+    /// Directories that could not be claimed, for messages.
     pub(super) fn warnings(&self) -> Vec<String> {
         self.skipped.clone()
     }
 
-    /// All that is locked.
+    /// All locked directories.
     pub(super) fn directories(&self) -> impl Iterator<Item = &OwnedFd> {
         self.own.iter().chain(&self.above)
     }
@@ -117,7 +117,7 @@ impl Claim {
                 return Ok(());
             }
         }
-        // H1. `alone` needs no mark: its lock excludes all that come here, and all that come below.
+        // H1. `alone` needs no mark: its lock excludes all users here and below.
         if !alone {
             if let Err(error) = users::mark(&own, Mark::SharedHere) {
                 self.skip(place, error);
@@ -130,12 +130,12 @@ impl Claim {
         Ok(())
     }
 
-    /// Claims the directories above, as far as they are in the same file system.
+    /// Claims the directories above, within the same file system.
     fn add_above(&mut self, directory: &OwnedFd, path: &Path, place: &Path, alone: bool) -> Result<(), HostDirError> {
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
         let mut seen = BTreeSet::from([look(directory).map_err(os)?.key]);
         let root = self.climb(directory, path, place, alone, &mut seen)?;
-        // A bind mount, or the like, of a part of its file system: the rest may be mounted somewhere else.
+        // A bind mount, or the like, of a part of its file system: the rest may be mounted elsewhere.
         let table = mount_table::read();
         let Some(mount) = table.iter().find(|mount| mount.id == root) else { return Ok(()) };
         if let Some((rest, rest_place)) = rest_of(mount, &table) {
@@ -144,7 +144,7 @@ impl Claim {
         Ok(())
     }
 
-    /// Claims what is above `directory`, which is at `place`, and returns in which mount it ended.
+    /// Claims the directories above `directory`, which is at `place`, and returns the mount in which that ended.
     fn climb(
         &mut self,
         directory: &OwnedFd,
@@ -160,7 +160,7 @@ impl Claim {
             return Ok(mount);
         };
         let found = look(&parent).map_err(os)?;
-        // The root of the mount leads to where it is mounted; that of everything, to itself.
+        // The root of a mount leads to its mount point; that of `/`, to itself.
         if found.mount != mount || seen.contains(&found.key) {
             return Ok(mount);
         }
@@ -169,7 +169,7 @@ impl Claim {
         Ok(mount)
     }
 
-    /// Claims `above`, a directory above the one that is wanted, and all above it.
+    /// Claims `above`, a directory above the requested one, and all above it.
     fn climb_from(
         &mut self,
         above: OwnedFd,
@@ -210,8 +210,8 @@ impl Claim {
     }
 }
 
-/// Programs that clean up, such as systemd-tmpfiles, lock a directory for a moment, and so does one of ours that is about to
-/// be refused for another reason.
+/// Cleanup programs, such as systemd-tmpfiles, lock a directory briefly, and so does a Seekless process that is about
+/// to be refused for another reason.
 fn flock(directory: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
     let mut pauses = pauses();
     loop {
@@ -223,7 +223,7 @@ fn flock(directory: &OwnedFd, operation: FlockOperation) -> Result<(), Errno> {
     }
 }
 
-/// As [`flock`], for a mark of others.
+/// As [`flock`], for a mark of other users.
 fn stays_marked(directory: &OwnedFd, mark: Mark) -> bool {
     let mut pauses = pauses();
     while users::is_marked(directory, mark) {
@@ -234,12 +234,12 @@ fn stays_marked(directory: &OwnedFd, mark: Mark) -> bool {
     false
 }
 
-/// Some short pauses.
+/// A few short pauses.
 fn pauses() -> impl Iterator<Item = ()> {
     (0..5).map(|_| std::thread::sleep(std::time::Duration::from_millis(20)))
 }
 
-/// Opens a directory in a private copy of its mount, where that is allowed, so that it does not keep the mount busy.
+/// Opens a directory in a private copy of its mount, where allowed, so that the mount is not kept busy.
 fn open_apart(path: &Path) -> Result<OwnedFd, Errno> {
     let place = rustix::fs::open(path, PLACE, Mode::empty())?;
     rustix::fs::openat(apart(&place).as_ref().unwrap_or(&place), c".", DIRECTORY, Mode::empty())
@@ -250,8 +250,8 @@ fn apart(place: &OwnedFd) -> Option<OwnedFd> {
     rustix::mount::open_tree(place, c"", flags).ok()
 }
 
-/// The directory above the root of `mount`, which is not the root of its file system, in another mount of that file system
-/// that shows the most of it; and its path there.
+/// The directory above the root of `mount`, which is not the root of its file system, found in another mount of that
+/// file system that shows the most of it; and its path there.
 fn rest_of(mount: &MountInfo, table: &[MountInfo]) -> Option<(OwnedFd, PathBuf)> {
     let shows_more = |other: &&MountInfo| {
         other.number == mount.number && other.root != mount.root && mount.root.starts_with(&other.root)

@@ -1,12 +1,12 @@
 //! File data: reading, writing, truncating, allocating, syncing.
 //!
-//! Where a call is made:
-//! 1. A read is first tried with `RWF_NOWAIT`, which copies what the page cache has and never waits. The rest goes
+//! Which thread makes a call:
+//! 1. 1. A read is first tried with `RWF_NOWAIT`, which copies what is in the page cache and never waits. The rest goes
 //!    through the reactor.
-//! 2. So is a write, on hosts that can do it (xfs, btrfs; not ext4).
-//! 3. A small write that nobody can try is made here and now: it is a copy into the page cache, 3 us for 4 KiB,
-//!    where handing it over takes 17 to 40. But the host makes a writer wait when too much is dirty or the block has
-//!    to be read first. When one has waited, those of the next second are handed over; see [`pace`](super::pace).
+//! 2. 2. So is a write, on hosts that support it (xfs, btrfs; not ext4).
+//! 3. 3. A small write on other hosts is made on the engine thread: it is a copy into the page cache, 3 us for 4 KiB,
+//!    where handing it over takes 17 to 40. But the host makes a writer wait when too much is dirty or the block must
+//!    be read first. When one has waited, writes of the next second are handed over; see [`pace`](super::pace).
 //! 4. Everything else goes through the reactor: large writes, syncs, allocation.
 
 use std::io::{IoSlice, IoSliceMut};
@@ -24,7 +24,7 @@ use super::pace::add_one;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
-/// A file or directory that somebody has open.
+/// An open file or directory.
 pub(super) struct OpenFile {
     pub(super) ino: Ino,
     kind: FileKind,
@@ -32,11 +32,11 @@ pub(super) struct OpenFile {
     direct: Option<Direct>,
 }
 
-/// The same file opened a second time with `O_DIRECT`, for requests that are aligned; the others go through the
-/// page cache, since nobody above asks for alignment.
+/// The same file opened a second time with `O_DIRECT`, for aligned requests; others go through the page cache, since
+/// callers need not align.
 pub(super) struct Direct {
     file: File,
-    /// Of offset and length.
+    /// Alignment of offset and length.
     offset_align: u64,
     memory_align: usize,
 }
@@ -57,8 +57,8 @@ impl OpenFile {
     }
 }
 
-/// How to open a file for `flags`. Not with `O_APPEND`: where to write is always said, and the kernel writes pages
-/// back through whichever file it finds.
+/// How to open a file for `flags`. Not with `O_APPEND`: every write has an offset, and the kernel writes pages back
+/// through any open file.
 pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
     match (flags.read, flags.write) {
         (true, true) => OFlags::RDWR,
@@ -67,11 +67,11 @@ pub(super) fn open_flags(flags: OpenFlags) -> OFlags {
     }
 }
 
-/// Largest write that is made here and now. At this size it costs a quarter less than handing it over, and holds up
-/// others for some 15 us.
+/// Largest write made on the engine thread. At this size it costs a quarter less than handing it over, and delays other
+/// requests by some 15 us.
 const HERE_BYTES_MAX: usize = 64 << 10;
 
-/// What an answer to `RWF_NOWAIT` means.
+/// Result of a call with `RWF_NOWAIT`.
 enum NoWait {
     Done(usize),
     WouldWait,
@@ -90,7 +90,7 @@ impl NoWait {
     }
 }
 
-/// Checks that `bytes` at `offset` are within what a file can have.
+/// Checks that `bytes` at `offset` are within the limits of a file.
 fn check_range(offset: u64, bytes: u64) -> FsResult<()> {
     let end = offset.checked_add(bytes).filter(|&end| i64::try_from(end).is_ok());
     end.map(drop).ok_or(FsError::FileTooLarge)
@@ -106,7 +106,7 @@ fn check_regular(kind: FileKind) -> FsResult<()> {
 }
 
 impl HostDir {
-    /// The second file of a file that is opened with `flags`, where the host can do direct I/O on it.
+    /// The second file of a file opened with `flags`, where the host supports direct I/O on it.
     pub(super) fn direct(&self, stat: &Statx, flags: OpenFlags, ino: Ino) -> FsResult<Option<Direct>> {
         if !flags.direct || sys::kind(stat)? != FileKind::Regular {
             return Ok(None);
@@ -116,13 +116,13 @@ impl HostDir {
         if asked.stx_dio_offset_align == 0 || asked.stx_dio_mem_align == 0 {
             return Ok(None);
         }
-        // What the host refuses now goes through its page cache, which changes no result.
+        // If the host refuses, the request goes through its page cache, which gives the same result.
         let opened = self.inodes.with_room(|| self.inodes.top().reopen(&place, open_flags(flags) | OFlags::DIRECT));
         let (offset_align, memory_align) = (u64::from(asked.stx_dio_offset_align), asked.stx_dio_mem_align as usize);
         Ok(opened.ok().map(|file| Direct { file: Arc::new(file), offset_align, memory_align }))
     }
 
-    /// The file of `handle`, or one that is opened with `flags` for this operation.
+    /// The file of `handle`, or one opened with `flags` for this operation.
     fn data_file(&self, ino: Ino, handle: Option<Handle>, flags: OFlags) -> FsResult<Rc<OpenFile>> {
         if let Some(handle) = handle {
             let opened = self.opened(ino, handle)?;
@@ -215,7 +215,7 @@ impl HostDir {
                 false => self.write_here(file, at, &rest),
             };
             match written.map_err(io_error)? {
-                0 => return Err(FsError::Host(Errno::IO.raw_os_error())), // No progress, no reason.
+                0 => return Err(FsError::Host(Errno::IO.raw_os_error())), // No progress, and no error.
                 more => done += more,
             }
         }
@@ -234,11 +234,11 @@ impl HostDir {
         })
     }
 
-    /// Truncates or extends the file to `size`; `before` is what it was.
+    /// Truncates or extends the file to `size`; `before` is its old size.
     pub(super) async fn set_size(&self, ino: Ino, handle: Option<Handle>, size: u64, before: &Statx) -> FsResult<()> {
         check_range(size, 0)?;
         check_regular(sys::kind(before)?)?;
-        // A handle that cannot write, as the kernel gives for truncate(2) on some paths, is no reason to fail.
+        // A handle that cannot write, as the kernel passes for truncate(2) on some paths, is not an error.
         let opened = self.data_file(ino, handle, OFlags::WRONLY)?;
         let file = match rustix::fs::fcntl_getfl(&*opened.file) {
             Ok(flags) if flags & OFlags::RWMODE == OFlags::RDONLY => {
@@ -284,7 +284,7 @@ impl HostDir {
             SeekTo::Data => SeekFrom::Data(offset),
             SeekTo::Hole => SeekFrom::Hole(offset),
         };
-        // Moving the file's position harms nobody: all reading and writing here says where.
+        // Moving the file's position is harmless: all reads and writes here pass an offset.
         rustix::fs::seek(&*opened.file, to).map_err(|errno| match errno {
             Errno::NXIO => FsError::NoSuchOffset,
             errno => io_error(errno),
@@ -299,24 +299,24 @@ impl HostDir {
                 let flags = match self.kind_of(&place)? {
                     FileKind::Regular => OFlags::RDONLY,
                     FileKind::Directory => OFlags::RDONLY | OFlags::DIRECTORY,
-                    // There is nothing in them, and their names are synced with their directory.
+                    // They have no data, and their names are synced with their directory.
                     _ => return Ok(()),
                 };
                 let open = |flags| self.inodes.with_room(|| self.inodes.top().reopen(&place, flags));
                 let opened = match open(flags) {
-                    // A file that this user may write and not read.
+                    // A file that this user may write but not read.
                     Err(Errno::ACCESS) => open(OFlags::WRONLY),
                     result => result,
                 };
                 Arc::new(opened.map_err(sys::error)?)
             }
         };
-        // After an error the host has forgotten what it could not write; trying again would hide that.
+        // After an error the host has dropped the pages that it could not write; a retry would hide that.
         self.reactor.sync(&file, !data_only).await.map_err(io_error)
     }
 }
 
-/// As [`sys::error`], for calls on a file that is open: a file opened the wrong way is a bad handle.
+/// As [`sys::error`], for calls on an open file: a file opened the wrong way is a bad handle.
 fn io_error(errno: Errno) -> FsError {
     match errno {
         Errno::BADF => FsError::BadHandle,

@@ -1,13 +1,13 @@
 //! The one number under which inodes are found in `/proc/self/fd`.
 //!
-//! Inodes are open as places, and many calls take a path instead of a place, or refuse one: there, an inode has the
-//! name of its number in `/proc/self/fd`. The kernel keeps an entry for every number that anybody asks for, and making
-//! one takes several times as long as the call itself; with thousands of open inodes, nearly every call makes one. So
-//! inodes are put onto one number in turn, for the time of a call.
+//! Inodes are kept open with `O_PATH`, and many calls take a path instead of a descriptor, or refuse such descriptors.
+//! For those calls an inode is named by its number in `/proc/self/fd`. The kernel keeps an entry for every number that
+//! is looked up, and making one takes several times as long as the call itself; with thousands of open inodes, nearly
+//! every call would make one. So inodes are put on one number in turn, for the duration of a call.
 //!
 //! Invariants
-//!   N1  Between calls the root stands there, so that no file is kept longer than it is used.
-//!   N2  The number belongs to the engine thread alone: whoever uses it does so in one synchronous call.
+//!   N1  Between calls the root is on the number, so that no file is kept open longer than it is used.
+//!   N2  The number belongs to the engine thread alone, which uses it within one synchronous call.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{CStr, CString};
@@ -20,20 +20,20 @@ use rustix::path::Arg;
 use super::sys;
 use crate::reactor::File;
 
-/// Where a process finds its open files by number.
+/// The directory of a process's open files, by number.
 const FOLDER: &CStr = c"/proc/self/fd";
 
 /// See the head of the file.
 pub(super) struct Door {
     /// `FOLDER`, opened.
     folder: OwnedFd,
-    /// What stands at the number.
+    /// The file on the number.
     standing: RefCell<OwnedFd>,
     root: File,
-    /// The number within `FOLDER`, and with it.
+    /// The number, as a name in `FOLDER`, and as a full path.
     name: CString,
     path: CString,
-    /// The kernel has `getxattrat(2)`, as far as is known.
+    /// True until the kernel turns out to lack `getxattrat(2)`.
     has_getxattrat: Cell<bool>,
 }
 
@@ -57,7 +57,7 @@ impl Door {
         })
     }
 
-    /// Calls with `file` at the number; `call` gets the opened folder and the name in it.
+    /// Runs `call` with `file` on the number; `call` gets the opened folder and the name in it.
     pub(super) fn with<T>(
         &self,
         file: &OwnedFd,
@@ -66,7 +66,7 @@ impl Door {
         self.standing_at(file, || call(&self.folder, &self.name))
     }
 
-    /// As [`Door::with`], for calls that take nothing but a path.
+    /// As [`Door::with`], for calls that accept only a path.
     pub(super) fn with_path<T>(
         &self,
         file: &OwnedFd,
@@ -80,7 +80,7 @@ impl Door {
         if self.has_getxattrat.get() {
             let read = |key: &CStr| self.with(file, |folder, place| sys::getxattrat(folder, place, key, buffer));
             match name.into_with_c_str(read) {
-                // Too old for it, or something between us and the kernel that does not know it.
+                // The kernel is too old, or a seccomp filter does not know the call.
                 Err(Errno::NOSYS | Errno::PERM) => self.has_getxattrat.set(false),
                 read => return read,
             }
@@ -107,7 +107,7 @@ mod tests {
         rustix::fs::open(path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).unwrap()
     }
 
-    /// Each inode answers for itself, also without `getxattrat(2)`, and none is held afterwards.
+    /// Each inode gives its own answer, also without `getxattrat(2)`, and none stays open afterwards.
     #[test]
     fn inodes_stand_at_one_number_in_turn() {
         let folder = tempfile::tempdir().unwrap();

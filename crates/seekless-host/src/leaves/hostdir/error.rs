@@ -21,7 +21,7 @@ pub enum HostDirError {
         path.display(), place_text(inside.as_deref()))]
     InUse {
         path: PathBuf,
-        /// Where it is a directory above that is in use.
+        /// The directory above that is in use, if it is that one.
         inside: Option<PathBuf>,
         users: Users,
     },

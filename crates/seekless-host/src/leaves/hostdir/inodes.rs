@@ -1,17 +1,17 @@
-//! The inodes in use: numbers, lookup counts, and a bounded number of open files to reach them by.
+//! The inodes in use: numbers, lookup counts, and a bounded number of open files to reach them.
 //!
-//! A host inode is known by its device and inode number. While it is in use, a file is open on it (`O_PATH`, which
-//! grants nothing and only holds the inode), so that its number cannot pass to another file and whatever happens to
-//! its names does not matter. The files that have not been used for longest are closed when there are too many:
-//! the inode is then found again by file handle or, where the process may not use those, by the name under which it
-//! was last seen. Either way it is compared with what it should be, and is `Stale` if it is another.
+//! A host inode is identified by its device and inode number. While it is in use, a file is open on it (`O_PATH`, which
+//! grants nothing and only holds the inode), so that its number cannot be reused and changes of its names do not
+//! matter. When there are too many, the least recently used files are closed: the inode is then found again by file
+//! handle or, where the process may not use those, by the name under which it was last seen. Either way it is compared
+//! with the expected one, and is `Stale` if it is another.
 //!
-//! An inode without a name stays open: it would be gone. What somebody else on the host deletes while its file is
-//! closed is gone for us, too.
+//! An inode without a name stays open: otherwise it would be lost. An inode that another process deletes while its file
+//! is closed is lost here, too.
 //!
-//! Numbers are the host's own, so that they are the same after every mount. The root is [`Ino::ROOT`]; where the
-//! host itself has an inode 1, the two swap. Inodes of further devices (submounts, btrfs subvolumes) carry the
-//! device's place in the upper bits, and where that does not fit, a number that nobody else has.
+//! Numbers are the host's own, so that they are the same after every mount. The root is [`Ino::ROOT`]; where the host
+//! itself has an inode 1, the two swap. Inodes of further devices (submounts, btrfs subvolumes) carry the device's
+//! index in the upper bits, and where that does not fit, an otherwise unused number.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -50,7 +50,7 @@ fn add_one(count: &Cell<u64>) {
 struct Table {
     nodes: FixedMap<Ino, Node>,
     by_key: FixedMap<Key, Ino>,
-    /// Devices seen, in the order in which they were; the root's is the first.
+    /// Devices, in the order of their discovery; the root's is the first.
     devices: Vec<u64>,
     /// Files of the nodes that are [`Reach::Open`], least recently used first.
     open: LruCache<Ino, File, FxBuildHasher>,
@@ -64,15 +64,15 @@ struct Node {
     generation: u64,
     lookups: u64,
     reach: Reach,
-    /// Where it was last seen; kept only where file handles cannot be used.
+    /// Its last known name; kept only where file handles cannot be used.
     name: Option<Name>,
-    /// Closed nodes that are found by a name in this directory.
+    /// Number of closed nodes that are found by a name in this directory.
     dependents: u64,
-    /// The state of the file when it was last opened, if that can be told from every later one.
+    /// The state of the file when it was last opened, if every later change would be visible.
     version: Option<Version>,
 }
 
-/// What changes with a file's data.
+/// Attributes that change with a file's data.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Version {
     size: u64,
@@ -84,16 +84,16 @@ struct Version {
 /// (100 Hz).
 const TIME_STAMP_NANOS: i128 = 100_000_000;
 
-/// How a node's inode is reached.
+/// How to reach a node's inode.
 enum Reach {
     /// By the file in [`Table::open`].
     Open,
-    /// By this file, which cannot be closed.
+    /// By this file, which must stay open.
     Pinned(File),
     Handle(FileHandle),
     /// By [`Node::name`].
     Name,
-    /// The host has given its number to another inode, or nobody knows where it is.
+    /// The host has reused its number for another inode, or it cannot be found.
     Gone,
 }
 
@@ -103,10 +103,10 @@ struct Name {
     name: Box<[u8]>,
 }
 
-/// Numbers from here on are given to inodes whose own number does not fit.
+/// First of the numbers for inodes whose own number does not fit.
 const SPARE_NUMBERS: u64 = 1 << 63;
 
-/// Bits of a number below the device's place in [`Table::devices`].
+/// Bits of a number below the device's index in [`Table::devices`].
 const DEVICE_SHIFT: u32 = 48;
 
 impl Inodes {
@@ -130,7 +130,7 @@ impl Inodes {
         self.top.handle_mount.is_some()
     }
 
-    /// Number of devices that have been seen.
+    /// Number of devices seen.
     pub(super) fn device_count(&self) -> usize {
         self.table.borrow().devices.len()
     }
@@ -146,10 +146,9 @@ impl Inodes {
         ]
     }
 
-    /// A file that is open on `ino` as a place.
+    /// A file open on `ino` with `O_PATH`.
     ///
-    /// # Errors
-    /// `Stale` when it is not in use, or cannot be found any more.
+    /// # Errors `Stale` when the inode is not in use, or cannot be found any more.
     pub(super) fn file(&self, ino: Ino) -> FsResult<File> {
         if ino == Ino::ROOT {
             return Ok(self.top.root.clone());
@@ -166,7 +165,7 @@ impl Inodes {
         self.open_again(ino)
     }
 
-    /// Opens a closed node, and first, from the top, the closed directories on the way to it.
+    /// Opens a closed node, after the closed directories on the path to it, from the top.
     fn open_again(&self, ino: Ino) -> FsResult<File> {
         let (mut directory, way) = self.way_to(&self.table.borrow(), ino)?;
         for ino in way {
@@ -175,8 +174,8 @@ impl Inodes {
         directory.ok_or(FsError::Stale)
     }
 
-    /// The closed nodes on the way to `ino`, from the top, itself included, and the open directory in which the
-    /// first of them is found; none for what is not found by name.
+    /// The closed nodes on the path to `ino`, from the top, itself included, and the open directory in which the first
+    /// of them is found; none if it is not found by name.
     fn way_to(&self, table: &Table, ino: Ino) -> FsResult<(Option<File>, Vec<Ino>)> {
         let mut way = vec![ino];
         let mut next = ino;
@@ -188,7 +187,7 @@ impl Inodes {
             }
             next = name.directory;
             if way.contains(&next) {
-                return Err(FsError::Stale); // Somebody turned the tree inside out behind our back.
+                return Err(FsError::Stale); // Another process has rearranged the tree in the meantime.
             }
             way.push(next);
         };
@@ -212,7 +211,7 @@ impl Inodes {
             Handle(FileHandle),
             Name(File, Box<[u8]>),
         }
-        // A copy, since making room for one more file changes the table.
+        // A copy, since making room for another file changes the table.
         let way = {
             let table = self.table.borrow();
             let node = table.nodes.get(&ino).ok_or(FsError::Stale)?;
@@ -239,7 +238,7 @@ impl Inodes {
                 self.close_some(&mut table, self.open_max);
                 Ok(file)
             }
-            // Another inode is there now, or none.
+            // Another inode, or none, is there now.
             Ok(_) | Err(Errno::STALE | Errno::NOENT | Errno::NOTDIR) => {
                 add_one(&self.counts.lost);
                 table.lose(ino);
@@ -249,8 +248,7 @@ impl Inodes {
         }
     }
 
-    /// Runs `call`, which opens a file. When the process has too many open, inodes are closed and it is tried once
-    /// more.
+    /// Runs `call`, which opens a file. When the process has too many open files, closes inodes and retries once.
     pub(super) fn with_room<T>(&self, call: impl Fn() -> Result<T, Errno>) -> Result<T, Errno> {
         match call() {
             Err(Errno::MFILE | Errno::NFILE) => {
@@ -265,9 +263,9 @@ impl Inodes {
         }
     }
 
-    /// Closes the files that have not been used for longest, down to `open_max`.
+    /// Closes the least recently used files, down to `open_max`.
     fn close_some(&self, table: &mut Table, open_max: usize) {
-        /// Files looked at that turn out to be needed, in one call; only bounds its time.
+        /// Limit, in one call, of candidates that turn out to be needed; it only bounds the time.
         const IN_VAIN_MAX: usize = 8;
         let mut in_vain = 0;
         while table.open.len() > open_max && in_vain < IN_VAIN_MAX {
@@ -287,7 +285,7 @@ impl Inodes {
         }
     }
 
-    /// How `ino` can be found again once `file` is closed; `None` when it cannot.
+    /// How to find `ino` again once `file` is closed; `None` when that is impossible.
     fn way_back(&self, table: &Table, ino: Ino, file: &File) -> Option<Reach> {
         let node = table.nodes.get(&ino)?;
         if sys::stat(file).ok()?.stx_nlink == 0 {
@@ -306,7 +304,7 @@ impl Inodes {
         (Key::of(&found) == node.key).then_some(Reach::Name)
     }
 
-    /// Opens a closed directory for a look at it.
+    /// Opens a closed directory for a single use.
     fn open_for_now(&self, table: &Table, ino: Ino) -> Option<File> {
         let (directory, way) = self.way_to(table, ino).ok()?;
         let mut directory = directory?;
@@ -320,7 +318,7 @@ impl Inodes {
         Some(directory)
     }
 
-    /// Takes an inode into use that was found as `name`, and counts one lookup.
+    /// Takes an inode found as `name` into use, and counts one lookup.
     pub(super) fn enter(&self, file: OwnedFd, stat: &Statx, name: Option<(Ino, &[u8])>) -> FsResult<Entry> {
         let key = Key::of(stat);
         if key == self.top.key {
@@ -331,7 +329,7 @@ impl Inodes {
         let ino = match known {
             Some(ino) if table.is_same(ino, stat) => ino,
             Some(ino) => {
-                // The host has used the number for a new inode while the old one was closed here.
+                // The host has reused the number for a new inode while the old one was closed here.
                 add_one(&self.counts.lost);
                 table.lose(ino);
                 table.add(key, sys::generation(stat), self.top.key)
@@ -346,7 +344,7 @@ impl Inodes {
             Reach::Open => {
                 table.open.promote(&ino);
             }
-            // Pinned for want of a name, it may have one now.
+            // It was pinned for lack of a name, and may have one now.
             Reach::Pinned(_) if !by_handle && name.is_some() => table.set_open(ino, Arc::new(file)),
             Reach::Pinned(_) => {}
             Reach::Handle(_) | Reach::Name | Reach::Gone => table.set_open(ino, Arc::new(file)),
@@ -358,7 +356,7 @@ impl Inodes {
         Ok(entry)
     }
 
-    /// The number that an inode has, or would have.
+    /// The number of an inode, in use or not.
     pub(super) fn number(&self, key: Key) -> Ino {
         if key == self.top.key {
             return Ino::ROOT;
@@ -378,12 +376,12 @@ impl Inodes {
         }
     }
 
-    /// Notes that `ino` is opened while `stat` holds, at `now`. True when its data has not changed since the last
-    /// time, so that what was cached then is still good.
+    /// Records that `ino` is opened at `now` with the attributes `stat`. True when its data has not changed since the
+    /// last open, so that cached data is still valid.
     pub(super) fn unchanged(&self, ino: Ino, stat: &Statx, now: WallTime) -> bool {
         let (mtime, ctime) = (sys::wall_time(stat.stx_mtime), sys::wall_time(stat.stx_ctime));
         let version = Version { size: stat.stx_size, mtime, ctime };
-        // A change that comes right behind one with the same time stamp would not show.
+        // A change shortly after one with the same time stamp would not be visible.
         let settled = now.nanos_since_epoch() - ctime.nanos_since_epoch() > TIME_STAMP_NANOS;
         let mut table = self.table.borrow_mut();
         match table.nodes.get_mut(&ino) {
@@ -392,7 +390,7 @@ impl Inodes {
         }
     }
 
-    /// Takes back `lookups` lookups. Returns the file of an inode that is not in use any more.
+    /// Takes back `lookups` lookups. Returns the file of an inode that is no longer in use.
     pub(super) fn forget(&self, ino: Ino, lookups: u64) -> Option<File> {
         let mut table = self.table.borrow_mut();
         let node = table.nodes.get_mut(&ino)?;
@@ -400,13 +398,13 @@ impl Inodes {
         table.remove_unused(ino)
     }
 
-    /// Sees to it that what is called `name` stays in use when it loses that name.
+    /// Keeps the inode called `name` in use when it loses that name.
     pub(super) fn hold(&self, directory: Ino, name: &[u8]) {
         if self.table.borrow().closed_count == 0 {
             return;
         }
         if let Some(ino) = self.find(directory, name) {
-            // If it cannot be opened, it is not there to be lost either.
+            // If it cannot be opened, it is already lost.
             let _ = self.file(ino);
         }
     }
@@ -418,26 +416,26 @@ impl Inodes {
         self.table.borrow().by_key.get(&Key::of(&stat)).copied()
     }
 
-    /// What a rename is about to move, where names have to be remembered.
+    /// The inode that a rename is about to move, where names must be recorded.
     pub(super) fn named(&self, directory: Ino, name: &[u8]) -> Option<Ino> {
         if self.by_handle() { None } else { self.find(directory, name) }
     }
 
-    /// `ino` has become `name`.
+    /// `ino` has been renamed to `name`.
     pub(super) fn renamed(&self, ino: Option<Ino>, directory: Ino, name: &[u8]) {
         if let Some(ino) = ino {
             self.table.borrow_mut().set_name(ino, directory, name);
         }
     }
 
-    /// Closes all that can be closed, for a cold start.
+    /// Closes everything that can be closed, for a cold start.
     pub(super) fn close_all(&self) {
         self.close_some(&mut self.table.borrow_mut(), 0);
     }
 }
 
 impl Table {
-    /// True when `stat` is of the inode that `ino` stands for.
+    /// True when `stat` is of the inode that `ino` denotes.
     fn is_same(&self, ino: Ino, stat: &Statx) -> bool {
         self.nodes.get(&ino).is_some_and(|node| match node.reach {
             // An open inode cannot have lost its number.
@@ -468,7 +466,7 @@ impl Table {
         }
     }
 
-    /// `ino` stops being closed, whatever becomes of it.
+    /// Removes `ino` from the closed nodes.
     fn leave_closed(&mut self, ino: Ino) {
         let Some(node) = self.nodes.get_mut(&ino) else { return };
         let was_named = matches!(node.reach, Reach::Name);
@@ -486,7 +484,7 @@ impl Table {
         }
     }
 
-    /// `ino` cannot be found any more.
+    /// Marks `ino` as lost.
     fn lose(&mut self, ino: Ino) {
         self.leave_closed(ino);
         self.open.pop(&ino);
@@ -534,10 +532,10 @@ impl Table {
         ino
     }
 
-    /// The number that follows from the host's own, if there is one.
+    /// The number derived from the host's own, if possible.
     fn own_number(&mut self, key: Key, root: Key) -> Option<Ino> {
         if key.device == root.device {
-            // The host's 1, if it has one, is not our root, and takes the number that the root left free.
+            // The host's inode 1, if it has one that is not our root, takes the number that the root left free.
             let number = if key.ino == Ino::ROOT.0 { root.ino } else { key.ino };
             return Some(Ino(number)).filter(|ino| ino.0 != 0 && ino.0 < SPARE_NUMBERS);
         }
@@ -549,7 +547,7 @@ impl Table {
         fits.then_some(Ino((index as u64) << DEVICE_SHIFT | key.ino))
     }
 
-    /// Removes `ino` when nobody uses it, and then the directories that were kept for its sake. Returns its file.
+    /// Removes `ino` when it is unused, and then the directories that were kept only for it. Returns its file.
     fn remove_unused(&mut self, ino: Ino) -> Option<File> {
         let mut next = Some(ino);
         let mut first = None;

@@ -1,7 +1,7 @@
 //! Directory listings.
 //!
-//! The host numbers its entries itself: `d_off` continues a listing and stays valid however the directory changes.
-//! Ours are the host's plus 2, since `.` and `..` come first here, as 1 and 2, whatever the host's order is.
+//! The host numbers its entries itself: `d_off` continues a listing and stays valid however the directory changes. Ours
+//! are the host's plus 2, since `.` and `..` come first here, as 1 and 2, in any order of the host.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -16,8 +16,8 @@ use crate::reactor::File;
 const COOKIE_SELF: u64 = 1;
 const COOKIE_PARENT: u64 = 2;
 
-/// Largest `d_off` that has room for the shift. Those above are the ends of directories (ext4 and btrfs use the
-/// largest signed number) and stay as they are.
+/// Largest `d_off` that can be shifted. Larger ones are the ends of directories (ext4 and btrfs use the largest signed
+/// number) and stay as they are.
 const SHIFTED_MAX: u64 = i64::MAX as u64 - 3;
 
 fn cookie_of(host: u64) -> u64 {
@@ -28,8 +28,8 @@ fn host_of(cookie: u64) -> u64 {
     if cookie <= SHIFTED_MAX + COOKIE_PARENT { cookie - COOKIE_PARENT } else { cookie }
 }
 
-/// Bytes of entries that are asked for at once. With attributes, an entry takes some five times as much in a reply
-/// as it takes here, and what does not fit into the reply is read again.
+/// Bytes of entries requested at once. With attributes, an entry takes some five times as much in a reply as here, and
+/// entries that do not fit into the reply are read again.
 const PLAIN_BYTES: usize = 32 << 10;
 const ATTRIBUTES_BYTES: usize = 4 << 10;
 
@@ -73,7 +73,7 @@ impl HostDir {
         while let Some(listed) = entries.next() {
             let listed = match listed {
                 Ok(listed) => listed,
-                // What has been passed on stays passed on; the next call meets the error again.
+                // Entries passed on stay passed on; the next call gets the error again.
                 Err(_) if any => return Ok(()),
                 Err(errno) => return Err(sys::error(errno)),
             };
@@ -84,8 +84,8 @@ impl HostDir {
             let found = if attributes { self.find(ino, &directory, name) } else { Err(FsError::Unsupported) };
             let (own, kind, entry) = match found {
                 Ok(entry) => (entry.attr.ino, entry.attr.kind, Some(entry)),
-                Err(FsError::NotFound) if attributes => continue, // It has gone since.
-                // It is there, and its lookup will say what is the matter with it.
+                Err(FsError::NotFound) if attributes => continue, // It has been removed since.
+                // It exists, and its lookup will report the error.
                 Err(_) => {
                     let Some(kind) = kind_of(&directory, listed.file_type(), name) else { continue };
                     (self.inodes.number(Key { device, ino: listed.ino() }), kind, None)
@@ -105,7 +105,7 @@ impl HostDir {
         Ok(())
     }
 
-    /// What `..` of `directory` is; the root's is itself, whatever lies above it on the host.
+    /// The `..` of `directory`; the root's is itself, whatever is above it on the host.
     fn parent_of(&self, ino: Ino, directory: &OwnedFd) -> FsResult<Ino> {
         if ino == Ino::ROOT {
             return Ok(Ino::ROOT);
@@ -124,7 +124,7 @@ fn kind_of(directory: &OwnedFd, file_type: FileType, name: &[u8]) -> Option<File
         FileType::Socket => FileKind::Socket,
         FileType::CharacterDevice => FileKind::CharDevice,
         FileType::BlockDevice => FileKind::BlockDevice,
-        // Some hosts do not say.
+        // Some hosts do not report the type.
         FileType::Unknown => return sys::stat_at(directory, name).ok().and_then(|stat| sys::kind(&stat).ok()),
     })
 }

@@ -1,21 +1,20 @@
 //! A directory of the host as a file system.
 //!
-//! Everything is done on open inodes, by single names in open directories, so that no path is ever walked: neither
-//! a symbolic link nor a rename at the wrong moment leads out of the directory. (A directory that somebody on the
-//! host moves out of it stays what it was for whoever uses it.) See [`inodes`] for how inodes are kept,
-//! [`owner`] for how new files get their owner.
+//! Everything is done on open inodes, by single names in open directories, so that no path is ever walked: neither a
+//! symbolic link nor a rename at the wrong moment leads out of the directory. (A directory that another process moves
+//! out of it remains usable.) See [`inodes`] for how inodes are kept, [`owner`] for the owner of new files.
 //!
-//! What takes time. Calls that change or look up names and attributes are made here and now: they take a few
-//! microseconds, less than handing them to another thread, which costs 10 to 40. File data goes through the
-//! reactor, unless the page cache has it: `RWF_NOWAIT` says so for 0.6 us. Writes are a matter of [`data`].
+//! Latency. Calls that change or look up names and attributes are made on the engine thread: they take a few
+//! microseconds, less than handing them to another thread, which costs 10 to 40. File data goes through the reactor,
+//! unless it is in the page cache: `RWF_NOWAIT` finds out in 0.6 us. Writes are described in [`data`].
 //!
-//! Other file systems. What is mounted inside the directory is not entered (as with other stackable file systems,
-//! overlayfs for one) unless asked for; a rename or link between two file systems answers `EXDEV`.
+//! Other file systems. File systems mounted inside the directory are not entered (as in other stackable file systems,
+//! such as overlayfs) unless an option says so; a rename or link between two file systems answers `EXDEV`.
 //!
-//! Who else uses the directory is a matter of [`claim`].
+//! [`claim`] keeps other users of the directory away.
 //!
-//! Who may do what is decided above, by the kernel that asks us, from permission bits and access-control lists. See
-//! [`attributes`] for those.
+//! Permission checks are made above, by the kernel that sends the requests, from permission bits and access-control
+//! lists. See [`attributes`] for those.
 //!
 //! Invariants
 //!   D1  Every file that is opened is reached from an inode in use, by one name or by its own number.
@@ -80,15 +79,14 @@ pub struct HostDir {
     access_lists: bool,
 }
 
-/// Storage that takes noticeable time to free: a large file's last close or truncation goes to another thread.
+/// Storage that takes long to free: a large file's last close or truncation goes to another thread.
 const SLOW_TO_FREE_BYTES: u64 = 64 << 20;
 
 impl HostDir {
-    /// Opens the directory at `path`, on the engine thread, after the process has gone into the background: what it
-    /// holds belongs to the process that opened it.
+    /// Opens the directory at `path`, on the engine thread, after the process has gone into the background: its locks
+    /// belong to the process that opened it.
     ///
-    /// # Errors
-    /// When there is no such directory, or it may not be used.
+    /// # Errors When there is no such directory, or it may not be used.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: HostDirOptions) -> Result<HostDir, HostDirError> {
         let top = Top::open(path, options)?;
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
@@ -116,18 +114,18 @@ impl HostDir {
         &self.path
     }
 
-    /// What keeps others away, and tells them who does.
+    /// The descriptors whose locks keep other users away, and through which those learn who holds them.
     pub(super) fn claimed(&self) -> impl Iterator<Item = &OwnedFd> {
         self.inodes.top().claim.directories()
     }
 
-    /// Fails where nothing may change. A mount that began read-only can be mounted again to be written; the claim was for
+    /// Fails where nothing may change. A mount that began read-only can be remounted for writing, but its claim was for
     /// reading.
     fn may_change(&self) -> FsResult<()> {
         if self.read_only { Err(FsError::ReadOnly) } else { Ok(()) }
     }
 
-    /// True when new files belong to whoever makes them; otherwise they belong to the user of this process.
+    /// True when new files belong to their creator; otherwise they belong to the user of this process.
     pub fn keeps_owners(&self) -> bool {
         self.owner.can_act_for_others()
     }
@@ -145,7 +143,7 @@ impl HostDir {
         opened.filter(|opened| opened.ino == ino).ok_or(FsError::BadHandle)
     }
 
-    /// Any file that is open on `ino`: that of the handle, or the place of the inode.
+    /// Any file open on `ino`: that of the handle, or the `O_PATH` one.
     fn any(&self, ino: Ino, handle: Option<Handle>) -> FsResult<File> {
         match handle {
             Some(handle) => Ok(self.opened(ino, handle)?.file.clone()),
@@ -164,8 +162,8 @@ impl HostDir {
         sys::kind(&sys::stat(file).map_err(sys::error)?)
     }
 
-    /// Lets go of a file. If it is the last hold on a file without a name, the host frees its storage now. That
-    /// takes a while when there is much of it, or when it is being written.
+    /// Closes a file. If it is the last reference to a file without a name, the host frees its storage now. That takes
+    /// a while when there is much of it, or when it is being written.
     fn let_go(&self, file: File) {
         let last = Arc::strong_count(&file) == 1;
         let stat = if last { sys::stat(&*file).ok() } else { None };
@@ -185,7 +183,7 @@ impl HostDir {
         changed.map_err(sys::error)
     }
 
-    /// Takes set-user-id and the like from the file, as it is about to be changed by somebody unprivileged.
+    /// Clears set-user-id and the like, before an unprivileged user changes the file.
     fn kill_privileges(&self, file: &OwnedFd) -> FsResult<()> {
         let permissions = sys::stat(file).map_err(sys::error)?.stx_mode & 0o7777;
         match without_privileges(permissions) {
@@ -194,8 +192,8 @@ impl HostDir {
         }
     }
 
-    /// Changes attributes, one call of the host after the other, those that are likely to fail first: the host has
-    /// no call that changes all of them in one step.
+    /// Changes attributes with one host call each, those that are likely to fail first: the host has no call that
+    /// changes all of them in one step.
     async fn change(&self, ino: Ino, handle: Option<Handle>, changes: SetAttr) -> FsResult<Attr> {
         let file = self.any(ino, handle)?;
         let before = sys::stat(&*file).map_err(sys::error)?;
@@ -211,8 +209,7 @@ impl HostDir {
         if changes.uid.is_some() || changes.gid.is_some() {
             let (uid, gid) = (changes.uid.map(Uid::from_raw), changes.gid.map(Gid::from_raw));
             rustix::fs::chownat(&*file, c"", uid, gid, AtFlags::EMPTY_PATH).map_err(sys::error)?;
-            // The host takes set-user-id away with every change of owner, whoever makes it. That is for the caller
-            // to say.
+            // The host clears set-user-id with every change of owner, by any user. Here the caller decides.
             if changes.permissions.is_none() && permissions_before & 0o6000 != 0 && kind != FileKind::Symlink {
                 let left = if kill { without_privileges(permissions_before) } else { permissions_before };
                 self.chmod(&file, left)?;
@@ -223,7 +220,7 @@ impl HostDir {
         }
         if changes.atime.is_some() || changes.mtime.is_some() {
             let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
-            // Older kernels want a path here.
+            // Older kernels need a path here.
             let door = &self.inodes.top().door;
             let set = door.with(&file, |folder, name| rustix::fs::utimensat(folder, name, &times, AtFlags::empty()));
             set.map_err(sys::error)?;
@@ -231,7 +228,7 @@ impl HostDir {
         sys::attr(ino, &sys::stat(&*file).map_err(sys::error)?)
     }
 
-    /// Makes something new called `name` with `make`, on behalf of its owner-to-be, and finds it.
+    /// Makes a new inode called `name` with `make`, on behalf of its future owner, and finds it.
     fn make(
         &self,
         parent: Ino,
@@ -249,7 +246,7 @@ impl HostDir {
     }
 }
 
-/// `None` leaves a time alone.
+/// `None` leaves a time unchanged.
 fn timespec(time: Option<SetTime>) -> Timespec {
     match time {
         None => Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_OMIT },
@@ -258,7 +255,7 @@ fn timespec(time: Option<SetTime>) -> Timespec {
     }
 }
 
-/// A name is one step into a directory, and nothing else (D1).
+/// A name is a single step into a directory (D1).
 fn check_name(name: &[u8]) -> FsResult<()> {
     match name {
         b"" | b"." | b".." => Err(FsError::Invalid("not a name")),
@@ -267,7 +264,7 @@ fn check_name(name: &[u8]) -> FsResult<()> {
     }
 }
 
-/// The umask is the thread's, meanwhile.
+/// The thread's umask applies during the call.
 fn mode(new: NewNode) -> Mode {
     Mode::from_raw_mode(u32::from(new.permissions & 0o7777))
 }
@@ -311,7 +308,7 @@ impl FileSystem for HostDir {
         let file = self.inodes.file(ino)?;
         match rustix::fs::readlinkat(&*file, c"", Vec::new()) {
             Ok(target) => Ok(target.into_bytes()),
-            // Of a file that is no link, the kernel says that the empty name does not exist.
+            // For a file that is not a link, the kernel reports that the empty name does not exist.
             Err(Errno::NOENT | Errno::INVAL) => Err(FsError::Invalid("not a symbolic link")),
             Err(errno) => Err(sys::error(errno)),
         }
@@ -326,7 +323,7 @@ impl FileSystem for HostDir {
             let _acting = self.owner.act_for(new)?;
             self.inodes.with_room(|| rustix::fs::openat(&*directory, name, how, mode(new))).map_err(sys::error)?
         };
-        // From here on by the file itself: by now its name may be another file's.
+        // From here on by the file itself: its name may already belong to another file.
         let place = self.inodes.with_room(|| self.inodes.top().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
@@ -336,7 +333,7 @@ impl FileSystem for HostDir {
 
     async fn tmpfile(&self, parent: Ino, new: NewNode, flags: OpenFlags, linkable: bool) -> FsResult<(Entry, Opened)> {
         let directory = self.inodes.file(parent)?;
-        // It takes a file that can be written.
+        // It needs a writable file.
         let flags = OpenFlags { write: true, ..flags };
         let exclusive = if linkable { OFlags::empty() } else { OFlags::EXCL };
         let how = data::open_flags(flags) | OFlags::TMPFILE | exclusive | OFlags::CLOEXEC;
@@ -431,7 +428,7 @@ impl FileSystem for HostDir {
         let target = self.inodes.named(to.parent, to.name);
         let (directory, to_directory) = (self.inodes.file(from.parent)?, self.inodes.file(to.parent)?);
         let renamed = {
-            // The whiteout belongs to somebody.
+            // The whiteout needs an owner.
             let _acting = mode.whiteout().map(|new| self.owner.act_for(new)).transpose()?;
             rustix::fs::renameat_with(&*directory, from.name, &*to_directory, to.name, flags)
         };
@@ -463,7 +460,7 @@ impl FileSystem for HostDir {
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
         let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, how | truncate)).map_err(sys::error)?;
-        // What was true before the file was opened: a change in between shows at the next open.
+        // The state before the file was opened: a change in between shows at the next open.
         let keep_cache = self.inodes.unchanged(ino, &stat, self.rt.wall()) && !flags.truncate;
         let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
         Ok(Opened { handle: Some(self.add_handle(opened)), keep_cache })
@@ -537,7 +534,7 @@ impl FileSystem for HostDir {
     }
 
     async fn syncfs(&self) -> FsResult<()> {
-        // With more than one file system inside, it is not known which ones have been written to.
+        // With more than one file system inside, it is unknown which ones have been written.
         let everything = self.inodes.top().submounts && self.inodes.device_count() > 1;
         let mount = self.inodes.top().mount.clone();
         let sync = move || match everything {
@@ -563,7 +560,7 @@ impl FileSystem for HostDir {
         })
     }
 
-    /// Closes inodes. The host's page cache is the host's: emptying it is for whoever may do that to everybody.
+    /// Closes inodes. The host's page cache is not dropped: that needs privileges, and affects all users.
     async fn drop_caches(&self) -> FsResult<()> {
         self.inodes.close_all();
         Ok(())

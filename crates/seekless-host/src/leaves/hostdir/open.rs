@@ -15,18 +15,18 @@ use super::error::HostDirError;
 use super::sys::{self, Key};
 use crate::reactor::File;
 
-/// How to open a host directory.
+/// Options for a host directory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HostDirOptions {
-    /// Enter file systems that are mounted inside the directory. Without it they are not there: what they cover is
-    /// seen instead, or, where the process may not do that, their mount points answer `EXDEV`.
+    /// Enter file systems mounted inside the directory. Otherwise they are hidden: the covered directories are visible
+    /// instead or, where the process may not do that, their mount points answer `EXDEV`.
     pub submounts: bool,
-    /// Inodes that are held open at most, as far as possible; the rest is opened again when it is used.
+    /// Limit of open inodes, as far as possible; others are reopened when they are used.
     pub open_inodes_max: usize,
-    /// Open inodes again by file handle where that is allowed; otherwise by name.
+    /// Reopen inodes by file handle where that is allowed; otherwise by name.
     pub file_handles: bool,
-    /// Use the directory alone, because files are stored in it in a form of their own; without, others may use it in the
-    /// same way.
+    /// Use the directory exclusively, because files are stored in it in a special form; otherwise others may use it in
+    /// the same way.
     pub alone: bool,
     /// Change nothing.
     pub read_only: bool,
@@ -47,23 +47,23 @@ impl Default for HostDirOptions {
     }
 }
 
-/// The root and what is known about it.
+/// The root and its properties.
 pub(super) struct Top {
     /// The root, as a place to start from.
     pub(super) root: File,
     /// The root, opened for reading: for file handles, `statfs` and `syncfs`.
     pub(super) mount: File,
     pub(super) key: Key,
-    /// By which an inode is opened again with other rights, and reached with a path.
+    /// For reopening an inode with other rights, and for calls that need a path.
     pub(super) door: Door,
     /// The mount whose inodes can be opened by file handle.
     pub(super) handle_mount: Option<i32>,
     pub(super) submounts: bool,
-    /// Mount points answer `EXDEV`, because they could not be left out.
+    /// Mount points answer `EXDEV`, because they could not be hidden.
     refuse_crossing: bool,
     /// Keeps others away.
     pub(super) claim: Claim,
-    /// Keeps the file system of the directory from being unmounted as if nobody used it.
+    /// Keeps the file system of the directory busy, so that it cannot be unmounted.
     _original: OwnedFd,
 }
 
@@ -79,9 +79,9 @@ impl Top {
         };
         let directory = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let original = rustix::fs::open(path, directory, Mode::empty()).map_err(error("open"))?;
-        // Before anything of it is looked at.
+        // Before anything in it is examined.
         let claim = Claim::take(&original, path, options.alone, options.submounts)?;
-        // A private copy of the mount, in which nothing is mounted. It takes CAP_SYS_ADMIN.
+        // A private copy of the mount, without mounts inside. It needs CAP_SYS_ADMIN.
         let private = match options.submounts {
             true => None,
             false => {
@@ -110,7 +110,7 @@ impl Top {
             claim,
             _original: original,
         };
-        // What is at /proc must be ours: the root is found there under its own number.
+        // /proc must be that of this process: the root must be found there under its own number.
         let again = top.reopen(&top.root, place).and_then(sys::stat).map_err(HostDirError::NoProc)?;
         match Key::of(&again) == top.key {
             true => Ok(top),
@@ -118,7 +118,7 @@ impl Top {
         }
     }
 
-    /// Opens `name` in `directory` as a place, whatever it is.
+    /// Opens `name` in `directory` with `O_PATH`, whatever it is.
     pub(super) fn open_place(&self, directory: &OwnedFd, name: &[u8]) -> Result<OwnedFd, Errno> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         match self.refuse_crossing {
@@ -127,9 +127,9 @@ impl Top {
         }
     }
 
-    /// Opens once more, with `flags`, what `file` is open on.
+    /// Reopens the inode of `file` with `flags`.
     pub(super) fn reopen(&self, file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
-        // The name is a link of the kernel's to the very inode: it cannot lead anywhere else.
+        // The name is a magic link of the kernel to this inode: it cannot lead anywhere else.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
         self.door.with(file, |folder, name| rustix::fs::openat(folder, name, flags, Mode::empty()))
     }
@@ -143,17 +143,17 @@ fn usable_handles(root: &OwnedFd, mount: &OwnedFd) -> Option<i32> {
     same.then_some(number)
 }
 
-/// Raises the number of files that the process may open to what it is allowed, and returns how many inodes of at
-/// most `wanted` may be held open: half of them, since open files of programs need the other half.
+/// Raises the process's limit of open files to the maximum, and returns how many inodes, of at most `wanted`, may be
+/// held open: half of the limit, since open files of programs need the other half.
 pub(super) fn room_for_inodes(wanted: usize) -> usize {
     let limit = rustix::process::getrlimit(Resource::Nofile);
     if limit.current != limit.maximum {
         let raised = rustix::process::Rlimit { current: limit.maximum, maximum: limit.maximum };
-        // Refused, the old limit holds, which is asked for below.
+        // If refused, the old limit holds, which is read below.
         let _ = rustix::process::setrlimit(Resource::Nofile, raised);
     }
     let allowed = rustix::process::getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    /// Deep enough for everything that one operation needs at once.
+    /// Enough for everything that one operation needs at once.
     const LEAST: usize = 16;
     wanted.min(usize::try_from(allowed / 2).unwrap_or(usize::MAX)).max(LEAST)
 }

@@ -1,12 +1,12 @@
-//! Makes new files belong to whoever asked for them.
+//! Makes new files belong to the user who asked for them.
 //!
-//! A file that is created and then given away belongs to the wrong user in between, with set-user-id if that was
-//! asked for; after a crash it stays so; and what is given away by name may not be what was created. So the engine
-//! thread takes on the user's file-system uid and gid for the one call that creates, and keeps its capabilities:
-//! permission has been checked above, with the user's supplementary groups, which are not known here.
+//! A file that is created and then given away belongs to the wrong user in between, with set-user-id if requested; a
+//! crash makes that permanent; and a file given away by name may not be the one created. So the engine thread takes on
+//! the user's file-system uid and gid for the one call that creates, and keeps its capabilities: permission has been
+//! checked above, with the user's supplementary groups, which are unknown here.
 //!
-//! The uid and gid are those of the thread alone (setfsuid(2)), so is the umask, which becomes the user's as well, and
-//! nothing is awaited in between. A side effect of the kernel: a process that does this is not dumped when it crashes.
+//! The uid and gid are those of the thread alone (setfsuid(2)), and so is the umask, which becomes the user's as well;
+//! nothing is awaited in between. A side effect in the kernel: a process that does this does not dump core.
 
 use std::marker::PhantomData;
 
@@ -15,24 +15,24 @@ use rustix::io::Errno;
 use rustix::thread::CapabilitySets;
 use seekless::fs::{FsError, FsResult, NewNode};
 
-/// Who the process is, and whether it can act for others.
+/// The process's own credentials, and whether it can act for other users.
 pub(super) struct Owner {
     uid: u32,
     gid: u32,
-    /// `None` where the process may not act for others, and new files belong to itself.
+    /// `None` where the process may not act for other users; new files then belong to its own user.
     capabilities: Option<CapabilitySets>,
 }
 
-/// While it lives, what the thread creates belongs to somebody, and the umask is somebody's.
+/// While it lives, files created by the thread belong to the given user, and the umask is that user's.
 pub(super) struct Acting<'a> {
     /// `None` when nothing had to change.
     back_to: Option<&'a Owner>,
     umask: Mode,
-    /// It must end on the thread that it began on.
+    /// It must be dropped on the thread that made it.
     _thread: PhantomData<*const ()>,
 }
 
-/// A uid that no user has: setting it fails, and tells the present one.
+/// A uid that no user has: setting it fails, and returns the current one.
 const NOBODY_AT_ALL: u32 = u32::MAX;
 
 fn set_uid(uid: u32) {
@@ -45,21 +45,21 @@ fn set_gid(gid: u32) {
     unsafe { libc::setfsgid(gid) };
 }
 
-/// The present file-system uid and gid of the thread.
+/// The current file-system uid and gid of the thread.
 fn present() -> (u32, u32) {
     // SAFETY: as above; with an invalid id the calls change nothing.
     unsafe { (libc::setfsuid(NOBODY_AT_ALL) as u32, libc::setfsgid(NOBODY_AT_ALL) as u32) }
 }
 
 impl Owner {
-    /// To be called on the thread that will act.
+    /// Must be called on the thread that will act.
     pub(super) fn find_out() -> Owner {
-        // Threads of a process share the umask, and a file that another one creates while this one acts would be
-        // open to everybody. Where it is not allowed (some containers), that is as it is.
-        // SAFETY: the call gives the thread its own umask, working directory and root, equal to what they were.
+        // Threads of a process share the umask, and a file that another thread creates while this one acts would be
+        // open to all users. Where unsharing is not allowed (some containers), that risk remains. SAFETY: the call
+        // gives the thread its own umask, working directory and root, equal to the old ones.
         let _ = unsafe { libc::unshare(libc::CLONE_FS) };
         let (uid, gid) = present();
-        // Somebody else's id, tried and given back.
+        // Another user's id, tried and given back.
         let other = uid ^ 1;
         set_gid(other);
         set_uid(other);
@@ -74,8 +74,8 @@ impl Owner {
         self.capabilities.is_some()
     }
 
-    /// Acts for who makes `new` until the result is dropped. A umask that the kernel above has applied already changes
-    /// nothing; otherwise it is for the host to say whether a default access list takes its place.
+    /// Acts for the creator of `new` until the result is dropped. A umask that the kernel above has already applied has
+    /// no further effect; otherwise the host decides whether a default access list replaces it.
     ///
     /// # Errors
     /// `Host(EINVAL)` for ids that do not exist in the process's user namespace.
@@ -92,7 +92,7 @@ impl Owner {
         if present() != (uid, gid) {
             return Err(FsError::Host(Errno::INVAL.raw_os_error()));
         }
-        // Another uid than root's costs the capabilities over files; they are still permitted, and come back.
+        // A uid other than root's drops the capabilities over files; they are still permitted, and are restored.
         rustix::thread::set_capabilities(None, capabilities).map_err(super::sys::error)?;
         Ok(acting)
     }
@@ -104,7 +104,7 @@ impl Drop for Acting<'_> {
         if let Some(owner) = self.back_to {
             set_uid(owner.uid);
             set_gid(owner.gid);
-            // Files of somebody else's from here on would be worse than an end.
+            // Creating files as the wrong user from here on would be worse than a panic.
             assert_eq!(present(), (owner.uid, owner.gid), "the thread is itself again");
         }
     }

@@ -1,4 +1,4 @@
-//! What has been learnt about the host's speed, and what has been done where.
+//! Measured properties of the host, and counts of where calls were made.
 
 use std::cell::Cell;
 use std::mem::MaybeUninit;
@@ -7,12 +7,12 @@ use seekless::device::Counter;
 use seekless::rt::Rt;
 use seekless::units::Nanos;
 
-/// What the calls of a host directory have shown, and their counts.
+/// Observations about the calls of a host directory, and their counts.
 #[derive(Default)]
 pub(super) struct Pace {
     /// The host does not offer `RWF_NOWAIT` for reads.
     pub(super) no_nowait_reads: Cell<bool>,
-    /// Nor for writes.
+    /// The host does not offer it for writes either.
     pub(super) no_nowait_writes: Cell<bool>,
     pub(super) writing: Caution,
     pub(super) freeing: Caution,
@@ -22,19 +22,19 @@ pub(super) struct Pace {
     pub(super) writes_handed_over: Cell<u64>,
 }
 
-/// Calls of one kind usually take microseconds, and are then made here. When one has had to wait for something,
-/// those that follow within [`CAUTION`] are better handed over.
+/// Calls of one kind usually take microseconds, and are then made on the engine thread. When one has had to wait, those
+/// that follow within [`CAUTION`] are handed over.
 #[derive(Default)]
 pub(super) struct Caution {
     until: Cell<Nanos>,
     waited: Cell<u64>,
 }
 
-/// A call that takes longer may have waited. The largest that is made here takes a fiftieth of it.
+/// A longer call may have waited. The largest call made on the engine thread takes a fiftieth of this.
 const LONG: Nanos = Nanos::from_millis(1);
 
 /// How long calls are handed over after one has waited. The host makes writers wait for at most 200 ms at a time
-/// (`MAX_PAUSE` of `mm/page-writeback.c`), so that this bounds what others lose to a fifth.
+/// (`MAX_PAUSE` of `mm/page-writeback.c`), so this bounds the delay of other requests to a fifth.
 const CAUTION: Nanos = Nanos::from_secs(1);
 
 pub(super) fn add_one(count: &Cell<u64>) {
@@ -42,17 +42,17 @@ pub(super) fn add_one(count: &Cell<u64>) {
 }
 
 impl Caution {
-    /// True when a call is better handed over.
+    /// True when a call should be handed over.
     pub(super) fn is_advised(&self, rt: &Rt) -> bool {
         rt.now() < self.until.get()
     }
 
-    /// Makes `call` and remembers it if it had to wait.
+    /// Makes `call` and records whether it had to wait.
     pub(super) fn watch<T>(&self, rt: &Rt, call: impl FnOnce() -> T) -> T {
         let (start, waits) = (rt.now(), waits());
         let result = call();
         let end = rt.now();
-        // A thread that lost its processor to another did not wait for the host.
+        // A thread that was preempted did not wait for the host.
         if end.saturating_sub(start) > LONG && self::waits() != waits {
             add_one(&self.waited);
             self.until.set(end + CAUTION);
@@ -61,7 +61,7 @@ impl Caution {
     }
 }
 
-/// How often this thread has given up the processor by itself, to wait for something.
+/// Voluntary context switches of this thread: how often it has waited for something.
 fn waits() -> i64 {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the call fills the structure or leaves the zeroes, which are a valid value of it.
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
     use crate::reactor::{Reactor, ReactorOptions};
 
-    /// Waiting is remembered for a while, and computing is not waiting.
+    /// Waits are remembered for a while, and computing does not count as waiting.
     #[test]
     fn waiting_is_told_from_computing() {
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();

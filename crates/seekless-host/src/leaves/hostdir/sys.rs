@@ -1,4 +1,4 @@
-//! The host kernel's vocabulary in ours, and the calls that `rustix` does not have.
+//! Conversions from the host kernel's types, and calls that `rustix` does not have.
 
 use std::ffi::CStr;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -8,20 +8,20 @@ use rustix::io::Errno;
 use seekless::fs::{Attr, FileKind, FsError, FsResult};
 use seekless::units::{Ino, WallTime};
 
-/// What `statx` is asked for.
+/// Attributes requested from `statx`.
 const ATTRIBUTES: StatxFlags = StatxFlags::BASIC_STATS.union(StatxFlags::BTIME);
 
-/// Attributes of what `file` is open on.
+/// Attributes of the inode of `file`.
 pub(super) fn stat(file: impl AsFd) -> Result<Statx, Errno> {
     rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH | AtFlags::SYMLINK_NOFOLLOW, ATTRIBUTES)
 }
 
-/// Attributes of `name` in `directory`, without following a link and without waking an automount.
+/// Attributes of `name` in `directory`, without following a link and without triggering an automount.
 pub(super) fn stat_at(directory: impl AsFd, name: &[u8]) -> Result<Statx, Errno> {
     rustix::fs::statx(directory, name, AtFlags::SYMLINK_NOFOLLOW | AtFlags::NO_AUTOMOUNT, ATTRIBUTES)
 }
 
-/// Which inode of the host it is.
+/// Identity of an inode of the host.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(super) struct Key {
     pub(super) device: u64,
@@ -34,8 +34,8 @@ impl Key {
     }
 }
 
-/// Tells apart the inodes that had one number one after another: the time of birth in nanoseconds, or 0 where the
-/// host does not keep it. Only its being different matters, so that it may wrap.
+/// Distinguishes inodes that used the same number one after another: the time of birth in nanoseconds, or 0 where the
+/// host does not keep it. Only its being different matters, so it may wrap.
 pub(super) fn generation(stat: &Statx) -> u64 {
     match StatxFlags::from_bits_retain(stat.stx_mask).contains(StatxFlags::BTIME) {
         true => wall_time(stat.stx_btime).nanos_since_epoch() as u64,
@@ -80,7 +80,7 @@ pub(super) fn decode_device(device: u32) -> rustix::fs::Dev {
     rustix::fs::makedev((device & 0xfff00) >> 8, (device & 0xff) | ((device >> 12) & 0xfff00))
 }
 
-/// An errno of the host as the error that a file system gives. What has no name there keeps its number.
+/// Converts an errno of the host to a file system's error. One without an equivalent keeps its number.
 pub(super) fn error(errno: Errno) -> FsError {
     match errno {
         Errno::NOENT => FsError::NotFound,
@@ -101,7 +101,7 @@ pub(super) fn error(errno: Errno) -> FsError {
     }
 }
 
-/// A name of an inode that outlives its name in a directory (`name_to_handle_at(2)`).
+/// A reference to an inode that outlives its names (`name_to_handle_at(2)`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct FileHandle {
     kind: i32,
@@ -123,12 +123,12 @@ fn last_errno() -> Errno {
     Errno::from_io_error(&std::io::Error::last_os_error()).unwrap_or(Errno::IO)
 }
 
-/// The handle of what `file` is open on, and the number of the mount on which it was found.
+/// The handle of the inode of `file`, and the number of the mount on which it was found.
 pub(super) fn name_to_handle(file: impl AsFd) -> Result<(FileHandle, i32), Errno> {
     let mut raw = RawHandle { handle_bytes: HANDLE_BYTES_MAX as u32, handle_type: 0, bytes: [0; HANDLE_BYTES_MAX] };
     let mut mount = 0;
-    // SAFETY: `raw` is laid out as `struct file_handle`, says how much room there is behind its head, and that
-    // room is there; the other pointers are to a C string and to an integer.
+    // SAFETY: `raw` is laid out as `struct file_handle`, states the room behind its head, and that room is there; the
+    // other pointers are to a C string and to an integer.
     let result = unsafe {
         libc::name_to_handle_at(
             file.as_fd().as_raw_fd(),
@@ -158,7 +158,7 @@ pub(super) fn open_by_handle(mount: impl AsFd, handle: &FileHandle, flags: OFlag
     if file < 0 {
         return Err(last_errno());
     }
-    // SAFETY: the call has just opened this file for us, and nobody else knows its number.
+    // SAFETY: the call has just opened this file, and no other owner knows its number.
     Ok(unsafe { OwnedFd::from_raw_fd(file) })
 }
 
@@ -173,15 +173,15 @@ struct XattrArgs {
     flags: u32,
 }
 
-/// Reads the extended attribute `name` of what `place` in `folder` is or leads to.
+/// Reads the extended attribute `name` of the inode that `place` in `folder` is or leads to.
 pub(super) fn getxattrat(folder: impl AsFd, place: &CStr, name: &CStr, buffer: &mut [u8]) -> Result<usize, Errno> {
     if cfg!(any(target_arch = "mips", target_arch = "mips64")) {
         return Err(Errno::NOSYS);
     }
     let size = u32::try_from(buffer.len()).unwrap_or(u32::MAX);
     let args = XattrArgs { value: buffer.as_mut_ptr() as u64, size, flags: 0 };
-    // SAFETY: the pointers are to C strings and to a structure of the size that is said; the kernel writes at most as much
-    // into the buffer as that structure says, and it is as long.
+    // SAFETY: the pointers are to C strings and to a structure of the stated size; the kernel writes at most as much
+    // into the buffer as that structure says, which is the buffer's length.
     let result = unsafe {
         libc::syscall(
             GETXATTRAT,

@@ -1,11 +1,11 @@
-//! A volume on the bench: its bytes, to look at and to change.
+//! A volume to examine and change byte by byte.
 
 use super::Bytes;
 use crate::codec::Field;
 use crate::device::Image;
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// Bytes of a volume in memory, to change.
+/// Bytes of a volume in memory.
 pub(super) struct Bench {
     pub image: Image,
 }
@@ -28,7 +28,7 @@ impl Bench {
         self.image.write(start, &sectors);
     }
 
-    /// Gives a field of a record that lies at `at` a value that the input chooses.
+    /// Gives a field of the record at `at` a value chosen by the input.
     pub(super) fn change_field(&mut self, at: u64, fields: &[Field], bytes: &mut Bytes<'_>) {
         let field = bytes.pick(fields);
         let mut value = bytes.edge().to_le_bytes().to_vec();
@@ -36,8 +36,8 @@ impl Bench {
         self.write(at + field.offset as u64, &value);
     }
 
-    /// A change that knows nothing of what is there: a bit that flips, a piece of the input, another place's sector, or
-    /// zeroes, by `kind`. `sector` has the input choose where a sector begins; all of them end at `end`.
+    /// A change without regard to the content: a bit flip, a piece of the input, another place's sector, or zeroes, by
+    /// `kind`. The input chooses a start with `sector`; every range ends at `end`.
     pub(super) fn scribble(
         &mut self,
         kind: u8,

@@ -1,7 +1,7 @@
-//! An input, taken as numbers and choices.
+//! An input, read as numbers and choices.
 
-/// Takes values off an input. Past its end everything is zero, so that every input means something and a longer one
-/// goes on where a shorter one ended.
+/// Takes values off an input. Past its end everything is zero, so that every input is valid and a longer one extends a
+/// shorter one.
 #[derive(Clone, Debug)]
 pub struct Bytes<'a>(&'a [u8]);
 
@@ -41,7 +41,7 @@ impl<'a> Bytes<'a> {
         self.number(8)
     }
 
-    /// Below `bound`, which is positive; in as few bytes as hold it.
+    /// A number below `bound`, which is positive, from as few bytes as hold it.
     pub fn below(&mut self, bound: u64) -> u64 {
         let bytes = (u64::BITS - (bound - 1).leading_zeros()).div_ceil(8).max(1);
         self.number(bytes as usize) % bound
@@ -52,7 +52,7 @@ impl<'a> Bytes<'a> {
         items[self.below(items.len() as u64) as usize]
     }
 
-    /// A number that is more often than not at an edge of something.
+    /// A number that is often a boundary value.
     pub fn edge(&mut self) -> u64 {
         const EDGES: [u64; 8] = [0, 1, 7, 511, 4095, 0x7fff_ffff, 0x7fff_ffff_ffff_ffff, u64::MAX];
         let shape = self.u8();
@@ -69,7 +69,7 @@ impl<'a> Bytes<'a> {
 mod tests {
     use super::*;
 
-    /// Aim: every input means something. Method: an input is used up, and then some.
+    /// Aim: every input is valid. Method: an input is read to its end, and beyond.
     #[test]
     fn inputs_run_out_softly() {
         let mut bytes = Bytes::new(&[1, 2, 3, 4]);

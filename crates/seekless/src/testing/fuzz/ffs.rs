@@ -1,8 +1,8 @@
-//! UFS1 volumes from any bytes: decoders, and whole volumes that were changed.
+//! UFS1 UFS1 volumes from arbitrary bytes: decoders, and whole volumes that were changed.
 //!
-//! The format has no checksums, so that everything that is changed is believed until it contradicts something else.
-//! [`mount`] changes fields and bytes of a real volume, and asks that everything ends with an answer or an error; that
-//! what the check finds nothing wrong with works; and that what it repairs is right afterwards.
+//! The format has no checksums, so every change is believed until it contradicts something else. [`mount`] changes
+//! fields and bytes of a real volume, and requires that every operation ends with a result or an error; that a volume
+//! without findings works; and that a repaired one is right afterwards.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -22,13 +22,13 @@ use crate::units::{Ino, MIB, Nanos, SECTOR_BYTES, Sector};
 
 const VOLUME_BYTES: u64 = 6 * MIB;
 
-/// What one volume may take, checked, mounted, read, used, repaired and used again.
+/// Limits for one volume: checked, mounted, read, used, repaired and used again.
 const LIMITS: Limits = Limits { events: 3_000_000, until: Nanos::from_secs(1_000_000) };
 
-/// Changes of one input, at most.
+/// Limit of changes in one input.
 const CHANGES_MAX: usize = 32;
 
-/// Every decoder, with any bytes. What one accepts, its encoder gives back.
+/// Every decoder, with any bytes. What one accepts, its encoder reproduces.
 pub fn decoders(input: &[u8]) {
     let _ = decode_superblock(input);
     if let Some(superblock) = Superblock::decode(input) {
@@ -83,13 +83,13 @@ const DIRENT: &[Field] = &[
 /// A pointer of an indirect block.
 const POINTER: &[Field] = &[Field { name: "pointer", offset: 0, size: 4 }];
 
-/// A volume to start from, and what is where on it.
+/// A volume to start from, and the places of its structures.
 struct Base {
     image: Image,
-    /// Sectors that hold something.
+    /// Sectors in use.
     used: Vec<Sector>,
     records: Vec<Record>,
-    /// Addresses that mean something, for pointers to point to.
+    /// Valid addresses, as targets for pointers.
     places: Vec<u32>,
 }
 
@@ -150,7 +150,7 @@ impl Base {
     }
 }
 
-/// Makes a volume and lets it live; ends as power does, or closes it.
+/// Makes a volume and uses it; ends with a power cut, or closes it.
 async fn live(rt: &Rt, device: &Device, mkfs: &MkfsOptions, is_closed: bool) -> FsResult<Layout> {
     ffs::mkfs(rt, device, mkfs).await?;
     let layout = ffs::info(device).await?.layout;
@@ -195,16 +195,16 @@ fn bases() -> &'static [Base] {
     })
 }
 
-/// Changes something on `bench`.
+/// Makes a change on `bench`.
 fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
     let sector = |bytes: &mut Bytes<'_>| bytes.pick(&base.used).byte_offset();
     match bytes.u8() % 8 {
-        // Fields of records, which is where meaning is.
+        // Fields of records, where changes have the most effect.
         0..=2 => {
             let record = bytes.pick(&base.records);
             bench.change_field(record.at, record.fields, bytes);
         }
-        // A pointer or a number gets a value that means something elsewhere.
+        // A pointer or a number gets a value that is valid elsewhere.
         3 => {
             let record = bytes.pick(&base.records);
             let field = bytes.pick(record.fields);
@@ -217,8 +217,8 @@ fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// A volume that was changed: checking, mounting, reading, using and repairing it ends with a result or an error. What
-/// the check finds nothing wrong with, and what it has repaired, can be mounted, read and used, and is then right.
+/// A changed volume: checking, mounting, reading, using and repairing it ends with a result or an error. A volume
+/// without findings, and a repaired one, can be mounted, read and used, and is then right.
 pub fn mount(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let mut volume_bytes = VOLUME_BYTES;
@@ -234,7 +234,7 @@ pub fn mount(input: &[u8]) {
             }
             bench.image
         }
-        // Not even a volume: the input itself, where a superblock would be, on a device of some size.
+        // Not a volume: the input itself, where a superblock would be, on a device of some size.
         None => {
             let mut image = Image::default();
             volume_bytes = (u64::from(bytes.u16()) * SECTOR_BYTES).max(SECTOR_BYTES);
@@ -250,11 +250,10 @@ pub fn mount(input: &[u8]) {
     }
 }
 
-/// Looks at a volume: checks it, mounts it to read and reads it. Ends with an answer or an error, in bounded time; and
-/// what the check finds nothing wrong with can be read.
+/// Examines a volume: checks it, mounts it read-only and reads it. Ends with a result or an error, in bounded time; a
+/// volume without findings can be read.
 ///
-/// # Errors
-/// What was not so.
+/// # Errors What was violated.
 pub fn look_at(image: &Image, volume_bytes: u64) -> Result<(), String> {
     let looked = simulate(1, LIMITS, async |rt| {
         let device: Device = Rc::new(Memory::from_image(volume_bytes, image.clone()));
@@ -268,10 +267,9 @@ pub fn look_at(image: &Image, volume_bytes: u64) -> Result<(), String> {
     looked?
 }
 
-/// Does with a volume everything that [`mount`] does.
+/// Does everything with a volume that [`mount`] does.
 ///
-/// # Errors
-/// What was not as it should be.
+/// # Errors What was violated.
 pub fn exercise(image: &Image, volume_bytes: u64) -> Result<(), String> {
     simulate(1, LIMITS, async |rt| exercise_in(&rt, image, volume_bytes).await)?
 }
@@ -292,7 +290,7 @@ async fn exercise_in(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), St
     let device = on_bench();
     let repair = FsckOptions { repair: true, ..FsckOptions::default() };
     if ffs::fsck(rt, &device, repair).await.is_err() {
-        return Ok(()); // There was too little left to go by.
+        return Ok(()); // Too little was left to work with.
     }
     let whole = async |when: &str| match ffs::fsck(rt, &device, FsckOptions::default()).await {
         Ok(found) if found.is_clean() => Ok(()),
@@ -311,7 +309,7 @@ async fn read_it(rt: &Rt, device: &Device) -> Result<Vec<Vec<u8>>, String> {
     walk(&Client::new(reader)).await
 }
 
-/// Reads all of it, first as a reader, then as a writer who changes a few things and closes.
+/// Reads all of it, first read-only, then mounted for writing, changes a few things and closes.
 async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
     let paths = read_it(rt, device).await?;
     let ffs = ffs::mount(rt.clone(), device.clone(), Options::default()).await.map_err(said("mounting"))?;
@@ -325,7 +323,7 @@ async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
             3 => client.rmdir(path).await,
             _ => client.truncate(path, 100).await,
         };
-        // What makes no sense for its kind is refused; damage is what must not be met.
+        // Operations that are invalid for the kind of file are refused; damage must not occur.
         if let Err(error @ (FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Stale)) = done {
             result = Err(error);
         }
@@ -335,12 +333,12 @@ async fn use_it(rt: &Rt, device: &Device) -> Result<(), String> {
     ffs.close().await.map_err(said("closing"))
 }
 
-/// Paths looked at, and bytes read at the beginning and at the end of each file: a damaged inode can say that it has more
-/// than there is time for.
+/// Limits of the paths visited, and of the bytes read at the beginning and at the end of each file: a damaged inode can
+/// claim more than there is time for.
 const PATHS_MAX: usize = 400;
 const READ_BYTES_MAX: u32 = 256 << 10;
 
-/// Every path, the root first, with what is behind it read.
+/// Every path, the root first, with its content read.
 async fn walk(client: &Client) -> Result<Vec<Vec<u8>>, String> {
     let mut paths: Vec<Vec<u8>> = vec![Vec::new()];
     let mut next = 0;
@@ -379,7 +377,7 @@ async fn read_at(client: &Client, ino: Ino, offset: u64) -> FsResult<()> {
 mod tests {
     use super::*;
 
-    /// Aim: the volumes to start from are good, and the map of them is whole. Method: look.
+    /// Aim: the volumes to start from are sound, and their map is complete. Method: a check.
     #[test]
     fn the_bases_are_sound() {
         for (number, base) in bases().iter().enumerate() {
@@ -392,7 +390,7 @@ mod tests {
         }
     }
 
-    /// Aim: changes of fields arrive where they should. Method: an inode's owner, which nothing contradicts.
+    /// Aim: changes of fields take effect. Method: an inode's owner, which nothing contradicts.
     #[test]
     fn changes_are_believed() {
         let base = &bases()[0];

@@ -1,4 +1,4 @@
-//! The scheme `log` of layers: its decoders, and lower files that make no sense.
+//! The scheme `log` of layers: its decoders, and invalid lower files.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::testing::MemFs;
 use crate::testing::subject::simulate;
 use crate::units::Nanos;
 
-/// Every decoder, on any bytes; what is decoded is encoded as it was.
+/// Every decoder, on any bytes; decoded values are encoded to the same bytes.
 pub fn decoders(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let entry = Entry { offset: bytes.edge(), bytes: bytes.u32(), crc: bytes.u32() };
@@ -25,7 +25,7 @@ pub fn decoders(input: &[u8]) {
     slot.resize(SLOT_BYTES as usize, 0);
     for seal in [false, true] {
         if seal {
-            // Bytes that lie and have a checksum that says they do not.
+            // Wrong bytes with a valid checksum.
             slot[..8].copy_from_slice(&crate::layer::log::format::SLOT_MAGIC);
             slot[8..12].fill(0);
             slot[12..14].copy_from_slice(&1u16.to_le_bytes());
@@ -48,8 +48,8 @@ pub fn decoders(input: &[u8]) {
 
 const LIMITS: Limits = Limits { events: 5_000_000, until: Nanos::from_secs(1_000_000) };
 
-/// A lower file that was made by the layer and changed by somebody else, checksums of slots and records made right again:
-/// reading, writing and checking it end in answers or errors.
+/// A lower file that the layer made and another program changed, with checksums of slots and records corrected:
+/// reading, writing and checking it end in results or errors.
 pub fn lower_file(input: &[u8]) {
     let run = simulate(1, LIMITS, async |rt| {
         let mut bytes = Bytes::new(input);
@@ -70,7 +70,7 @@ pub fn lower_file(input: &[u8]) {
         under.write_file(b"f", &file).await?;
         let fs = stack_on(&rt, below.clone(), options.clone()).await?;
         let client = Client::new(fs.clone());
-        // Of what is read, a megabyte is enough: a size may be anything.
+        // A megabyte of reading is enough: the size may be any number.
         if let Ok(open) = client.open(b"f", OpenFlags::READ_WRITE).await {
             let _ = client.read(open, 0, 1 << 20).await;
             let _ = client.write(open, bytes.u16().into(), b"written").await;
@@ -94,7 +94,7 @@ pub fn lower_file(input: &[u8]) {
     }
 }
 
-/// Changes something, and makes the checksums right again that cover it.
+/// Makes a change, and corrects the checksums that cover it.
 fn change(file: &mut Vec<u8>, bytes: &mut Bytes<'_>) {
     if file.len() < 1024 + Head::BYTES {
         return;

@@ -1,8 +1,9 @@
-//! LFS volumes from any bytes: decoders, and whole volumes that were changed and made to look right again.
+//! LFS volumes from arbitrary bytes: decoders, and whole volumes that were changed and given valid checksums again.
 //!
-//! Nearly every change of a volume is caught by a checksum, so a fuzzer that only flips bits never gets past the door.
-//! [`mount`] takes a real volume, changes bytes or fields in it, and then, unless told not to, mends the checksums, from
-//! the leaves of the trees up to the checkpoint. What is left is a volume that makes no sense and says it does.
+//! A checksum catches nearly every change of a volume, so a fuzzer that only flips bits never gets further. [`mount`]
+//! takes a real volume, changes bytes or fields in it, and then, unless the input says otherwise, corrects the
+//! checksums, from the leaves of the trees up to the checkpoint. The result is an inconsistent volume with valid
+//! checksums.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -22,13 +23,13 @@ use crate::units::{MIB, Nanos, SECTOR_BYTES, Sector};
 
 const VOLUME_BYTES: u64 = 9 * MIB;
 
-/// What one volume may take, checked, mounted, read, used and checked again.
+/// Limits for one volume: checked, mounted, read, used and checked again.
 const LIMITS: Limits = Limits { events: 3_000_000, until: Nanos::from_secs(1_000_000) };
 
-/// Changes of one input, at most.
+/// Limit of changes in one input.
 const CHANGES_MAX: usize = 32;
 
-/// Every decoder, with any bytes. What one accepts, its encoder gives back.
+/// Every decoder, with any bytes. What one accepts, its encoder reproduces.
 pub fn decoders(input: &[u8]) {
     if let Some(superblock) = Superblock::from_block(input) {
         assert!(Superblock::from_block(&superblock.to_block()) == Some(superblock));
@@ -86,18 +87,18 @@ struct Record {
 struct Partial {
     start: Sector,
     sectors: u64,
-    /// Where the inodes in it are, as byte offsets on the volume.
+    /// Inodes in it, as byte offsets on the volume.
     inodes: Vec<u64>,
-    /// Where copies of checkpoints in it are.
+    /// Copies of checkpoints in it.
     checkpoints: Vec<u64>,
     /// Indirect blocks in it: level, byte offset, bytes.
     nodes: Vec<(usize, u64, usize)>,
 }
 
-/// A volume to start from, and what is where on it.
+/// A volume to start from, and the places of its structures.
 struct Base {
     image: Image,
-    /// Sectors that hold something.
+    /// Sectors in use.
     used: Vec<Sector>,
     records: Vec<Record>,
     /// In the order of the log.
@@ -106,7 +107,7 @@ struct Base {
 }
 
 impl Bench {
-    /// Gives a pointer the checksum of what it points to, if that is on the volume.
+    /// Gives a pointer the checksum of its target, if that is on the volume.
     fn mend_pointer(&self, pointer: Option<Pointer>) -> Option<Pointer> {
         match pointer? {
             Pointer::Mapped { at, sectors, .. } if at.0 + u64::from(sectors) <= VOLUME_BYTES / SECTOR_BYTES => {
@@ -134,8 +135,8 @@ impl Bench {
         self.write(at, &bytes);
     }
 
-    /// The checkpoint at `at`, and the three inodes in it. The copy in a slot has zeroes behind it; that in the log has
-    /// none.
+    /// The checkpoint at `at`, and the three inodes in it. The copy in a slot is padded with zeroes; that in the log is
+    /// not.
     fn mend_checkpoint(&mut self, at: u64) {
         let offsets = Checkpoint::FIELDS.iter().filter(|field| field.size == Inode::BYTES);
         for field in offsets {
@@ -154,7 +155,7 @@ impl Bench {
     }
 }
 
-/// Which checksums are mended after the changes. All of them when no bit is set.
+/// Which checksums are left uncorrected after the changes. None if no bit is set.
 const KEEP_SUPERBLOCKS: u8 = 1;
 const KEEP_CHECKPOINTS: u8 = 2;
 const KEEP_TREES: u8 = 4;
@@ -230,7 +231,7 @@ impl Base {
         self.partials = partials.into_values().collect();
     }
 
-    /// Makes checksums right again, from the leaves of the trees upwards.
+    /// Corrects checksums, from the leaves of the trees upwards.
     fn mend(&self, bench: &mut Bench, keep: u8) {
         if keep & KEEP_TREES == 0 {
             let mut nodes: Vec<_> = self.partials.iter().flat_map(|partial| partial.nodes.iter().copied()).collect();
@@ -332,7 +333,7 @@ fn records_of(
     partial
 }
 
-/// Makes a volume, lets it live, and ends as power does.
+/// Makes a volume, uses it, and ends with a power cut.
 async fn live(
     rt: &Rt,
     device: &Device,
@@ -343,7 +344,7 @@ async fn live(
     life(rt, device, options).await
 }
 
-/// Something of everything that a volume can hold.
+/// A sample of everything that a volume can hold.
 async fn furnish(client: &Client) -> FsResult<()> {
     client.mkdir(b"/d").await?;
     for name in 0..60 {
@@ -380,7 +381,7 @@ async fn all_in_the_log(rt: &Rt, device: &Device, options: Options) -> FsResult<
     client.fsync_dir(b"/d").await
 }
 
-/// Everything in a checkpoint, then some more life.
+/// Everything in a checkpoint, then some more operations.
 async fn all_in_a_checkpoint(rt: &Rt, device: &Device, options: Options) -> FsResult<()> {
     let lfs = lfs::mount(rt.clone(), device.clone(), options).await?;
     furnish(&Client::new(lfs.clone())).await?;
@@ -415,11 +416,11 @@ fn bases() -> &'static [Base] {
     })
 }
 
-/// Changes something on `bench`.
+/// Makes a change on `bench`.
 fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
     let sector = |bytes: &mut Bytes<'_>| bytes.pick(&base.used).byte_offset();
     match bytes.u8() % 8 {
-        // Fields of records, which is where meaning is.
+        // Fields of records, where changes have the most effect.
         0..=3 => {
             let record = bytes.pick(&base.records);
             bench.change_field(record.at, record.fields, bytes);
@@ -428,8 +429,8 @@ fn change(base: &Base, bench: &mut Bench, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// A volume that was changed: checking, mounting, reading and using it ends with a result or an error; and what the
-/// check finds nothing wrong with can be mounted, read in whole, used, and is then still right.
+/// A changed volume: checking, mounting, reading and using it ends with a result or an error; a volume without findings
+/// can be mounted, read completely, used, and is then still right.
 pub fn mount(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let (choice, keep) = (bytes.u8(), bytes.u8());
@@ -447,7 +448,7 @@ pub fn mount(input: &[u8]) {
             base.mend(&mut bench, keep);
             bench.image
         }
-        // Not even a volume: the input itself, somewhere, on a device of some size.
+        // Not a volume: the input itself, at some place, on a device of some size.
         None => {
             let mut image = Image::default();
             let at = u64::from(bytes.u8());
@@ -465,7 +466,7 @@ pub fn mount(input: &[u8]) {
     }
 }
 
-/// Does with a volume what can be done with one.
+/// Does everything with a volume that can be done.
 async fn exercise(rt: &Rt, image: &Image, volume_bytes: u64) -> Result<(), String> {
     let device: Device = Rc::new(Memory::from_image(volume_bytes, image.clone()));
     let _ = lfs::info(&device).await;
@@ -487,8 +488,8 @@ mod tests {
     use super::*;
     use crate::testing::Tree;
 
-    /// Aim: the volumes to start from are good, the map of them is whole, and mending a good volume changes nothing.
-    /// Method: look.
+    /// Aim: the volumes to start from are sound, their map is complete, and correcting a sound volume changes nothing.
+    /// Method: a check.
     #[test]
     fn the_bases_are_sound() {
         for (number, base) in bases().iter().enumerate() {
@@ -512,8 +513,8 @@ mod tests {
         }
     }
 
-    /// Aim: mending gets changes past the checksums. Method: the size of an inode is changed in the log; with its checksum
-    /// mended it is what the volume says, without the volume is refused or cut short.
+    /// Aim: corrected changes pass the checksums. Method: the size of an inode is changed in the log; with its checksum
+    /// corrected, the volume has the new size; without, the volume is refused or cut short.
     #[test]
     fn mended_changes_are_believed() {
         let base = &bases()[0];

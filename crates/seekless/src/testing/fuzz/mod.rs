@@ -1,8 +1,7 @@
-//! What is done with bytes that nobody made: each function takes any input, and panics when something that always holds
-//! does not.
+//! What is done with arbitrary bytes: each function takes any input, and panics when an invariant is violated.
 //!
-//! The targets of the fuzzer (`fuzz/`) call these with inputs that it breeds; a test calls them with a small corpus
-//! that is kept and with seeded noise, so that they run everywhere.
+//! The targets of the fuzzer (`fuzz/`) call these with generated inputs; a test calls them with a small stored corpus
+//! and with seeded noise, so that they run everywhere.
 
 mod bench;
 mod bytes;
@@ -21,7 +20,7 @@ pub use ops::{differential, op};
 
 use crate::stack::{Stack, complete};
 
-/// A stack line, or a stack file: reading it, its error, its completions. What was read can be written and read again.
+/// A stack line, or a stack file: parsing, its error, its completions. A parsed one can be written and parsed again.
 pub fn stack_line(input: &[u8]) {
     let Ok(line) = std::str::from_utf8(input) else { return };
     let _ = Stack::parse_file(line);

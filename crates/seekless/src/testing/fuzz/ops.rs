@@ -1,4 +1,4 @@
-//! Operations from any bytes, and LFS against the model with them.
+//! Operations from arbitrary bytes, and LFS against the model with them.
 
 use std::rc::Rc;
 
@@ -13,10 +13,10 @@ use crate::testing::subject::simulate;
 use crate::testing::{Comparison, MemFs, MemFsOptions, Pair};
 use crate::units::{KIB, MIB, Nanos};
 
-/// Operations of one input, at most, so that no input takes long.
+/// Limit of operations in one input, so that no input takes long.
 const OPS_MAX: usize = 400;
 
-/// What a run may take: some operations move megabytes, none takes hours.
+/// Limits of a run: some operations move megabytes, none takes hours.
 const LIMITS: Limits = Limits { events: 5_000_000, until: Nanos::from_secs(1_000_000) };
 
 /// One of few names in few directories, so that operations meet.
@@ -38,7 +38,7 @@ fn target(bytes: &mut Bytes<'_>) -> Target {
     }
 }
 
-/// Around what has an edge: sectors, blocks, direct and indirect blocks, and now and then far away.
+/// Near boundaries: sectors, blocks, direct and indirect blocks, and occasionally far away.
 fn offset(bytes: &mut Bytes<'_>) -> u64 {
     let choice = bytes.u8();
     let base = [0, 512, 4096, 7 * 4096, 8 * 4096, 348 * 4096, 1 << 30, 1 << 42][usize::from(choice) % 8];
@@ -55,7 +55,7 @@ fn length(bytes: &mut Bytes<'_>) -> u32 {
     }
 }
 
-/// The next operation that `bytes` ask for.
+/// The next operation from `bytes`.
 pub fn op(bytes: &mut Bytes<'_>) -> Op {
     const PERMISSIONS: [u16; 5] = [0o644, 0o755, 0o4755, 0o2770, 0];
     const NAMES: [&str; 3] = ["user.a", "user.b", "security.capability"];
@@ -153,7 +153,7 @@ fn access_list(choice: u8, bytes: &mut Bytes<'_>) -> Op {
     Op::SetAcl { target: target(bytes), kind, acl }
 }
 
-/// Every way of mounting that makes a difference to what an operation does inside.
+/// Every mount option that affects how operations work.
 fn options(bytes: &mut Bytes<'_>) -> Options {
     let choice = bytes.u8();
     Options {
@@ -167,8 +167,8 @@ fn options(bytes: &mut Bytes<'_>) -> Options {
     }
 }
 
-/// Operations on LFS and on the model: they answer alike, now and then the volume is closed, checked and mounted again,
-/// and at the end both hold the same tree.
+/// Operations on LFS and on the model: the answers are equal, occasionally the volume is closed, checked and mounted
+/// again, and at the end both hold the same tree.
 pub fn differential(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let (seed, options) = (bytes.u8(), options(&mut bytes));

@@ -1,7 +1,8 @@
-//! Arrays from any bytes: decoders of what members keep, and whole arrays that were changed and made to look right again.
+//! Arrays from arbitrary bytes: decoders of the members' metadata, and whole arrays that were changed and given valid
+//! checksums again.
 //!
-//! Superblocks, bitmaps and records of the journal have checksums, so a fuzzer that only flips bits never gets past the
-//! door. [`open`] takes real members, changes fields and bytes, and mends the checksums.
+//! Superblocks, bitmaps and records of the journal have checksums, so a fuzzer that only flips bits never gets further.
+//! [`open`] takes real members, changes fields and bytes, and corrects the checksums.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -21,20 +22,20 @@ use crate::volume::raid::{Array, ArrayError, ArrayOptions, Contents, JournalUse,
 const MEMBER_BYTES: u64 = 512 * KIB;
 const UUID: [u8; 16] = [6; 16];
 
-/// What one array may take, opened, read, written, and opened again.
+/// Limits for one array: opened, read, written, and opened again.
 const LIMITS: Limits = Limits { events: 1_000_000, until: Nanos::from_secs(100_000) };
 
-/// Changes of one input, at most.
+/// Limit of changes in one input.
 const CHANGES_MAX: usize = 24;
 
-/// Every decoder, with any bytes. What one accepts, its encoder gives back.
+/// Every decoder, with any bytes. What one accepts, its encoder reproduces.
 pub fn decoders(input: &[u8]) {
     let mut block = input.to_vec();
     block.resize(BLOCK_BYTES as usize, 0);
     if let Ok(superblock) = Superblock::from_block(&block) {
         assert_eq!(Superblock::from_block(&superblock.to_block()), Ok(superblock));
     }
-    // With the right checksum, as only we make them.
+    // With the right checksum, as only the encoder makes it.
     if let Some(superblock) = Superblock::decode(&block) {
         let sealed = superblock.to_block();
         if let Ok(found) = Superblock::from_block(&sealed) {
@@ -60,7 +61,7 @@ fn options(level: Level) -> ArrayOptions {
     ArrayOptions { region: Some(16 * KIB), journal, degraded: true, ..ArrayOptions::new(level).unit(8) }
 }
 
-/// The members of an array to start from: a mirror and one with parity, put away or in use, complete or not.
+/// The members of an array to start from: a mirror and one with parity, released or in use, complete or not.
 fn bases() -> &'static [(Level, Vec<Image>); 4] {
     static BASES: OnceLock<[(Level, Vec<Image>); 4]> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -92,7 +93,7 @@ fn base(level: Level, lacks_one: bool) -> Vec<Image> {
     }
 }
 
-/// Members that make no sense and say they do: the array is refused, or opened, read, written, and opened again.
+/// Inconsistent members with valid checksums: the array is refused, or opened, read, written, and opened again.
 pub fn open(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let shape = bytes.u8();
@@ -101,7 +102,7 @@ pub fn open(input: &[u8]) {
     let mut changes = 0;
     while !bytes.is_empty() && changes < CHANGES_MAX {
         changes += 1;
-        // A change of one, or the same of all: what they agree on is believed.
+        // A change of one member, or the same of all: what they agree on is believed.
         let which = bytes.u8() % 4;
         let rest = bytes.clone();
         for (number, member) in members.iter_mut().enumerate() {
@@ -147,7 +148,7 @@ async fn use_array(rt: &Rt, memories: &[Rc<Memory>], options: ArrayOptions) {
     let _ = array.release().await;
 }
 
-/// One change, with the checksum mended, mostly.
+/// One change, usually with the checksum corrected.
 fn change(member: &mut Bench, bytes: &mut Bytes<'_>) {
     let kind = bytes.u8();
     let mends = kind & 0x80 == 0;
@@ -190,7 +191,7 @@ fn change(member: &mut Bench, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// Gives the record at `at` the checksums of what it says it has.
+/// Gives the record at `at` the checksums of its claimed content.
 fn mend_record(member: &mut Bench, at: u64) {
     let Some(head) = RecordHead::decode(&member.read(at, RecordHead::BYTES)) else { return };
     let (head_bytes, payload_bytes) =

@@ -1,7 +1,8 @@
-//! Virtual log disks from any bytes: decoders, and whole disks that were changed and made to look right again.
+//! Virtual log disks from arbitrary bytes: decoders, and whole disks that were changed and given valid seals and
+//! checksums again.
 //!
-//! Everything on such a disk is sealed or has a checksum, so a fuzzer that only flips bits never gets past the door.
-//! [`open`] takes a real disk, changes fields of its records and bytes anywhere, and mends seals and checksums.
+//! Everything on such a disk is sealed or has a checksum, so a fuzzer that only flips bits never gets further. [`open`]
+//! takes a real disk, changes fields of its records and bytes anywhere, and corrects seals and checksums.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -21,13 +22,13 @@ use crate::vlog::{MapLog, Options, Plan, Vld, VldError, check, probe};
 const DISK_BYTES: u64 = 512 * KIB;
 const KEY: Key = Key { uuid: [3; 16], key: [4; 16] };
 
-/// What one disk may take, checked, opened, read, written and opened again.
+/// Limits for one disk: checked, opened, read, written and opened again.
 const LIMITS: Limits = Limits { events: 1_000_000, until: Nanos::from_secs(100_000) };
 
-/// Changes of one input, at most.
+/// Limit of changes in one input.
 const CHANGES_MAX: usize = 24;
 
-/// Every decoder, with any bytes. What one accepts, its encoder gives back.
+/// Every decoder, with any bytes. What one accepts, its encoder reproduces.
 pub fn decoders(input: &[u8]) {
     let mut block = input.to_vec();
     block.resize(FIXED_BYTES, 0);
@@ -47,7 +48,7 @@ pub fn decoders(input: &[u8]) {
     for cell in [0, 24] {
         let _ = (Piece::from_cell(input, &KEY, cell), Record::from_cell(input, &KEY, cell));
     }
-    // Sealed, as nothing from outside is.
+    // Sealed, as outside data never is.
     let mut cell = input.to_vec();
     cell.resize(512, 0);
     KEY.put_seal(&mut cell);
@@ -69,7 +70,7 @@ struct Base {
     cells: Vec<u64>,
 }
 
-/// With a virtual log and with an append-only one, in use and put away; then with snapshots.
+/// With a virtual log and with an append-only one, in use and parked; then with snapshots.
 fn bases() -> &'static [Base; 6] {
     static BASES: OnceLock<[Base; 6]> = OnceLock::new();
     BASES.get_or_init(|| {
@@ -79,7 +80,7 @@ fn bases() -> &'static [Base; 6] {
     })
 }
 
-/// Which of them: snapshots came later, and inputs that were kept go on meaning what they did.
+/// Which of them: snapshots came later, and stored inputs keep their meaning.
 fn base_of(shape: u8) -> &'static Base {
     let number = if shape < 0xc0 { shape % 4 } else { 4 + shape % 2 };
     &bases()[usize::from(number)]
@@ -121,7 +122,7 @@ impl Base {
     }
 }
 
-/// A disk that makes no sense and says it does: it is refused, or opened, read, written, and opened again.
+/// An inconsistent disk with valid seals and checksums: it is refused, or opened, read, written, and opened again.
 pub fn open(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let shape = bytes.u8();
@@ -153,15 +154,15 @@ pub fn open(input: &[u8]) {
         let data = Data::from_slice(&vec![0x5a; block]);
         for at in (0..vld.geometry().sectors).step_by(step as usize * 5).take(40) {
             match vld.write(Sector(at), data.clone(), WriteFlags::NONE).await {
-                // What snapshots hold may leave no room for more.
+                // Blocks that snapshots hold may leave no room for more.
                 Err(DeviceError::NoSpace { .. }) if snapshots.is_some() && at > 0 => break,
                 written => written.unwrap_or_else(|error| panic!("{error}")),
             }
         }
         vld.flush().await.unwrap_or_else(|error| panic!("{error}"));
         vld.check_invariants().unwrap_or_else(|why| panic!("{why}"));
-        // A sealed piece that nobody led to and that has a higher number than all that came after it: whoever searches takes it
-        // for the tail. Nothing but this makes one.
+        // A sealed piece that nothing led to, with a higher number than all later ones: a search takes it for the tail.
+        // Only this fuzzer makes one.
         if vld.layout().map_log == MapLog::Tree && youngest(&memory.image()) == before {
             return;
         }
@@ -190,7 +191,7 @@ fn youngest(image: &Image) -> u64 {
     (0..DISK_BYTES / SECTOR_BYTES).filter_map(piece).map(|piece| piece.sequence).max().unwrap_or(0)
 }
 
-/// Gives up what there is of snapshots and takes one; its name. `None` for a disk that has no room for any.
+/// Removes all snapshots and takes one; returns its name. `None` for a disk without room for any.
 async fn use_snapshots(vld: &Rc<Vld>) -> Option<Option<String>> {
     let snapshots = vld.snapshots()?;
     for snapshot in snapshots.list().await.unwrap_or_default() {
@@ -201,7 +202,7 @@ async fn use_snapshots(vld: &Rc<Vld>) -> Option<Option<String>> {
     Some(taken.then_some(name))
 }
 
-/// One change, with the seal or the checksum mended, mostly.
+/// One change, usually with the seal or the checksum corrected.
 fn change(image: &mut Image, base: &Base, bytes: &mut Bytes<'_>) {
     let kind = bytes.u8();
     let mends = kind & 0x80 == 0;
@@ -258,7 +259,7 @@ fn change(image: &mut Image, base: &Base, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// Gives one field of a record a number that is more often than not at an edge of something.
+/// Gives one field of a record a number that is often a boundary value.
 fn set_field(record: &mut [u8], fields: &[Field], bytes: &mut Bytes<'_>) {
     let field = fields[usize::from(bytes.u8()) % fields.len()];
     let old = &mut record[field.offset..field.offset + field.size];

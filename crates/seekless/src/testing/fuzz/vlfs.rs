@@ -1,7 +1,7 @@
-//! VLFS volumes from any bytes: decoders, and whole volumes that were changed and made to look right again.
+//! VLFS volumes from arbitrary bytes: decoders, and whole volumes that were changed and given valid checksums again.
 //!
-//! As with LFS, everything has a checksum or a seal, so [`mount`] takes a real volume, changes fields and bytes, and mends
-//! what covers them.
+//! As in LFS, everything has a checksum or a seal, so [`mount`] takes a real volume, changes fields and bytes, and
+//! corrects what covers them.
 
 use std::rc::Rc;
 use std::sync::OnceLock;
@@ -19,13 +19,13 @@ use crate::vlog::format::{ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, Key, Piece, Pi
 
 const VOLUME_BYTES: u64 = MIB;
 
-/// What one volume may take, checked, mounted, read and changed.
+/// Limits for one volume: checked, mounted, read and changed.
 const LIMITS: Limits = Limits { events: 4_000_000, until: Nanos::from_secs(100_000) };
 
-/// Changes of one input, at most.
+/// Limit of changes in one input.
 const CHANGES_MAX: usize = 16;
 
-/// The decoders that are this file system's own, with any bytes. What one accepts, its encoder gives back.
+/// The decoders specific to this file system, with any bytes. What one accepts, its encoder reproduces.
 pub fn decoders(input: &[u8]) {
     if let Some(record) = VolumeRecord::from_bytes(input) {
         assert_eq!(VolumeRecord::from_bytes(&record.to_bytes()), Some(record));
@@ -40,7 +40,7 @@ pub fn decoders(input: &[u8]) {
 struct Base {
     image: Image,
     key: Key,
-    /// Byte offsets of inodes, and of whatever may have been one.
+    /// Byte offsets of inodes, and of former ones.
     inodes: Vec<u64>,
     /// Byte offsets of pieces of the inode map.
     pieces: Vec<u64>,
@@ -98,7 +98,7 @@ impl Base {
     }
 }
 
-/// A volume that makes no sense and says it does: it is refused, or what the check says of it is true.
+/// An inconsistent volume with valid checksums: it is refused, or the check's result is right.
 pub fn mount(input: &[u8]) {
     let mut bytes = Bytes::new(input);
     let base = base();
@@ -115,7 +115,7 @@ pub fn mount(input: &[u8]) {
     }
 }
 
-/// One change, with the seal or the checksum mended, mostly.
+/// One change, usually with the seal or the checksum corrected.
 fn change(bench: &mut Bench, base: &Base, bytes: &mut Bytes<'_>) {
     let kind = bytes.u8();
     let mends = kind & 0x80 == 0;
@@ -178,7 +178,7 @@ fn change(bench: &mut Bench, base: &Base, bytes: &mut Bytes<'_>) {
     }
 }
 
-/// Does with a volume what can be done with one.
+/// Does everything with a volume that can be done.
 async fn exercise(rt: &Rt, image: &Image) -> Result<(), String> {
     let device: Device = Rc::new(Memory::from_image(VOLUME_BYTES, image.clone()));
     let _ = vlfs::info(&device).await;

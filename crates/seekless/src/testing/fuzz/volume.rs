@@ -1,13 +1,13 @@
-//! What is done with a damaged volume: everything that can be done with a sound one.
+//! Operations on a damaged volume: everything that can be done with a sound one.
 
 use crate::fs::client::Client;
 use crate::fs::{Fs, FsError, FsResult};
 use crate::testing::Tree;
 
-/// Checks, reads, changes and checks a volume. `check` says what is wrong with it; `mount` takes whether only to read.
+/// Checks, reads, changes and checks a volume. `check` returns what is wrong with it; `mount` takes whether to mount
+/// read-only.
 ///
-/// # Errors
-/// The check found nothing, but the volume was not sound, or is not after it has been used.
+/// # Errors The check found nothing, but the volume was not sound, or is not after use.
 pub(super) async fn exercise(
     check: impl AsyncFn() -> FsResult<Vec<String>>,
     mount: impl AsyncFn(bool) -> FsResult<Fs>,
@@ -25,7 +25,7 @@ pub(super) async fn exercise(
     }
 }
 
-/// Reads all of it, first as a reader, then as a writer who changes a few things and closes.
+/// Reads all of it, first read-only, then mounted for writing, changes a few things and closes.
 async fn use_it(mount: impl AsyncFn(bool) -> FsResult<Fs>) -> Result<(), String> {
     let reader = mount(true).await.map_err(said("mounting to read"))?;
     let tree = Tree::of(reader).await.map_err(said("reading"))?;
@@ -43,7 +43,7 @@ async fn use_it(mount: impl AsyncFn(bool) -> FsResult<Fs>) -> Result<(), String>
             2 => client.set_xattr(path, b"user.new", b"value").await,
             _ => client.truncate(path, 100).await,
         };
-        // What makes no sense for its kind is refused; damage is what must not be met.
+        // Operations that are invalid for the kind of file are refused; damage must not occur.
         if let Err(error @ (FsError::Corrupt { .. } | FsError::Stopped(_))) = done {
             result = Err(error);
         }
@@ -53,12 +53,12 @@ async fn use_it(mount: impl AsyncFn(bool) -> FsResult<Fs>) -> Result<(), String>
     fs.close().await.map_err(said("closing"))
 }
 
-/// An error with what was being done.
+/// An error with the operation that failed.
 pub(super) fn said(what: &'static str) -> impl Fn(FsError) -> String {
     move |error| format!("{what}: {error}")
 }
 
-/// What making something may answer on a sound volume.
+/// Errors of a creation that are allowed on a sound volume.
 pub(super) fn tolerated(error: FsError) -> FsResult<()> {
     match error {
         FsError::Exists | FsError::NoSpace => Ok(()),

@@ -1,6 +1,6 @@
-//! Aim: file systems keep access-control lists, and permission bits that agree with them, through everything, power cuts
-//! among it. Method: generated operations, many of them on lists, against the model and with power cuts; the model itself
-//! is compared with directories of the host elsewhere.
+//! Aim: file systems keep access-control lists, and permission bits that agree with them, through everything, including
+//! power cuts. Method: generated operations, many of them on lists, against the model and with power cuts; the model
+//! itself is compared with directories of the host elsewhere.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::units::Nanos;
 #[derive(Clone, Copy, PartialEq, Debug)]
 enum Kind {
     Lfs,
-    /// With so little memory that attributes are loaded again and again.
+    /// With so little memory that attributes are reloaded often.
     ForgetfulLfs,
     Vlfs,
     ZstdOnLfs,
@@ -101,7 +101,7 @@ fn lists_are_those_of_the_model() {
     }
 }
 
-/// What is made has its list from the first moment, and a list and its permission bits change together.
+/// A new inode has its list from the first moment, and a list and its permission bits change together.
 #[test]
 fn lists_survive_power_cuts() {
     for kind in KINDS {

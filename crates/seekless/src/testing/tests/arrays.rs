@@ -1,7 +1,8 @@
 //! Aim: a file system on RAID-1 and RAID-5 keeps its promises through power cuts, on a complete array and on one that
-//! lacks a member. After a power cut that takes a member with it, rows that were being written are in doubt; the file
-//! system never shows wrong bytes, and what is written from then on is there. Method: LFS on an array whose members are parts of one crash device, under the crash explorer. Parts
-//! are flushed together here; `volume::raid` explores members that are flushed one by one.
+//! lacks a member. After a power cut that also destroys a member, rows that were being written are in doubt; the file
+//! system never returns wrong bytes, and later writes are there. Method: LFS on an array whose members are parts of one
+//! crash device, under the crash explorer. Parts are flushed together here; `volume::raid` explores members that are
+//! flushed one by one.
 
 use std::rc::Rc;
 
@@ -179,9 +180,9 @@ fn random_runs_on_arrays() {
     println!("{total}");
 }
 
-/// The power fails, and one member does not come back. Method: files that are made durable one after the other; whatever
-/// can be read afterwards is right, new files are there after one more cut, and a file system that cannot be mounted
-/// says why, and can be with `doubt=accept`.
+/// The power fails, and one member does not come back. Method: files made durable one after the other; everything
+/// readable afterwards is right, new files survive one more cut, and a file system that cannot be mounted says why, and
+/// can be with `doubt=accept`.
 #[test]
 fn a_cut_that_takes_a_member() {
     const MEMBERS: usize = 3;
@@ -272,8 +273,8 @@ fn a_cut_that_takes_a_member() {
     assert!(replay.seed.is_some() || (mounts > 30 && doubted > 20), "{mounts} mounts, {doubted} in doubt");
 }
 
-/// Flipped bits and lost sectors on members: an array with something to spare gives no wrong bytes for lost ones, and what
-/// is flipped the file system above notices.
+/// Flipped bits and lost sectors on members: a redundant array returns no wrong bytes for lost ones, and the file
+/// system above detects flipped ones.
 #[test]
 fn damaged_members() {
     for subject in subjects() {

@@ -1,5 +1,5 @@
-//! Aim: whatever becomes of the metadata of a UFS1 volume, mounting, reading, checking and repairing end in an error or an answer,
-//! in bounded memory. Method: each bit and many splices, with everything that the fuzz targets do.
+//! Aim: for any damage to the metadata of a UFS1 volume, mounting, reading, checking and repairing end in an error or a
+//! result, in bounded memory. Method: each bit and many splices, with everything that the fuzz targets do.
 
 use std::rc::Rc;
 
@@ -19,7 +19,7 @@ use crate::testing::fuzz;
 use crate::testing::volumes::simulate;
 use crate::units::{MIB, SECTOR_BYTES, Sector};
 
-/// A small volume with everything on it, and where its metadata is, in bytes.
+/// A small volume with every kind of object, and the places of its metadata, in bytes.
 fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
     const SMALL: u64 = 2 * MIB;
     let options = MkfsOptions {
@@ -71,7 +71,7 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
                 ranges.push(byte(inode.db[0])..byte(inode.db[0]) + inode.size);
             }
             if !inode.has_no_blocks(layout.maxsymlinklen) {
-                // Where the pointers in use are, and some behind them.
+                // The pointers in use, and some behind them.
                 let trees = inode.ib.iter().filter(|&&at| at != 0);
                 ranges.extend(trees.map(|&at| byte(at)..byte(at) + 32));
             }
@@ -80,7 +80,7 @@ fn small_volume() -> (Image, u64, Vec<std::ops::Range<u64>>) {
     })
 }
 
-/// Bytes of memory for looking at one damaged image of [`small_volume`], some ten times what the sound one needs.
+/// Memory limit for examining one damaged image of [`small_volume`], some ten times the need of the sound one.
 const MEMORY_MAX: u64 = 24 << 20;
 
 fn bounded(what: &str, look: impl FnOnce() -> Result<(), String>) {
@@ -91,7 +91,7 @@ fn bounded(what: &str, look: impl FnOnce() -> Result<(), String>) {
 }
 
 /// Every bit of all metadata of a small volume, one at a time: the superblock, the groups with their maps, the summary,
-/// inodes, directories, indirect blocks. Each is looked at, and one in 16 also repaired and used; with `SEEKLESS_SOAK`,
+/// inodes, directories, indirect blocks. Each is examined, and one in 16 also repaired and used; with `SEEKLESS_SOAK`,
 /// all are.
 #[test]
 fn every_bit_of_metadata() {
@@ -143,8 +143,8 @@ fn splices() {
     }
 }
 
-/// A volume of FFS whose superblock is lost is damaged, and not something else: the check mends it with a copy. Method: the
-/// superblock without its magic number, all zeroes, and unreadable, for each size of blocks.
+/// An FFS volume whose superblock is lost is damaged, and not something else: the check repairs it from a copy. Method:
+/// the superblock without its magic number, all zeroes, and unreadable, for each block size.
 #[test]
 fn a_volume_without_its_superblock() {
     struct Kept(Device);

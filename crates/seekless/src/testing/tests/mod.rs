@@ -1,5 +1,5 @@
-//! Aim: file systems keep their promises also on devices and below layers of other crates. Method: the explorers of `testing`, on
-//! stacks of several rooms.
+//! Aim: file systems also keep their promises on devices and below layers of other crates. Method: the explorers of
+//! `testing`, on stacks of several rooms.
 
 mod access_lists;
 mod arrays;

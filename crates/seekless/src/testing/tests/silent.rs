@@ -1,7 +1,8 @@
-//! Aim: what one member of an array silently returns wrong, a file system with checksums reads right from the others, and
-//! has it corrected: superblocks, checkpoints, the log that is rolled forward, inodes, indirect blocks, attributes, data. A
-//! member that has lost everything it held is the hardest case. Method: files of every kind on arrays, one member spoilt
-//! behind the file system's back, closed properly or not; then everything is compared, and checked.
+//! Aim: where one member of an array silently returns wrong data, a file system with checksums reads right data from
+//! the others, and has the member corrected: superblocks, checkpoints, the log that is rolled forward, inodes, indirect
+//! blocks, attributes, data. The hardest case is a member that has lost everything. Method: files of every kind on
+//! arrays, one member spoilt behind the file system's back, closed properly or not; then everything is compared, and
+//! checked.
 
 use std::rc::Rc;
 
@@ -26,7 +27,7 @@ struct Case {
     level: Level,
     members: usize,
     remapped: bool,
-    /// Left to be rolled forward, not closed.
+    /// Left for roll-forward, not closed.
     is_open: bool,
     /// All that the member holds, or some sectors of it.
     everything: bool,
@@ -145,7 +146,7 @@ impl Case {
             fs.close().await.unwrap();
         }
         drop((client, fs));
-        // What is open is left as it is now; bits in the bitmap would have rows settled by what is wrong.
+        // An open array is left as it is; bits in the bitmap would resynchronise rows from wrong data.
         array.release().await.unwrap();
         let images: Vec<_> = disks.iter().map(|disk| disk.image()).collect();
         for victim in 0..self.members {
@@ -156,7 +157,7 @@ impl Case {
                 .collect();
             self.spoil(&array, &disks[victim]).await;
             let (spoilt, device) = self.open(rt, &disks).await;
-            // The check alone mends what it reads.
+            // The check alone corrects what it reads.
             if self.seed.is_multiple_of(2) {
                 assert_eq!(self.fsck(rt, &device).await, Vec::<String>::new(), "{self:?}, member {victim}");
             }
@@ -170,7 +171,7 @@ impl Case {
             assert!(spoilt.times_wrong(victim) > 0, "{self:?}: nothing was wrong on member {victim}");
             let others = (0..self.members).filter(|&member| member != victim);
             assert_eq!(others.map(|member| spoilt.times_wrong(member)).sum::<u64>(), 0, "{self:?}");
-            // Now everything that is in use is right, as it is read usually and without the member.
+            // Now all data in use is right, both in usual reads and without the member.
             assert_eq!(self.fsck(rt, &device).await, Vec::<String>::new(), "{self:?}");
             let before = spoilt.times_wrong(victim);
             let scrubbed = {

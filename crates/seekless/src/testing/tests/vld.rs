@@ -112,8 +112,8 @@ fn random_runs_on_vld() {
     println!("{total}");
 }
 
-/// Flipped bits and lost sectors below a virtual log disk: it opens or says what is damaged, and gives no wrong bytes that
-/// the file system above would not notice.
+/// Flipped bits and lost sectors below a virtual log disk: it opens or reports the damage, and returns no wrong bytes
+/// that the file system above would not detect.
 #[test]
 fn damaged_disks() {
     for subject in subjects() {

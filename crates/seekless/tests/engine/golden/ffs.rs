@@ -1,5 +1,5 @@
-//! The same for FFS: `ffs-1` with metadata in order, `ffs-2` with soft updates. Each was cut off with an update behind
-//! it, changes in memory, and a file in use that has no name.
+//! The same for FFS: `ffs-1` with metadata in order, `ffs-2` with soft updates. Each was cut off after an update, with
+//! changes in memory and an unnamed file in use.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use super::{
 
 const IMAGES: [(&str, Metadata); 2] = [("ffs-1", Metadata::Sync), ("ffs-2", Metadata::Softdep)];
 
-/// A life in short. Ends without closing.
+/// A short life. Ends without closing.
 async fn live(rt: &Rt, device: &Device, metadata: Metadata) -> FsResult<()> {
     let lite2 = metadata == Metadata::Softdep;
     let shape = MkfsOptions {
@@ -28,13 +28,13 @@ async fn live(rt: &Rt, device: &Device, metadata: Metadata) -> FsResult<()> {
     ffs::mkfs(rt, device, &MkfsOptions { lite2, ..shape }).await?;
     let options = Options { metadata, ..Options::default() };
 
-    // First life: much is made, some of it goes, and the volume is closed.
+    // First life: much is created, some of it removed, and the volume is closed.
     let mounted = ffs::mount(rt.clone(), device.clone(), options).await?;
     let client = Client::new(mounted.clone());
     for directory in 0..6 {
         client.mkdir(format!("/d{directory}").as_bytes()).await?;
         for file in 0..24u32 {
-            // Sizes around everything that has an edge: nothing, a fragment, a block, direct blocks.
+            // Sizes around boundaries: nothing, a fragment, a block, direct blocks.
             let sizes = [0, 1, 1023, 1024, 1025, 8191, 8192, 8193, 98_304, 98_305, 20_000, 100];
             let path = format!("/d{directory}/file{file}");
             client.write_file(path.as_bytes(), &text(directory * 24 + file, sizes[file as usize % 12])).await?;
@@ -93,7 +93,7 @@ fn make(metadata: Metadata) -> Image {
     })
 }
 
-/// Everything that today's code says about a volume as a crash left it, without mending it.
+/// The current code's full description of a volume as a crash left it, without repairs.
 fn describe(image: &Image) -> String {
     run(async |rt| {
         let device = device_of(image);
@@ -106,7 +106,7 @@ fn describe(image: &Image) -> String {
     })
 }
 
-/// Aim and method as for LFS; mounting for writing mends what the crash left.
+/// Aim and method as for LFS; mounting for writing repairs what the crash left.
 #[test]
 fn golden_images_open() {
     for (name, metadata) in IMAGES {

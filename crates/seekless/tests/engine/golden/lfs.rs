@@ -1,5 +1,5 @@
-//! Golden volumes of LFS: `lfs-1`, with a checkpoint in the middle of its second life, transactions behind it, a file in use
-//! without a name, and the end of the log unfinished; and `lfs-2`, see `logs`.
+//! Golden volumes of LFS: `lfs-1`, with a checkpoint in the middle of its second life, transactions after it, an
+//! unnamed file in use, and an unfinished end of the log; and `lfs-2`, see `logs`.
 
 use seekless::device::Device;
 use seekless::fs::client::Client;
@@ -40,18 +40,18 @@ impl Log for Lfs {
         Ok(text)
     }
 
-    /// What a long life leaves on a volume, in short.
+    /// The traces of a long life on a volume, in short.
     async fn live(rt: &Rt, device: &Device) -> FsResult<()> {
         Lfs::mkfs(rt, device).await?;
 
-        // First life: much is made, some of it goes, and the volume is closed.
+        // First life: much is created, some of it removed, and the volume is closed.
         let lfs = Lfs::mount(rt, device, false).await?;
         let client = Client::new(lfs.clone());
         for directory in 0..8 {
             client.mkdir(format!("/d{directory}").as_bytes()).await?;
             for file in 0..24u32 {
                 let number = directory * 24 + file;
-                // Sizes around everything that has an edge: nothing, a sector, a block, direct blocks.
+                // Sizes around boundaries: nothing, a sector, a block, direct blocks.
                 let bytes =
                     [0, 1, 511, 512, 513, 4095, 4096, 4097, 7 * 4096, 7 * 4096 + 1, 20_000, 100][file as usize % 12];
                 let path = format!("/d{directory}/file{file}");
@@ -68,8 +68,8 @@ impl Log for Lfs {
         lfs.close().await?;
         drop((client, lfs));
 
-        // Second life: a checkpoint in the middle, transactions behind it, a file in use without a name, and the end of
-        // the log unfinished.
+        // Second life: a checkpoint in the middle, transactions after it, an unnamed file in use, and an unfinished end
+        // of the log.
         let lfs = Lfs::mount(rt, device, false).await?;
         let client = Client::new(lfs.clone());
         for round in 0..4u32 {
@@ -91,7 +91,7 @@ impl Log for Lfs {
         client.truncate(b"/d4/file10", 7_777).await?;
         client.fallocate(b"/holes", FileRange { offset: 8 * KIB, bytes: 64 * KIB }, AllocateMode::PunchHole).await?;
         client.fsync_path(b"/d4/file10").await?;
-        // Not synced: in the log only if writing back has come to it.
+        // Not synced: in the log only if write-back has reached it.
         client.write_file(b"/never-synced", &text(2_003, 5_000)).await
     }
 }

@@ -1,4 +1,4 @@
-//! Golden volumes of the file systems over a log: what both have in common, the volume with access-control lists among it.
+//! Golden volumes of the file systems over a log: their common code, including the volume with access-control lists.
 
 use std::fmt::Write as _;
 use std::rc::Rc;
@@ -15,18 +15,18 @@ use super::{
     stored_images, text, unpack,
 };
 
-/// What a file system's own check says.
+/// Result of a file system's own check.
 pub(super) struct Checked {
-    /// All of it, after what the superblock says.
+    /// The whole result, after the content of the superblock.
     pub text: String,
     pub errors: Vec<String>,
-    /// What mounting mends.
+    /// Findings that mounting repairs.
     pub notes: Vec<String>,
 }
 
-/// A file system over a log, with a volume as its golden images have it.
+/// A file system over a log, with a volume for its golden images.
 pub(super) trait Log {
-    /// Names of its images begin with it.
+    /// Prefix of the names of its images.
     const NAME: &'static str;
 
     async fn mkfs(rt: &Rt, device: &Device) -> FsResult<()>;
@@ -35,18 +35,19 @@ pub(super) trait Log {
 
     async fn check(rt: &Rt, device: &Device) -> FsResult<Checked>;
 
-    /// What tells how two volumes differ.
+    /// A dump that shows how two volumes differ.
     async fn dump(rt: &Rt, device: &Device) -> FsResult<String>;
 
-    /// Makes a volume and lives on it, with everything that the format has. Ends without closing.
+    /// Makes a volume and uses every feature of the format on it. Ends without closing.
     async fn live(rt: &Rt, device: &Device) -> FsResult<()>;
 }
 
 /// Numbers of the images that are made: `lfs-1` by [`Log::live`], `lfs-2` by [`live_with_lists`].
 const NUMBERS: [u32; 2] = [1, 2];
 
-/// Aim: what old code wrote opens with today's. Method: every stored image is checked, mounted as the power cut left it,
-/// listed, and compared with its stored listing; then it is mounted for writing, used, closed and checked again.
+/// Aim: volumes of old code open with the current code. Method: every stored image is checked, mounted as the power cut
+/// left it, listed, and compared with its stored listing; then it is mounted for writing, used, closed and checked
+/// again.
 pub(super) fn check_images<L: Log>() {
     if is_blessing() {
         for number in NUMBERS {
@@ -61,8 +62,8 @@ pub(super) fn check_images<L: Log>() {
     }
 }
 
-/// Aim: today's code writes the bytes that it always wrote; so a run replays on any machine, with any build. Method: the
-/// scripts that made the images, again; where images differ, what differs first.
+/// Aim: the current code writes the same bytes as ever; so a run replays on any machine, with any build. Method: the
+/// scripts that made the images, again; where images differ, the first difference.
 pub(super) fn check_made_again<L: Log>() {
     if is_blessing() {
         return; // The other test is writing them.
@@ -96,7 +97,7 @@ pub(super) fn check_made_again<L: Log>() {
     }
 }
 
-/// The volume that a script leaves behind when power fails at its end.
+/// The volume that a script leaves when the power fails at its end.
 fn make<L: Log>(number: u32) -> Image {
     run(async |rt| {
         let memory = Rc::new(Memory::new(VOLUME_BYTES));
@@ -110,7 +111,7 @@ fn make<L: Log>(number: u32) -> Image {
     })
 }
 
-/// Everything that today's code says about a volume as a power cut left it.
+/// The current code's full description of a volume as a power cut left it.
 fn describe<L: Log>(image: &Image) -> String {
     run(async |rt| {
         let device = device_of(image);
@@ -121,7 +122,7 @@ fn describe<L: Log>(image: &Image) -> String {
     })
 }
 
-/// Mounts for writing: orphans go, the tree stays, and after some more life the volume is whole.
+/// Mounts for writing: orphans are removed, the tree stays, and after some more use the volume is sound.
 fn goes_on_living<L: Log>(image: &Image) {
     run(async |rt| {
         let device = device_of(image);
@@ -137,11 +138,11 @@ fn goes_on_living<L: Log>(image: &Image) {
 }
 
 /// Access-control lists of every kind: on files and directories, short and longer than a block, inherited, beside other
-/// attributes, changed by chmod, taken away, and the last change not synced. Ends without closing.
+/// attributes, changed by chmod, removed, and the last change not synced. Ends without closing.
 async fn live_with_lists<L: Log>(rt: &Rt, device: &Device) -> FsResult<()> {
     L::mkfs(rt, device).await?;
 
-    // First life: lists are given, inherited and changed, and the volume is closed.
+    // First life: lists are set, inherited and changed, and the volume is closed.
     let mounted = L::mount(rt, device, false).await?;
     let client = Client::new(mounted.clone());
     let chmod = |permissions| SetAttr { permissions: Some(permissions), ..SetAttr::default() };
@@ -173,7 +174,7 @@ async fn live_with_lists<L: Log>(rt: &Rt, device: &Device) -> FsResult<()> {
     mounted.close().await?;
     drop((client, mounted));
 
-    // Second life: each change is synced, but for the last.
+    // Second life: each change is synced, except the last.
     let mounted = L::mount(rt, device, false).await?;
     let client = Client::new(mounted.clone());
     for (file, users) in [(1, 2), (4, 500), (5, 0)] {
@@ -192,8 +193,8 @@ async fn live_with_lists<L: Log>(rt: &Rt, device: &Device) -> FsResult<()> {
     client.set_xattr(b"/plain/file6", XATTR_ACL_ACCESS, &list(3, 0, 0)).await
 }
 
-/// A list in the form of `linux/posix_acl_xattr.h` that names so many users, each with `rights`. With nobody in it, it says
-/// no more than permissions do.
+/// A list in the form of `linux/posix_acl_xattr.h` that names this many users, each with `rights`. Without users, it
+/// says no more than permissions do.
 fn list(users: u32, rights: u16, other: u16) -> Vec<u8> {
     const VERSION: u32 = 2;
     const NOBODY: u32 = u32::MAX;

@@ -1,5 +1,5 @@
-//! Golden volumes of VLFS: `vlfs-1`, cut off with a transaction behind it, changes in memory, and a file in use that has no
-//! name; and `vlfs-2`, see `logs`.
+//! Golden volumes of VLFS: `vlfs-1`, cut off after a transaction, with changes in memory and an unnamed file in use;
+//! and `vlfs-2`, see `logs`.
 
 use seekless::device::Device;
 use seekless::fs::client::Client;
@@ -30,7 +30,7 @@ impl Log for Vlfs {
         let found =
             vlfs::fsck(rt.clone(), device.clone(), FsckOptions { data: true, ..FsckOptions::default() }).await?;
         let text = format!("{info:#?}\n{found:#?}\n");
-        // How many pieces its map has is said of every volume.
+        // The number of pieces of its map is noted for every volume.
         let notes = found.notes.into_iter().filter(|note| !note.ends_with("of the inode map")).collect();
         Ok(Checked { text, errors: found.errors, notes })
     }
@@ -42,7 +42,7 @@ impl Log for Vlfs {
     async fn live(rt: &Rt, device: &Device) -> FsResult<()> {
         Vlfs::mkfs(rt, device).await?;
 
-        // First life: much is made, some of it goes, and the volume is closed.
+        // First life: much is created, some of it removed, and the volume is closed.
         let mounted = Vlfs::mount(rt, device, false).await?;
         let client = Client::new(mounted.clone());
         for directory in 0..6 {

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::rust::{Source, sources};
 use super::{ENGINE, report, root, short};
 
-/// Circles that are there for a reason, each file as in the report.
+/// Circles that exist for a reason, each file as in the report.
 const ALLOWED: &[(&[&str], &str)] = &[
     (
         &[
@@ -25,7 +25,7 @@ const ALLOWED: &[(&[&str], &str)] = &[
     ),
 ];
 
-/// Which files each file of a crate imports. A `mod.rs` names its own children to show them to others, which is no import.
+/// Which files each file of a crate imports. A `mod.rs` re-exports its own children, which is not an import.
 fn imports(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
     let places: BTreeMap<&[String], usize> =
         sources.iter().enumerate().map(|(index, source)| (&source.module[..], index)).collect();
@@ -41,7 +41,7 @@ fn imports(sources: &[Source]) -> BTreeMap<usize, BTreeSet<usize>> {
     sources.iter().enumerate().map(imported).collect()
 }
 
-/// The files that can be reached from `start`.
+/// The files reachable from `start`.
 fn reached(imports: &BTreeMap<usize, BTreeSet<usize>>, start: usize) -> BTreeSet<usize> {
     let (mut seen, mut next) = (BTreeSet::new(), vec![start]);
     while let Some(at) = next.pop() {

@@ -1,11 +1,11 @@
-//! What folders hold, and what files may say.
+//! The content of folders, and forbidden text in files.
 
 use super::{engine_folders, files_under, read, report, root, short};
 
-/// The files that every file system's folder has, so that who knows one house knows the street.
+/// The files in every file system's folder, so that a reader who knows one house knows the street.
 const STREET: &[&str] = &["mod.rs", "format.rs", "ops.rs", "mkfs.rs", "fsck.rs", "dump.rs", "FORMAT.md", "tests"];
 
-/// What file systems share and none by itself.
+/// Shared by file systems; not one itself.
 const SHARED: &str = "logfs";
 
 /// Folders under `fs/` of every crate, which are the file systems.
@@ -46,11 +46,11 @@ fn files_are_not_too_long() {
     report(&problems, "More than 900 lines: split the file where its ideas part, each with a top of its own.");
 }
 
-/// Endings of the files that people read.
+/// Endings of the files for readers.
 const TEXTS: &[&str] = &[".rs", ".md", ".toml", ".sh", ".py", ".csv", "Makefile", "run", ".yml", ".txt"];
 
-/// Aim: the project speaks of the project, not of the machine on which somebody worked on it. Method: search every text
-/// for absolute paths that exist only there. They are put together here so that this file does not find itself.
+/// Aim: the project speaks of the project, not of the machine of one of its authors. Method: search every text for
+/// absolute paths that exist only there. They are assembled here so that this file does not find itself.
 #[test]
 fn no_text_names_a_workplace() {
     let words =

@@ -1,4 +1,4 @@
-//! `FORMAT.md` says what `format.rs` does: the tables of the page and the records of the code are the same.
+//! `FORMAT.md` matches `format.rs`: the tables of the page and the records of the code are the same.
 
 use std::path::Path;
 
@@ -15,7 +15,7 @@ use super::files::file_systems;
 use super::markdown::Page;
 use super::{engine, read, report, root, short};
 
-/// The tables of one page, in the order in which they stand there, and the records that they describe.
+/// The tables of one page, in its order, and the records that they describe.
 struct Format {
     folder: &'static str,
     tables: &'static [(&'static str, &'static [Field])],
@@ -100,7 +100,7 @@ fn rows(fields: &[Field]) -> Vec<[String; 3]> {
     fields.iter().map(|field| [field.name.to_string(), field.offset.to_string(), field.size.to_string()]).collect()
 }
 
-/// Compares one page with its records; what differs, one line each.
+/// Compares one page with its records; returns the differences, one line each.
 fn differences(page: &Page, tables: &[(&str, &[Field])], name: &str) -> Vec<String> {
     let described: Vec<_> = page.tables.iter().filter(|table| table.header.iter().take(3).eq(COLUMNS)).collect();
     let mut problems = Vec::new();
@@ -126,7 +126,7 @@ fn differences(page: &Page, tables: &[(&str, &[Field])], name: &str) -> Vec<Stri
 /// First columns of a table that describes a record.
 const COLUMNS: [&str; 3] = ["field", "offset", "size"];
 
-/// Aim: the page that people read is true. Method: its tables, row by row, against the field tables of the records.
+/// Aim: the page is true. Method: its tables, row by row, against the field tables of the records.
 #[test]
 fn format_pages_equal_the_code() {
     let mut problems = Vec::new();
@@ -137,7 +137,7 @@ fn format_pages_equal_the_code() {
     report(&problems, "Change the page together with format.rs; a change of the format needs a new version.");
 }
 
-/// Aim: no record goes undescribed. Method: the records that the sources declare, and the folders that there are.
+/// Aim: every record is described. Method: the records declared in the sources, and the existing folders.
 #[test]
 fn every_record_is_described() {
     let sources = engine();
@@ -183,7 +183,7 @@ fn lfs_items_have_their_numbers() {
     assert_eq!(found, expected);
 }
 
-/// Aim: a page that lies is caught. Method: the real page with one thing changed after another.
+/// Aim: a wrong page is caught. Method: the real page with one change after another.
 #[test]
 fn a_wrong_page_is_noticed() {
     let format = &FORMATS[0];

@@ -1,4 +1,4 @@
-//! Lists that people keep up to date by hand: dependencies with their reasons, variables that tests read, fuzz targets.
+//! Lists maintained by hand: dependencies with their reasons, variables that tests read, fuzz targets.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use super::markdown::{Page, Table};
 use super::rust::sources;
 use super::{ENGINE, engine_folders, files_under, read, report, root, short};
 
-/// The words of the first column: names with commas between them, and what is remarked in brackets.
+/// The words of the first column: names with commas between them, without remarks in brackets.
 fn names_in_first_column(table: &Table) -> BTreeSet<String> {
     let cells = table.rows.iter().filter_map(|row| row.first());
     cells.flat_map(|cell| cell.split([',', ' ', '(', ')']).map(str::to_owned)).filter(|name| !name.is_empty()).collect()
@@ -20,7 +20,7 @@ fn table_of<'a>(page: &'a Page, column: &str) -> &'a Table {
     tables.next_back().unwrap_or_else(|| panic!("a page has lost its table of {column}"))
 }
 
-/// Names of the dependencies in a Cargo.toml, of other packages than our own.
+/// Names of the dependencies in a Cargo.toml, except our own packages.
 fn dependencies(manifest: &toml::Table) -> BTreeSet<String> {
     let tables = ["dependencies", "dev-dependencies", "build-dependencies"].map(|key| manifest.get(key));
     let workspace = manifest.get("workspace").and_then(|workspace| workspace.get("dependencies"));
@@ -28,8 +28,8 @@ fn dependencies(manifest: &toml::Table) -> BTreeSet<String> {
     tables.flat_map(|table| table.keys()).filter(|name| !name.starts_with("seekless")).cloned().collect()
 }
 
-/// Aim: nobody adds a dependency without a reason, and no reason outlives its dependency. Method: compare every Cargo.toml
-/// with the table.
+/// Aim: every dependency has a reason, and no reason outlives its dependency. Method: compare every Cargo.toml with the
+/// table.
 #[test]
 fn every_dependency_has_its_reason() {
     let page = Page::read(&root().join("ARCHITECTURE.md"));
@@ -46,7 +46,7 @@ fn every_dependency_has_its_reason() {
         }
     }
     assert!(used.len() > 20, "only {used:?} were found: the search is broken");
-    // Other tables of the page name our own crates, and remarks such as `(tests)` stand beside the names.
+    // Other tables of the page name our own crates, and remarks such as `(tests)` are beside the names.
     let is_remark =
         |name: &str| ["tests", "benchmarks", "fuzz/", "mutants/", "outside", "the", "workspace"].contains(&name);
     let gone = said.iter().filter(|name| !used.contains(*name) && !is_remark(name));
@@ -54,10 +54,10 @@ fn every_dependency_has_its_reason() {
     report(&problems, "Each dependency has a row with its reason in the table at the end of ARCHITECTURE.md.");
 }
 
-/// Variables that a process of ours sets for another one of ours, and nobody by hand.
+/// Variables that one of our processes sets for another, never set by hand.
 const INTERNAL: &[&str] = &["SEEKLESS_TEST_CLIENT", "SEEKLESS_TEST_DAEMON", "SEEKLESS_TEST_FEW_FILES"];
 
-/// Aim: what can be said to the tests is documented. Method: names in strings that look like our variables, against the
+/// Aim: the variables of the tests are documented. Method: names in strings that look like our variables, against the
 /// table.
 #[test]
 fn every_variable_is_documented() {
@@ -94,8 +94,8 @@ fn every_fuzz_target_is_documented() {
     );
 }
 
-/// Aim: a mutant that a person chose is not lost when the code around it changes. Method: each text of
-/// `mutants/chosen.toml` is in its file once, and the file is in a room of `mutants/rooms.toml`.
+/// Aim: a hand-chosen mutant is not lost when the code around it changes. Method: each text of `mutants/chosen.toml` is
+/// in its file once, and the file is in a room of `mutants/rooms.toml`.
 #[test]
 fn every_chosen_mutant_has_its_place() {
     let table = |name: &str| -> toml::Table {
@@ -128,8 +128,8 @@ fn every_chosen_mutant_has_its_place() {
     );
 }
 
-/// Aim: the command that a failing unit test prints runs that test. Method: the crate in which each module with tests is, against
-/// what `replay` takes for it.
+/// Aim: the command that a failing unit test prints runs that test. Method: the crate of each module with tests,
+/// against the one that `replay` assumes for it.
 #[test]
 fn replays_name_the_crate_of_their_test() {
     let (mut checked, mut problems) = (0, Vec::new());

@@ -1,4 +1,4 @@
-//! Markdown: what pages say about files, headings, code and commands must be so.
+//! Markdown: statements of pages about files, headings, code and commands must be true.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,18 +8,18 @@ use pulldown_cmark::{CodeBlockKind, Event, HeadingLevel, Options, Parser, Tag, T
 use super::rust::{Source, sources};
 use super::{ENGINE, engine, files_under, read, report, root, short};
 
-/// A table with the heading under which it stands.
+/// A table with its heading.
 pub(super) struct Table {
     pub(super) heading: String,
     pub(super) header: Vec<String>,
     pub(super) rows: Vec<Vec<String>>,
 }
 
-/// What the rules need of a page.
+/// Contents of a page, as far as the rules need them.
 #[derive(Default)]
 pub(super) struct Page {
     pub(super) tables: Vec<Table>,
-    /// Names by which links reach its headings, as GitHub and rustdoc make them.
+    /// Names by which links reach its headings, in the syntax of GitHub and rustdoc.
     anchors: BTreeSet<String>,
     /// Targets of links and images.
     links: Vec<String>,
@@ -37,7 +37,7 @@ impl Page {
     pub(super) fn parse(text: &str) -> Page {
         let mut page = Page::default();
         let mut taken: BTreeMap<String, u32> = BTreeMap::new();
-        // Text of the heading or cell under way, and of the last heading.
+        // Text of the current heading or cell, and of the last heading.
         let (mut current, mut heading) = (String::new(), String::new());
         let mut row = Vec::new();
         let mut is_shell = false;
@@ -111,7 +111,7 @@ fn pages() -> Vec<(PathBuf, Page)> {
     files_under(&root(), &[".md"]).into_iter().map(|path| (path.clone(), Page::read(&path))).collect()
 }
 
-/// What is wrong with the links of `page`, which stands at `path`.
+/// The broken links of `page`, which is at `path`.
 fn broken_links(path: &Path, page: &Page) -> Vec<String> {
     let mut problems = Vec::new();
     for link in &page.links {
@@ -138,17 +138,17 @@ fn broken_links(path: &Path, page: &Page) -> Vec<String> {
     problems
 }
 
-/// Aim: no link leads nowhere. Method: every relative link of every page, with its anchor.
+/// Aim: every link leads somewhere. Method: every relative link of every page, with its anchor.
 #[test]
 fn links_lead_somewhere() {
     let problems: Vec<String> = pages().iter().flat_map(|(path, page)| broken_links(path, page)).collect();
     report(&problems, "Correct the link, or the page that it used to lead to.");
 }
 
-/// Endings by which a word is known for a file's name.
+/// Endings that mark a word as a file name.
 const ENDINGS: &[&str] = &[".rs", ".md", ".toml", ".sh", ".csv", ".py", ".lock"];
 
-/// Where paths in text may begin: at the page, at the workspace, at the sources of the crates, in the docs.
+/// Possible bases of paths in text: the page, the workspace, the sources of the crates, the docs.
 fn bases(page: &Path) -> Vec<PathBuf> {
     let root = root();
     let of_crate = |name: &str| {
@@ -160,14 +160,14 @@ fn bases(page: &Path) -> Vec<PathBuf> {
     bases
 }
 
-/// The files of the project that a piece of code names, when that is what it does.
+/// The files of the project that a piece of code names, if it names any.
 fn file_in(code: &str) -> Option<&str> {
     let is_path = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-' | '/');
     if code.is_empty() || !code.chars().all(is_path) || code.starts_with(['/', '-', '.']) && !code.starts_with(".ci/") {
         return None;
     }
     let first = code.split('/').next().unwrap_or_default();
-    // What building makes is nowhere in a fresh checkout.
+    // Build output is missing in a fresh checkout.
     if first == "target" {
         return None;
     }
@@ -175,15 +175,15 @@ fn file_in(code: &str) -> Option<&str> {
     (in_project || ENDINGS.iter().any(|ending| code.ends_with(ending))).then_some(code)
 }
 
-/// True when the project has a file that `name` names in `page`.
+/// True when `name`, in `page`, names an existing file of the project.
 fn is_file(page: &Path, name: &str, all: &BTreeSet<String>) -> bool {
     bases(page).iter().any(|base| base.join(name).exists()) || (!name.contains('/') && all.contains(name))
 }
 
-/// Names of files that a page may name although they are not there: the reader's own, and those that running makes.
+/// Names of files that a page may use although they do not exist: the reader's own, and those that running makes.
 const NOT_OURS: &[&str] = &["stack.toml", "rc.local", "resolved.toml", "rows.csv"];
 
-/// Aim: pages name files that are there. Method: every piece of code that looks like a path of the project.
+/// Aim: pages name existing files. Method: every piece of code that looks like a path of the project.
 #[test]
 fn named_files_exist() {
     let names = files_under(&root(), &[""]);
@@ -202,14 +202,14 @@ fn named_files_exist() {
     report(&problems, "Name the file as it is now, from the workspace, from a crate or from its `src`.");
 }
 
-/// What paths in text begin with, and the sources that they lead to. Those of the engine are known by the name of the crate
-/// that shows them all.
+/// Prefixes of paths in text, and their sources. Those of the engine are known by the name of the crate that shows them
+/// all.
 fn crates() -> Vec<(&'static str, Vec<Source>)> {
     let of = |name: &str| sources(&root().join("crates").join(name).join("src"));
     vec![("seekless", engine()), ("seekless_lab", of("seekless-lab")), ("seekless_host", of("seekless-host"))]
 }
 
-/// The parts of a Rust path such as `fs::lfs::mount`, when that is what `code` is.
+/// The parts of a Rust path such as `fs::lfs::mount`, if `code` is one.
 fn rust_path_in(code: &str) -> Option<Vec<&str>> {
     let code = code.trim_end_matches("()").trim_end_matches('!');
     let parts: Vec<&str> = code.split("::").collect();
@@ -221,8 +221,8 @@ fn rust_path_in(code: &str) -> Option<Vec<&str>> {
     (parts.len() > 1 && parts.iter().all(|part| is_word(part))).then_some(parts)
 }
 
-/// True when `parts` name something in `sources`: the longest module that there is, and in it every further part.
-/// `None` when the first part is no module of that crate.
+/// True when `parts` name something in `sources`: the longest existing module, and in it every further part. `None`
+/// when the first part is not a module of that crate.
 fn is_known(parts: &[&str], sources: &[Source]) -> Option<bool> {
     let starts = |source: &Source, length: usize| {
         source.module.len() >= length && source.module.iter().zip(&parts[..length]).all(|(one, two)| one == two)
@@ -233,8 +233,8 @@ fn is_known(parts: &[&str], sources: &[Source]) -> Option<bool> {
     Some(parts[length..].iter().all(|part| has(part)))
 }
 
-/// Aim: pages name code and tests that are there. Method: pieces of code that are Rust paths into one of our crates;
-/// the longest module that they name must have the rest as words.
+/// Aim: pages name existing code and tests. Method: pieces of code that are Rust paths into one of our crates; the
+/// longest module that they name must contain the rest as words.
 #[test]
 fn named_code_exists() {
     let crates = crates();
@@ -255,7 +255,7 @@ fn named_code_exists() {
     report(&problems, "Name the item or the test as it is called now.");
 }
 
-/// Aim: the commands that pages show can be typed. Method: every `make` target, and every package of `cargo -p`.
+/// Aim: the commands on pages work. Method: every `make` target, and every package of `cargo -p`.
 #[test]
 fn shown_commands_exist() {
     let makefile = read(&root().join("Makefile"));
@@ -284,7 +284,7 @@ fn shown_commands_exist() {
     report(&problems, "There is no such target or package.");
 }
 
-/// Aim: what is wrong is found. Method: a page of errors.
+/// Aim: errors are found. Method: a page full of errors.
 #[test]
 fn wrong_pages_are_noticed() {
     let page = Page::parse(

@@ -1,7 +1,7 @@
-//! Rules of the house that a compiler does not know: who may import whom, what every file system's folder holds, and
-//! that the documentation speaks of what is there.
+//! Rules of the house that a compiler cannot check: who may import whom, the files of every file system's folder, and
+//! that the documentation is true.
 //!
-//! A failure says what to do. A rule that fights the problem in front of you can be changed here, with its reason.
+//! A failure says what to do. A rule that gets in the way can be changed here, with its reason.
 
 mod circles;
 mod files;
@@ -55,8 +55,8 @@ fn every_crate_is_of_the_engine_or_above_it() {
     assert_eq!(found, known, "a crate of the engine belongs into ENGINE of this test");
 }
 
-/// Every file of the project under `folder` whose name ends with one of `endings`, in order; without what is built,
-/// hidden, or an input of the fuzzer.
+/// Every file of the project under `folder` whose name ends with one of `endings`, in order; except build output,
+/// hidden files, and inputs of the fuzzer.
 fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
     const SKIPPED: &[&str] = &["target", "results", "corpus", "artifacts", "node_modules"];
     let mut found = Vec::new();
@@ -84,7 +84,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// `path` as it is named in the project.
+/// `path` relative to the project.
 fn short(path: &Path) -> String {
     path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

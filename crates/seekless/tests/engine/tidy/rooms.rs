@@ -1,12 +1,12 @@
-//! Who may import whom.
+//! Which room may import which.
 
 use std::collections::BTreeMap;
 
 use super::rust::{Named, Source, sources};
 use super::{ENGINE, engine, files_under, read, report, root, short};
 
-/// What a room must not know although it lies above it in the list: importing it would tie two things together that
-/// are meant to be exchanged for one another. A folder inside a room is written with a slash.
+/// Rooms that a room must not know although they come before it in the list: importing one would couple two parts that
+/// should be interchangeable. A folder inside a room is written with a slash.
 const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
     ("fs", "disk", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("fs", "volume", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
@@ -34,10 +34,10 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("layer", "crate::device::Counter", "the counters that a layer reports"),
 ];
 
-/// What a test may use although it lies below its room: the model, the generators and the explorers.
+/// Rooms that a test may use although they come after its room: the model, the generators and the explorers.
 const TESTS_MAY_USE: &[&str] = &["testing"];
 
-/// The order of the rooms, as `lib.rs` says it.
+/// The order of the rooms, as `lib.rs` lists it.
 fn order() -> Vec<String> {
     let text = read(&root().join("crates/seekless/src/lib.rs"));
     let line = text.lines().find_map(|line| line.strip_prefix("//! Rooms in import order: "));
@@ -61,8 +61,8 @@ fn is_in(module: &[String], room: &str) -> bool {
     module.len() >= parts.len() && module.iter().zip(&parts).all(|(one, two)| one == two)
 }
 
-/// What is wrong with `source` naming another crate of the engine: `lib.rs` gives what is in them the paths that they have in
-/// `seekless`, and these are what the rules are about.
+/// The violation when `source` names another crate of the engine: `lib.rs` shows their contents under the paths of
+/// `seekless`, and the rules are about these.
 fn judge_crates(source: &Source, named: &Named) -> Option<String> {
     let is_ours = ENGINE.iter().any(|name| name.replace('-', "_") == named.parts[0]);
     let of_room = !source.module.is_empty() && named.line > 0;
@@ -72,7 +72,7 @@ fn judge_crates(source: &Source, named: &Named) -> Option<String> {
     })
 }
 
-/// What is wrong with `source` naming `named`.
+/// The violation when `source` names `named`, if any.
 fn judge(source: &Source, named: &Named, order: &[String], macros: &BTreeMap<String, String>) -> Option<String> {
     if named.parts[0] != "crate" || source.module.is_empty() || named.line == 0 {
         return None;
@@ -140,11 +140,11 @@ fn nobody_asks_which_clock_runs() {
     report(&problems, "Make it an option with a default that holds for both, or let the caller hand in what differs.");
 }
 
-/// What tests alone use, and no part of the engine: it reads the variables of `docs/testing.md`.
+/// Only for tests, not for the engine: it reads the variables of `docs/testing.md`.
 const FOR_TESTS: [&str; 2] = ["testing", "environment"];
 
-/// Aim: the engine stays deterministic and safe. Method: words that would end it; clippy.toml catches more, where it
-/// sees types.
+/// Aim: the engine stays deterministic and safe. Method: forbidden words; clippy.toml catches more, where it sees
+/// types.
 #[test]
 fn the_engine_has_no_clock_no_thread_and_no_unsafe() {
     const FORBIDDEN: &[(&[&str], &str)] = &[

@@ -1,4 +1,4 @@
-//! Rust sources, as far as the rules need them: which paths they name, and which of it is test code.
+//! Rust sources, as far as the rules need them: the paths that they name, and which parts are test code.
 
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -7,23 +7,23 @@ use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
 use super::{files_under, read};
 
-/// A path such as `crate::fs::lfs`, wherever it stands: in a `use`, a type, a macro.
+/// A path such as `crate::fs::lfs`, anywhere: in a `use`, a type, a macro.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Named {
     /// Its parts, from the root of its crate for paths that begin with `crate` or `super`: `["crate", "fs", "lfs"]`.
     pub(super) parts: Vec<String>,
     pub(super) line: usize,
-    /// Stands in code that only tests compile.
+    /// In code that only tests compile.
     pub(super) in_test: bool,
 }
 
 /// One source file.
 pub(super) struct Source {
     pub(super) path: PathBuf,
-    /// Where it stands in its crate: `["fs", "lfs", "format"]`.
+    /// Its place in the crate: `["fs", "lfs", "format"]`.
     pub(super) module: Vec<String>,
     pub(super) named: Vec<Named>,
-    /// Every identifier, and the line where it stands.
+    /// Every identifier, and its line.
     pub(super) words: Vec<(String, usize)>,
     /// Names of macros that the file exports.
     pub(super) macros: Vec<String>,
@@ -34,7 +34,7 @@ pub(super) struct Source {
 /// All sources of a crate, from its `src`.
 pub(super) fn sources(src: &Path) -> Vec<Source> {
     let mut sources: Vec<Source> = files_under(src, &[".rs"]).into_iter().map(|path| Source::read(src, path)).collect();
-    // A file is test code when the line that declares it is; and so is everything below it.
+    // A file is test code when the line that declares it is; so is everything below it.
     let mut test_modules: Vec<Vec<String>> = sources.iter().flat_map(|source| source.test_modules()).collect();
     test_modules.sort();
     for source in &mut sources {
@@ -64,7 +64,7 @@ impl Source {
     fn scan(&mut self, tokens: TokenStream, module: &[String], in_test: bool) {
         let tokens: Vec<TokenTree> = tokens.into_iter().collect();
         let mut index = 0;
-        // Attributes that stand before the next item.
+        // Attributes before the next item.
         let (mut for_test, mut exported) = (false, false);
         while index < tokens.len() {
             match &tokens[index] {
@@ -129,7 +129,7 @@ impl Source {
         }
     }
 
-    /// Takes note of every path that begins at `index`; there are several when it ends in braces.
+    /// Records every path that begins at `index`; there are several when it ends in braces.
     fn note_path(&mut self, tokens: &[TokenTree], index: usize, module: &[String], in_test: bool) {
         let TokenTree::Ident(first) = &tokens[index] else { return };
         let line = first.span().start().line;
@@ -183,7 +183,7 @@ fn paths_from(tokens: &[TokenTree], index: usize) -> Vec<Vec<String>> {
     tails.into_iter().map(|tail| [vec![head.clone()], tail].concat()).collect()
 }
 
-/// `parts` as they are seen from the root of the crate, when they begin with `self` or `super`.
+/// `parts` from the root of the crate, when they begin with `self` or `super`.
 fn absolute(parts: Vec<String>, module: &[String]) -> Vec<String> {
     let ups = parts.iter().take_while(|part| *part == "super").count();
     let from_here = parts.first().is_some_and(|part| part == "self");
@@ -199,7 +199,7 @@ fn absolute(parts: Vec<String>, module: &[String]) -> Vec<String> {
 mod tests {
     use super::*;
 
-    /// Aim: the rules see what they are about. Method: a source with a path in every kind of place.
+    /// Aim: the rules see the paths. Method: a source with a path in every kind of place.
     #[test]
     fn paths_are_found() {
         let directory = tempfile::tempdir().expect("a directory");

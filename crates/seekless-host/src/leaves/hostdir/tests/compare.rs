@@ -1,5 +1,5 @@
-//! Aim: the host answers as the model does. Method: generated operations on both at once; each answer and the
-//! trees at the end are compared.
+//! Aim: the host gives the model's answers. Method: generated operations on both at once; each answer and the final
+//! trees are compared.
 
 use seekless::fs::OpenProtocol;
 use seekless::testing::runner::AttrView;
@@ -7,12 +7,12 @@ use seekless::testing::{Generator, MemFs, MemFsOptions, Op, Outcome, Runner, Spa
 
 use super::*;
 
-/// What Linux file systems refuse, and the model does not: then the model is not asked.
+/// Operations that Linux file systems refuse and the model does not: these are skipped on the model.
 fn refused_by_hosts(op: &Op, host: &Outcome) -> bool {
     match (op, host) {
         // They have less room for attributes.
         (Op::SetXattr { .. } | Op::SetAcl { .. }, Outcome::Failed(FsError::NoSpace)) => true,
-        // Links and devices have none of their users'.
+        // Links and devices have no user attributes.
         (Op::SetXattr { name, .. } | Op::RemoveXattr { name, .. }, Outcome::Failed(FsError::NotPermitted)) => {
             name.starts_with("user.")
         }
@@ -30,29 +30,29 @@ async fn compare_one(op: &Op, on_model: &mut Runner, on_host: &mut Runner) -> Re
     }
     let expected = on_model.apply(op).await;
     let agree = match (op, &expected, &found) {
-        // Where data ends and a hole begins is the host's to say, and whether there is any.
+        // The host decides where data ends and a hole begins, and whether there are holes.
         (Op::Seek { .. }, Outcome::Offset(_) | Outcome::Failed(FsError::NoSuchOffset), found) => {
             matches!(found, Outcome::Offset(_) | Outcome::Failed(FsError::NoSuchOffset))
         }
         // Of two reasons to refuse, either may come first.
         (Op::Link { .. } | Op::Rename { .. }, Outcome::Failed(_), Outcome::Failed(_)) => true,
-        // The model opens anything; only its listing says that there is nothing to list.
+        // The model opens any inode; only its listing reports that it is not a directory.
         (Op::ReadDir { .. }, Outcome::Failed(FsError::NotDirectory), Outcome::Failed(FsError::Invalid(_))) => true,
         _ => expected.agrees(&found),
     };
     if agree { Ok(()) } else { Err(format!("{op}\n  model: {expected}\n  host:  {found}")) }
 }
 
-/// A model that does what the host is expected to do.
+/// A model with the options that the host is expected to have.
 fn model_options(bench: &Bench) -> MemFsOptions {
     let access_lists = bench.dir.traits().access_lists;
     MemFsOptions { open_protocol: OpenProtocol::Handles, access_lists, ..MemFsOptions::default() }
 }
 
-/// What overlays do needs rights, and a file system below that can do it.
+/// Overlay operations need privileges, and support by the file system below.
 const CURIOUS: Weights = Weights { overlays: false, ..Weights::CURIOUS };
 
-/// Operations on lists, where there are any.
+/// Operations on lists, where they are supported.
 fn weights(bench: &Bench) -> Weights {
     if bench.dir.traits().access_lists { CURIOUS.with_access_lists() } else { CURIOUS }
 }
@@ -66,7 +66,7 @@ pub(super) async fn compare(bench: Bench, seed: u64, steps: usize, space: Space,
     let mut done = Vec::new();
     for op in Generator::new(seed, space, weights).take(steps) {
         let op = match op {
-            // A wait here is a wait.
+            // Idle time would be real time here.
             Op::Idle { .. } => continue,
             op => op,
         };
@@ -89,7 +89,7 @@ async fn as_the_model(bench: &Bench) {
     bench.dir.setattr(Ino::ROOT, None, changes).await.unwrap();
 }
 
-/// In every way of keeping inodes, and with every fd closed at once in two of them.
+/// With every way of keeping inodes, two of which close all files.
 #[test]
 fn the_host_answers_as_the_model() {
     if !is_root() {
@@ -118,7 +118,7 @@ fn large_trees_agree_too() {
     }
 }
 
-/// A layer over the host changes nothing either.
+/// The same through a layer over the host.
 #[test]
 fn wrap_on_the_host_answers_as_the_model() {
     if !is_root() {
@@ -143,8 +143,8 @@ fn wrap_on_the_host_answers_as_the_model() {
     });
 }
 
-/// Nor does one that stores files encoded, in chunks so small that all of its machinery is used; and what it has left in
-/// the directory is whole.
+/// The same through a layer that stores files encoded, with chunks small enough to use all of its code; the files that
+/// it leaves in the directory are consistent.
 #[test]
 fn zstd_on_the_host_answers_as_the_model() {
     use seekless::layer::codecs::Zstd;
@@ -181,7 +181,7 @@ fn zstd_on_the_host_answers_as_the_model() {
     }
 }
 
-/// Ownership that the comparison above sees, seen by the host itself.
+/// Attributes and owners are right on the host itself, too.
 #[test]
 fn attributes_are_the_hosts() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};

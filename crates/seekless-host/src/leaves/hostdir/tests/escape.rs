@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// Links are shown and not followed, whatever they point to; a name is one step and no path.
+/// Links are returned and not followed, whatever they point to; a name is one step, not a path.
 #[test]
 fn links_and_names_do_not_lead_out() {
     run_all_ways(async |bench| {
@@ -14,7 +14,7 @@ fn links_and_names_do_not_lead_out() {
             let attr = bench.client.stat(name.as_bytes()).await.unwrap();
             assert_eq!(attr.kind, FileKind::Symlink);
             assert_eq!(bench.client.read_link(name.as_bytes()).await.unwrap(), target.as_os_str().as_encoded_bytes());
-            // As a directory it is none.
+            // It cannot be used as a directory.
             let ino = bench.dir.lookup(Ino::ROOT, name.as_bytes()).await.unwrap().attr.ino;
             assert_eq!(bench.dir.lookup(ino, b"f").await, Err(FsError::NotDirectory));
             assert!(bench.dir.create(ino, b"g", FILE, OpenFlags::READ_WRITE).await.is_err());
@@ -22,7 +22,7 @@ fn links_and_names_do_not_lead_out() {
             assert!(bench.dir.read(ino, None, 0, 10).await.is_err());
             assert!(bench.dir.setattr(ino, None, SetAttr { size: Some(0), ..SetAttr::default() }).await.is_err());
             bench.dir.forget(ino, 1).await;
-            // A new file of that name is refused and not made at the target.
+            // A new file of that name is refused, and not created at the target.
             let made = bench.dir.create(Ino::ROOT, name.as_bytes(), FILE, OpenFlags::READ_WRITE).await;
             assert_eq!(made.err(), Some(FsError::Exists));
         }
@@ -44,7 +44,7 @@ fn links_and_names_do_not_lead_out() {
     });
 }
 
-/// A directory that is replaced by a link to somewhere else, between lookup and use, is still the directory.
+/// A directory that is replaced by a link to another place, between lookup and use, is still the directory.
 #[test]
 fn a_swapped_directory_does_not_lead_out() {
     run(WAYS[0], async |bench| {
@@ -61,7 +61,7 @@ fn a_swapped_directory_does_not_lead_out() {
         assert!(bench.path.join("moved/f").exists());
         assert_eq!(std::fs::read_dir(&secret).unwrap().count(), 0);
     });
-    // Where the directory has to be found by name again, it is compared with what it should be.
+    // Where the directory must be found again by name, it is compared with the expected one.
     run(WAYS[2], async |bench| {
         let secret = bench.path.parent().unwrap().join("secret");
         std::fs::create_dir(&secret).unwrap();
@@ -94,7 +94,7 @@ fn the_root_has_nothing_above() {
     });
 }
 
-/// Paths that are no directories, or not readable, say what is wrong.
+/// Paths that are not directories, or not readable, give a helpful error.
 #[test]
 fn what_cannot_be_opened_says_why() {
     let directory = tempfile::tempdir().unwrap();
@@ -125,8 +125,8 @@ fn what_cannot_be_opened_says_why() {
     }
 }
 
-/// File systems mounted inside are not entered unless that is asked for. Method: a mount namespace of the test's
-/// own; as root, who can leave them out, and as a user, who cannot and is refused.
+/// File systems mounted inside are not entered unless requested. Method: a private mount namespace; as root, which can
+/// hide them, and as a user, who cannot and gets an error.
 #[test]
 fn submounts_are_left_out() {
     if !is_root() {
@@ -140,7 +140,7 @@ fn submounts_are_left_out() {
     let shared = path.clone();
     on_own_thread(move || {
         let path = shared;
-        // SAFETY: the call changes which mounts and working directory this thread has.
+        // SAFETY: the call changes the mounts and the working directory of this thread.
         assert_eq!(unsafe { libc::unshare(libc::CLONE_NEWNS | libc::CLONE_FS) }, 0);
         let private = rustix::mount::MountPropagationFlags::PRIVATE | rustix::mount::MountPropagationFlags::REC;
         rustix::mount::mount_change("/", private).unwrap();

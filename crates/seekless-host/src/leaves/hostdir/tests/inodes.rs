@@ -1,5 +1,5 @@
-//! Aim: inodes stay what they are, with few files open, whatever happens to their names. Method: few files allowed,
-//! many in use; names changed by us and by others.
+//! Aim: inodes keep their identity, with few files open, whatever happens to their names. Method: few files allowed,
+//! many in use; names changed by the daemon and by others.
 
 use super::*;
 
@@ -18,7 +18,7 @@ impl Bench {
     }
 }
 
-/// Hundreds of inodes in use in a deep tree, sixteen open: all of them still answer, renamed or not.
+/// Hundreds of inodes in use in a deep tree, sixteen open: all of them still work, renamed or not.
 #[test]
 fn many_inodes_need_few_files() {
     for options in [WAYS[1], WAYS[2]] {
@@ -42,7 +42,7 @@ fn many_inodes_need_few_files() {
             for (ino, content, ..) in &held {
                 assert_eq!(&bench.read_ino(*ino).await.unwrap(), content);
             }
-            // Every second one gets a new name, the directories of the upper half as well.
+            // Every second one gets a new name, and so do the directories of the upper half.
             for (index, (_, _, directory, name)) in held.iter().enumerate() {
                 if index % 2 == 0 {
                     let (from, to) = (name.as_bytes(), [name.as_bytes(), b"x"].concat());
@@ -58,7 +58,7 @@ fn many_inodes_need_few_files() {
             for (ino, content, ..) in &held {
                 assert_eq!(&bench.read_ino(*ino).await.unwrap(), content);
             }
-            // What loses its last name stays, and so do its contents.
+            // An inode that loses its last name stays, with its contents.
             for (index, (_, _, directory, name)) in held.iter().enumerate() {
                 let name = if index % 2 == 0 { format!("{name}x") } else { name.clone() };
                 bench.dir.unlink(*directory, name.as_bytes()).await.unwrap();
@@ -81,7 +81,7 @@ fn many_inodes_need_few_files() {
     }
 }
 
-/// A directory that nobody uses any more is kept as long as a closed file has to be found through it.
+/// An unused directory is kept as long as a closed file must be found through it.
 #[test]
 fn closed_files_keep_their_directories() {
     run(WAYS[2], async |bench| {
@@ -100,7 +100,7 @@ fn closed_files_keep_their_directories() {
     });
 }
 
-/// The same file has one inode by all its names; a file that takes over a number is not taken for the old one.
+/// One file has one inode under all its names; a file that reuses a number is not taken for the old one.
 #[test]
 fn numbers_mean_one_file() {
     for options in WAYS {
@@ -111,7 +111,7 @@ fn numbers_mean_one_file() {
             assert_eq!(f, g);
             bench.dir.forget(f, 2).await;
 
-            // Somebody else replaces a file whose inode is in use and closed; ext4 gives out the same number.
+            // Another process replaces a file whose inode is in use and closed; ext4 reuses the number.
             let old = bench.dir.lookup(Ino::ROOT, b"f").await.unwrap();
             bench.dir.drop_caches().await.unwrap();
             for _ in 0..10 {
@@ -133,7 +133,7 @@ fn numbers_mean_one_file() {
     }
 }
 
-/// What somebody else renames is found all the same by handle; by name it is found by its new name.
+/// An inode renamed by another process is still found by handle; by name it is found under its new name.
 #[test]
 fn renames_by_others_are_survived() {
     run(WAYS[1], async |bench| {
@@ -163,8 +163,8 @@ fn renames_by_others_are_survived() {
     });
 }
 
-/// A file that is opened again may keep its cached data if nobody has changed it, and only then; a change that can
-/// hide behind a time stamp counts as one.
+/// A reopened file keeps its cached data only if it has not been changed; a change that a time stamp could hide counts
+/// as one.
 #[test]
 fn caches_are_kept_for_unchanged_files() {
     run(WAYS[0], async |bench| {
@@ -184,7 +184,7 @@ fn caches_are_kept_for_unchanged_files() {
         assert_eq!((kept().await, kept().await), (false, false));
         std::thread::sleep(settled);
         assert_eq!((kept().await, kept().await), (false, true));
-        // A change that hides its time changes another.
+        // A change that resets one time changes another.
         let modified = std::fs::metadata(&host).unwrap().modified().unwrap();
         std::fs::write(&host, b"3").unwrap();
         std::fs::File::options().write(true).open(&host).unwrap().set_modified(modified).unwrap();
@@ -194,8 +194,8 @@ fn caches_are_kept_for_unchanged_files() {
     });
 }
 
-/// When the process may not open more files, inodes are closed to make room. Method: this test again, in a process
-/// that may open 64.
+/// When the process may not open more files, inodes are closed to make room. Method: this test again, in a process that
+/// may open 64.
 #[test]
 fn running_out_of_files_makes_room() {
     const FEW_FILES: &str = "SEEKLESS_TEST_FEW_FILES";
@@ -217,7 +217,7 @@ fn running_out_of_files_makes_room() {
                 let entry = bench.dir.mknod(Ino::ROOT, name.as_bytes(), NodeKind::Regular, FILE).await.unwrap();
                 held.push(entry.attr.ino);
             }
-            // Open files of programs cannot be closed for them: there the limit is the limit, and an answer.
+            // Open files of programs cannot be closed: there the limit gives an error.
             let mut opened = Vec::new();
             let refused = loop {
                 match bench.dir.open(held[opened.len()], OpenFlags::READ).await {

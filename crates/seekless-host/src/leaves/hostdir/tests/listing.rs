@@ -1,4 +1,4 @@
-//! Aim: a listing shows every entry once, however it is cut and whatever happens meanwhile. Method: small sinks,
+//! Aim: a listing returns every entry once, however it is split and whatever changes in between. Method: small sinks,
 //! large directories, changes between the calls.
 
 use std::collections::BTreeMap;
@@ -24,8 +24,8 @@ impl DirSink for Sink {
     }
 }
 
-/// Entries that are there all the time come exactly once, with up to 1,500 names in a directory of which a third goes
-/// and a third comes while it is listed, 50 or 170 at a time, with attributes and without.
+/// Entries that exist throughout come exactly once, with up to 1,500 names in a directory of which a third is removed
+/// and a third added during the listing, 50 or 170 at a time, with attributes and without.
 #[test]
 fn entries_come_once() {
     for (room, attributes) in [(1, false), (50, false), (170, true), (7, true)] {
@@ -47,7 +47,7 @@ fn entries_come_once() {
                         bench.dir.forget(ino, 1).await;
                     }
                 }
-                // Numbers 0, 3, 6 ... go, and new names come.
+                // Numbers 0, 3, 6 ... are removed, and new names added.
                 for number in (round * 30..(round + 1) * 30).step_by(3).filter(|number| *number < files) {
                     let _ = std::fs::remove_file(bench.path.join(format!("{number:05}")));
                     std::fs::write(bench.path.join(format!("new{number}")), b"").unwrap();
@@ -64,7 +64,7 @@ fn entries_come_once() {
     }
 }
 
-/// A cookie continues also without a handle, and on another handle.
+/// A cookie also works without a handle, and with another handle.
 #[test]
 fn cookies_are_the_directorys() {
     run(WAYS[0], async |bench| {
@@ -81,7 +81,7 @@ fn cookies_are_the_directorys() {
         }
         let mut wild = Sink { room: 1000, ..Sink::default() };
         for cookie in [u64::MAX, 1 << 63, i64::MAX as u64, 12345] {
-            // Whatever it is, it is no crash.
+            // Any answer is allowed, except a crash.
             let _ = bench.dir.readdir(Ino::ROOT, None, cookie, false, &mut wild).await;
         }
         bench.client.write_file(b"f", b"").await.unwrap();

@@ -1,5 +1,5 @@
-//! Aim: access-control lists are the host's, and the model's are what the host does. Method: generated operations, many of
-//! them on lists, on both; and what is made, seen by the host.
+//! Aim: access-control lists are the host's, and the model behaves as the host. Method: generated operations, many of
+//! them on lists, on both; and the results, seen by the host.
 
 use seekless::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::testing::{Space, Weights};
@@ -11,7 +11,7 @@ fn list(text: &str) -> Vec<u8> {
     text.parse::<Acl>().unwrap().to_xattr()
 }
 
-/// True where lists can be kept in `bench`; says so otherwise.
+/// True where `bench` supports lists; prints a note otherwise.
 fn keeps_lists(bench: &Bench) -> bool {
     let keeps = bench.dir.traits().access_lists;
     if !keeps {
@@ -20,7 +20,7 @@ fn keeps_lists(bench: &Bench) -> bool {
     keeps
 }
 
-/// The kernel is the judge of what setting, changing, inheriting and removing lists does.
+/// The kernel is the reference for setting, changing, inheriting and removing lists.
 #[test]
 fn the_model_does_what_the_host_does() {
     for (number, options) in WAYS.into_iter().enumerate() {
@@ -35,7 +35,7 @@ fn the_model_does_what_the_host_does() {
     }
 }
 
-/// A default list takes the place of the umask; without one the umask holds. Whoever makes the file.
+/// A default list replaces the umask; without one the umask holds. For every creator.
 #[test]
 fn the_host_decides_about_the_umask() {
     run(WAYS[0], async |bench| {
@@ -62,7 +62,7 @@ fn the_host_decides_about_the_umask() {
     });
 }
 
-/// What is no list, or has none, is refused as the model refuses it.
+/// A value that is not a list, and an inode without lists, are refused as by the model.
 #[test]
 fn bad_lists_are_refused() {
     run(WAYS[0], async |bench| {

@@ -1,6 +1,6 @@
-//! Aim: a host directory answers as the model does, never leads out of itself, and holds no more files open than it
-//! should. Method: temporary directories, as root and as another user; what needs mounts, users or limits of its
-//! own runs on a thread or in a process of its own.
+//! Aim: a host directory gives the model's answers, never leads out of itself, and keeps no more files open than
+//! allowed. Method: temporary directories, as root and as another user; tests that need their own mounts, users or
+//! limits run on their own thread or process.
 
 mod compare;
 mod escape;
@@ -63,14 +63,14 @@ pub(super) fn run(options: HostDirOptions, body: impl AsyncFnOnce(Bench)) {
     run_in(path, options, body);
 }
 
-/// Runs `body` in every way in which inodes can be kept.
+/// Runs `body` with every way of keeping inodes.
 pub(super) fn run_all_ways(body: impl AsyncFn(Bench)) {
     for options in WAYS {
         run(options, &body);
     }
 }
 
-/// True for root with all its rights; says so otherwise.
+/// True for root with all privileges; prints a note otherwise.
 pub(super) fn is_root() -> bool {
     let root = rustix::process::geteuid().is_root() && Owner::find_out().can_act_for_others();
     if !root {
@@ -79,7 +79,7 @@ pub(super) fn is_root() -> bool {
     root
 }
 
-/// Runs `body` on a thread of its own, whose credentials and mounts may then be its own.
+/// Runs `body` on its own thread, which may change its credentials and mounts.
 pub(super) fn on_own_thread(body: impl FnOnce() + Send + 'static) {
     let result = std::thread::spawn(body).join();
     if let Err(panic) = result {
@@ -87,7 +87,7 @@ pub(super) fn on_own_thread(body: impl FnOnce() + Send + 'static) {
     }
 }
 
-/// Makes the calling thread an ordinary user's; threads that it starts will be, too.
+/// Makes the calling thread, and threads that it starts, an ordinary user's.
 pub(super) fn become_user(uid: u32, gid: u32) {
     let (uid, gid) = (u64::from(uid), u64::from(gid));
     // SAFETY: raw calls, unlike those of the C library, change the calling thread alone, and touch no memory.

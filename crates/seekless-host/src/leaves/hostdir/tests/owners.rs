@@ -1,11 +1,11 @@
-//! Aim: new files belong to whoever asked for them, with the permissions that were asked for. Method: as root, for
-//! another user, in plain and set-group-id directories; then as that user.
+//! Aim: new files belong to the user who asked for them, with the requested permissions. Method: as root, for another
+//! user, in plain and set-group-id directories; then as that user.
 
 use super::*;
 
 const ALICE: NewNode = NewNode { permissions: 0o640, umask: 0, uid: 4001, gid: 4002 };
 
-/// Every call that makes something, seen from the host.
+/// Every call that creates, seen from the host.
 #[test]
 fn new_files_belong_to_the_caller() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -42,7 +42,7 @@ fn new_files_belong_to_the_caller() {
             assert_eq!(host("directory").permissions().mode() & 0o7777, 0o777 | inherited);
             assert_eq!((host("null").rdev(), host("link").uid()), (rustix::fs::makedev(1, 3), 4001));
         }
-        // And afterwards we are ourselves again.
+        // Afterwards the thread has its own credentials again.
         std::fs::write(bench.path.join("mine"), b"").unwrap();
         assert_eq!(std::fs::metadata(bench.path.join("mine")).unwrap().uid(), 0);
         let nobody = NewNode { uid: u32::MAX, ..ALICE };
@@ -53,8 +53,8 @@ fn new_files_belong_to_the_caller() {
     });
 }
 
-/// An ordinary user's daemon makes files that are its own, keeps inodes by name, and gives the model's answers in
-/// what it may do.
+/// An ordinary user's daemon creates its own files, keeps inodes by name, and gives the model's answers in what it may
+/// do.
 #[test]
 fn an_ordinary_user_can_serve_a_directory() {
     use std::os::unix::fs::MetadataExt;
@@ -83,7 +83,7 @@ fn an_ordinary_user_can_serve_a_directory() {
             assert_eq!(bench.client.get_xattr(b"f1", b"user.x").await.unwrap(), b"1");
             let chown = SetAttr { uid: Some(1), ..SetAttr::default() };
             assert_eq!(bench.client.setattr(b"f1", chown).await, Err(FsError::NotPermitted));
-            // A file that is written through the handle with which it was made, whatever its permissions are.
+            // A file is written through the handle of its creation, whatever its permissions.
             let new = NewNode { permissions: 0o444, ..FILE };
             let (entry, opened) = bench.dir.create(Ino::ROOT, b"r", new, OpenFlags::READ_WRITE).await.unwrap();
             let data = Data::from_slice(b"written");

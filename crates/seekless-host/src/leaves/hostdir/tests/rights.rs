@@ -1,5 +1,5 @@
-//! Aim: data is where it should be, and privileges go when they should. Method: one rule at a time, seen from the
-//! host.
+//! Aim: data goes to its place, and privileges are cleared when they should be. Method: one rule at a time, seen from
+//! the host.
 
 use seekless::fs::client::OpenFile as ClientFile;
 
@@ -10,7 +10,7 @@ fn permissions(path: &Path) -> u32 {
     std::fs::metadata(path).unwrap().permissions().mode() & 0o7777
 }
 
-/// Set-user-id goes with a change by somebody unprivileged, and stays otherwise, as the model has it.
+/// Set-user-id is cleared by a change of an unprivileged user, and kept otherwise, as in the model.
 #[test]
 fn privileges_go_when_told() {
     run(WAYS[0], async |bench| {
@@ -55,7 +55,7 @@ fn privileges_go_when_told() {
     });
 }
 
-/// What is read and written directly, aligned or not, is the same as through the page cache.
+/// Direct reads and writes, aligned or not, give the same result as through the page cache.
 #[test]
 fn direct_files_take_any_request() {
     run(WAYS[0], async |bench| {
@@ -79,7 +79,7 @@ fn direct_files_take_any_request() {
     });
 }
 
-/// What the page cache has is read here; what it has not is handed over and does not hold up others.
+/// Data in the page cache is read on the engine thread; other reads are handed over and do not delay other requests.
 #[test]
 fn cold_reads_are_handed_over() {
     run(WAYS[0], async |bench| {
@@ -92,13 +92,13 @@ fn cold_reads_are_handed_over() {
         let host = std::fs::File::open(bench.path.join("f")).unwrap();
         rustix::fs::fadvise(&host, 0, None, rustix::fs::Advice::DontNeed).unwrap();
         assert_eq!(bench.client.read_file(b"f").await.unwrap(), vec![7; BYTES]);
-        // A host whose files are memory has nothing to wait for.
+        // A host file system in memory never waits.
         let memory = rustix::fs::fstatfs(&host).unwrap().f_type == libc::TMPFS_MAGIC as rustix::fs::FsWord;
         assert!(memory || count("reads_handed_over") > 0, "{:?}", bench.dir.counters());
     });
 }
 
-/// Handles answer for their own inode and for what they were opened for.
+/// Handles work only for their own inode and their open mode.
 #[test]
 fn handles_are_checked() {
     run(WAYS[0], async |bench| {
@@ -110,7 +110,7 @@ fn handles_are_checked() {
         assert_eq!(bench.dir.release(f.ino, g.handle.unwrap()).await, Err(FsError::BadHandle));
         assert_eq!(bench.client.write(f, 0, b"x").await, Err(FsError::BadHandle), "opened for reading");
         assert_eq!(bench.client.read(g, 0, 1).await, Err(FsError::BadHandle), "opened for writing");
-        // A size can be set through any: the kernel has checked what has to be.
+        // A size can be set through any handle: the kernel has made the checks.
         let cut = SetAttr { size: Some(0), ..SetAttr::default() };
         assert_eq!(bench.dir.setattr(f.ino, f.handle, cut).await.unwrap().size, 0);
         assert_eq!(bench.client.read(f, u64::MAX, 10).await.unwrap(), b"");
@@ -119,7 +119,7 @@ fn handles_are_checked() {
         let range = FileRange { offset: u64::MAX, bytes: u64::MAX };
         let allocated = bench.dir.fallocate(g.ino, g.handle, range, AllocateMode::PunchHole).await;
         assert_eq!(allocated, Err(FsError::FileTooLarge));
-        // A file whose every name and lookup is gone lives on through its handle.
+        // A file without names and lookups lives on through its handle.
         bench.client.unlink(b"g").await.unwrap();
         bench.dir.forget(g.ino, 1).await;
         bench.client.write(g, 0, b"still here").await.unwrap();
@@ -129,7 +129,7 @@ fn handles_are_checked() {
     });
 }
 
-/// Other attributes of the host are there.
+/// Other attributes of the host are visible.
 #[test]
 fn attributes_are_passed_on() {
     run(WAYS[0], async |bench| {
@@ -149,7 +149,7 @@ fn large_files_are_freed_elsewhere() {
         let range = FileRange { offset: 0, bytes: 200 << 20 };
         let mode = AllocateMode::Allocate { keep_size: false };
         match bench.dir.fallocate(file.ino, file.handle, range, mode).await {
-            // A full disk, or a host that cannot allocate: nothing to see here.
+            // A full disk, or a host that cannot preallocate: nothing to check here.
             Err(FsError::NoSpace | FsError::Unsupported) => {}
             result => {
                 result.unwrap();
