@@ -7,7 +7,7 @@
 //!
 //! Not guaranteed, and the remedies:
 //!
-//! * * *Power fails while the array is complete, and a member is lost before the rows that were being written have been
+//! * *Power fails while the array is complete, and a member is lost before the rows that were being written have been
 //!   resynchronised.* Of the missing member's units, those in regions that were being written cannot be known (the
 //!   write hole). Reading them fails with an error that says so, until they are rewritten; `doubt=accept` returns the
 //!   computed data instead. With `journal=always` this case does not arise, and every write is done twice.
