@@ -163,7 +163,8 @@ pub fn write(path: &Path, bytes: &[u8], wish: &Wish) -> Result<(), OutputError> 
 impl NewFile {
     /// Begins a file for the name `path`.
     ///
-    /// # Errors `Exists`, `NotAFile` and `Source` for an existing file; `Io`.
+    /// # Errors
+    /// `Exists`, `NotAFile` and `Source` for an existing file; `Io`.
     pub fn begin(path: &Path, wish: &Wish) -> Result<NewFile, OutputError> {
         let place = Place::of(path)?;
         place.admit(wish)?;
@@ -184,8 +185,8 @@ impl NewFile {
 
     /// Makes the bytes durable and gives the file its name. The file stays open, at its end.
     ///
-    /// # Errors Those of [`NewFile::begin`], as the name may have been taken in the meantime. The new file is then
-    /// gone.
+    /// # Errors
+    /// Those of [`NewFile::begin`], as the name may have been taken in the meantime. The new file is then gone.
     pub fn commit(mut self) -> Result<File, OutputError> {
         if let Some(old) = self.place.admit(&self.wish)? {
             self.take_after(&old);
@@ -201,7 +202,7 @@ impl NewFile {
             match self.give_name() {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    // O2 O2 again, for changes since the first check.
+                    // O2 again, for changes since the first check.
                     self.place.admit(&self.wish)?;
                     let why = ": another program has just made it".to_owned();
                     return Err(OutputError::Exists { path: self.place.path.clone(), why });
@@ -312,7 +313,7 @@ impl Place {
         OutputError::Io { action, path: self.path.clone(), cause: cause.into() }
     }
 
-    /// O2 O2 and O3: the existing file, if there is one, when it may be replaced.
+    /// O2 and O3: the existing file, if there is one, when it may be replaced.
     fn admit(&self, wish: &Wish) -> Result<Option<Stat>, OutputError> {
         let path = || self.path.clone();
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -369,7 +370,8 @@ fn name_of(kind: FileType) -> &'static str {
 
 /// The first `bytes` of a file, or all of a shorter one: by which [`Replace::Own`] recognises files.
 ///
-/// # Errors When it cannot be read, as a text for [`Replace::Own`].
+/// # Errors
+/// When it cannot be read, as a text for [`Replace::Own`].
 pub fn beginning(file: &File, bytes: u64) -> Result<Vec<u8>, String> {
     let mut beginning = Vec::new();
     match file.take(bytes).read_to_end(&mut beginning) {

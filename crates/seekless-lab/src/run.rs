@@ -48,7 +48,8 @@ pub fn can_be_simulated(stack: &Stack) -> bool {
 /// Runs `spec` on a stack in virtual time, with separate files, such as a log, on the stack `beside`. The same
 /// arguments give the same nanoseconds.
 ///
-/// # Errors Those of the stacks.
+/// # Errors
+/// Those of the stacks.
 pub fn simulate(
     stack: &Stack,
     beside: Option<&Stack>,
@@ -81,7 +82,8 @@ pub fn simulate(
 /// Runs `spec` on a mounted stack in real time, in this process. `image_files` are those that the host caches.
 /// Afterwards the stack is closed.
 ///
-/// # Errors Those of the stack.
+/// # Errors
+/// Those of the stack.
 pub async fn run_here(
     rt: &Rt,
     stack: &Stack,
@@ -112,7 +114,8 @@ pub async fn run_here(
 
 /// Runs `spec` in a directory of the host.
 ///
-/// # Errors Those of the host.
+/// # Errors
+/// Those of the host.
 pub fn run_in_directory(argument: &str, host: Host, spec: &dyn Program, watch: Watch<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
     let outcome = at_once(spec.run_on(On::Directory(&target), watch))?;

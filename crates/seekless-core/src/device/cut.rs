@@ -6,7 +6,7 @@
 //!   issued after its completion and has completed itself;
 //! * every other request that was issued is *pending*: absent, there, or torn into units of
 //!   `atomic_write_bytes`, any subset of which is there;
-//! * * of an `ordered` device's completed pending requests a prefix is there, whose last request may be torn; requests
+//! * of an `ordered` device's completed pending requests a prefix is there, whose last request may be torn; requests
 //!   still under way follow only after all of those.
 
 use std::cell::RefCell;

@@ -180,7 +180,8 @@ pub struct Experiment {
 impl Experiment {
     /// Reads an experiment's folder.
     ///
-    /// # Errors When a file cannot be read or is invalid; with its path and line.
+    /// # Errors
+    /// When a file cannot be read or is invalid; with its path and line.
     pub fn read(folder: &Path) -> Result<Experiment, ExperimentError> {
         let path = folder.join(FILE);
         let text = std::fs::read_to_string(&path).map_err(|cause| {

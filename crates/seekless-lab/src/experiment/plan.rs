@@ -48,7 +48,8 @@ impl Plan {
     /// Makes the plan, and checks whether all of it is possible. `program` identifies the measuring program: results of
     /// another one are not used.
     ///
-    /// # Errors What is wrong with a point, and which one.
+    /// # Errors
+    /// What is wrong with a point, and which one.
     pub fn new(experiment: &Experiment, program: &str) -> Result<Plan, ExperimentError> {
         let description = &experiment.description;
         let wrong = |problem: String| ExperimentError::Point { point: experiment.name.clone(), problem };
@@ -111,7 +112,8 @@ impl Plan {
 impl Point {
     /// True when time is virtual, so that other points can run at the same time.
     ///
-    /// # Errors When the point is invalid, which making its plan would have reported.
+    /// # Errors
+    /// When the point is invalid, which making its plan would have reported.
     pub fn is_simulated(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<bool, String> {
         let parsed = Parsed::new(experiment.description.kind()?, self)?;
         Ok(parsed.workload.is_simulated(&parsed.on, &self.context(experiment, outside)?))
@@ -119,7 +121,8 @@ impl Point {
 
     /// Measures it.
     ///
-    /// # Errors Why there is no result, in words.
+    /// # Errors
+    /// Why there is no result, in words.
     pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
         let parsed = Parsed::new(experiment.description.kind()?, self)?;
         parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)

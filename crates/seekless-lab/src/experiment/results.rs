@@ -69,7 +69,8 @@ impl Results {
     /// Opens the folder, creating it if necessary, and reads the finished points. A line that a kill left incomplete is
     /// removed.
     ///
-    /// # Errors When it cannot be written, holds something else, or another run writes there.
+    /// # Errors
+    /// When it cannot be written, holds something else, or another run writes there.
     pub fn open(folder: &Path) -> Result<Results, ResultsError> {
         fs::create_dir_all(folder).map_err(failed("make", folder))?;
         let path = folder.join(POINTS);

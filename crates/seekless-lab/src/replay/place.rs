@@ -66,7 +66,8 @@ pub struct Place {
 impl Place {
     /// The place from the counts of `summary`.
     ///
-    /// # Errors When there are several devices and only one is allowed, or too many to distinguish.
+    /// # Errors
+    /// When there are several devices and only one is allowed, or too many to distinguish.
     pub fn of(summary: &Summary, devices: &Devices, names: &Names) -> Result<Place, ReplayError> {
         if *devices == Devices::One && summary.devices.len() > 1 {
             let several: Vec<String> = summary.devices.keys().take(8).map(|id| names.text(*id)).collect();

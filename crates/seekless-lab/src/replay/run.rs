@@ -141,7 +141,8 @@ impl Outcome {
 
 /// Replays on a stack of devices, in its own virtual time. Written data is not kept where the stack allows it.
 ///
-/// # Errors Those of the trace, the stack or a request.
+/// # Errors
+/// Those of the trace, the stack or a request.
 pub fn simulate(
     stack: &Stack,
     requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
@@ -188,7 +189,8 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
 /// `stack`, with its models set not to keep written data unless the line says otherwise. Times are the same, and a
 /// trace of any length fits in memory.
 ///
-/// # Errors Only those of the stack itself.
+/// # Errors
+/// Only those of the stack itself.
 pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
     let word = |word: &seekless::stack::Word| {
         let text = word.to_string();

@@ -40,7 +40,8 @@ pub struct Directory {
 impl Directory {
     /// Makes its own directory inside `parent`.
     ///
-    /// # Errors `Host` when `parent` is not a directory, or may not be written.
+    /// # Errors
+    /// `Host` when `parent` is not a directory, or may not be written.
     pub fn new(parent: &Path, host: Host) -> Result<Directory, LabError> {
         let home = parent.join(format!("seekless-bench-{}", std::process::id()));
         fs::create_dir(&home).map_err(failed("make the directory", &home))?;
@@ -91,7 +92,8 @@ impl Drop for Directory {
 
 /// Drops the kernel's caches of every file system. Only root may.
 ///
-/// # Errors `PermissionDenied` for other users.
+/// # Errors
+/// `PermissionDenied` for other users.
 fn drop_kernel_caches() -> io::Result<()> {
     fs::write("/proc/sys/vm/drop_caches", "3")
 }

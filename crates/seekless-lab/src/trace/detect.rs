@@ -36,7 +36,8 @@ struct Score {
 
 /// The format of a trace that begins with `sample`; `whole` when that is all of it.
 ///
-/// # Errors Why none was found, and a hint.
+/// # Errors
+/// Why none was found, and a hint.
 pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
     if sample.is_empty() {
         return Err("there is nothing in it".into());

@@ -27,7 +27,8 @@ impl Output {
 
     /// A file: `.gz` and `.zst` are compressed.
     ///
-    /// # Errors When it cannot be made, and when a file exists that `wish` does not let it replace.
+    /// # Errors
+    /// When it cannot be made, and when a file exists that `wish` does not let it replace.
     pub fn file(path: &Path, wish: &Wish) -> Result<Output, OutputError> {
         let file = BufWriter::new(NewFile::begin(path, wish)?);
         let sink = match path.extension().and_then(|extension| extension.to_str()) {

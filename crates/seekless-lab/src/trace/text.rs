@@ -21,7 +21,8 @@ pub(super) const BATCH: usize = 1024;
 pub(super) trait LineParser {
     /// Parses `line`, which has no line end, and appends its requests to `out`.
     ///
-    /// # Errors Why the line is not a request.
+    /// # Errors
+    /// Why the line is not a request.
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside>;
 
     /// Appends requests held back until the end.

@@ -83,7 +83,8 @@ impl Contents {
         piece
     }
 
-    /// # Errors `Content`, when the bytes `found` in the file at `path` are not piece `number` of `bytes` bytes.
+    /// # Errors
+    /// `Content`, when the bytes `found` in the file at `path` are not piece `number` of `bytes` bytes.
     pub(super) fn check(&self, number: u64, bytes: u64, path: &str, found: &[u8]) -> Result<(), LabError> {
         // Data read is usually right, so it is compared without building the piece.
         let front = number.to_le_bytes();

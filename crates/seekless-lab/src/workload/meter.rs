@@ -53,7 +53,8 @@ impl<'a, T: Target> Meter<'a, T> {
 
     /// Records `count` more done, with `bytes` read or written.
     ///
-    /// # Errors `Interrupted`, when the caller stops the run.
+    /// # Errors
+    /// `Interrupted`, when the caller stops the run.
     pub(super) fn step(&self, running: &mut Running, count: u64, bytes: u64) -> Result<(), LabError> {
         running.done += count;
         running.bytes += bytes;

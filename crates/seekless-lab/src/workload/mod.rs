@@ -54,7 +54,8 @@ pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
     /// Its row in the table.
     const SPEC: WorkloadSpec;
 
-    /// # Errors `Spec`, when there is nothing to do, or too much.
+    /// # Errors
+    /// `Spec`, when there is nothing to do, or too much.
     fn check(&self) -> Result<(), LabError>;
 
     /// A one-line description of the work.
@@ -69,7 +70,8 @@ pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
 
     /// Runs all phases on `target`. After an error, files of the run may be left.
     ///
-    /// # Errors Those of the target, `Content` when it returns wrong data, and `Interrupted`.
+    /// # Errors
+    /// Those of the target, `Content` when it returns wrong data, and `Interrupted`.
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError>;
 
     /// Published statements about the phases of `runs`, if the runs are comparable.

@@ -93,7 +93,8 @@ impl WorkloadSpec {
     /// The workload with the numbers of `table`, by the names of its keys; missing ones have their defaults. Without a
     /// `seed` it has the default seed.
     ///
-    /// # Errors An unknown key, or an invalid value.
+    /// # Errors
+    /// An unknown key, or an invalid value.
     pub fn read(&self, table: &toml::Table, seed: Option<u64>) -> Result<Box<dyn Program>, String> {
         (self.read)(table, seed)
     }

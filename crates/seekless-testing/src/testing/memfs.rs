@@ -7,10 +7,10 @@
 //! * a changed directory gets new mtime and ctime; an inode whose links, attributes or name change gets a new ctime; a
 //!   changed file gets new mtime and ctime, even when `setattr` sets its current size;
 //! * reads do not change atime (as with the mount option `noatime`);
-//! * * new files in a set-group-id directory take its group, and new directories also its set-group-id bit;
-//! * * any change of data, size or owner of a file removes its `security.capability`;
+//! * new files in a set-group-id directory take its group, and new directories also its set-group-id bit;
+//! * any change of data, size or owner of a file removes its `security.capability`;
 //! * access-control lists and permission bits agree, as [`crate::fs::acl`] says;
-//! * * inode numbers are never reused.
+//! * inode numbers are never reused.
 
 mod attributes;
 mod rename;

@@ -2,10 +2,10 @@
 //!
 //! All strengths except [`Strength::InPlace`], which states how it requires less, require that
 //!
-//! * * everything covered by an acknowledged fsync, fsyncdir or syncfs is there;
-//! * * every other operation is atomic, a rename with both its names; only a prefix of a write larger than
+//! * everything covered by an acknowledged fsync, fsyncdir or syncfs is there;
+//! * every other operation is atomic, a rename with both its names; only a prefix of a write larger than
 //!   [`Promise::write_atomic_bytes`] may survive;
-//! * * nothing is there that was never done.
+//! * nothing is there that was never done.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -54,7 +54,8 @@ const TRIES_MAX: usize = 200_000;
 impl History {
     /// Checks that a cut at `position` may have left `found`.
     ///
-    /// # Errors What cannot be explained.
+    /// # Errors
+    /// What cannot be explained.
     pub fn check(&self, position: usize, promise: Promise, found: &Tree) -> Result<(), String> {
         if let Some(problem) = found.problems.first() {
             return Err(problem.clone());

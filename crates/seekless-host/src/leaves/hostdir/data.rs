@@ -1,10 +1,10 @@
 //! File data: reading, writing, truncating, allocating, syncing.
 //!
 //! Which thread makes a call:
-//! 1. 1. A read is first tried with `RWF_NOWAIT`, which copies what is in the page cache and never waits. The rest goes
+//! 1. A read is first tried with `RWF_NOWAIT`, which copies what is in the page cache and never waits. The rest goes
 //!    through the reactor.
-//! 2. 2. So is a write, on hosts that support it (xfs, btrfs; not ext4).
-//! 3. 3. A small write on other hosts is made on the engine thread: it is a copy into the page cache, 3 us for 4 KiB,
+//! 2. So is a write, on hosts that support it (xfs, btrfs; not ext4).
+//! 3. A small write on other hosts is made on the engine thread: it is a copy into the page cache, 3 us for 4 KiB,
 //!    where handing it over takes 17 to 40. But the host makes a writer wait when too much is dirty or the block must
 //!    be read first. When one has waited, writes of the next second are handed over; see [`pace`](super::pace).
 //! 4. Everything else goes through the reactor: large writes, syncs, allocation.

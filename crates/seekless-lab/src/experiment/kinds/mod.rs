@@ -77,7 +77,8 @@ pub trait Workload: Send + Sync {
 
     /// Measures.
     ///
-    /// # Errors Why there is no result, in words.
+    /// # Errors
+    /// Why there is no result, in words.
     fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String>;
 }
 
@@ -144,7 +145,8 @@ pub struct Context<'a> {
 pub trait Outside: Sync {
     /// Runs a program that uses files in real time, on a stack in this process or in a directory.
     ///
-    /// # Errors Those of the stack or the directory.
+    /// # Errors
+    /// Those of the stack or the directory.
     fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError>;
 }
 

@@ -2,12 +2,12 @@
 //!
 //! 1) Where the row's parity is on an absent member, no parity is written, and nothing is read.
 //! 2) Where the new data covers all units, nothing is read: a full-stripe write.
-//! 3) 3) Otherwise either the old data and the old parity are read (read-modify-write), or the data that stays
+//! 3) Otherwise either the old data and the old parity are read (read-modify-write), or the data that stays
 //!    (reconstruct-write). On a complete row, an array with metadata takes the first: if a member silently returns
 //!    wrong data, parity still allows a correction, while a reconstruct-write would make parity match the wrong data.
 //!    For timing only, or with an absent member, the way with fewer reads is taken. At a tie the data is read, because
 //!    then the new parity does not depend on the old one.
-//! 4) 4) Where a data unit is absent, only a way that does not need it is taken. If the write changes a part of it,
+//! 4) Where a data unit is absent, only a way that does not need it is taken. If the write changes a part of it,
 //!    everything else is read and the unit is computed first.
 //!
 //! All of this covers one range of the units: from the first sector that changes in any of them to the last.
