@@ -10,6 +10,7 @@ mod lists;
 mod markdown;
 mod rooms;
 mod rust;
+mod words;
 
 use std::path::{Path, PathBuf};
 
