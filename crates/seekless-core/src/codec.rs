@@ -76,7 +76,8 @@ pub fn get_at<T: Le>(bytes: &[u8], offset: usize) -> Option<T> {
 
 /// Stores `value` at `offset`.
 ///
-/// # Panics When it does not fit: the offset is the caller's own arithmetic, never input.
+/// # Panics
+/// When it does not fit: the offset is the caller's own arithmetic, never input.
 pub fn put_at<T: Le>(bytes: &mut [u8], offset: usize, value: T) {
     value.put(&mut bytes[offset..offset + T::BYTES]);
 }

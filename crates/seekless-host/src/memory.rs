@@ -5,8 +5,9 @@ use rustix::process::{Resource, getrlimit};
 /// Memory allocations of this thread, and of threads that it starts later, must not trigger write-back of its own
 /// mount, which would wait for this process.
 ///
-/// # Errors Without the privilege nothing changes: this needs `CAP_SYS_RESOURCE`. Even then the kernel waits only when
-/// it reclaims memory in a control group of version 1, not for the whole machine and not in one of version 2.
+/// # Errors
+/// Without the privilege nothing changes: this needs `CAP_SYS_RESOURCE`. Even then the kernel waits only when it
+/// reclaims memory in a control group of version 1, not for the whole machine and not in one of version 2.
 pub(crate) fn avoid_reclaim_deadlock() -> Result<(), std::io::Error> {
     /// `linux/prctl.h`, since Linux 5.6.
     const PR_SET_IO_FLUSHER: libc::c_int = 57;
@@ -19,8 +20,9 @@ pub(crate) fn avoid_reclaim_deadlock() -> Result<(), std::io::Error> {
 
 /// Keeps this process's pages in memory, so that it never waits for a page of its own to be read.
 ///
-/// # Errors Why that is impossible, in words. Without the right to lock any amount, nothing is locked, because
-/// allocations beyond the limit would fail.
+/// # Errors
+/// Why that is impossible, in words. Without the right to lock any amount, nothing is locked, because allocations
+/// beyond the limit would fail.
 pub(crate) fn lock() -> Result<(), String> {
     if getrlimit(Resource::Memlock).current.is_some() && !may_lock_without_limit() {
         return Err("this needs CAP_IPC_LOCK, or no limit of locked memory (ulimit -l unlimited)".into());

@@ -5,7 +5,8 @@ use rustix::rand::{GetRandomFlags, getrandom};
 
 /// Unpredictable numbers.
 ///
-/// # Errors Those of `getrandom(2)`.
+/// # Errors
+/// Those of `getrandom(2)`.
 pub(crate) fn numbers<const N: usize>() -> Result<[u64; N], Errno> {
     let mut numbers = [0; N];
     for number in &mut numbers {

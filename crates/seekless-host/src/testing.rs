@@ -88,7 +88,8 @@ impl Need {
 
 /// True when `wanted`, the value of `SEEKLESS_REQUIRE`, contains `need`.
 ///
-/// # Errors Which word is unknown.
+/// # Errors
+/// Which word is unknown.
 fn is_required(wanted: &str, need: Need) -> Result<bool, String> {
     let words: Vec<&str> = wanted.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     let known = |word: &str| word == "all" || Need::ALL.iter().any(|need| need.word() == word);
@@ -101,7 +102,8 @@ fn is_required(wanted: &str, need: Need) -> Result<bool, String> {
 
 /// Reports that the running test, or a part of it, is skipped because `need` is missing.
 ///
-/// # Panics When `SEEKLESS_REQUIRE` contains `need`.
+/// # Panics
+/// When `SEEKLESS_REQUIRE` contains `need`.
 #[track_caller]
 pub fn skip(need: Need, why: impl fmt::Display) {
     let wanted = std::env::var("SEEKLESS_REQUIRE").unwrap_or_default();

@@ -78,7 +78,7 @@ fn kernel_blktrace(requests: &[Request]) -> Arc<[u8]> {
 }
 
 fn read(what: &str, unit: &str, bytes: &Arc<[u8]>, options: &Options) {
-    // The best of three, because others use the machine, too.
+    // The best of three, because other load disturbs the measurement.
     let mut best = f64::INFINITY;
     let mut units = 0;
     for _ in 0..3 {

@@ -1,23 +1,23 @@
-//! What papers work out by hand for their benchmarks, to be put beside what is simulated.
+//! Calculations that papers make by hand for their benchmarks, for comparison with simulations.
 
 use seekless::units::Nanos;
 
-/// TPC-B as [se95 §4] works it out: each transaction waits for one page to be read, and dirty pages go out in large
+/// TPC-B as calculated in [se95 §4]: each transaction waits for one page to be read, and dirty pages go out in large
 /// writes on LFS, one by one on FFS.
 pub mod tpcb {
     use super::Nanos;
 
-    /// Time in which the paper's disk reads a page of 4 KB at random, with what the processor does meanwhile.
+    /// Time in which the paper's disk reads a random page of 4 KB, including the processor time.
     pub const LFS_READ: Nanos = Nanos::from_micros(18_400);
 
-    /// Time in which LFS writes what so many transactions have made: 115 pages, 58 indirect blocks, 700 KB in all.
+    /// Time in which LFS writes a segment for 115 transactions: 115 pages, 58 indirect blocks, 700 KB in all.
     pub const LFS_SEGMENT_WRITE: Nanos = Nanos::from_millis(500);
     pub const TRANSACTIONS_PER_SEGMENT: u64 = 115;
 
     /// Time in which the disk reads or writes one page at random.
     pub const FFS_ACCESS: Nanos = Nanos::from_micros(17_500);
 
-    /// The cleaner reads two segments of 1 MB and writes one: room for so many transactions.
+    /// The cleaner reads two segments of 1 MB and writes one, which makes room for 168 transactions.
     pub const SEGMENT_READ: Nanos = Nanos::from_millis(450);
     pub const SEGMENT_WRITE: Nanos = Nanos::from_millis(603);
     pub const TRANSACTIONS_PER_CLEANING: u64 = 168;

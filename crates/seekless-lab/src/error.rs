@@ -1,4 +1,4 @@
-//! What can go wrong in an experiment.
+//! Errors of experiments.
 
 use std::io;
 
@@ -14,7 +14,7 @@ pub enum LabError {
     /// A file system of the engine answered a call with an error.
     #[error("cannot {action} {path}: {cause}")]
     FileSystem { action: &'static str, path: String, cause: FsError },
-    /// The host did.
+    /// The host answered a call with an error.
     #[error("cannot {action} {path}: {cause}")]
     Host { action: &'static str, path: String, cause: io::Error },
     /// A file does not hold what was written into it.
@@ -24,7 +24,7 @@ pub enum LabError {
     Stalled(#[from] Stalled),
     #[error("{0}")]
     Spec(String),
-    /// Whoever watched the progress wanted it to end.
+    /// The caller interrupted the run.
     #[error("it was interrupted")]
     Interrupted,
 }

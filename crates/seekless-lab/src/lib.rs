@@ -4,17 +4,19 @@
 //! modelled disks or in real time in this process, or any directory of the host, with the same calls at the same
 //! points. [`run`] puts the two together and [`report`] says what came out, next to what was published.
 //!
-//! An [`experiment`] says all of this in a file, sweeps what it varies, and puts what was published beside it.
+//! An [`experiment`] describes all of this in a file, varies its parameters, and compares the results with published
+//! figures.
 //!
-//! A [`trace`] is what a machine asked of its disks, whoever recorded it; [`replay`] asks the same of other storage.
+//! A [`trace`] is the recorded requests of a machine to its disks, by any recorder; [`replay`] sends them to other
+//! storage.
 //!
-//! Nothing in here knows FUSE.
+//! This crate does not know FUSE.
 
 pub mod arithmetic;
 mod error;
 pub mod experiment;
 mod measured;
-// Real files are what it is about.
+// This module is about real files.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
 pub mod output;
 pub mod published;

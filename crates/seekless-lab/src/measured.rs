@@ -1,11 +1,11 @@
-//! What a run of a workload took, and what was published about such a run.
+//! Measurements of a run of a workload, and published figures for such runs.
 
 use seekless::units::Nanos;
 use serde::Serialize;
 
 use crate::target::{Coldness, Usage};
 
-/// What a phase does much of.
+/// Unit of a phase's work.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Unit {
@@ -14,7 +14,7 @@ pub enum Unit {
     Transactions,
 }
 
-/// What one phase took.
+/// Measurements of one phase.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Measured {
     pub phase: String,
@@ -25,9 +25,9 @@ pub struct Measured {
     pub count: u64,
     /// Read or written by the program.
     pub bytes: u64,
-    /// From the first call to the end of making durable.
+    /// From the first call until everything is durable.
     pub elapsed: Nanos,
-    /// Of this: making durable, once the last call had returned.
+    /// Of this, the time of making durable, after the last call returned.
     pub sync: Nanos,
     pub usage: Usage,
 }
@@ -43,24 +43,24 @@ pub enum Clock {
 /// A contestant without a result.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Failed {
-    /// As it was asked for.
+    /// As given by the user.
     pub contestant: String,
     pub error: String,
 }
 
-/// A run and what it took.
+/// A run and its measurements.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Run {
-    /// As it was asked for.
+    /// As given by the user.
     pub contestant: String,
-    /// What it was made of, top first.
+    /// Its parts, top first.
     pub parts: Vec<String>,
     pub clock: Clock,
     /// Name of the processor profile, in virtual time.
     pub profile: Option<&'static str>,
     pub phases: Vec<Measured>,
     pub coldness: Coldness,
-    /// What the parts counted over the whole run, by part.
+    /// The parts' counters over the whole run, by part.
     pub counters: Vec<(String, Vec<(&'static str, u64)>)>,
 }
 
@@ -82,7 +82,7 @@ impl Measured {
         self.rate(self.bytes)
     }
 
-    /// The rate as people compare it: bytes where the phase is about bytes or its files are of several sizes.
+    /// True when the rate is compared in bytes: where the phase is about bytes, or its files have several sizes.
     pub fn is_about_bytes(&self) -> bool {
         self.bytes > 0 && (self.unit == Unit::Bytes || self.file_bytes.is_some())
     }
@@ -105,8 +105,7 @@ impl Measured {
         (self.elapsed > Nanos::ZERO).then(|| busy.as_secs_f64() / self.elapsed.as_secs_f64())
     }
 
-    /// What the phase would have to have more of to go faster: the busier of processor and disk, if it was busy for
-    /// most of the time.
+    /// The bottleneck of the phase: the busier of processor and disk, if it was busy most of the time.
     pub fn bound(&self) -> Bound {
         const MOST: f64 = 0.5;
         match (self.processor_busy(), self.disk_busy()) {
@@ -129,7 +128,7 @@ pub enum Bound {
     Unknown,
 }
 
-/// A published statement about a phase, and what a run says about it.
+/// A published statement about a phase, and the result of a run.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Comparison {
     pub contestant: String,
@@ -142,7 +141,7 @@ pub struct Comparison {
     pub measured: String,
     /// Measured over published less one, where both are numbers.
     pub deviation: Option<f64>,
-    /// The processor profile was calibrated on this figure, so that agreement proves nothing.
+    /// The processor profile was calibrated on this figure, so agreement proves nothing.
     pub calibrated: bool,
     /// Why the two may differ.
     pub remark: &'static str,

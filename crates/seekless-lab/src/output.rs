@@ -1,16 +1,16 @@
-//! Files that the program writes for its user: each is there as a whole or not at all, and none takes the place of something
-//! else unasked.
+//! Files that the program writes for its user: each is written as a whole or not at all, and replaces another file only
+//! with permission.
 //!
 //! Invariants
-//!   O1  A name leads to what it led to before, or to the whole new file, whose bytes are durable by then. Also when the disk
-//!       is full, when the program is killed, and when several write to one name.
-//!   O2  What is there is replaced only where the caller's [`Replace`] allows it, and only a regular file. Devices, pipes,
-//!       directories and symbolic links are refused: a link may lead out of the directory that the user meant, and whoever
-//!       may write there could have made it.
-//!   O3  A file that is read meanwhile is not replaced, by whatever name it is called.
+//!   O1  A name refers to its old file or to the complete new one, whose bytes are durable by then. This holds even
+//!       when the disk is full, when the program is killed, and when several processes write to one name.
+//!   O2  An existing file is replaced only where the caller's [`Replace`] allows it, and only if it is a regular file.
+//!       Devices, pipes, directories and symbolic links are refused: a link may lead out of the intended directory, and
+//!       any user with write access there could have made it.
+//!   O3  A file that is being read is not replaced, under any of its names.
 //!
-//! A new file has no name until it is whole (`O_TMPFILE`), so nothing is left of one that was given up. Where the file
-//! system has no such files, it is called `.seekless-PROCESS-NUMBER.new` until then; only a kill leaves that behind.
+//! A new file has no name until it is complete (`O_TMPFILE`), so an abandoned one leaves nothing. Where the file system
+//! does not support that, it is called `.seekless-PROCESS-NUMBER.new` until then; only a kill leaves such a file.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -27,7 +27,7 @@ use rustix::io::Errno;
 /// Why a file is not written.
 #[derive(Debug, thiserror::Error)]
 pub enum OutputError {
-    /// O2; `why` goes on with the sentence.
+    /// O2; `why` continues the sentence.
     #[error("{} is there already{why}", path.display())]
     Exists { path: PathBuf, why: String },
     /// O2.
@@ -40,22 +40,22 @@ pub enum OutputError {
     Io { action: &'static str, path: PathBuf, cause: io::Error },
 }
 
-/// What a new file may take the place of.
+/// What a new file may replace.
 #[derive(Clone, Copy)]
 pub enum Replace {
-    /// Any regular file: the user has said so, or the folder is the program's own.
+    /// Any regular file: the user allows it, or the folder is the program's own.
     Always,
-    /// Nothing; the text goes on with "it is there already".
+    /// Nothing; the text continues "it is there already".
     Never(&'static str),
-    /// A file that this function accepts; otherwise its text goes on with "it is there already".
+    /// A file that this function accepts; otherwise its text continues "it is there already".
     Own(fn(&File) -> Result<(), String>),
 }
 
-/// What is said of a file that is there and that `--force` would replace.
+/// Hint for an existing file that `--force` would replace.
 pub const FORCE: &str = "; --force replaces it";
 
 impl Replace {
-    /// Anything if the user says `--force`, and nothing otherwise.
+    /// Anything with `--force`, otherwise nothing.
     pub fn forced(force: bool) -> Replace {
         if force { Replace::Always } else { Replace::Never(FORCE) }
     }
@@ -65,34 +65,34 @@ impl Replace {
 #[derive(Clone)]
 pub struct Wish {
     pub replace: Replace,
-    /// Permissions of a new file, of which the umask takes some away.
+    /// Permissions of a new file, before the umask.
     pub permissions: u32,
     pub sources: Sources,
 }
 
 impl Wish {
-    /// For a file that all may read.
+    /// For a file readable by all.
     pub fn new(replace: Replace) -> Wish {
         Wish { replace, permissions: 0o666, sources: Sources::default() }
     }
 
-    /// With permissions of its own.
+    /// With special permissions.
     pub fn permissions(self, permissions: u32) -> Wish {
         Wish { permissions, ..self }
     }
 
-    /// With the files that are read meanwhile (O3).
+    /// With the files that are being read (O3).
     pub fn sources(self, sources: Sources) -> Wish {
         Wish { sources, ..self }
     }
 }
 
-/// Files that are read, known by device and inode and not by name.
+/// Files that are being read, identified by device and inode, not by name.
 #[derive(Clone, Default, Debug)]
 pub struct Sources(Vec<(u64, u64)>);
 
 impl Sources {
-    /// The files at `paths`; `-` is standard input. What is not there is read by nobody.
+    /// The files at `paths`; `-` is standard input. Missing files are ignored.
     pub fn of<P: AsRef<Path>>(paths: &[P]) -> Sources {
         let identity = |path: &P| match path.as_ref().as_os_str() == "-" {
             true => rustix::fs::fstat(rustix::stdio::stdin()).ok().map(|stat| identity(&stat)),
@@ -105,7 +105,7 @@ impl Sources {
         self.0.contains(&identity(stat))
     }
 
-    /// Refuses to write to standard output where that is one of the files that are read: it would never come to its end.
+    /// Refuses to write to standard output when it is one of the files being read: that would never end.
     ///
     /// # Errors
     /// `Source`.
@@ -123,25 +123,25 @@ fn identity(stat: &Stat) -> (u64, u64) {
     (stat.st_dev, stat.st_ino)
 }
 
-/// A file that is being written, and does not have its name yet. Dropped, it is gone.
+/// A file being written that does not have its name yet. If it is dropped, it vanishes.
 pub struct NewFile {
     file: File,
     place: Place,
     wish: Wish,
-    /// Its name until it is whole, where it has to have one.
+    /// Its name until it is complete, where it needs one.
     temporary: Option<OsString>,
 }
 
-/// Where a file goes.
+/// Destination of a file.
 struct Place {
     directory: OwnedFd,
-    /// False for a directory that may be written and not read.
+    /// False for a directory that may be written but not read.
     can_sync: bool,
     name: OsString,
     path: PathBuf,
 }
 
-/// Says now what writing to `path` would say later, so that no work is done for nothing.
+/// Reports in advance the errors of writing to `path`, so that no work is done for nothing.
 ///
 /// # Errors
 /// As [`NewFile::begin`].
@@ -149,7 +149,7 @@ pub fn check(path: &Path, wish: &Wish) -> Result<(), OutputError> {
     Place::of(path)?.admit(wish).map(drop)
 }
 
-/// Writes a whole file.
+/// Writes a complete file.
 ///
 /// # Errors
 /// As [`NewFile::begin`] and [`NewFile::commit`].
@@ -161,10 +161,10 @@ pub fn write(path: &Path, bytes: &[u8], wish: &Wish) -> Result<(), OutputError> 
 }
 
 impl NewFile {
-    /// Begins a file that is to be called `path`.
+    /// Begins a file for the name `path`.
     ///
     /// # Errors
-    /// `Exists`, `NotAFile` and `Source` for what is there; `Io`.
+    /// `Exists`, `NotAFile` and `Source` for an existing file; `Io`.
     pub fn begin(path: &Path, wish: &Wish) -> Result<NewFile, OutputError> {
         let place = Place::of(path)?;
         place.admit(wish)?;
@@ -174,7 +174,7 @@ impl NewFile {
             Ok(file) if rustix::fs::stat(link_to(&file)).is_ok() => {
                 return Ok(NewFile { file: file.into(), place, wish: wish.clone(), temporary: None });
             }
-            // Its file system has no files without names, or there is no /proc through which to give it one.
+            // Its file system does not support files without names, or there is no /proc through which to name it.
             Ok(_) | Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT | Errno::INVAL | Errno::NOSYS) => {}
             Err(cause) => return Err(place.failed("make", cause)),
         }
@@ -183,10 +183,10 @@ impl NewFile {
         Ok(NewFile { file: file.into(), place, wish: wish.clone(), temporary: Some(name) })
     }
 
-    /// Makes the bytes durable and gives the file its name. The file itself is still open, at its end.
+    /// Makes the bytes durable and gives the file its name. The file stays open, at its end.
     ///
     /// # Errors
-    /// Those of [`NewFile::begin`], as something may have come there meanwhile. Then the new file is gone.
+    /// Those of [`NewFile::begin`], as the name may have been taken in the meantime. The new file is then gone.
     pub fn commit(mut self) -> Result<File, OutputError> {
         if let Some(old) = self.place.admit(&self.wish)? {
             self.take_after(&old);
@@ -202,7 +202,7 @@ impl NewFile {
             match self.give_name() {
                 Ok(()) => {}
                 Err(Errno::EXIST) => {
-                    // O2 again, for what came between the look and the name.
+                    // O2 again, for changes since the first check.
                     self.place.admit(&self.wish)?;
                     let why = ": another program has just made it".to_owned();
                     return Err(OutputError::Exists { path: self.place.path.clone(), why });
@@ -227,7 +227,7 @@ impl NewFile {
         self.file.sync_all().map_err(|cause| OutputError::Io { action: "sync", path: self.place.path.clone(), cause })
     }
 
-    /// What replaces a file has its owner and its permissions, where that is allowed.
+    /// Gives the file the owner and permissions of the one that it replaces, where allowed.
     fn take_after(&self, old: &Stat) {
         let owner = (Some(Uid::from_raw(old.st_uid)), Some(Gid::from_raw(old.st_gid)));
         if rustix::fs::fchown(&self.file, owner.0, owner.1).is_ok() {
@@ -250,7 +250,7 @@ impl NewFile {
         rustix::fs::linkat(none, link_to(&self.file), directory, name, AtFlags::SYMLINK_FOLLOW)
     }
 
-    /// Gives the file its name unless there is something of that name.
+    /// Gives the file its name unless that exists.
     fn give_name(&self) -> Result<(), Errno> {
         let (directory, name) = (&self.place.directory, &self.place.name);
         let Some(temporary) = &self.temporary else { return self.link(name) };
@@ -258,7 +258,7 @@ impl NewFile {
             Err(Errno::INVAL | Errno::NOSYS | Errno::OPNOTSUPP) => {}
             other => return other,
         }
-        // An old file system. The empty file keeps others away; only a crash just now would leave it.
+        // An old file system. The empty file reserves the name; only a crash at this moment would leave it.
         let flags = OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::CLOEXEC;
         rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o600))?;
         rustix::fs::renameat(directory, temporary, directory, name)
@@ -284,12 +284,12 @@ impl Write for NewFile {
     }
 }
 
-/// The name of an open file, whether it has another one or not.
+/// A path to an open file, whether it has a name or not.
 fn link_to(file: &impl AsFd) -> PathBuf {
     format!("/proc/self/fd/{}", file.as_fd().as_raw_fd()).into()
 }
 
-/// Temporary names that were given out, so that two files of one process do not meet.
+/// Counter of temporary names, so that two files of one process do not collide.
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
 impl Place {
@@ -313,7 +313,7 @@ impl Place {
         OutputError::Io { action, path: self.path.clone(), cause: cause.into() }
     }
 
-    /// O2 and O3: what is there, if anything, when it may be replaced.
+    /// O2 and O3: the existing file, if there is one, when it may be replaced.
     fn admit(&self, wish: &Wish) -> Result<Option<Stat>, OutputError> {
         let path = || self.path.clone();
         let stat = match rustix::fs::statat(&self.directory, &self.name, AtFlags::SYMLINK_NOFOLLOW) {
@@ -341,7 +341,7 @@ impl Place {
         Ok(Some(stat))
     }
 
-    /// Makes something under a name that is not taken.
+    /// Makes a file under an unused name.
     fn under_new_name<T>(&self, make: impl Fn(&OsStr) -> Result<T, Errno>) -> Result<(T, OsString), OutputError> {
         const TRIES: u32 = 1000;
         for _ in 0..TRIES {
@@ -368,10 +368,10 @@ fn name_of(kind: FileType) -> &'static str {
     }
 }
 
-/// The first `bytes` of a file, or all of a shorter one: what [`Replace::Own`] tells files by.
+/// The first `bytes` of a file, or all of a shorter one: by which [`Replace::Own`] recognises files.
 ///
 /// # Errors
-/// When it cannot be read, as a text for it.
+/// When it cannot be read, as a text for [`Replace::Own`].
 pub fn beginning(file: &File, bytes: u64) -> Result<Vec<u8>, String> {
     let mut beginning = Vec::new();
     match file.take(bytes).read_to_end(&mut beginning) {

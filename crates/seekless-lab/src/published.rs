@@ -6,11 +6,11 @@ use crate::measured::{Bound, Clock, Comparison, Measured, Run};
 use crate::report::{bound_text, number_text, percent_text};
 use crate::workload::phases::{CREATE, DELETE, READ};
 
-/// What [se95 §3] says of FFS creating or deleting small files: each takes two synchronous disk accesses, of which
-/// the disk does 67 in a second [se95 Table 1].
+/// Published rate of [se95 §3] for creating or deleting small files on FFS: each takes two synchronous disk accesses,
+/// of which the disk does 67 in a second [se95 Table 1].
 pub const FFS_FILES_PER_SECOND: f64 = 67.0 / 2.0;
 
-/// What LFS gains over it: an order of magnitude, for files of 1 KB or less [se95 §3] and [ro92 Fig. 8].
+/// The gain of LFS over it: an order of magnitude, for files of 1 KB or less [se95 §3] and [ro92 Fig. 8].
 pub const LFS_OVER_FFS: f64 = 10.0;
 
 /// Share of the time during which the disk was busy while [ro92 §5.1] created small files.
@@ -21,8 +21,8 @@ fn is_of_the_papers(run: &Run) -> bool {
     is_lfs && run.clock == Clock::Virtual && run.profile == Some(HostProfile::SPARCSTATION2.name)
 }
 
-/// Published statements about the small-file benchmark at the papers' size, for a run that they are about: `lfs` on a
-/// modelled disk, with the processor of \[se95\].
+/// Published statements about the small-file benchmark at the papers' size, for a comparable run: `lfs` on a modelled
+/// disk, with the processor of \[se95\].
 pub fn small_files(run: &Run) -> Vec<Comparison> {
     if !is_of_the_papers(run) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What came out of runs: a table for people, JSON for programs, and the published figures beside it.
+//! Results of runs: a table for readers, JSON for programs, and the published figures beside it.
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
 use seekless::rt::HostProfile;
@@ -8,7 +8,7 @@ use crate::measured::{Bound, Clock, Comparison, Failed, Measured, Run, Unit};
 use crate::target::Coldness;
 use crate::workload::Program;
 
-/// The results of one command, with all that is needed to get them again.
+/// The results of one command, with everything needed to repeat it.
 pub struct Report<'a> {
     pub spec: &'a dyn Program,
     pub runs: Vec<Run>,
@@ -16,12 +16,12 @@ pub struct Report<'a> {
 }
 
 impl Report<'_> {
-    /// Published statements about these runs, with what they say about them.
+    /// Published statements about these runs, with the runs' results.
     pub fn comparisons(&self) -> Vec<Comparison> {
         self.spec.published(&self.runs)
     }
 
-    /// The table, and what is to be known about it.
+    /// The table, with remarks.
     pub fn to_text(&self) -> String {
         let mut text = format!("{}\n\n{}\n", self.spec.title(), self.table());
         for (number, run) in self.runs.iter().enumerate() {
@@ -67,7 +67,7 @@ impl Report<'_> {
         table
     }
 
-    /// Everything that was measured, and how, as a JSON value.
+    /// All measurements and parameters, as a JSON value.
     pub fn to_json(&self) -> serde_json::Value {
         let phases = |run: &Run| -> Vec<serde_json::Value> { run.phases.iter().map(phase_json).collect() };
         let runs: Vec<serde_json::Value> = self
@@ -170,8 +170,8 @@ fn phase_text(measured: &Measured) -> String {
     }
 }
 
-/// The rate in the unit that people compare. The papers' MB is 2^20 bytes: [se95 Table 1] calls 57 sectors in 11.11 ms
-/// 2.5 MB/s.
+/// The rate in the unit that is compared. The papers' MB is 2^20 bytes: [se95 Table 1] calls 57 sectors in 11.11 ms 2.5
+/// MB/s.
 fn rate_text(measured: &Measured) -> String {
     const MIB: f64 = (1 << 20) as f64;
     let (rate, unit) = match measured.unit {

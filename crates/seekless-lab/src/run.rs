@@ -18,7 +18,7 @@ pub use crate::measured::{Bound, Clock, Failed, Run};
 use crate::target::{Directory, Host, Target, Vfs};
 use crate::workload::{On, Outcome, Program, Watch, remove_all};
 
-/// Leaves of the simulated world: there is the model file system, and nothing else.
+/// Leaves of the simulated world: only the model file system.
 pub(crate) struct SimulatedLeaves;
 
 #[async_trait(?Send)]
@@ -45,11 +45,11 @@ pub fn can_be_simulated(stack: &Stack) -> bool {
     stack.is_volatile() || stack.words().last().is_some_and(|leaf| leaf.name() == "memfs")
 }
 
-/// Runs `spec` on a stack in virtual time, with files that it keeps apart, such as a log, on the stack `beside`. The same
+/// Runs `spec` on a stack in virtual time, with separate files, such as a log, on the stack `beside`. The same
 /// arguments give the same nanoseconds.
 ///
 /// # Errors
-/// What the stacks answer.
+/// Those of the stacks.
 pub fn simulate(
     stack: &Stack,
     beside: Option<&Stack>,
@@ -79,11 +79,11 @@ pub fn simulate(
     })?
 }
 
-/// Runs `spec` on a mounted stack in real time, in this process. `image_files` are those that the host keeps
-/// copies of. Afterwards the stack is closed.
+/// Runs `spec` on a mounted stack in real time, in this process. `image_files` are those that the host caches.
+/// Afterwards the stack is closed.
 ///
 /// # Errors
-/// What the stack answers.
+/// Those of the stack.
 pub async fn run_here(
     rt: &Rt,
     stack: &Stack,
@@ -106,7 +106,7 @@ pub async fn run_here(
     let target = target.at("");
     let removed = target.rmdir(HOME).await;
     let closed = close(target.fs()).await;
-    let outcome = outcome?; // The first error says most.
+    let outcome = outcome?; // The first error is the most informative.
     removed?;
     closed?;
     Ok(run_of(stack, parts, &counted, Clock::Real, None, outcome))
@@ -115,7 +115,7 @@ pub async fn run_here(
 /// Runs `spec` in a directory of the host.
 ///
 /// # Errors
-/// What the host answers.
+/// Those of the host.
 pub fn run_in_directory(argument: &str, host: Host, spec: &dyn Program, watch: Watch<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
     let outcome = at_once(spec.run_on(On::Directory(&target), watch))?;

@@ -214,7 +214,8 @@ pub trait BlockDevice {
     /// that is the copy of one member; with parity, the data reconstructed from the other members, on the assumption
     /// that one member is wrong. Bytes to which this makes no difference are read as usual.
     ///
-    /// # Errors As [`BlockDevice::read`], and when a member that this reading needs is missing.
+    /// # Errors
+    /// As [`BlockDevice::read`], and when a member that this reading needs is missing.
     async fn read_as(&self, at: Sector, buf: Buf, reading: u32) -> Result<Buf, DeviceError> {
         let _ = reading;
         self.read(at, buf).await
@@ -224,7 +225,8 @@ pub trait BlockDevice {
     /// returns it, the device writes it to members that hold something else; newer writes are kept. Returns whether any
     /// member was written.
     ///
-    /// # Errors When a member could not be read or written. The caller has its data and may go on.
+    /// # Errors
+    /// When a member could not be read or written. The caller has its data and may go on.
     async fn correct(&self, at: Sector, data: Data) -> Result<bool, DeviceError> {
         let _ = (at, data);
         Ok(false)
@@ -239,8 +241,9 @@ pub trait BlockDevice {
 
     /// Makes every write durable that completed before this call.
     ///
-    /// # Errors After an error it is unknown which of those writes are durable, and a later success says nothing about
-    /// them: the caller must not rely on a retry.
+    /// # Errors
+    /// After an error it is unknown which of those writes are durable, and a later success says nothing about them: the
+    /// caller must not rely on a retry.
     async fn flush(&self) -> Result<(), DeviceError>;
 
     /// Declares that `sectors` from `at` hold nothing of value, so that the storage below can reuse the space.
@@ -250,7 +253,8 @@ pub trait BlockDevice {
     /// Makes sure that later writes to `sectors` from `at` will not fail with `NoSpace`, where storage below is
     /// allocated on demand. What the sectors hold does not change.
     ///
-    /// # Errors `NoSpace`; the call then left no allocation that matters.
+    /// # Errors
+    /// `NoSpace`; the call then left no allocation that matters.
     async fn provision(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {
         self.geometry().check(at, sectors * SECTOR_BYTES)
     }

@@ -169,7 +169,8 @@ pub trait Redundancy {
     /// from the data as a read returns it: for a caller that knows that all data is right. `tell` receives the number
     /// of rows done.
     ///
-    /// # Errors When a member that the array needs fails.
+    /// # Errors
+    /// When a member that the array needs fails.
     async fn scrub(&self, believe_data: bool, tell: &dyn Fn(u64)) -> Result<Scrubbed, DeviceError>;
 
     /// From now on reads use the first member that holds the data, not any member, so that they return what

@@ -34,7 +34,8 @@ impl Rescued {
 
 /// Reads `sectors` from `at`, which need not be aligned to the device's blocks.
 ///
-/// # Errors When the device is gone, or the request is invalid: everything except an unreadable medium.
+/// # Errors
+/// When the device is gone, or the request is invalid: everything except an unreadable medium.
 pub async fn rescue(device: &Device, at: Sector, sectors: u64) -> Result<Rescued, DeviceError> {
     rescue_as(device, at, sectors, None).await
 }

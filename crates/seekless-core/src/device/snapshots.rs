@@ -43,17 +43,20 @@ pub trait Snapshots {
 
     /// Takes a snapshot of the current state, including every acknowledged write.
     ///
-    /// # Errors When the name is taken or not a name, when there is no room for another snapshot, and device errors.
+    /// # Errors
+    /// When the name is taken or not a name, when there is no room for another snapshot, and device errors.
     async fn take(&self, name: &str) -> Result<(), SnapshotError>;
 
     /// Removes a snapshot.
     ///
-    /// # Errors When there is none of this name, and device errors.
+    /// # Errors
+    /// When there is none of this name, and device errors.
     async fn remove(&self, name: &str) -> Result<(), SnapshotError>;
 
     /// Reverts the device to a snapshot. Its current state is lost, unless it has a snapshot too. The caller must have
     /// exclusive use of the device until this returns.
     ///
-    /// # Errors When there is none of this name, and device errors.
+    /// # Errors
+    /// When there is none of this name, and device errors.
     async fn revert(&self, name: &str) -> Result<(), SnapshotError>;
 }

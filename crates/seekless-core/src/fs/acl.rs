@@ -222,8 +222,9 @@ pub struct Set {
 
 /// Sets the attribute `name`, of any namespace, of a `file` that has `permissions`.
 ///
-/// # Errors `Invalid` for a value that is not a list, `NotPermitted` for a default list on anything but a directory,
-/// and those of [`AclKind::of`].
+/// # Errors
+/// `Invalid` for a value that is not a list, `NotPermitted` for a default list on anything but a directory, and those
+/// of [`AclKind::of`].
 pub fn set(file: FileKind, permissions: u16, name: &[u8], value: &[u8]) -> FsResult<Set> {
     let Some(kind) = AclKind::of(name, file)? else {
         return Ok(Set { permissions, value: Some(value.to_vec()) });

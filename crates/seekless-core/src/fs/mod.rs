@@ -71,7 +71,8 @@ pub trait FileSystem {
     /// file would, and is freed with its last user unless [`FileSystem::link`] gives it a name. Without `linkable`, the
     /// link is refused, as for any file that has lost its last name. It does not survive a crash.
     ///
-    /// # Errors `Unsupported` where the file system has no such files.
+    /// # Errors
+    /// `Unsupported` where the file system has no such files.
     async fn tmpfile(
         &self,
         _parent: Ino,

@@ -86,7 +86,8 @@ pub(super) struct Instant {
 impl Instant {
     /// Notes a turn.
     ///
-    /// # Panics After too many turns.
+    /// # Panics
+    /// After too many turns.
     pub(super) fn count(&mut self, now: Nanos, name: Name) {
         if now != self.now {
             *self = Instant { now, ..Instant::default() };

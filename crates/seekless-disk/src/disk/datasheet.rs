@@ -72,8 +72,8 @@ impl DataSheet {
 
     /// A drive with these figures.
     ///
-    /// # Errors When they are inconsistent: no sectors on a track, a capacity below a cylinder, an impossible seek
-    /// curve.
+    /// # Errors
+    /// When they are inconsistent: no sectors on a track, a capacity below a cylinder, an impossible seek curve.
     pub fn drive(&self) -> Result<Drive, DriveError> {
         let fail = |problem: String| DriveError { drive: self.name.clone(), problem };
         let (outer, inner) = (u64::from(self.sectors_per_track_outer), u64::from(self.sectors_per_track_inner));

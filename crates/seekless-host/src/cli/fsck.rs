@@ -17,14 +17,14 @@ pub(super) const WRONG_USAGE: u8 = 16;
 
 /// Check a file system that is not mounted
 ///
-/// Every structure that can be reached is read and compared with what is counted. ffs is mended, unless -n says that
-/// nothing may be changed. Of lfs and vlfs, damaged copies of the superblock are written anew. Of lfs, what is counted is
-/// mended, too: how much of each segment is alive, which files are being removed, links and sizes. What a crash leaves
-/// behind is mended by mounting, and is no damage. Files of a compressing layer over a directory get a new index, made from their records, where the old one is
-/// damaged, again unless -n says not to.
+/// Reads every reachable structure and compares it with the counts. ffs is repaired, unless -n forbids changes. Of lfs
+/// and vlfs, damaged copies of the superblock are rewritten. Of lfs, counts are repaired, too: live bytes of segments,
+/// files being removed, links and sizes. Mounting repairs what a crash leaves behind, which is not damage. Files of a
+/// compressing layer over a directory get a new index, made from their records, where the old one is damaged, again
+/// unless -n is given.
 ///
-/// What one member of raid1 or raid5 holds wrong, as the checksums of lfs and vlfs show, is read from the others, and
-/// corrected unless -n says not to. An array alone is checked by comparing its members, as `seekless scrub` does.
+/// Wrong data on one member of raid1 or raid5, which the checksums of lfs and vlfs reveal, is read from the others, and
+/// corrected unless -n is given. An array alone is checked by comparing its members, as `seekless scrub` does.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless fsck 'lfs / file:a.img'

@@ -8,9 +8,9 @@ use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 
 /// Make an empty file system on an image file or a block device
 ///
-/// What is there already is protected: a target that holds anything but zeroes, wherever it is, is refused unless --force is
-/// given. All of a block device is read for that, and of a file what is no hole. A target for which 20 seconds are not
-/// enough is refused, too. A target that is mounted or in use is always refused.
+/// Existing data is protected: a target with any byte that is not zero is refused unless --force is given. This reads
+/// all of a block device, and everything but the holes of a file. A target that takes longer than 20 seconds is refused,
+/// too. A target that is mounted or in use is always refused.
 ///
 /// Options that the stack line gives here and that `seekless list` calls fixed (segment, label, uuid) are kept in the file
 /// system, and those for mkfs alone (size) are not needed later. All others belong to the line: the last line of the output

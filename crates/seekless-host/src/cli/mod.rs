@@ -245,7 +245,7 @@ fn find_stack(argument: &str) -> Result<Stack, Failure> {
             Err(error) => Failure::new(error),
         },
     };
-    // An image or a directory stands for the obvious stack on it.
+    // An image or a directory means the obvious stack on it.
     let path = Path::new(argument);
     Err(match path.symlink_metadata() {
         Ok(_) if path.is_dir() => failure.hint(format!("for this directory write: 'hostdir:{argument}'")),

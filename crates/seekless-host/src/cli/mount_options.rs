@@ -89,7 +89,8 @@ pub(super) fn ask_for_remount(lists: &[String]) -> bool {
 
 /// Parses option lists after `-o`. With `sloppy`, unknown words are ignored, as `mount -s` specifies.
 ///
-/// # Errors The first word that is unknown, or whose value is invalid.
+/// # Errors
+/// The first word that is unknown, or whose value is invalid.
 pub(super) fn parse(lists: &[String], sloppy: bool) -> Result<MountWords, Failure> {
     let mut words = MountWords::default();
     for word in lists.iter().flat_map(|list| list.split(',')).map(str::trim).filter(|word| !word.is_empty()) {

@@ -10,11 +10,11 @@ use super::info::time_text;
 use super::world::World;
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
-/// Keep a virtual log disk as it is, show what is kept, give it up, or go back to it
+/// Take, list, remove and revert to snapshots of a virtual log disk
 ///
-/// A snapshot is a second map to the same blocks: nothing is copied, and what it holds is what the disk changes later. The disk
-/// has to be made with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one, name it
-/// where the disk is named: 'vld:snapshot=monday / file:disk.img'.
+/// A snapshot is a second map to the same blocks: nothing is copied, and it holds the blocks that the disk changes later.
+/// The disk must be made with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one,
+/// name it where the disk is named: 'vld:snapshot=monday / file:disk.img'.
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     Take(TakeArgs),
@@ -62,7 +62,7 @@ pub(super) struct ListArgs {
     json: bool,
 }
 
-/// Give a snapshot up; what only it holds is free again
+/// Remove a snapshot; blocks that only it holds are freed
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless snapshot remove 'vld / file:disk.img' monday
@@ -73,7 +73,7 @@ pub(super) struct RemoveArgs {
     which: Which,
 }
 
-/// Make the disk what it was; what it is now is lost, unless there is a snapshot of it
+/// Revert the disk to a snapshot; its current state is lost, unless it has a snapshot too
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless snapshot take 'vld / file:disk.img' before && seekless snapshot revert 'vld / file:disk.img' monday

@@ -60,8 +60,9 @@ fn held_text(held_by: &Option<String>) -> String {
 ///
 /// `tell` is called with what it waits for, once that takes longer than a moment.
 ///
-/// # Errors `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown`
-/// when it has ended without reporting success. The mount is then gone all the same.
+/// # Errors
+/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown` when it
+/// has ended without reporting success. The mount is then gone all the same.
 pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
     let mut absolute = without_asking_the_mount(path).map_err(error)?;
@@ -107,7 +108,8 @@ pub enum RemountError {
 
 /// The options with which `path` is mounted, as mount(8) lists them.
 ///
-/// # Errors `NotOurs` for a path that is not a mount point of this program.
+/// # Errors
+/// `NotOurs` for a path that is not a mount point of this program.
 pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
     let found = mount_table::find(&absolute).filter(MountInfo::is_ours);
@@ -117,7 +119,8 @@ pub fn mount_options_of(path: &Path) -> Result<String, RemountError> {
 /// Changes the flags of the mount at `path`. The kernel does that without notifying the daemon; so before it becomes
 /// read-only, everything is made durable, and once more when the kernel accepts no more changes.
 ///
-/// # Errors `OpenedReadOnly` where the daemon cannot change anything.
+/// # Errors
+/// `OpenedReadOnly` where the daemon cannot change anything.
 pub fn remount(path: &Path, flags: MountFlags) -> Result<(), RemountError> {
     let before = mount_options_of(path)?;
     let absolute = std::fs::canonicalize(path).map_err(|cause| RemountError::Path { path: path.to_owned(), cause })?;
@@ -166,7 +169,8 @@ pub enum SyncError {
 /// Makes everything durable in the mount that holds `path`. `sync(1)` and `syncfs(2)` do not reach a file system that
 /// is mounted as plain `fuse`.
 ///
-/// # Errors `NotOurs` on other file systems, `Failed` with the daemon's answer.
+/// # Errors
+/// `NotOurs` on other file systems, `Failed` with the daemon's answer.
 pub fn sync(path: &Path) -> Result<(), SyncError> {
     tell(path, SYNC_ATTRIBUTE)
 }

@@ -220,7 +220,8 @@ impl<'a> Request<'a> {
     /// Decodes a request from its header and body, with the features agreed in INIT. The data of a WRITE is passed
     /// separately.
     ///
-    /// # Errors The errno to answer with: `EIO` for a body that is too short, `EINVAL` for invalid values.
+    /// # Errors
+    /// The errno to answer with: `EIO` for a body that is too short, `EINVAL` for invalid values.
     pub(super) fn decode(
         header: &abi::InHeader,
         body: &'a [u8],

@@ -83,7 +83,8 @@ impl Drop for Guard {
 impl Mount {
     /// Mounts `fs` and returns when the kernel has accepted it, so that the first program finds it working.
     ///
-    /// # Errors A failed start leaves nothing behind.
+    /// # Errors
+    /// A failed start leaves nothing behind.
     pub async fn start(rt: &Rt, reactor: &Reactor, fs: Fs, options: MountOptions) -> Result<Mount, MountError> {
         // Needed only for a writeback cache, and only where memory is scarce.
         let _ = crate::memory::avoid_reclaim_deadlock();

@@ -68,7 +68,8 @@ pub struct Agreed {
 
 /// Answers INIT.
 ///
-/// # Errors `TooOld`, after which the kernel must get an error.
+/// # Errors
+/// `TooOld`, after which the kernel must get an error.
 pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Result<(Agreed, abi::InitOut), InitError> {
     if init.major < abi::MAJOR || (init.major == abi::MAJOR && init.minor < abi::MINOR_MIN) {
         return Err(InitError::TooOld { major: init.major, minor: init.minor });

@@ -40,7 +40,7 @@ pub struct HostLeaves {
 /// How long to search for content before the store counts as possibly not blank.
 const SEARCH_PATIENCE: Duration = Duration::from_secs(20);
 
-/// Everything opened in the real world, so that other processes can be told who uses it.
+/// Everything opened in the real world, so that other processes can find out its user.
 #[derive(Default)]
 pub struct OpenedLeaves {
     files: Vec<Rc<FileDevice>>,

@@ -100,7 +100,8 @@ struct Shared {
 impl Server {
     /// Listens at every one of `places`.
     ///
-    /// # Errors When one of them is not available.
+    /// # Errors
+    /// When one of them is not available.
     ///
     /// # Panics
     /// Without a place.
@@ -135,7 +136,8 @@ impl Server {
     /// Serves until `stop` completes. Then requests that have arrived are done, and the device is flushed and released:
     /// when this returns success, everything is durable.
     ///
-    /// # Errors When no more connections can be accepted, or the device cannot be closed.
+    /// # Errors
+    /// When no more connections can be accepted, or the device cannot be closed.
     pub async fn serve(self, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
         let accepts = self.listeners.iter().map(|listener| Box::pin(self.accept(listener)));
         let ended = match select(pin!(stop), futures_util::future::select_all(accepts)).await {

@@ -116,7 +116,8 @@ impl Reactor {
     /// Makes a reactor for the calling thread, which becomes the engine thread. Do it after the process has
     /// forked into the background: an io_uring belongs to the thread that made it.
     ///
-    /// # Errors `Uring` when [`Backend::Uring`] is requested and refused.
+    /// # Errors
+    /// `Uring` when [`Backend::Uring`] is requested and refused.
     pub fn new(options: ReactorOptions) -> Result<Reactor, ReactorError> {
         let notifier = Arc::new(Notifier::new().map_err(ReactorError::EventFd)?);
         let driver = match options.backend {

@@ -17,7 +17,8 @@ impl Signals {
     /// Blocks `signals` in the calling thread and in threads that it starts later, and receives them from now on. Call
     /// it before there are other threads: a signal takes its default action in a thread that does not block it.
     ///
-    /// # Errors Those of the system calls, for example too many open files.
+    /// # Errors
+    /// Those of the system calls, for example too many open files.
     pub fn new(signals: &[i32]) -> io::Result<Signals> {
         let mut set = MaybeUninit::<libc::sigset_t>::uninit();
         let mut restore = MaybeUninit::<libc::sigset_t>::uninit();

@@ -55,7 +55,8 @@ impl Ranged for Scale {
 
 /// The picture.
 ///
-/// # Errors When a part of it cannot be drawn.
+/// # Errors
+/// When a part of it cannot be drawn.
 pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
     let names = distinct(drawing, |curve| &curve.name);
     let count = u32::try_from(drawing.panels.len().max(1)).unwrap_or(u32::MAX);

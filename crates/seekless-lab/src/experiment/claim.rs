@@ -19,7 +19,7 @@ use super::value::Value;
 #[serde(deny_unknown_fields)]
 pub struct Claim {
     pub text: String,
-    /// Who says so, and where.
+    /// Author and place of the statement.
     pub source: String,
     pub metric: String,
     pub test: Test,
@@ -68,15 +68,15 @@ pub enum Shape {
     Valley,
 }
 
-/// A claim beside the rows.
+/// The result of checking a claim.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Checked {
     pub claim: Claim,
     pub verdict: Verdict,
-    /// Cases of the claim, and how many of them are as it says.
+    /// Number of cases of the claim, and of those that hold.
     pub cases: usize,
     pub held: usize,
-    /// What was found, in words.
+    /// The result, in words.
     pub found: String,
 }
 
@@ -99,10 +99,11 @@ impl Verdict {
     }
 }
 
-/// What rows have in common that differ along one dimension only, and where each is along it with what was measured.
+/// The common dimensions of rows that differ along one dimension only, and for each row its value on that dimension and
+/// the measured value.
 type Line = (BTreeMap<String, Value>, Vec<(Value, f64)>);
 
-/// One case of a claim: where it is, what was found, and whether that is as claimed.
+/// One case of a claim: its place, the result, and whether it holds.
 struct Case {
     place: String,
     found: f64,
@@ -232,7 +233,7 @@ impl Claim {
             _ => format!("{} to {}", text(least.found), text(most.found)),
         };
         let wrong: Vec<&Case> = cases.iter().filter(|case| !case.held).collect();
-        // Where it differs most is what somebody wants to look at.
+        // The case with the largest deviation is the most interesting.
         match wrong.as_slice() {
             [] => range,
             [only] if cases.len() == 1 => format!("{range} ({})", only.place),

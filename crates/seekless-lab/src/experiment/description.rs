@@ -1,4 +1,4 @@
-//! What `experiment.toml` says.
+//! The contents of `experiment.toml`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,18 +15,18 @@ use super::value::{Unit, Value};
 /// Name of the file in an experiment's folder.
 pub(super) const FILE: &str = "experiment.toml";
 
-/// An experiment as its folder says it.
+/// An experiment, as described in its folder.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Description {
     pub title: String,
-    /// Where what it repeats was published: `[st05 Figure 6]`.
+    /// Publication of the repeated experiment: `[st05 Figure 6]`.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub paper: String,
-    /// What it does, how that differs from what was published, and why.
+    /// What it does, how that differs from the publication, and why.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub about: String,
-    /// Decides every choice that a point has.
+    /// Seed of every random choice of a point.
     #[serde(default = "one")]
     pub seed: u64,
     #[serde(default)]
@@ -34,11 +34,10 @@ pub struct Description {
     /// Processor profile in virtual time; see `HostProfile`.
     #[serde(default = "no_profile")]
     pub profile: String,
-    /// A stack below the layers of every contestant, in place of the one that its line says; directories stay what they
-    /// are.
+    /// A stack below the layers of every contestant, in place of the one in its line; directories are not affected.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub over: String,
-    /// `kind`, and what that kind of workload can be told.
+    /// `kind`, and the parameters of that kind of workload.
     pub workload: toml::Table,
     #[serde(default)]
     pub variables: BTreeMap<String, Variable>,
@@ -73,11 +72,11 @@ pub enum Clock {
     Real,
 }
 
-/// What is swept.
+/// A variable with several values.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Variable {
-    /// What people call it; its name without.
+    /// Its name for readers; the name itself if empty.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
     /// Numbers have it. In a stack line, `{name}` is a value with its unit.
@@ -89,16 +88,16 @@ pub struct Variable {
     pub quick: Vec<Value>,
 }
 
-/// One of those that are compared.
+/// One of the compared contestants.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Contestant {
     pub name: String,
-    /// A stack, or a directory that begins with `/` or `./`, with variables in braces. Nothing where the workload needs
-    /// nothing to run on.
+    /// A stack, or a directory that begins with `/` or `./`, with variables in braces. Empty where the workload needs
+    /// no storage.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub on: String,
-    /// What is different from the workload of the others.
+    /// Differences from the others' workload.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub workload: toml::Table,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -111,7 +110,7 @@ pub struct Contestant {
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Figure {
-    /// Names files and places in a page.
+    /// Identifier, used in file names and in links of a page.
     pub id: String,
     pub title: String,
     #[serde(default, skip_serializing_if = "String::is_empty")]
@@ -128,16 +127,16 @@ pub struct Figure {
     pub y_axis: Axis,
     #[serde(default, rename = "where", skip_serializing_if = "Selection::is_empty")]
     pub only: Selection,
-    /// Each value is divided by that of the row in which these hold instead.
+    /// Each value is divided by that of the row in which these conditions hold instead.
     #[serde(default, skip_serializing_if = "Selection::is_empty")]
     pub relative_to: Selection,
-    /// Dimensions that colours tell apart; the contestants unless something else is said.
+    /// Dimension shown by colours; by default the contestants.
     #[serde(default = "contestants")]
     pub colour: String,
-    /// The dimension that dashes and symbols tell apart.
+    /// The dimension shown by dashes and symbols.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub dash: String,
-    /// A diagram for each value of this one, side by side.
+    /// One diagram for each value of this dimension, side by side.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub panels: String,
 }
@@ -159,10 +158,10 @@ pub enum Chart {
 pub struct Axis {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub label: String,
-    /// At first; a reader can change it.
+    /// Initial setting; a reader can change it.
     #[serde(default)]
     pub log: bool,
-    /// An axis without it begins at zero when it is linear.
+    /// Without it, a linear axis begins at zero.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub from: Option<f64>,
 }
@@ -172,7 +171,7 @@ pub struct Axis {
 pub struct Experiment {
     /// Name of the folder.
     pub name: String,
-    /// Relative paths of the description begin here.
+    /// Base of relative paths in the description.
     pub folder: PathBuf,
     pub description: Description,
     pub published: Vec<Published>,
@@ -182,7 +181,7 @@ impl Experiment {
     /// Reads an experiment's folder.
     ///
     /// # Errors
-    /// When a file cannot be read, or says something that cannot be; with its path and line.
+    /// When a file cannot be read or is invalid; with its path and line.
     pub fn read(folder: &Path) -> Result<Experiment, ExperimentError> {
         let path = folder.join(FILE);
         let text = std::fs::read_to_string(&path).map_err(|cause| {
@@ -200,7 +199,7 @@ impl Experiment {
         description.check().map_err(wrong)?;
         let columns = description.columns().map_err(wrong)?;
         let published = published::read(&folder.join(published::FILE), &columns)?;
-        // `.` and `..` have no name of their own.
+        // `.` and `..` are not names.
         let whole = std::fs::canonicalize(folder);
         let whole = whole.map_err(|cause| ExperimentError::Io { path: folder.display().to_string(), cause })?;
         let name = whole.file_name().map_or_else(|| "experiment".into(), |name| name.to_string_lossy().into_owned());
@@ -214,7 +213,7 @@ impl Experiment {
         self
     }
 
-    /// The same with fewer values and a smaller workload: to see whether everything works, not to conclude from.
+    /// The same with fewer values and a smaller workload: for a test of the setup, not for conclusions.
     pub fn quick(mut self) -> Experiment {
         for variable in self.description.variables.values_mut().filter(|variable| !variable.quick.is_empty()) {
             variable.values = std::mem::take(&mut variable.quick);
@@ -240,7 +239,7 @@ impl Description {
         }
     }
 
-    /// All that tells rows apart.
+    /// All dimensions that distinguish rows.
     ///
     /// # Errors
     /// As [`Description::kind`].
@@ -249,7 +248,7 @@ impl Description {
         Ok([CONTESTANT.to_owned()].into_iter().chain(self.variables.keys().cloned()).chain(own).collect())
     }
 
-    /// What people call a dimension, with its unit.
+    /// Name of a dimension for readers, with its unit.
     pub fn label(&self, dim: &str) -> String {
         let Some(variable) = self.variables.get(dim) else { return dim.to_owned() };
         let label = if variable.label.is_empty() { dim } else { &variable.label };
@@ -259,13 +258,13 @@ impl Description {
         }
     }
 
-    /// What claims and published points may speak of.
+    /// Dimensions and metrics that claims and published points may use.
     pub(super) fn columns(&self) -> Result<Columns, String> {
         let metrics = self.kind()?.metrics.iter().map(|(name, _)| *name);
         Ok(Columns { dims: self.dims()?, metrics: metrics.collect() })
     }
 
-    /// Everything that names something else names something that is there.
+    /// Checks that every reference names something that exists.
     pub(super) fn check(&self) -> Result<(), String> {
         let columns = self.columns()?;
         let dims = &columns.dims;

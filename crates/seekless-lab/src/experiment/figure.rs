@@ -1,4 +1,4 @@
-//! Figures: rows as curves, for whatever draws them.
+//! Figures: rows as curves, for any renderer.
 
 use serde::Serialize;
 
@@ -19,7 +19,7 @@ pub struct Drawing {
     pub x_log: bool,
     pub y_log: bool,
     pub y_from: Option<f64>,
-    /// What colours and dashes tell apart.
+    /// Meaning of the colours and dashes.
     pub colour_label: String,
     pub dash_label: String,
     pub panels: Vec<Panel>,
@@ -28,7 +28,7 @@ pub struct Drawing {
 /// One diagram of a figure.
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Panel {
-    /// What it is of; empty when it is the only one.
+    /// Its title; empty when it is the only one.
     pub name: String,
     pub curves: Vec<Curve>,
 }
@@ -39,7 +39,7 @@ pub struct Curve {
     /// The value that decides its colour, and the one that decides its dash.
     pub colour: String,
     pub dash: String,
-    /// Who published it; empty when it was measured here.
+    /// Its publication; empty for our own measurements.
     pub source: String,
     pub marks: Vec<Mark>,
 }
@@ -50,22 +50,22 @@ pub struct Mark {
     pub y: f64,
 }
 
-/// A point on its way to its curve.
+/// A point that is not yet part of a curve.
 struct Placed {
     panel: Option<Value>,
     colour: Value,
     dash: Option<Value>,
-    /// Dimensions that the figure has no place for, when they differ.
+    /// Dimensions that the figure does not show, where they differ.
     rest: String,
     source: String,
     mark: Mark,
 }
 
-/// The points of `figure`: the rows' and the published ones.
+/// The points of `figure`: measured and published ones.
 pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published: &[Published]) -> Drawing {
     let chosen = figure.only.of(rows);
     let mut all: Vec<Placed> = Vec::new();
-    // A dimension without a place of its own belongs into the name of the curve when it has several values.
+    // A dimension that the figure does not show becomes part of the curve's name when it has several values.
     let places = [&figure.x, &figure.colour, &figure.dash, &figure.panels];
     let mut others: Vec<&String> = Vec::new();
     for name in chosen.iter().flat_map(|row| row.dims.keys()).filter(|name| !places.contains(name)) {
@@ -109,7 +109,7 @@ pub fn draw(figure: &Figure, description: &Description, rows: &[Row], published:
     }
 }
 
-/// Where a point with these dimensions is drawn; nowhere when one is missing that the figure needs.
+/// Where a point with these dimensions is drawn; `None` when a dimension that the figure needs is missing.
 fn place(
     figure: &Figure,
     dims: &std::collections::BTreeMap<String, Value>,
@@ -132,7 +132,7 @@ fn place(
 }
 
 fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<Panel> {
-    /// Curves with what decides their colour.
+    /// Curves with the value that decides their colour.
     type Coloured = Vec<(Value, Curve)>;
     let mut panels: Vec<(Option<Value>, Coloured)> = Vec::new();
     for placed in all {
@@ -168,7 +168,7 @@ fn panels(figure: &Figure, description: &Description, all: Vec<Placed>) -> Vec<P
         panels.sort_by(|(one, _), (two, _)| order(one, two));
     }
     let finish = |(value, mut curves): (Option<Value>, Vec<(Value, Curve)>)| {
-        // Contestants stay in the order in which they were named.
+        // Contestants stay in the order of the description.
         if figure.colour != CONTESTANT {
             curves.sort_by(|(one, _), (two, _)| one.order(two));
         }

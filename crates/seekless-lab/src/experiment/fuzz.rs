@@ -1,11 +1,10 @@
-//! What is done with an experiment's files that nobody wrote: any input is taken, and what always holds is checked.
+//! What is done with arbitrary bytes as an experiment's files: any input is accepted, and invariants are checked.
 
 use super::Description;
 use super::plan;
 use super::published;
 
-/// The target of the fuzzer. The first byte says how much of the rest is the description; what follows are published
-/// points.
+/// The target of the fuzzer. The first byte gives the length of the description in the rest; published points follow.
 pub fn any(input: &[u8]) {
     let Some((&share, input)) = input.split_first() else { return };
     let split = match share {
@@ -21,12 +20,12 @@ pub fn any(input: &[u8]) {
     if let Err(problem) = read.check() {
         return assert!(!problem.is_empty());
     }
-    // What makes sense is written and read again as it was.
+    // A valid description is written and read again unchanged.
     let written = toml::to_string(&read).unwrap_or_else(|error| panic!("{error}: {description:?}"));
     let again: Description = toml::from_str(&written).unwrap_or_else(|error| panic!("{error}: {written:?}"));
     assert_eq!(toml::to_string(&again).ok().as_ref(), Some(&written), "{description:?}");
     assert_eq!(again.check(), Ok(()), "{written:?}");
-    // A plan has a bounded number of places, however many values are multiplied.
+    // A plan has a bounded number of places, however many values are combined.
     match plan::combinations(&read) {
         Ok(combinations) => {
             assert!(combinations.len() * read.contestants.len() <= plan::PLACES_MAX);
@@ -65,8 +64,7 @@ mod tests {
         b"\xff",
     ];
 
-    /// Aim: no description whatever does harm. Method: the inputs that are kept in `fuzz/seeds`, and what seeded chance makes
-    /// of them.
+    /// Aim: no description does harm. Method: the inputs kept in `fuzz/seeds`, and random changes of them.
     #[test]
     fn damaged_descriptions_do_no_harm() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/experiment");

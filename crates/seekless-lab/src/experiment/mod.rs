@@ -1,9 +1,8 @@
-//! Experiments: a folder that says what to measure and what was published, and a folder with what came out.
+//! Experiments: a folder that says what to measure and what was published, and a folder with the results.
 //!
 //! An experiment names a workload, contestants to run it on, and variables that are swept. Every combination is a
-//! [`Point`], which depends on nothing but its own text: points are run in any order, by any number of threads or
-//! processes, and what has been measured once is not measured again. Figures and claims are said in the same file, so
-//! that the rows alone make the report.
+//! [`Point`], which depends only on its own text: points are run in any order, by any number of threads or processes,
+//! and each is measured once. Figures and claims are in the same file, so that the rows suffice for the report.
 //!
 //! | file of the folder | holds |
 //! |---|---|
@@ -12,18 +11,18 @@
 //!
 //! | file of the results | holds |
 //! |---|---|
-//! | `points.jsonl` | a line for each point that is done, and for each round of it; what makes a killed sweep go on where it was |
-//! | `points.old.jsonl` | such lines of another program, or of points that are no longer wanted |
-//! | `rows.jsonl`, `rows.csv` | what was measured, in the order of the plan |
+//! | `points.jsonl` | a line for each finished point, and for each round of it; a killed sweep continues from it |
+//! | `points.old.jsonl` | such lines of another program, or of points no longer needed |
+//! | `rows.jsonl`, `rows.csv` | the measurements, in the order of the plan |
 //! | `resolved.toml` | the description with everything filled in, the published points too |
 //! | `provenance.json` | which program measured when, where and by which command |
 //!
 //! Invariants
-//!   E1  The same point gives the same rows, whichever thread runs it and whatever ran before; only where time is
-//!       real do they differ: the medians of its rounds count.
-//!   E2  A row is never taken from a point that differs in anything that its result hangs on: the key covers the text of
+//!   E1  The same point gives the same rows, whichever thread runs it and whatever ran before; only in real time may
+//!       they differ: the medians of its rounds count.
+//!   E2  A row is never taken from a point that differs in anything that affects its result: the key covers the text of
 //!       the point, the contents of the files that it reads and the program.
-//!   E3  A sweep that was killed and goes on ends with the same rows as one that was not.
+//!   E3  A sweep that was killed and continued ends with the same rows as an uninterrupted one.
 
 mod claim;
 mod description;
@@ -57,7 +56,7 @@ pub use value::{Unit, Value};
 pub enum ExperimentError {
     #[error("cannot read {path}: {cause}")]
     Io { path: String, cause: std::io::Error },
-    /// The file is there, but not what it has to be.
+    /// The file exists, but its content is invalid.
     #[error("{path}: {problem}")]
     Description { path: String, problem: String },
     /// A point cannot be made or measured.

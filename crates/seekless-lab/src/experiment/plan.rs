@@ -1,4 +1,4 @@
-//! The points of an experiment, each on its own.
+//! The points of an experiment.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -18,9 +18,9 @@ use super::{Description, ExperimentError};
 /// Something to measure, with all variables filled in.
 #[derive(Clone, Debug, Serialize)]
 pub struct Point {
-    /// What tells it from all other points: see E2.
+    /// Its unique key: see E2.
     pub key: String,
-    /// What it runs on.
+    /// Its storage.
     pub on: String,
     pub workload: toml::Table,
     pub profile: String,
@@ -45,11 +45,11 @@ pub struct Plan {
 }
 
 impl Plan {
-    /// Makes the plan, and finds out whether all of it can be done. `program` names the program that will measure: what
-    /// another one has measured is no result of this one.
+    /// Makes the plan, and checks whether all of it is possible. `program` identifies the measuring program: results of
+    /// another one are not used.
     ///
     /// # Errors
-    /// What is wrong with a point, and which one it is.
+    /// What is wrong with a point, and which one.
     pub fn new(experiment: &Experiment, program: &str) -> Result<Plan, ExperimentError> {
         let description = &experiment.description;
         let wrong = |problem: String| ExperimentError::Point { point: experiment.name.clone(), problem };
@@ -103,7 +103,7 @@ impl Plan {
         self.places.iter().filter_map(of_place).flatten().collect()
     }
 
-    /// The place for which a point is measured first, in words.
+    /// The first place of a point, in words.
     pub fn name_of(&self, point: usize) -> String {
         self.places.iter().find(|place| place.point == point).map_or_else(String::new, |place| in_words(&place.dims))
     }
@@ -113,7 +113,7 @@ impl Point {
     /// True when time is virtual, so that other points can run at the same time.
     ///
     /// # Errors
-    /// When the point cannot be read, which its plan would have said.
+    /// When the point is invalid, which making its plan would have reported.
     pub fn is_simulated(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<bool, String> {
         let parsed = Parsed::new(experiment.description.kind()?, self)?;
         Ok(parsed.workload.is_simulated(&parsed.on, &self.context(experiment, outside)?))
@@ -122,7 +122,7 @@ impl Point {
     /// Measures it.
     ///
     /// # Errors
-    /// Whatever kept it from its result, in words.
+    /// Why there is no result, in words.
     pub fn measure(&self, experiment: &Experiment, outside: &dyn Outside) -> Result<Vec<Measure>, String> {
         let parsed = Parsed::new(experiment.description.kind()?, self)?;
         parsed.workload.run(&parsed.on, &self.context(experiment, outside)?)
@@ -134,7 +134,7 @@ impl Point {
     }
 }
 
-/// A point whose texts have been understood.
+/// A parsed point.
 struct Parsed {
     on: On,
     workload: Box<dyn Workload>,
@@ -170,7 +170,7 @@ fn fill_point(description: &Description, contestant: &Contestant, values: &Value
     })
 }
 
-/// What a contestant runs on when its layers stand on `lower`, if that is anything.
+/// The storage of a contestant with its layers on `lower`, if that is given.
 fn over(on: String, lower: &str) -> Result<String, String> {
     match On::read(&on)? {
         On::Stack(stack) if !lower.is_empty() => {
@@ -180,7 +180,7 @@ fn over(on: String, lower: &str) -> Result<String, String> {
     }
 }
 
-/// Places of a plan, at most: months of measuring, and few enough to be put together in a moment.
+/// Limit of the places of a plan: months of measuring, and few enough to be listed in a moment.
 pub(super) const PLACES_MAX: usize = 20_000;
 
 /// Every combination of the variables' values. The last variable changes fastest.

@@ -1,13 +1,13 @@
-//! What was published: points with their sources, from `published.csv`.
+//! Published figures: points with their sources, from `published.csv`.
 //!
 //! A column for each dimension that tells the points apart, and these:
 //!
 //! | column | holds |
 //! |---|---|
-//! | `metric` | what was published, by the name that the rows have for it |
-//! | `value` | how much |
-//! | `source` | who says so, and where: `[st05 §4]` |
-//! | `note` | what else is to be known; may be empty or left out |
+//! | `metric` | what was published, under the metric's name in the rows |
+//! | `value` | the number |
+//! | `source` | author and place: `[st05 §4]` |
+//! | `note` | further remarks; may be empty or left out |
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
@@ -19,13 +19,13 @@ use super::ExperimentError;
 use super::rows::{Columns, Row};
 use super::value::Value;
 
-/// Name of the file in an experiment's folder, which need not be there.
+/// Name of the file in an experiment's folder; it is optional.
 pub(super) const FILE: &str = "published.csv";
 
-/// A figure that was published.
+/// A published figure.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Published {
-    /// What it is about, where that is said: dimensions that are not named may have any value.
+    /// Its dimensions, where given: others may have any value.
     pub dims: BTreeMap<String, Value>,
     pub metric: String,
     pub value: f64,
@@ -38,7 +38,7 @@ pub struct Published {
 #[derive(Clone, PartialEq, Debug, Serialize)]
 pub struct Deviation {
     pub published: Published,
-    /// `None` when no row, or more than one, is about the same.
+    /// `None` when no row, or more than one, matches.
     pub measured: Option<f64>,
 }
 
@@ -49,7 +49,7 @@ impl Deviation {
     }
 }
 
-/// Puts every published figure beside the row that is about the same.
+/// Pairs every published figure with its row.
 pub fn deviations(published: &[Published], rows: &[Row]) -> Vec<Deviation> {
     let beside = |published: &Published| {
         let is_same = |row: &&Row| {
@@ -62,7 +62,7 @@ pub fn deviations(published: &[Published], rows: &[Row]) -> Vec<Deviation> {
     published.iter().map(beside).collect()
 }
 
-/// Reads the file; nothing when there is none.
+/// Reads the file; empty when it does not exist.
 pub(super) fn read(path: &Path, columns: &Columns) -> Result<Vec<Published>, ExperimentError> {
     let name = path.display().to_string();
     let text = match std::fs::read_to_string(path) {

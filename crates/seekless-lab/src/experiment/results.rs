@@ -1,4 +1,4 @@
-//! Results in a folder: what is done is kept, whatever happens next.
+//! Results in a folder: finished points are kept, whatever happens next.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -17,7 +17,7 @@ use super::rounds::Round;
 use super::rows::Row;
 
 const POINTS: &str = "points.jsonl";
-/// Points of other programs and other experiments, which are measured again and not thrown away.
+/// Points of other programs and other experiments, which are measured again but not deleted.
 const OLD_POINTS: &str = "points.old.jsonl";
 const ROWS: &str = "rows.jsonl";
 const TABLE: &str = "rows.csv";
@@ -33,7 +33,7 @@ pub enum ResultsError {
     Output(#[from] OutputError),
     #[error("{path}: {problem}")]
     Content { path: String, problem: String },
-    /// Somebody else writes there.
+    /// Another process writes there.
     #[error("another run is writing to {path}")]
     Busy { path: String },
 }
@@ -43,7 +43,7 @@ pub struct Results {
     folder: PathBuf,
     /// Held as long as this lives, so that there is one writer.
     points: File,
-    /// What earlier runs have measured, by key.
+    /// Measurements of earlier runs, by key.
     done: BTreeMap<String, Vec<Round>>,
 }
 
@@ -54,7 +54,7 @@ struct Done {
     measures: Round,
 }
 
-/// What `resolved.toml` holds: the description, and what it came to.
+/// Contents of `resolved.toml`: the description, and what it resolved to.
 #[derive(Serialize, Deserialize)]
 struct Resolved {
     name: String,
@@ -66,8 +66,8 @@ struct Resolved {
 }
 
 impl Results {
-    /// Opens the folder, which is made when it is not there, and reads what is done already. A line that a kill has left
-    /// incomplete is taken away.
+    /// Opens the folder, creating it if necessary, and reads the finished points. A line that a kill left incomplete is
+    /// removed.
     ///
     /// # Errors
     /// When it cannot be written, holds something else, or another run writes there.
@@ -103,8 +103,8 @@ impl Results {
         self.done.get(&point.key).map_or(0, Vec::len)
     }
 
-    /// Puts aside what belongs to none of these points, such as what another program has measured; how many that were. A
-    /// kill at any moment loses none.
+    /// Puts aside points that are not in the plan, such as those of another program; returns their number. A kill at
+    /// any moment loses none.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -114,7 +114,7 @@ impl Results {
             self.done.clone().into_iter().partition(|(key, _)| is_wanted(key));
         if !old.is_empty() {
             self.put_aside(&old)?;
-            // The lock goes with the file that has the name: it is on the new one before that has it.
+            // The lock belongs to the file under the name: the new file is locked before it gets the name.
             let path = self.folder.join(POINTS);
             let mut new = NewFile::begin(&path, &Wish::new(Replace::Always))?;
             new.write_all(lines_of(&kept).as_bytes()).map_err(failed("write", &path))?;
@@ -133,7 +133,7 @@ impl Results {
         file.sync_all().map_err(failed("sync", &path))
     }
 
-    /// Keeps what a point came to, once. When this returns, a kill of the program does not lose it.
+    /// Stores one round of a point. When this returns, a kill of the program does not lose it.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -146,11 +146,11 @@ impl Results {
     fn append(&mut self, done: &Done) -> Result<(), ResultsError> {
         let path = self.folder.join(POINTS);
         let line = line_of(done);
-        // One write, so that a kill leaves a line or nothing in nearly all cases; a part of one is noticed.
+        // A single write, so that a kill nearly always leaves a line or nothing; a partial line is detected.
         self.points.write_all(line.as_bytes()).map_err(failed("write", &path))
     }
 
-    /// Writes rows, description and provenance. Each file is there as a whole or not at all.
+    /// Writes rows, description and provenance. Each file is replaced as a whole.
     ///
     /// # Errors
     /// When the folder cannot be written.
@@ -180,12 +180,12 @@ impl Results {
     }
 
     fn replace(&self, name: &str, text: &str) -> Result<(), ResultsError> {
-        // The folder is one of results, so the files of these names in it are results.
+        // The folder holds results, so files with these names in it are results.
         Ok(output::write(&self.folder.join(name), text.as_bytes(), &Wish::new(Replace::Always))?)
     }
 }
 
-/// What each line of the journal begins with.
+/// How each line of the journal begins.
 const LINE_START: &[u8] = b"{\"key\":";
 
 fn line_of(done: &Done) -> String {
@@ -197,7 +197,7 @@ fn lines_of(points: &BTreeMap<String, Vec<Round>>) -> String {
     rounds.map(|(key, measures)| line_of(&Done { key: key.clone(), measures: measures.clone() })).collect()
 }
 
-/// Refuses a folder in which files have the names of results and are none: a run makes the journal first.
+/// Refuses a folder whose files have the names of results and are not results: a run creates the journal first.
 fn check_folder(folder: &Path) -> Result<(), ResultsError> {
     let is_there = |name: &&str| folder.join(name).symlink_metadata().is_ok();
     if is_there(&POINTS) {
@@ -215,7 +215,7 @@ fn check_folder(folder: &Path) -> Result<(), ResultsError> {
     }
 }
 
-/// The journal, which no other run writes to as long as it is open.
+/// Opens and locks the journal, so that no other run writes to it.
 fn locked(folder: &Path, path: &Path) -> Result<File, ResultsError> {
     let busy = || ResultsError::Busy { path: folder.display().to_string() };
     match path.symlink_metadata() {
@@ -245,12 +245,12 @@ fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Result
     move |cause| ResultsError::Io { action, path, cause }
 }
 
-/// The files of a folder of results, whether they are there or not.
+/// The files of a folder of results, existing or not.
 pub fn files_of(folder: &Path) -> Vec<PathBuf> {
     [POINTS, OLD_POINTS, ROWS, TABLE, RESOLVED, PROVENANCE].map(|name| folder.join(name)).into()
 }
 
-/// Results that are read to be shown.
+/// Stored results, read for display.
 #[derive(Clone, Debug)]
 pub struct Stored {
     pub name: String,
@@ -258,7 +258,7 @@ pub struct Stored {
     pub published: Vec<Published>,
     pub rows: Vec<Row>,
     pub provenance: serde_json::Value,
-    /// The description as text, for who wants to repeat it.
+    /// The description as text, for repeating the experiment.
     pub text: String,
 }
 
@@ -309,7 +309,7 @@ pub fn to_csv(rows: &[Row]) -> String {
     }
     let mut writer = csv::Writer::from_writer(Vec::new());
     let header = dims.iter().chain(&metrics).map(|name| name.as_str());
-    // Writing to memory cannot fail, and all records are of one length.
+    // Writing to memory cannot fail, and all records have the same length.
     let _ = writer.write_record(header);
     for row in rows {
         let dims = dims.iter().map(|name| row.dims.get(*name).map_or_else(String::new, ToString::to_string));

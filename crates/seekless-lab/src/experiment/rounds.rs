@@ -2,7 +2,7 @@
 
 use super::kinds::Measure;
 
-/// What a point came to, once.
+/// The measurements of a point in one round.
 pub type Round = Vec<Measure>;
 
 /// The median of each metric; the mean of the two in the middle of an even number. The rows are those of the first

@@ -1,4 +1,4 @@
-//! Rows of results, and how some of them are chosen.
+//! Rows of results, and selections of them.
 
 use std::collections::BTreeMap;
 
@@ -6,16 +6,16 @@ use serde::{Deserialize, Serialize};
 
 use super::value::Value;
 
-/// What was measured: where, and how much.
+/// A measurement: its dimensions and metrics.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 pub struct Row {
-    /// Contestant, variables, and what the workload tells apart, such as its phases.
+    /// Contestant, variables, and dimensions of the workload, such as its phases.
     pub dims: BTreeMap<String, Value>,
     /// Named with their unit last: `elapsed_s`.
     pub metrics: BTreeMap<String, f64>,
 }
 
-/// What the rows of an experiment have.
+/// Dimensions and metrics of an experiment's rows.
 pub(super) struct Columns {
     pub(super) dims: Vec<String>,
     pub(super) metrics: Vec<&'static str>,
@@ -30,7 +30,7 @@ impl Columns {
     }
 }
 
-/// The dimension that says on what a row was measured.
+/// The dimension that names the contestant of a row.
 pub(super) const CONTESTANT: &str = "contestant";
 
 /// A condition on one dimension.
@@ -78,7 +78,7 @@ fn comparison(value: &Value) -> Option<(Compare, f64)> {
     Some((compare, rest.trim().parse().ok()?))
 }
 
-/// Conditions on dimensions, all of which have to hold.
+/// Conditions on dimensions, all of which must hold.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Selection(pub BTreeMap<String, Condition>);

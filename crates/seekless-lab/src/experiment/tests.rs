@@ -1,4 +1,4 @@
-//! Experiments from their folder to their verdicts, and everything that can be wrong with one.
+//! Experiments from their folder to their verdicts, and all their possible errors.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -10,7 +10,7 @@ use crate::LabError;
 use crate::run::Run;
 use crate::workload::Program;
 
-/// Nothing here takes real time.
+/// Nothing here runs in real time.
 struct NoOutside;
 
 impl Outside for NoOutside {
@@ -100,7 +100,7 @@ fn folder(experiment: &str, published: Option<&str>) -> tempfile::TempDir {
     folder
 }
 
-/// Runs every point that is not done yet, at most `some` of them.
+/// Runs every unfinished point, at most `some` of them.
 fn run(experiment: &Experiment, out: &Path, some: usize) -> (usize, Vec<Row>) {
     let plan = Plan::new(experiment, "test").unwrap();
     let mut results = Results::open(out).unwrap();
@@ -115,8 +115,8 @@ fn run(experiment: &Experiment, out: &Path, some: usize) -> (usize, Vec<Row>) {
     (measured, rows)
 }
 
-/// An experiment is read, swept, checked and stored, and what was stored is read as it was. Method: a small one, in which
-/// every part of a description is used.
+/// An experiment is read, swept, checked and stored, and stored results are read back unchanged. Method: a small one
+/// that uses every part of a description.
 #[test]
 fn an_experiment_runs() {
     let published = "contestant,disks,stripe,metric,value,source,note\nrandom,4,16,requests_per_s,500,[x],\"a, b\"\n";
@@ -125,7 +125,7 @@ fn an_experiment_runs() {
     assert_eq!(experiment.description.dims().unwrap(), ["contestant", "count", "disks", "stripe"]);
     let out = folder.path().join("out");
     let (measured, rows) = run(&experiment, &out, usize::MAX);
-    // One disk is the same whatever the stripe unit, but its line is not.
+    // A single disk is the same for every stripe unit, but its line is not.
     assert_eq!((measured, rows.len()), (12, 12));
     assert!(rows.iter().all(|row| row.metrics["requests"] == 50.0));
     let stored = Stored::read(&out).unwrap();
@@ -148,8 +148,8 @@ fn an_experiment_runs() {
     assert_eq!(quick.points[0].workload["requests"], toml::Value::Integer(20));
 }
 
-/// E3: a sweep that is killed at any moment goes on where it was, and ends with the same files. Method: some points, then a
-/// torn line as a kill leaves it, then the others; beside a run in one go.
+/// E3: a sweep that is killed at any moment continues from there, and ends with the same files. Method: some points,
+/// then a torn line as a kill leaves it, then the others; beside an uninterrupted run.
 #[test]
 fn a_killed_sweep_goes_on() {
     let folder = folder(EXPERIMENT, None);
@@ -174,7 +174,8 @@ fn a_killed_sweep_goes_on() {
     }
 }
 
-/// E2: another program, another seed or another content of a trace is another point; and what belongs to none is dropped.
+/// E2: another program, another seed or other content of a trace is another point; and points outside the plan are
+/// dropped.
 #[test]
 fn keys_cover_what_a_result_hangs_on() {
     let text = r#"
@@ -210,8 +211,8 @@ fn keys_cover_what_a_result_hangs_on() {
     assert!(error.contains("there is no file") && error.contains("a.csv"), "{error}");
 }
 
-/// Layers can stand on other storage than the experiment says, and what is measured several times counts by its median.
-/// Method: a sweep over a memory file system; rows that are made up.
+/// Layers can be put on other storage than the experiment says, and repeated measurements count by their median.
+/// Method: a sweep over a memory file system; invented rows.
 #[test]
 fn other_storage_and_several_rounds() {
     let text = r#"
@@ -248,7 +249,7 @@ fn other_storage_and_several_rounds() {
     assert_eq!(Stored::read(&out).unwrap().description.over, "wrap / memfs");
 }
 
-/// What is wrong with a description is said with its place. Method: one thing after another is made wrong.
+/// An error in a description is reported with its place. Method: one mistake after another.
 #[test]
 fn wrong_descriptions_are_explained() {
     for (from, to, said) in [
@@ -299,7 +300,7 @@ fn wrong_descriptions_are_explained() {
     }
 }
 
-/// Each test of a claim tells right from wrong. Method: made-up rows and claims that hold or do not.
+/// Each test of a claim distinguishes right from wrong. Method: invented rows, and claims that hold or do not.
 #[test]
 fn claims_are_checked() {
     let row = |who: &str, x: i64, y: f64| Row {
@@ -363,8 +364,8 @@ fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
     Ok(rows.into_iter().next().expect("a row").metrics)
 }
 
-/// The wait for a free sector is about the same as calculated, drawn, and on the modelled drive; what makes no sense is
-/// refused.
+/// The wait for a free sector is about the same by calculation, by sampling, and on the modelled drive; invalid
+/// parameters are refused.
 #[test]
 fn free_sectors_are_located() {
     for drive in ["hp97560-wa99", "st19101-wa99"] {
@@ -402,13 +403,13 @@ fn updates_are_measured() {
         assert!((parts - metrics["update_ms"]).abs() < 1e-6 && metrics["overhead_ms"] > 0.05, "{metrics:?}");
     }
     let paused = measured(&format!("{text}burst = '32KiB'\npause_ms = 500"), &line).expect("measured");
-    // Eight updates to a pause: it would be 62 ms of each. What is under way at its end may delay one of them.
+    // Eight updates share a pause: it would be 62 ms for each. Work under way at its end may delay one of them.
     assert!(paused["update_ms"] < 20.0, "{paused:?}");
     measured("kind = 'updates'\nfile = '1KiB'\nupdates = 1", &line).expect_err("no unit fits");
 }
 
-/// A volume is there again, closed or cut off, with all that was durable; a file system without a checkpoint to read
-/// pays for what is on the volume, and one that has to be checked for the volume.
+/// A volume is usable again, closed or cut off, with all durable data; without a checkpoint to read, a file system's
+/// mount time depends on the volume's content, and with a check on the volume's size.
 #[test]
 fn mounting_is_measured() {
     let disk = "disk:size=256MiB,rpm=10000,seek=8ms,rate=16MB";

@@ -26,7 +26,7 @@ impl Value {
         }
     }
 
-    /// Equal as people see it: 4 is 4.0, and what a file holds as text may be a number.
+    /// Equal for readers: 4 is 4.0, and a text in a file may be a number.
     pub fn is_same(&self, other: &Value) -> bool {
         match (self.number(), other.number()) {
             (Some(one), Some(two)) => one == two,
@@ -44,7 +44,7 @@ impl Value {
         }
     }
 
-    /// Reads a cell of a table: a number if it is one.
+    /// Parses a cell of a table: as a number if it is one.
     pub fn read(text: &str) -> Value {
         match (text.parse(), text.parse()) {
             (Ok(integer), _) => Value::Integer(integer),
@@ -89,7 +89,7 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// As it stands on an axis; empty for counts.
+    /// Its label on an axis; empty for counts.
     pub fn name(self) -> &'static str {
         match self {
             Unit::None => "",
@@ -105,7 +105,7 @@ impl Unit {
         }
     }
 
-    /// `value` as a stack line has it.
+    /// `value` in stack-line syntax.
     fn written(self, value: &Value) -> String {
         match (self, value.number()) {
             (Unit::Sectors, Some(sectors)) => format!("{}B", (sectors * SECTOR_BYTES as f64) as u64),

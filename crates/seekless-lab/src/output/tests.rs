@@ -1,5 +1,5 @@
-//! Aim: a name leads to the old file or to the whole new one, and what must not be replaced is not. Method: files, links and
-//! devices in a temporary directory, for both ways in which a new file can be made.
+//! Aim: a name refers to the old file or to the complete new one, and protected files are not replaced. Method: files,
+//! links and devices in a temporary directory, for both ways of making a new file.
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
@@ -15,7 +15,7 @@ fn names(directory: &Path) -> Vec<String> {
     names
 }
 
-/// A file with a name of its own until it is whole, as where there are no files without names.
+/// A file with a temporary name until it is complete, as on file systems without unnamed files.
 fn begin_named(path: &Path, wish: &Wish) -> NewFile {
     let place = Place::of(path).unwrap();
     place.admit(wish).unwrap();
@@ -28,7 +28,7 @@ fn begin_named(path: &Path, wish: &Wish) -> NewFile {
 type Begin = fn(&Path, &Wish) -> NewFile;
 const BOTH: [Begin; 2] = [|path, wish| NewFile::begin(path, wish).unwrap(), begin_named];
 
-/// The old file is there until the new one is whole; nothing is left of one that was given up.
+/// The old file is there until the new one is complete; an abandoned one leaves nothing.
 #[test]
 fn a_file_is_there_as_a_whole() {
     for begin in BOTH {
@@ -56,8 +56,8 @@ fn a_file_is_there_as_a_whole() {
     }
 }
 
-/// Of two that write to one new name at once one comes too late, and says so; with force both are whole, and the later one
-/// stays.
+/// Of two concurrent writers to one new name one is too late, and gets an error; with force both are complete, and the
+/// later one stays.
 #[test]
 fn of_two_writers_one_is_told() {
     for begin in BOTH {
@@ -87,7 +87,7 @@ fn of_two_writers_one_is_told() {
     }
 }
 
-/// Threads that write to one name: one of them makes it, and its bytes are those of one.
+/// Threads that write to one name: one of them makes it, with only its own bytes.
 #[test]
 fn of_many_writers_one_makes_it() {
     let directory = tempfile::tempdir().unwrap();
@@ -105,7 +105,7 @@ fn of_many_writers_one_makes_it() {
     assert!(bytes.iter().all(|byte| *byte == bytes[0]));
 }
 
-/// What is no regular file is refused, also with force, and stays what it was. Links are not followed.
+/// Anything but a regular file is refused, even with force, and stays unchanged. Links are not followed.
 #[test]
 fn only_regular_files_are_replaced() {
     let directory = tempfile::tempdir().unwrap();
@@ -136,7 +136,7 @@ fn only_regular_files_are_replaced() {
     assert!(write(&path("gone/f"), b"new", &NEVER).unwrap_err().to_string().contains("No such file"));
 }
 
-/// A source is known by any of its names, also with force.
+/// A source is recognised under any of its names, even with force.
 #[test]
 fn a_source_is_not_replaced() {
     let directory = tempfile::tempdir().unwrap();
@@ -156,7 +156,7 @@ fn a_source_is_not_replaced() {
     assert_eq!(std::fs::read(path("hard")).unwrap(), b"source");
 }
 
-/// A file of our own is replaced, another one is not, and what has become another one meanwhile is not either.
+/// A file of our own is replaced, another one is not, nor is one that was replaced by another in the meantime.
 #[test]
 fn own_files_are_replaced() {
     fn ours(file: &File) -> Result<(), String> {
@@ -185,7 +185,7 @@ fn own_files_are_replaced() {
     }
 }
 
-/// A new file has the permissions that it is to have, and one that replaces another has that one's.
+/// A new file has the requested permissions, and one that replaces another has the other's.
 #[test]
 fn permissions_are_kept() {
     for begin in BOTH {

@@ -4,23 +4,23 @@ use seekless::volume::Permutation;
 
 use crate::trace::{Op, Request, TraceError};
 
-/// Requests of `inner`, cut at the borders of blocks. Every piece is a whole block and a request of its own: what waits
-/// for a window's place waits for each of them [st05 §3].
+/// Requests of `inner`, cut at the borders of blocks. Every piece is a whole block and a separate request: in a window,
+/// each piece waits separately [st05 §3].
 ///
 /// Invariants
 ///   B1  The pieces of a request follow each other, in ascending order before the permutation.
-///   B2  Blocks of the permuted part stay in it; those behind it stay where they are.
+///   B2  Blocks of the permuted part stay in it; those behind it are not moved.
 pub struct Blocks<I> {
     inner: I,
     /// Zero when requests stay whole.
     block: u64,
     permutation: Option<Permutation>,
-    /// What is left of the request under way.
+    /// The rest of the current request.
     rest: Option<Request>,
 }
 
 impl<I: Iterator<Item = Result<Request, TraceError>>> Blocks<I> {
-    /// `permute` is the seed and the number of bytes, from the start of the device, within which blocks change places.
+    /// `permute` is the seed and the number of bytes, from the start of the device, within which blocks are permuted.
     ///
     /// # Errors
     /// When blocks have no size, or there is less than one to permute.
@@ -75,8 +75,8 @@ mod tests {
 
     use super::*;
 
-    /// Every byte of a request is in one of its blocks, blocks are whole, and with a permutation as many different blocks
-    /// are asked for, all within the part. Method: requests of all alignments.
+    /// Every byte of a request is in one of its blocks, blocks are whole, and with a permutation as many distinct
+    /// blocks are requested, all within the part. Method: requests of all alignments.
     #[test]
     fn requests_are_cut_into_blocks() {
         let requests = || (0..100_u64).map(|n| Ok(Request::new(Nanos(n), Op::Read, n * 700, 1 + n * 97)));

@@ -8,16 +8,16 @@ use crate::trace::{Op, time_text};
 /// The answer to "which is better for this trace".
 #[derive(Clone, PartialEq, Debug, serde::Serialize)]
 pub struct Comparison {
-    /// What is compared: the time for the whole trace, or the mean response time.
+    /// The compared quantity: the time for the whole trace, or the mean response time.
     pub quantity: &'static str,
     /// Place of the best outcome in the list.
     pub best: usize,
-    /// How many times as long each of the others takes, in the order of the list; 1 for the best.
+    /// How many times as long each outcome takes, in the order of the list; 1 for the best.
     pub ratios: Vec<f64>,
     pub sentence: String,
 }
 
-/// Differences below this are called none. The model is not truer than that.
+/// Smaller differences are reported as none. The model is not more accurate than that.
 const ALIKE: f64 = 1.01;
 
 /// Compares outcomes of the same trace; `None` when there are none.
@@ -88,7 +88,7 @@ fn against(
     )
 }
 
-/// The slow end of what people wait for: reads if there are any.
+/// The slow end of response times: of reads if there are any.
 fn tail(outcome: &Outcome) -> Option<(&'static str, Nanos)> {
     [(Op::Read, "p99 read"), (Op::Write, "p99 write")]
         .into_iter()

@@ -1,17 +1,16 @@
-//! Replaying a block trace on storage, in virtual time: the same requests, answered by another disk, array or volume.
+//! Replays a block trace on storage, in virtual time: the same requests, served by another disk, array or volume.
 //!
-//! What a trace says about time can be taken in four ways, because recorded arrivals belong to the machine that made
-//! them:
+//! The times in a trace can be used in four ways, because recorded arrivals belong to the recorded machine:
 //!
 //! | timing | a request is made |
 //! |---|---|
 //! | `window:N` | as soon as fewer than N are under way, in the order of the trace: how fast can it be? \[st05\] |
 //! | `closed` | as soon as the one before is done: `window:1` |
-//! | `open` | when it was recorded, whatever became of those before: what would users have waited for? |
-//! | `think` | when those that had been done before it are done again, after the pause that was recorded: a program |
+//! | `open` | when it was recorded, whatever happened to earlier ones: how long would users have waited? |
+//! | `think` | after the completion of those that had completed before it, and the recorded pause: a program |
 //! |  | that waits for its disk waits less on a faster one |
 //!
-//! Nothing is stored: what counts is how long it takes. The same arguments give the same nanoseconds.
+//! No data is stored: only the times matter. The same arguments give the same nanoseconds.
 //!
 //! Invariants
 //!   P1  Requests are made in the order of the trace.

@@ -50,24 +50,24 @@ pub enum Devices {
     /// There must be one only.
     #[default]
     One,
-    /// They lie one behind another; each with the size that it needs at least.
+    /// They are placed one behind another, each with its minimum size.
     Concatenate,
 }
 
-/// The size and place of the trace's devices: what a first pass over the trace finds out.
+/// Sizes and places of the trace's devices, found by a first pass over the trace.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Place {
     /// Where each device begins.
     starts: BTreeMap<DeviceId, u64>,
-    /// Bytes that all of them take.
+    /// Total size of all of them.
     end: u64,
 }
 
 impl Place {
-    /// The place of what `summary` has counted.
+    /// The place from the counts of `summary`.
     ///
     /// # Errors
-    /// When there are several devices and only one is allowed, or too many to tell apart.
+    /// When there are several devices and only one is allowed, or too many to distinguish.
     pub fn of(summary: &Summary, devices: &Devices, names: &Names) -> Result<Place, ReplayError> {
         if *devices == Devices::One && summary.devices.len() > 1 {
             let several: Vec<String> = summary.devices.keys().take(8).map(|id| names.text(*id)).collect();
@@ -102,11 +102,11 @@ pub(super) struct Placed {
 pub(super) struct Placer {
     map: Map,
     place: Option<Place>,
-    /// The device of a trace of which only one is expected.
+    /// The only device of a trace that may have one.
     only: Option<DeviceId>,
     capacity: u64,
     block: u64,
-    /// Requests that were widened to whole blocks, and that were moved.
+    /// Counts of requests that were widened to whole blocks, and that were moved.
     pub(super) widened: u64,
     pub(super) moved: u64,
 }
@@ -153,7 +153,7 @@ impl Placer {
             }
             _ => {}
         }
-        // What would cross the end goes before it.
+        // A request that would cross the end is moved before it.
         bytes = bytes.min(self.capacity);
         at = at.min(self.capacity - bytes);
         Ok(Placed { at: Sector(at / SECTOR_BYTES), bytes })

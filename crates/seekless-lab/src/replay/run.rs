@@ -21,9 +21,9 @@ use crate::trace::{Flags, Op, Request, TraceError};
 pub struct Spec {
     pub timing: Timing,
     pub map: Map,
-    /// Where the trace's devices lie. Without, the trace has one, of unknown size.
+    /// Places of the trace's devices. Without it, the trace has one device of unknown size.
     pub place: Option<Place>,
-    /// Decides the order of what happens at the same moment.
+    /// Decides the order of simultaneous events.
     pub seed: u64,
 }
 
@@ -33,9 +33,9 @@ impl Default for Spec {
     }
 }
 
-/// What came out.
+/// Results.
 pub struct Outcome {
-    /// The storage, as it was asked for and as it describes itself.
+    /// The storage, as given and as it describes itself.
     pub stack: String,
     pub describes: String,
     pub timing: Timing,
@@ -50,28 +50,28 @@ pub struct Outcome {
     /// Time during which drives served requests, all drives together, and how many there are.
     pub disk_time: Option<Nanos>,
     pub disks: u64,
-    /// Requests that each drive served, where that is known of single ones.
+    /// Requests served by each drive, where individual drives are known.
     pub disk_requests: Vec<u64>,
     /// Requests that were widened to whole blocks of the storage.
     pub widened: u64,
-    /// Requests that went elsewhere because of the mapping.
+    /// Requests moved by the mapping.
     pub moved: u64,
-    /// Requests without a recorded latency, where the timing needs it; they were taken for done at once.
+    /// Requests without a recorded latency, where the timing needs it; they count as instantaneous.
     pub without_latency: u64,
     pub counters: Vec<Counter>,
 }
 
-/// A quantity that several have, each its own.
+/// A quantity with one value per drive.
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub struct Each {
     pub sum: f64,
     pub mean: f64,
-    /// Standard deviation, of these and not of more of which these are a sample.
+    /// Standard deviation of this population, not of a sample.
     pub deviation: f64,
 }
 
 impl Outcome {
-    /// Requests that drives served; `None` when there are no drives.
+    /// Requests served by drives; `None` when there are no drives.
     pub fn requests_of_disks(&self) -> Option<Each> {
         let count = self.disk_requests.len() as f64;
         let values = || self.disk_requests.iter().map(|&requests| requests as f64);
@@ -139,10 +139,10 @@ impl Outcome {
     }
 }
 
-/// Replays on a stack of devices, in a virtual time of its own. What is written is not kept where the stack allows it.
+/// Replays on a stack of devices, in its own virtual time. Written data is not kept where the stack allows it.
 ///
 /// # Errors
-/// What the trace, the stack or a request answers.
+/// Those of the trace, the stack or a request.
 pub fn simulate(
     stack: &Stack,
     requests: impl Iterator<Item = Result<Request, TraceError>> + 'static,
@@ -157,7 +157,7 @@ pub fn simulate(
         let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
         let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
         let mut outcome = replay(&rt, device, requests, spec, progress).await?;
-        // Of an array, only its members know how busy they were.
+        // Only the members of an array know how busy they were.
         let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
         let count = |leaf: &Device, wanted: &str| {
             leaf.counters().into_iter().find(|(name, _)| *name == wanted).map(|(_, count)| count)
@@ -186,11 +186,11 @@ pub fn check_stack(stack: &Stack) -> Result<(), ReplayError> {
     }
 }
 
-/// `stack`, with `keep=off` for its models, so that they keep no bytes, unless the line says otherwise. Times are the same, and
-/// a trace of any length fits in memory. A device such as `vld` reads its own format back: the models below it keep their bytes.
+/// `stack`, with its models set not to keep written data unless the line says otherwise. Times are the same, and a
+/// trace of any length fits in memory. A device such as `vld` reads its own format back, so models below it keep their data.
 ///
 /// # Errors
-/// None that the stack itself did not have.
+/// Only those of the stack itself.
 pub fn timing_only(stack: &Stack) -> Result<Stack, StackError> {
     if stack.words().iter().any(|word| matches!(word.spec().maker, Maker::StoredDevice(_))) {
         return Ok(stack.clone());
@@ -288,12 +288,12 @@ struct State {
     outstanding: u64,
     outstanding_max: u64,
     ops: [OpStats; 4],
-    /// The first thing that went wrong. Nothing new begins after it.
+    /// The first error. No request begins after it.
     failure: Option<ReplayError>,
     without_latency: u64,
 }
 
-/// A request that has been taken from the trace.
+/// A request taken from the trace.
 #[derive(Clone, Copy)]
 struct Taken {
     request: Request,
@@ -332,7 +332,7 @@ impl Player {
         state.outstanding_max = state.outstanding_max.max(state.outstanding);
     }
 
-    /// Makes a request that has begun and waits for the answer; when it came.
+    /// Sends a request that has begun and waits for the answer; returns its time.
     async fn answer(&self, taken: Taken) -> Nanos {
         let start = self.rt.now();
         let result = self.ask(&taken).await;
@@ -352,7 +352,7 @@ impl Player {
         now
     }
 
-    /// Asks the device, in pieces where it takes no more at once.
+    /// Sends the request to the device, in pieces if it exceeds the limit.
     async fn ask(&self, taken: &Taken) -> Result<(), DeviceError> {
         let Taken { request, placed: Placed { at, bytes }, .. } = *taken;
         let most = u64::from(self.device.geometry().request_bytes_max);
@@ -386,7 +386,7 @@ impl Player {
 
     async fn window(self: &Rc<Self>, count: u32, progress: &dyn Fn(u64)) {
         let mut workers: Vec<JoinHandle<()>> = Vec::new();
-        // The last worker is this task, which can tell of progress.
+        // The last worker is this task, which can report progress.
         for _ in 1..count {
             let player = self.clone();
             workers.push(self.rt.spawn(async move {
@@ -441,9 +441,9 @@ impl Player {
     }
 
     async fn think(self: &Rc<Self>, progress: &dyn Fn(u64)) -> Result<(), ReplayError> {
-        // Requests under way, by when they were done in the recording.
+        // Requests under way, by their recorded completion.
         let mut under_way: BTreeMap<(Nanos, u64), JoinHandle<Nanos>> = BTreeMap::new();
-        // The last thing before a request, in the recording and here: the request before it, or an answer.
+        // The last event before a request, in the recording and here: the previous request, or a completion.
         let mut anchor: Option<(Nanos, Nanos)> = None;
         while let Some(taken) = self.take() {
             let time = taken.request.time;

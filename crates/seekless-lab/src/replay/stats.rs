@@ -4,7 +4,7 @@ use hdrhistogram::Histogram;
 use seekless::units::Nanos;
 
 /// Latencies from a nanosecond to an hour, exact to three digits. Longer ones count as an hour; their maximum and mean
-/// are exact all the same.
+/// are still exact.
 pub(crate) fn new_histogram() -> Histogram<u64> {
     match Histogram::new_with_bounds(1, 3_600_000_000_000, 3) {
         Ok(histogram) => histogram,

@@ -27,8 +27,8 @@ fn trace(requests: &[Request]) -> Requests {
     requests.iter().copied().map(Ok).collect()
 }
 
-/// Replays on a megabyte of memory that takes `delay` for each request, all at once. Gives the outcome and what the
-/// memory was asked, with starts and ends.
+/// Replays on a megabyte of memory that takes `delay` for each request, all at once. Returns the outcome and the
+/// memory's requests, with starts and ends.
 fn on_memory(delay: u64, requests: &[Request], spec: &Spec) -> (Result<Outcome, ReplayError>, Vec<TraceEvent>) {
     let executor = Executor::simulated(spec.seed, HostProfile::NONE);
     let rt = executor.rt().clone();
@@ -58,7 +58,7 @@ fn failure(result: Result<Outcome, ReplayError>) -> String {
     }
 }
 
-/// A window keeps so many requests under way, in the order of the trace; `closed` keeps one.
+/// A window keeps this many requests under way, in the order of the trace; `closed` keeps one.
 #[test]
 fn windows() {
     let requests: Vec<Request> = (0..7).map(|n| read(n * 1_000_000, n * 512)).collect();
@@ -74,7 +74,7 @@ fn windows() {
     assert_eq!(outcome.expect("an outcome").requests_per_second(), Some(1e7));
 }
 
-/// Open: at the recorded times, whatever became of those before, or a multiple as fast.
+/// Open: at the recorded times, whatever happened to earlier requests, or a multiple as fast.
 #[test]
 fn open() {
     let requests = [read(1000, 0), read(1050, 512), read(1300, 1024)];
@@ -86,8 +86,8 @@ fn open() {
     assert_eq!(starts(&log), [0, 100, 600]);
 }
 
-/// Think: a request waits for those that had been done before it when it was recorded, and then as long as it did then;
-/// requests that overlapped keep the distance of their starts.
+/// Think: a request waits for those that had completed before it in the recording, and then for the recorded pause;
+/// overlapping requests keep the distance of their starts.
 #[test]
 fn think() {
     // Recorded: 0..40, then a pause of 60 to 100..140 and, overlapping, 110..150; then a pause of 50 to 200.
@@ -104,7 +104,7 @@ fn think() {
     assert!(failure(outcome).contains("`think` needs"));
 }
 
-/// Every kind of request is made as it is, in pieces where the device takes no more; statistics are by operation.
+/// Every kind of request is sent as it is, in pieces above the device's limit; statistics are by operation.
 #[test]
 fn every_operation() {
     let stack = Stack::parse("disk:size=4GiB,rpm=7200,seek=8ms,rate=100MB").expect("a stack");
@@ -129,7 +129,7 @@ fn every_operation() {
     assert_eq!(outcome.to_json()["operations"]["read"]["requests"], 1);
 }
 
-/// What lies beyond the storage fails with what would do, wraps, or is scaled; nothing goes beyond the end.
+/// A request beyond the storage fails with a hint, wraps, or is scaled; none goes beyond the end.
 #[test]
 fn mapping() {
     let requests = [read(0, 0), read(0, MIB - 512), read(0, 3 * MIB - 512), read(0, 2 * MIB)];
@@ -145,7 +145,7 @@ fn mapping() {
     assert!(failure(run(Map::Scale, None).0).contains("beforehand"));
     let (_, log) = run(Map::Scale, Some(place));
     assert_eq!(places(&log), [0, 682, 2047, 1365]);
-    // A request that is longer than the storage is cut to it; one at the end is pushed back.
+    // A request that is longer than the storage is cut to it; one at the end is moved back.
     let long = [Request::new(Nanos(0), Op::Write, 512, 5 * MIB), Request::new(Nanos(0), Op::Write, MIB - 512, 1024)];
     let (_, log) = on_memory(1, &long, &Spec { map: Map::Wrap, ..Spec::default() });
     assert_eq!(log.iter().map(|event| (event.at.0, event.sectors)).collect::<Vec<_>>(), [(0, 2048), (2046, 2)]);
@@ -170,7 +170,7 @@ fn several_devices() {
     assert!(failure(without).contains("had not before"));
 }
 
-/// Failures of the trace, of the stack and of requests end the replay with what happened.
+/// Errors of the trace, of the stack and of requests end the replay with a report.
 #[test]
 fn failures() {
     let lost = || Err(TraceError::Files("the trace is gone".into()));
@@ -200,7 +200,7 @@ fn overload() {
     assert!(text.contains("arrive faster"), "{text}");
 }
 
-/// The same seed gives the same nanosecond, and models keep no bytes unless they are told to.
+/// The same seed gives the same nanosecond, and models keep no data unless the line says so.
 #[test]
 fn replays_are_deterministic() {
     let stack = Stack::parse("fork / disk:cheetah9lp").expect("a stack");
@@ -217,7 +217,7 @@ fn replays_are_deterministic() {
     assert_eq!(run(), run());
 }
 
-/// The sentence names the better storage, by how much, and the slow end of the reads.
+/// The sentence names the better storage, the factor, and the slow end of the reads.
 #[test]
 fn the_answer_is_a_sentence() {
     let run = |line: &str, timing| {
@@ -248,7 +248,7 @@ fn the_answer_is_a_sentence() {
     assert_eq!(table(&both(Timing::Closed)).len(), 2);
 }
 
-/// Timings and mappings are written as they are read.
+/// Timings and mappings are written in the syntax in which they are parsed.
 #[test]
 fn words() {
     for text in ["window:8", "closed", "open", "open:2.5", "think"] {

@@ -6,22 +6,22 @@ use std::str::FromStr;
 /// See the [module](super).
 #[derive(Clone, Copy, PartialEq, Debug)]
 pub enum Timing {
-    /// So many requests are under way at any time.
+    /// This many requests are under way at any time.
     Window(u32),
     /// One after another.
     Closed,
-    /// As recorded, so many times as fast.
+    /// As recorded, accelerated by `speed`.
     Open { speed: f64 },
-    /// With the recorded pauses between what depends on one another.
+    /// With the recorded pauses between dependent requests.
     Think,
 }
 
-/// Requests under way at most, in any timing. Models search their queues, which takes long when these are.
+/// Limit of requests under way, in any timing. Models search their queues, which takes long when these are.
 pub(super) const WINDOW_MAX: u32 = 1 << 14;
 
 impl Timing {
-    /// How long the replay takes says how fast the storage is. Otherwise the trace says how long it takes, more or less,
-    /// and response times are what differs.
+    /// True when the duration of the replay measures the speed of the storage. Otherwise the trace determines the
+    /// duration, more or less, and response times differ.
     pub fn is_as_fast_as_possible(self) -> bool {
         matches!(self, Timing::Window(_) | Timing::Closed)
     }

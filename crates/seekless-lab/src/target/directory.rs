@@ -1,4 +1,4 @@
-//! Any directory of the host, through the calls that every program makes.
+//! Any directory of the host, through ordinary system calls.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -15,11 +15,11 @@ use seekless::units::Nanos;
 use super::{Coldness, Listed, Space, Target, Usage};
 use crate::LabError;
 
-/// What the lab cannot do by itself, because it does not know who serves a directory.
+/// Operations that the lab cannot do by itself, because it does not know the server of a directory.
 pub struct Host {
     /// Makes everything in the file system of this directory durable.
     pub sync: fn(&File, &Path) -> io::Result<()>,
-    /// Drops what whoever serves the directory has cached, beside the kernel.
+    /// Drops the caches of the directory's server, besides those of the kernel.
     pub drop_caches: fn(&Path) -> io::Result<()>,
 }
 
@@ -38,10 +38,10 @@ pub struct Directory {
 }
 
 impl Directory {
-    /// Makes a directory of our own inside `parent`.
+    /// Makes its own directory inside `parent`.
     ///
     /// # Errors
-    /// `Host` when `parent` is no directory, or may not be written.
+    /// `Host` when `parent` is not a directory, or may not be written.
     pub fn new(parent: &Path, host: Host) -> Result<Directory, LabError> {
         let home = parent.join(format!("seekless-bench-{}", std::process::id()));
         fs::create_dir(&home).map_err(failed("make the directory", &home))?;
@@ -85,20 +85,20 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // After a run that ended well it is empty; after another one its error has been reported.
+        // After a successful run it is empty; the error of any other run has been reported.
         let _ = fs::remove_dir_all(&self.home);
     }
 }
 
-/// Drops what the kernel keeps of every file system. Only root may.
+/// Drops the kernel's caches of every file system. Only root may.
 ///
 /// # Errors
-/// `PermissionDenied` for everybody else.
+/// `PermissionDenied` for other users.
 fn drop_kernel_caches() -> io::Result<()> {
     fs::write("/proc/sys/vm/drop_caches", "3")
 }
 
-/// Drops what the kernel keeps of `files`, and as root of everything else too. Returns what could not be dropped.
+/// Drops the kernel's caches of `files`, and as root of everything else too. Returns what could not be dropped.
 pub fn drop_caches_of(files: &[PathBuf]) -> Option<String> {
     if drop_kernel_caches().is_ok() {
         return None;
@@ -231,7 +231,7 @@ impl Target for Directory {
 
     fn usage(&self) -> Usage {
         let disk = disk_usage(&self.opened);
-        // What the program itself uses says little: the work is done in the kernel, or in a daemon.
+        // The program's own usage says little: the kernel, or a daemon, does the work.
         Usage { processor: None, disk: disk.map(|(busy, _)| busy), disk_requests: disk.map(|(_, requests)| requests) }
     }
 }

@@ -1,4 +1,4 @@
-//! What a workload runs on: the system calls of a program, and what they cost.
+//! Storage for a workload: the system calls of a program, and their cost.
 
 // The one part of the lab that measures the real world, with its files and its clock.
 #[allow(clippy::disallowed_types, clippy::disallowed_methods)]
@@ -14,8 +14,8 @@ pub use vfs::Vfs;
 
 use crate::LabError;
 
-/// Files and directories as a program sees them. Paths are relative to a directory that is the workload's own, and
-/// separated by `/`.
+/// Files and directories as a program sees them. Paths are relative to the workload's own directory, and separated by
+/// `/`.
 #[async_trait(?Send)]
 pub trait Target {
     /// An open file.
@@ -37,25 +37,25 @@ pub trait Target {
     /// Size of a file in bytes: `stat`.
     async fn stat(&self, path: &str) -> Result<u64, LabError>;
 
-    /// What is in a directory, without `.` and `..`, in the directory's own order.
+    /// The content of a directory, without `.` and `..`, in the directory's own order.
     async fn list(&self, path: &str) -> Result<Vec<Listed>, LabError>;
 
     /// Makes a file durable: `fsync`.
     async fn fsync(&self, file: &mut Self::File) -> Result<(), LabError>;
 
-    /// Another place for files, on storage of its own, where there is one.
+    /// Another place for files, on separate storage, where there is one.
     fn beside(&self) -> Option<&Self> {
         None
     }
 
-    /// The program does `work` of the processor: in virtual time only. In real time either it takes its time itself, or
-    /// nobody wants to wait for a pretence.
+    /// The program does `work` of the processor, in virtual time only. In real time it either takes its time itself, or
+    /// need not be simulated.
     async fn compute(&self, work: Work);
 
     /// Writes all of `bytes` at `offset`.
     async fn write(&self, file: &mut Self::File, offset: u64, bytes: &[u8]) -> Result<(), LabError>;
 
-    /// Reads from `offset` and returns how many bytes there were.
+    /// Reads from `offset` and returns the number of bytes.
     async fn read(&self, file: &mut Self::File, offset: u64, bytes: &mut [u8]) -> Result<usize, LabError>;
 
     async fn close(&self, file: Self::File) -> Result<(), LabError>;
@@ -65,7 +65,7 @@ pub trait Target {
     /// Makes everything durable: `syncfs`.
     async fn sync(&self) -> Result<(), LabError>;
 
-    /// Makes the next reads come from the device, as far as that is possible.
+    /// Makes the next reads come from the device, as far as possible.
     async fn drop_caches(&self) -> Result<Coldness, LabError>;
 
     /// Room for files, as `df` shows it.
@@ -73,7 +73,7 @@ pub trait Target {
 
     fn now(&self) -> Nanos;
 
-    /// What has been used since some moment, which stays the same from call to call.
+    /// Usage since some moment, which is the same for every call.
     fn usage(&self) -> Usage;
 }
 
@@ -84,7 +84,7 @@ pub struct Listed {
     pub is_directory: bool,
 }
 
-/// Room for files in bytes, without what a file system keeps for itself.
+/// Room for files in bytes, without the file system's reserve.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Space {
     pub used: u64,
@@ -115,7 +115,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// What was used since `earlier`.
+    /// Usage since `earlier`.
     pub fn since(self, earlier: Usage) -> Usage {
         fn less<T>(now: Option<T>, then: Option<T>, minus: impl Fn(T, T) -> T) -> Option<T> {
             now.zip(then).map(|(now, then)| minus(now, then))

@@ -1,9 +1,9 @@
 //! The system-call layer of a kernel, over a file system of the engine.
 //!
-//! It does what a kernel does between a program and a file system: walks paths, remembers which name is which inode
-//! (the dentry cache) and holds a lookup count for each, opens and releases files as the file system's protocol
-//! asks, and charges the modelled processor for each call and for each byte that it copies. File data it does not
-//! keep: on the bench the file system does that.
+//! It does what a kernel does between a program and a file system: walks paths, caches the inode of each name (the
+//! dentry cache) and holds a lookup count for each, opens and releases files as the file system's protocol requires,
+//! and charges the modelled processor for each call and for each byte that it copies. It does not cache file data: on
+//! the bench the file system does that.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -25,22 +25,22 @@ pub struct Vfs {
     rt: Rt,
     fs: Fs,
     parts: Vec<Part>,
-    /// Directory of the root that holds the workload's files.
+    /// Directory of the root for the workload's files.
     home: &'static str,
     dentries: RefCell<BTreeMap<(Ino, Vec<u8>), Ino>>,
-    /// Inodes that open files keep in use, whatever becomes of their names.
+    /// Inodes kept in use by open files, even without a name.
     open: RefCell<BTreeMap<Ino, OpenCount>>,
     kernel: Kernel,
     beside: Option<Box<Vfs>>,
 }
 
-/// Whose kernel copies the bytes, and whose processor does the work.
+/// The kernel that copies the bytes and does the work.
 enum Kernel {
-    /// The executor's, in virtual time. It copies block by block, and what it has copied goes to the disk meanwhile.
+    /// The executor's, in virtual time. It copies block by block, and copied blocks go to the disk concurrently.
     Modelled,
     /// The host's.
     Host {
-        /// Drops what the host keeps of the stack's leaves; returns what it could not drop.
+        /// Drops the host's caches of the stack's leaves; returns what it could not drop.
         drop_caches: Box<dyn Fn() -> Option<String>>,
     },
 }
@@ -51,7 +51,7 @@ const PIECE_BYTES: usize = 64 << 10;
 #[derive(Default)]
 struct OpenCount {
     files: u64,
-    /// Lookups to be given back when the last is closed.
+    /// Lookups to give back when the last one is closed.
     owed: u64,
 }
 
@@ -90,7 +90,7 @@ impl Vfs {
         Vfs { home, ..self }
     }
 
-    /// On the host's clock and processor, with leaves in the host's files. `drop_caches` drops what the host keeps of
+    /// On the host's clock and processor, with leaves in the host's files. `drop_caches` drops the host's caches of
     /// them, and returns what it could not drop.
     pub fn over_host(self, drop_caches: impl Fn() -> Option<String> + 'static) -> Vfs {
         Vfs { kernel: Kernel::Host { drop_caches: Box::new(drop_caches) }, ..self }
@@ -118,7 +118,7 @@ impl Vfs {
         }
     }
 
-    /// Keeps a name with the lookup that was counted for it. One that was known already gives its own back.
+    /// Caches a name with its counted lookup. If it was already cached, its own lookup is given back.
     async fn remember(&self, parent: Ino, name: &[u8], ino: Ino) {
         let before = self.dentries.borrow_mut().insert((parent, name.to_vec()), ino);
         if let Some(before) = before {
@@ -253,7 +253,7 @@ impl DirSink for Names {
     }
 }
 
-/// Files belong to whoever owns the root directory of a fresh file system.
+/// Files belong to the owner of a new file system's root directory.
 fn new_node(permissions: u16) -> NewNode {
     NewNode { permissions, umask: 0, uid: 0, gid: 0 }
 }
@@ -403,7 +403,7 @@ impl Target for Vfs {
             });
             devices.flatten().find(|(name, _)| *name == wanted).map(|(_, value)| value)
         };
-        // Of several disks, how busy they were on average.
+        // For several disks, the average of their busy time.
         let disks = match self.parts.iter().rev().find(|part| !matches!(part, Part::FileSystem(_))) {
             Some(Part::Devices(devices)) => devices.len() as u64,
             _ => 1,

@@ -1,4 +1,4 @@
-//! The text that `blkparse` prints: its default, and lines after a format of the user's (`-f`).
+//! The text output of `blkparse`: its default, and lines in a user's format (`-f`).
 
 use std::io::Write;
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) const BLKPARSE_FORMAT: FormatSpec = FormatSpec {
     ..FormatSpec::described("blkparse", "FORMAT", "%T.%t %a %d %S %n\\n", |text| Ok(Arc::new(LineFormat::parse(text)?)))
 };
 
-/// `major,minor cpu sequence seconds.nanoseconds process action rwbs`, and then what the action has to say.
+/// `major,minor cpu sequence seconds.nanoseconds process action rwbs`, and then fields of the action.
 struct Blkparse {
     wanted: Wanted,
     /// The statistics behind the events have begun.
@@ -41,7 +41,7 @@ impl Blkparse {
     }
 }
 
-/// An action's letters as an event, if it is one that says what a request was.
+/// An action's letters as an event, if it describes a request.
 fn event(action: &[u8]) -> Result<Event, Aside> {
     Err(Aside::Skipped(match action {
         b"Q" => return Ok(Event::Queue),
@@ -166,7 +166,7 @@ impl LineWriter for BlkparseWriter {
 /// One element of a `-f` format.
 #[derive(Clone, PartialEq, Eq, Debug)]
 enum Piece {
-    /// Text that stands there as it is. A blank stands for any number of them.
+    /// Literal text. A blank matches any number of blanks.
     Literal(Vec<u8>),
     Field(u8),
 }
@@ -178,11 +178,11 @@ struct LineFormat {
     pieces: Vec<Piece>,
 }
 
-/// Letters that blkparse knows. The ones that a request needs are used, the others passed over.
+/// Letters of blkparse. Those that a request needs are used, the others skipped.
 const LETTERS: &[u8] = b"acCdDeMmnNpPsStTuUz";
 
 impl LineFormat {
-    /// Reads a format.
+    /// Parses a format.
     ///
     /// # Errors
     /// What is wrong with it, in words.
@@ -242,7 +242,7 @@ impl Described for LineFormat {
         Box::new(Formatted::new(self, options.wanted))
     }
 
-    /// Lines say which event they are. Without, every line is taken for an issue.
+    /// True when lines name their event. Otherwise every line counts as an issue.
     fn has_events(&self) -> bool {
         self.pieces.contains(&Piece::Field(b'a'))
     }

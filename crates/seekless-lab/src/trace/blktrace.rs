@@ -1,6 +1,6 @@
 //! blktrace's binary records: one file for each processor, versions 7 and 8.
 //!
-//! A record is a header in the byte order of the machine that traced, and then `pdu_len` bytes that belong to it.
+//! A record is a header in the byte order of the traced machine, followed by `pdu_len` bytes.
 //!
 //! | version 7, 48 bytes | version 8, 64 bytes | field |
 //! |---|---|---|
@@ -16,8 +16,8 @@
 //! | 44 | 48 | error, u16 |
 //! | 46 | 50 | length of what follows, u16 |
 //!
-//! Version 8 (`struct blk_io_trace2`, Linux 6.19) was written down from the kernel's header and has not met a file
-//! that a kernel wrote.
+//! Version 8 (`struct blk_io_trace2`, Linux 6.19) follows the kernel's header and has not been tested with a file
+//! written by a kernel.
 
 use memchr::memmem;
 use seekless::units::{Nanos, SECTOR_BYTES};
@@ -37,7 +37,7 @@ const VERSION_8: u32 = 8;
 const HEADER_7: usize = 48;
 const HEADER_8: usize = 64;
 
-/// The action's number. Bit 8 says that a control group's number leads what follows the header.
+/// The action's number. Bit 8 says that a control group's number follows the header.
 const ACTION_MASK: u32 = 0xff;
 const QUEUE: u32 = 1;
 const ISSUE: u32 = 7;
@@ -62,7 +62,7 @@ mod kind {
     pub(super) const FUA: u32 = 1 << 31;
 }
 
-/// Names of the actions that are no request, for the tally.
+/// Names of the actions that are not requests, for the tally.
 const ACTIONS: [&str; 18] = [
     "unknown action",
     "queue event",
@@ -108,7 +108,7 @@ fn has_magic(bytes: &[u8]) -> bool {
 struct Blktrace {
     input: Input,
     wanted: Wanted,
-    /// Records that are no request, by action; the last two are notes and pass-through commands.
+    /// Records that are not requests, by action; the last two are notes and pass-through commands.
     actions: [u64; ACTIONS.len()],
     notes: u64,
     passed_through: u64,
@@ -129,7 +129,7 @@ impl Blktrace {
         }
     }
 
-    /// Reads whole records from the window. Returns the bytes used, and whether the next bytes are no record.
+    /// Reads whole records from the window. Returns the bytes used, and whether the next bytes are not a record.
     fn records<const SWAPPED: bool, const V8: bool>(&mut self, out: &mut Vec<Request>, full: usize) -> (usize, bool) {
         let header = if V8 { HEADER_8 } else { HEADER_7 };
         let magic = MAGIC | if V8 { VERSION_8 } else { VERSION_7 };
@@ -182,7 +182,7 @@ impl Blktrace {
         (at, false)
     }
 
-    /// Passes over bytes that are no record, up to the next magic. At least one byte is passed over.
+    /// Skips bytes that are not a record, up to the next magic. At least one byte is skipped.
     fn pass_over(&mut self) -> Result<(), TraceError> {
         let window = self.input.window();
         let reason = if has_magic(window) { OTHER_VERSION } else { NO_RECORD };

@@ -1,7 +1,7 @@
 //! Any text: columns between separators, or the named groups of a regular expression.
 //!
 //! Nothing is guessed: a column of times, addresses or lengths has its unit in the description, and an operation that
-//! is not a word such as `R` or `write` has to be named.
+//! is not a word such as `R` or `write` must be named.
 //!
 //! ```text
 //! csv:time=1:us,op=2,offset=3:B,length=4:B,device=5,header=1
@@ -41,7 +41,7 @@ pub(super) const REGEX: FormatSpec = FormatSpec {
     )
 };
 
-/// What a column can be.
+/// Role of a column.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Role {
     Time,
@@ -78,7 +78,7 @@ impl Role {
         matches!(self, Role::Offset | Role::Length)
     }
 
-    /// Reads the unit of a column of this role; one for columns without units.
+    /// Parses the unit of a column of this role; 1 for columns without units.
     fn unit(self, unit: Option<&str>) -> Result<u64, String> {
         let name = self.name();
         match (unit, self.is_time(), self.is_size()) {
@@ -128,7 +128,7 @@ struct Values {
     cpu: Option<u32>,
 }
 
-/// Reads one value into `values`; a device goes into `request`.
+/// Parses one value into `values`; a device goes into `request`.
 fn take(
     role: Role,
     unit: u64,
@@ -228,7 +228,7 @@ enum Place {
 }
 
 impl Columns {
-    /// Reads a description: items `role=column[:unit]`, where a column is its number from one or its name in the
+    /// Parses a description: items `role=column[:unit]`, where a column is its number from one or its name in the
     /// header; `separator=`, `header=LINES`, and `read=`, `write=`, `discard=`, `flush=` for the operations' words.
     ///
     /// # Errors
@@ -312,7 +312,7 @@ struct ColumnsParser {
     names: DeviceNames,
 }
 
-/// Columns that are looked at. A number beyond comes from a slip.
+/// Limit of columns. A larger number is a mistake.
 const COLUMNS_MAX: usize = 4096;
 
 impl ColumnsParser {
@@ -401,7 +401,7 @@ fn unquote(field: &[u8]) -> &[u8] {
     field.strip_prefix(b"\"").and_then(|field| field.strip_suffix(b"\"")).unwrap_or(field)
 }
 
-/// A regular expression whose named groups say what they are, with the unit: `time_us`, `offset_sectors`, `op`.
+/// A regular expression whose named groups give role and unit: `time_us`, `offset_sectors`, `op`.
 #[derive(Clone, Debug)]
 struct Pattern {
     regex: Regex,
@@ -410,7 +410,7 @@ struct Pattern {
 }
 
 impl Pattern {
-    /// Reads an expression.
+    /// Parses an expression.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -476,7 +476,7 @@ impl LineParser for PatternParser {
 mod tests {
     use super::*;
 
-    /// A description without a unit, with a wrong one or with something missing is refused in words that say so.
+    /// A description without a unit, with a wrong one or with something missing is refused with a clear error.
     #[test]
     fn nothing_is_guessed() {
         let problem = |text: &str| Columns::parse(text).expect_err(text);

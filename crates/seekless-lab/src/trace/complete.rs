@@ -1,10 +1,10 @@
-//! Finding out how long requests took, by bringing together issues and completions.
+//! Computes how long requests took, by matching completions to issues.
 //!
-//! Memory is constant: a request whose completion does not come within a window of later requests goes on without.
+//! Memory is constant: a request whose completion does not come within a window of later requests is passed on without.
 //!
 //! Invariants
-//!   M1  Requests under way at one place are linked in the order in which they were made.
-//!   M2  A request that waits for its completion is at exactly one place, and one that does not is at none.
+//!   M1  Requests under way at one place are linked in the order of their issue.
+//!   M2  A request that waits for its completion is at exactly one place; any other is at none.
 
 use std::collections::VecDeque;
 
@@ -12,7 +12,7 @@ use seekless::units::FixedMap;
 
 use super::request::{DeviceId, Event, Op, Request};
 
-/// Requests that wait for their completion, at most.
+/// Limit of requests that wait for their completion.
 const WINDOW: usize = 1 << 16;
 
 /// Where a request is under way: the device and its first byte not yet done. All flushes of a device share one.
@@ -25,10 +25,10 @@ fn key(request: &Request) -> Key {
 #[derive(Clone, Copy)]
 struct Pending {
     request: Request,
-    /// Bytes that have not been reported done.
+    /// Bytes not yet reported complete.
     rest: u64,
     waiting: bool,
-    /// The next request that was made at the same place while this one was under way.
+    /// The next request issued at the same place while this one was under way.
     next: Option<u64>,
 }
 
@@ -46,7 +46,7 @@ pub(super) struct Matcher {
 }
 
 impl Matcher {
-    /// Takes an event. Requests that need wait no longer are appended to `out`.
+    /// Takes an event. Requests that need not wait any longer are appended to `out`.
     pub(super) fn take(&mut self, event: &Request, out: &mut Vec<Request>) {
         if event.event == Event::Complete {
             self.complete(event);
@@ -84,7 +84,7 @@ impl Matcher {
         }
     }
 
-    /// Takes the oldest request off a place.
+    /// Removes the oldest request of a place.
     fn leave(&mut self, key: Key) -> Option<u64> {
         let (oldest, newest) = *self.places.get(&key)?;
         let next = self.pending.get((oldest - self.first) as usize).and_then(|pending| pending.next);
@@ -108,8 +108,8 @@ impl Matcher {
             pending.request.latency = Some(event.time.saturating_sub(pending.request.time));
             return;
         }
-        // A merged request is done in pieces; the rest begins further on. Where another request began there meanwhile,
-        // whose completion comes next cannot be known.
+        // A merged request completes in pieces; the rest begins further on. If another request began there in the
+        // meantime, it is unknown whose completion comes next.
         let rest_at = (pending.request.device, pending.request.end() - pending.rest);
         if self.places.contains_key(&rest_at) {
             pending.waiting = false;
@@ -119,7 +119,7 @@ impl Matcher {
         }
     }
 
-    /// Lets the first request go, with or without latency.
+    /// Passes the first request on, with or without latency.
     fn release(&mut self, out: &mut Vec<Request>) {
         let Some(front) = self.pending.front().copied() else { return };
         if front.waiting {
@@ -161,7 +161,7 @@ mod tests {
         (out.iter().map(|request| request.latency.map(|latency| latency.0)).collect(), matcher)
     }
 
-    /// Completions find their requests: out of order, in pieces, twice at the same place, and not at all.
+    /// Completions are matched: out of order, in pieces, twice at the same place, and not at all.
     #[test]
     fn completions_find_their_requests() {
         let flush = |time| Request { op: Op::Flush, ..issue(time, 0, 0) };
@@ -183,8 +183,8 @@ mod tests {
         assert!(matcher.places.is_empty());
     }
 
-    /// Whatever comes, every request goes out once and in order, and nothing is kept behind. Method: random events at
-    /// few places, with random lengths.
+    /// For any events, every request is passed on once and in order, and none is kept. Method: random events at few
+    /// places, with random lengths.
     #[test]
     fn every_request_goes_out_once() {
         for seed in 0..50 {

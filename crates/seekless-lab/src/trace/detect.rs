@@ -1,8 +1,8 @@
-//! Finding out a trace's format from its beginning, and saying why.
+//! Detects a trace's format from its beginning, and explains the choice.
 //!
-//! Binary formats are known by their magic numbers. A text is given to every parser; the one that understands nearly
-//! all of the first lines has it. Formats whose lines look alike but mean different units are told apart only by
-//! something that they show, and the answer says which; where nothing shows it, the user is asked.
+//! Binary formats are recognised by their magic numbers. A text is given to every parser; the one that accepts nearly
+//! all of the first lines is taken. Formats with similar lines but different units are distinguished only by evidence,
+//! which the explanation states; without evidence, the user must choose.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -14,7 +14,7 @@ use super::spec::{ReaderOptions, Reads, Recognised};
 use super::tally::Aside;
 use super::text::read_line;
 
-/// A format, and why.
+/// A format, and why it was chosen.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Detected {
     pub format: Format,
@@ -22,7 +22,7 @@ pub struct Detected {
     pub why: String,
 }
 
-/// Lines of the beginning that are looked at.
+/// Limit of examined lines.
 const LINES_MAX: usize = 400;
 
 /// Share of lines that may be damaged.
@@ -37,7 +37,7 @@ struct Score {
 /// The format of a trace that begins with `sample`; `whole` when that is all of it.
 ///
 /// # Errors
-/// Why none was found, and what to do about it.
+/// Why none was found, and a hint.
 pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
     if sample.is_empty() {
         return Err("there is nothing in it".into());
@@ -76,7 +76,7 @@ pub(super) fn detect(sample: &[u8], whole: bool) -> Result<Detected, String> {
     Ok(Detected { format: format.clone(), why })
 }
 
-/// Why `format` is taken, of two that fit equally well; `None` if it is not.
+/// Why `format` is preferred to others that fit equally well; `None` if it is not.
 fn preferred(format: &Format, equal: &[&Format]) -> Option<&'static str> {
     let (other, why) = format.spec().preferred_to?;
     (equal.len() == 2 && equal.iter().any(|format| format.spec().name == other)).then_some(why)
@@ -106,7 +106,7 @@ fn score(format: Format, lines: &[&[u8]]) -> Option<Score> {
     fits.then_some(Score { format, good, bad })
 }
 
-/// Which of the three events there are in a sample of a kernel format.
+/// Which of the three events occur in a sample of a kernel format.
 pub(super) fn events(format: &Format, sample: &[u8], whole: bool) -> [bool; 3] {
     let mut out: Vec<Request> = Vec::new();
     let names = Rc::new(RefCell::default());
@@ -114,7 +114,7 @@ pub(super) fn events(format: &Format, sample: &[u8], whole: bool) -> [bool; 3] {
     match format.parser(&options) {
         Some(mut parser) => {
             for line in lines(sample, whole) {
-                // What is not understood shows when the trace is read.
+                // Lines that are not understood are reported when the trace is read.
                 let _ = read_line(line, &mut *parser, &mut out);
             }
         }

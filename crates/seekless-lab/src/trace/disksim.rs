@@ -1,4 +1,4 @@
-//! Traces of simulators: DiskSim's ascii and validation forms, and MQSim's.
+//! Traces of simulators: DiskSim's ASCII and validation forms, and MQSim's.
 
 use std::io::Write;
 
@@ -111,8 +111,8 @@ pub(super) const VALIDATION: FormatSpec = FormatSpec {
     ..FormatSpec::lines("validation", |_| Box::<Validation>::default())
 };
 
-/// DiskSim's validation form: `R|W buffer-action sector sectors service-us think-us`. A request is made the think time
-/// after the one before it was done.
+/// DiskSim's validation form: `R|W buffer-action sector sectors service-us think-us`. A request arrives the think time
+/// after the completion of the previous one.
 #[derive(Default)]
 struct Validation {
     now: Nanos,

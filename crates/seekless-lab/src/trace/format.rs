@@ -1,4 +1,4 @@
-//! The table of trace formats: their names, what they hold, and what reads and writes them.
+//! The table of trace formats: their names, contents, readers and writers.
 //!
 //! A format is one [`FormatSpec`], beside its reader and writer, and one line in [`FORMATS`].
 
@@ -50,7 +50,7 @@ impl Format {
         Format { spec, described: None }
     }
 
-    /// Reads a name of [`FORMATS`], with its description behind a colon where it has one.
+    /// Parses a name of [`FORMATS`], with its description behind a colon if it has one.
     ///
     /// # Errors
     /// What is wrong, in words.
@@ -81,7 +81,7 @@ impl Format {
         self.spec
     }
 
-    /// Lines tell of several moments in the life of a request.
+    /// True when lines report several moments in the life of a request.
     pub fn has_events(&self) -> bool {
         match &self.described {
             Some(described) => described.has_events(),
@@ -89,12 +89,12 @@ impl Format {
         }
     }
 
-    /// Requests may come with the time that they took.
+    /// True when requests may have latencies.
     pub fn has_latency(&self) -> bool {
         self.spec.has_latency || self.has_events()
     }
 
-    /// What has to be known about the format to trust its numbers.
+    /// A caveat about the format's numbers.
     pub(super) fn note(&self) -> Option<String> {
         match &self.described {
             Some(described) => described.note(),
@@ -102,7 +102,7 @@ impl Format {
         }
     }
 
-    /// What reads its lines; `None` for a binary format.
+    /// The parser of its lines; `None` for a binary format.
     pub(super) fn parser(&self, options: &ReaderOptions<'_>) -> Option<Box<dyn LineParser>> {
         match (&self.described, self.spec.reads) {
             (Some(described), _) => Some(described.parser(options)),
@@ -161,7 +161,8 @@ impl PartialEq for Format {
 mod tests {
     use super::*;
 
-    /// Every row of the table can be written on a command line, names itself, and says rightly whether it has a writer.
+    /// Every row of the table can be written on a command line, gives its own name, and is right about whether it has a
+    /// writer.
     #[test]
     fn the_table_is_true() {
         for spec in FORMATS {

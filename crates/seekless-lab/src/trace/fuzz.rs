@@ -1,5 +1,4 @@
-//! What readers do with bytes that no tracer wrote: each function takes any input, and panics when something that
-//! always holds does not.
+//! Readers on arbitrary bytes: each function takes any input, and panics when an invariant is violated.
 
 use std::io::Cursor;
 
@@ -41,19 +40,19 @@ pub fn any(input: &[u8]) {
     }
 }
 
-/// Reads `input` as the format called `name`: T1 and T2 hold, requests can be written in every format, and what
-/// Seekless's own format holds can be read again as it was.
+/// Reads `input` as the format called `name`: T1 and T2 hold, requests can be written in every format, and Seekless's
+/// own format reads them back unchanged.
 pub fn reader(name: &str, input: &[u8]) {
     let format = Format::parse(name).expect("a format of the table");
     read(Some(format), input);
 }
 
-/// Finds out the format of `input` and reads it, if there is one.
+/// Detects the format of `input` and reads it, if there is one.
 pub fn detect(input: &[u8]) {
     read(None, input);
 }
 
-/// The description of a format: reading it never panics, and what was read is written as it was.
+/// The description of a format: parsing it never panics, and a parsed one is written unchanged.
 pub fn description(input: &[u8]) {
     let Ok(text) = std::str::from_utf8(input) else { return };
     if let Ok(format) = Format::parse(text) {

@@ -6,10 +6,10 @@ use std::path::Path;
 
 use super::TraceError;
 
-/// Bytes read at a time.
+/// Bytes per read.
 const CHUNK_BYTES: usize = 256 << 10;
 
-/// Bytes of the beginning at which detection looks.
+/// Bytes of the beginning used for detection.
 pub(super) const SAMPLE_BYTES: usize = 64 << 10;
 
 /// How a file is compressed.
@@ -30,7 +30,7 @@ impl Compression {
     }
 }
 
-/// The decompressed bytes of one trace, with a window on those that come next.
+/// The decompressed bytes of one trace, with a window on the next ones.
 pub(super) struct Input {
     pub(super) name: String,
     pub(super) compression: Compression,
@@ -88,7 +88,7 @@ impl Input {
         self.consumed
     }
 
-    /// Everything has been read, so that the window is all there is.
+    /// Everything has been read; the window is the rest.
     pub(super) fn at_end(&self) -> bool {
         self.at_end
     }
@@ -120,15 +120,14 @@ impl Input {
         }
     }
 
-    /// The first bytes, as many as detection wants or there are.
+    /// The first bytes, up to the sample size.
     pub(super) fn sample(&mut self) -> Result<&[u8], TraceError> {
         while self.window().len() < SAMPLE_BYTES && self.extend()? {}
         Ok(&self.window()[..self.window().len().min(SAMPLE_BYTES)])
     }
 }
 
-/// All decompressed bytes of a file, or of standard input for `-`: for traces that are small and have to be read as a
-/// whole.
+/// All decompressed bytes of a file, or of standard input for `-`: for small traces that must be read as a whole.
 ///
 /// # Errors
 /// When it cannot be read.

@@ -1,7 +1,8 @@
 //! fio's I/O logs, versions 2 and 3.
 //!
-//! `file add|open|close` and `file read|write|sync|datasync|trim offset length`. In version 3 a microsecond stamp
-//! stands before each line; version 2 has `file wait microseconds`, relative to the wait before. Addresses are bytes.
+//! `file add|open|close` and `file read|write|sync|datasync|trim offset length`. In version 3 each line begins with a
+//! time stamp in microseconds; version 2 has `file wait microseconds`, relative to the previous wait. Addresses are
+//! bytes.
 
 use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What the tracers of the Linux block layer share: events, and the letters that say what a request is.
+//! Common parts of the tracers of the Linux block layer: events, and the letters that describe a request.
 
 use seekless::units::SECTOR_BYTES;
 
@@ -17,7 +17,7 @@ pub(super) struct Wanted {
 impl Wanted {
     pub(super) const ALL: Wanted = Wanted { queue: true, issue: true, complete: true };
 
-    /// One event, and completions too if latencies are to be known.
+    /// One event, and completions too if latencies are needed.
     pub(super) fn one(event: Event, latency: bool) -> Wanted {
         Wanted {
             queue: event == Event::Queue,
@@ -37,7 +37,7 @@ impl Wanted {
     }
 }
 
-/// What the letters that the kernel calls `rwbs` say: `FWS`, `RM`, `D`.
+/// Meaning of the letters that the kernel calls `rwbs`: `FWS`, `RM`, `D`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Rwbs {
     /// A flush comes first.
@@ -48,7 +48,7 @@ pub(super) struct Rwbs {
 }
 
 impl Rwbs {
-    /// `[F]{R|W|D|DE|F|N}[F][A][S][M][U]`: an F before the operation is a flush before it, one behind it is FUA.
+    /// `[F]{R|W|D|DE|F|N}[F][A][S][M][U]`: an F before the operation is a flush before it, one after it is FUA.
     pub(super) fn parse(letters: &[u8]) -> Result<Rwbs, Aside> {
         const UNKNOWN: Aside = Aside::Rejected("the letters of the operation are unknown");
         let (preflush, rest) = match letters {
@@ -88,8 +88,8 @@ impl Rwbs {
     }
 }
 
-/// Appends what an event says: nothing but a flush, a flush and then a request, or a request. `base` has everything
-/// but the operation and its place.
+/// Appends the requests of an event: only a flush, a flush and then a request, or a request. `base` has everything
+/// except the operation and its place.
 pub(super) fn push(base: Request, rwbs: Rwbs, offset: u64, bytes: u64, out: &mut Vec<Request>) -> Result<(), Aside> {
     let Rwbs { preflush, op, flags } = rwbs;
     if bytes == 0 {
@@ -114,7 +114,8 @@ pub(super) fn device(text: &[u8]) -> Option<DeviceId> {
     DeviceId::block(number(&text[..comma])?, number(&text[comma + 1..])?)
 }
 
-/// Address and length in bytes, from words that count sectors. A bare flush has no address: some kernels say 2^64 - 1.
+/// Address and length in bytes, from words that count sectors. A bare flush has no address: some kernels print 2^64 -
+/// 1.
 pub(super) fn extent(sector: &[u8], count: &[u8]) -> Result<(u64, u64), Aside> {
     let sector = number(sector).ok_or(Aside::Rejected("the address is no number"))?;
     let count = number(count).ok_or(Aside::Rejected("the length is no number"))?;
@@ -128,7 +129,7 @@ pub(super) fn extent(sector: &[u8], count: &[u8]) -> Result<(u64, u64), Aside> {
 mod tests {
     use super::*;
 
-    /// The letters mean what the kernel's `blk_fill_rwbs` means by them.
+    /// The letters mean what the kernel's `blk_fill_rwbs` writes.
     #[test]
     fn letters() {
         let read = |text: &str| Rwbs::parse(text.as_bytes());

@@ -1,4 +1,4 @@
-//! What the writers of formats have in common.
+//! Common code of the writers of formats.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -10,7 +10,7 @@ use super::request::{DeviceId, Event, Names, Op, Request};
 /// Why a request was not written.
 #[derive(Debug)]
 pub(super) enum Dropped {
-    /// It cannot be said in this format.
+    /// The format cannot express it.
     Reason(&'static str),
     Io(io::Error),
 }
@@ -27,10 +27,10 @@ pub(super) trait LineWriter {
         let _ = out;
     }
 
-    /// Appends `request` to `out`. After an error, what was appended is taken back.
+    /// Appends `request` to `out`. After an error, appended bytes are removed.
     fn request(&mut self, request: &Request, names: &Names, out: &mut Vec<u8>) -> Result<(), Dropped>;
 
-    /// Appends what was held back.
+    /// Appends everything held back.
     fn finish(&mut self, out: &mut Vec<u8>) {
         let _ = out;
     }
@@ -53,7 +53,7 @@ pub(super) fn only_reads_and_writes(request: &Request) -> Result<(), Dropped> {
     }
 }
 
-/// A device as a number: its own, the kernel's, or its place in the table of names.
+/// A device as a number: its own, the kernel's, or its index in the table of names.
 pub(super) fn device_number(device: DeviceId) -> u32 {
     match device {
         DeviceId::Number(number) | DeviceId::Block(number) | DeviceId::Named(number) => number,

@@ -1,10 +1,10 @@
-//! Which files a trace is made of. blktrace writes one for each processor: `sda.blktrace.0`, `sda.blktrace.1` and so on.
+//! The files of a trace. blktrace writes one for each processor: `sda.blktrace.0`, `sda.blktrace.1` and so on.
 
 use std::path::{Path, PathBuf};
 
 use super::TraceError;
 
-/// The files that `paths` name, and what there is to say about them.
+/// The files that `paths` name, and remarks about them.
 pub(super) fn files(paths: &[PathBuf]) -> Result<(Vec<PathBuf>, Vec<String>), TraceError> {
     let (mut files, mut notes) = (Vec::new(), Vec::new());
     for path in paths {

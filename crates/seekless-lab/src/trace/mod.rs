@@ -1,9 +1,9 @@
-//! Block traces: what a machine asked of its disks, read from whatever recorded it, as one kind of [`Request`].
+//! Block traces: the requests of a machine to its disks, read from any recorder's format, as one kind of [`Request`].
 //!
-//! A [`Trace`] streams: however long the trace is, memory stays the same. Files may be compressed with gzip or zstd.
-//! Where nothing is said about the format, it is found out and the [`Import`] report says what was chosen and why. A
-//! line that cannot be used is counted by reason, with an example; a trace without any request is an error. Units are
-//! part of a format's description and never guessed.
+//! A [`Trace`] streams: however long the trace is, memory stays the same. Files may be compressed with gzip or zstd. If
+//! no format is given, it is detected, and the [`Import`] report says what was chosen and why. A line that cannot be
+//! used is counted by reason, with an example; a trace without any request is an error. Units are part of a format's
+//! description and never guessed.
 //!
 //! Invariants
 //!   T1  Every line or record is a request, skipped for a reason, or rejected for a reason.
@@ -74,14 +74,14 @@ pub enum TraceError {
     Io { name: String, cause: io::Error },
     #[error("cannot tell the format of {name}: {problem}")]
     Format { name: String, problem: String },
-    /// The files that were named do not make one trace.
+    /// The given files do not make one trace.
     #[error("{0}")]
     Files(String),
     #[error("there is no request in {name} that can be used{}", because(.import))]
     NoRequests { name: String, import: Box<Import> },
 }
 
-/// The tallies of an import that came to nothing, in words.
+/// The tallies of a failed import, in words.
 fn because(import: &Import) -> String {
     let mut text = format!(" ({} {}, read as {})", import.units, import.unit_name(), import.format);
     for tally in import.rejected.iter().chain(&import.skipped) {
@@ -93,23 +93,23 @@ fn because(import: &Import) -> String {
     text
 }
 
-/// How a trace is to be read.
+/// How to read a trace.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Found out where not given.
+    /// Detected if not given.
     pub format: Option<Format>,
-    /// Which moment of a request counts, where a format reports several. Found out where not given: the issue if the
-    /// trace has it, otherwise the entry into the queue, otherwise the completion.
+    /// Which moment of a request counts, where a format reports several. Detected if not given: the issue if the trace
+    /// has it, otherwise the entry into the queue, otherwise the completion.
     pub event: Option<Event>,
-    /// Find out how long requests took, where a format reports completions as events of their own.
+    /// Compute how long requests took, where a format reports completions as separate events.
     pub latency: bool,
     /// Only these devices, as [`Names::text`] writes them. All if empty.
     pub devices: Vec<String>,
-    /// Requests that are held back so that those out of order can be put in their place.
+    /// Number of requests held back so that those out of order can be sorted.
     pub sort_window: usize,
 }
 
-/// Requests that are held back where nothing else is said.
+/// Default number of requests held back.
 pub const SORT_WINDOW: usize = 4096;
 
 impl Default for Options {
@@ -118,29 +118,29 @@ impl Default for Options {
     }
 }
 
-/// What became of a trace's lines or records.
+/// How a trace's lines or records were used.
 #[derive(Clone, Debug, serde::Serialize)]
 pub struct Import {
     pub files: Vec<String>,
     /// As it is written on the command line.
     pub format: String,
-    /// Why this format.
+    /// Why this format was chosen.
     pub why: String,
     pub event: Option<Event>,
     /// Lines or records in all.
     pub units: u64,
     pub by_line: bool,
     pub requests: u64,
-    /// Requests of devices that were not asked for.
+    /// Requests of devices that were not selected.
     pub other_devices: u64,
     pub skipped: Vec<Tally>,
     pub rejected: Vec<Tally>,
-    /// Requests with an earlier time than one before them, and by how much at most.
+    /// Requests with an earlier time than a previous one, and by how much at most.
     pub out_of_order: u64,
     pub back_max_ns: u64,
-    /// Of those, requests that could not be put in their place.
+    /// Of those, requests that came too late to be sorted.
     pub too_late: u64,
-    /// What else there is to know.
+    /// Further remarks.
     pub notes: Vec<String>,
 }
 
@@ -149,7 +149,7 @@ impl Import {
         if self.by_line { "lines" } else { "records" }
     }
 
-    /// Where a tally happened first, in words.
+    /// The first occurrence of a tally, in words.
     pub fn example_of(&self, tally: &Tally) -> String {
         match (self.by_line, tally.example.is_empty()) {
             (true, false) => format!(", first line {}: {}", tally.first_at, tally.example),
@@ -164,7 +164,7 @@ impl Import {
     }
 }
 
-/// A trace that is being read. Iterating over it gives its requests.
+/// A trace being read. Iterating over it gives its requests.
 pub struct Trace {
     sources: Vec<Source>,
     names: SharedNames,
@@ -215,7 +215,7 @@ struct Filter {
     others: u64,
 }
 
-/// Devices of which it is remembered whether they pass.
+/// Limit of devices whose filter result is cached.
 const FILTER_MEMORY: usize = 1 << 16;
 
 impl Filter {
@@ -405,8 +405,8 @@ impl Trace {
         Ok(true)
     }
 
-    /// The end of all sources. That is an error when nothing has come out of them; what the other stages hold back
-    /// comes out afterwards.
+    /// The end of all sources. It is an error when they gave nothing; requests held back in other stages come out
+    /// afterwards.
     fn at_end(&self) -> Result<bool, TraceError> {
         let held = self.order.is_holding() || self.matcher.as_ref().is_some_and(Matcher::is_holding);
         let passing = self.raw.iter().any(|request| {
@@ -430,7 +430,7 @@ impl Trace {
         Ok(false)
     }
 
-    /// What became of the lines or records so far.
+    /// The use of the lines or records so far.
     pub fn import(&self) -> Import {
         let mut import = Import {
             files: self.sources.iter().map(|source| source.name.clone()).collect(),
@@ -500,7 +500,7 @@ impl Iterator for Trace {
     }
 }
 
-/// The event that counts, and what to say about the choice.
+/// The event that counts, and a remark about the choice.
 fn choose_event(format: &Format, asked: Option<Event>, seen: [bool; 3]) -> (Option<Event>, Option<String>) {
     if !format.has_events() {
         let note = asked.map(|event| format!("the format has no events, so {event} makes no difference"));

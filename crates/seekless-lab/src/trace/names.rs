@@ -11,7 +11,7 @@ pub(super) type SharedNames = Rc<RefCell<Names>>;
 
 const TOO_MANY_DEVICES: Aside = Aside::Rejected("more than 65536 devices, or a name that is too long");
 
-/// Finds the device of a name, fast when it is that of the line before.
+/// Finds the device of a name, fast when it is that of the previous line.
 pub(super) struct DeviceNames {
     names: SharedNames,
     last: Vec<u8>,

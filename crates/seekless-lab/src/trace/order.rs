@@ -1,4 +1,4 @@
-//! Putting requests in the order of time, as far as a window reaches.
+//! Sorts requests by time, within a window.
 
 use std::collections::VecDeque;
 
@@ -6,18 +6,18 @@ use seekless::units::Nanos;
 
 use super::request::Request;
 
-/// Requests in nearly in order, requests out in order, but for those that come too late for the window. Requests of the
-/// same time keep their order.
+/// Takes nearly sorted requests and returns sorted ones, except for those that come too late for the window. Requests
+/// of the same time keep their order.
 pub(super) struct Order {
     window: usize,
     held: VecDeque<Request>,
     latest: Nanos,
     delivered: Nanos,
-    /// Requests that came with an earlier time than one before them.
+    /// Requests with an earlier time than a previous one.
     pub(super) out_of_order: u64,
     /// The furthest that time went back.
     pub(super) back_max: Nanos,
-    /// Of those, how many came too late to be put in their place.
+    /// Of those, how many came too late to be sorted.
     pub(super) too_late: u64,
 }
 
@@ -34,13 +34,13 @@ impl Order {
         }
     }
 
-    /// Takes requests and gives those that need wait no longer.
+    /// Takes requests and returns those that need not wait any longer.
     pub(super) fn take_all(&mut self, requests: &[Request], out: &mut Vec<Request>) {
         let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return };
         if first.time < self.latest || !requests.is_sorted_by_key(|request| request.time) {
             return requests.iter().for_each(|request| self.take(request, out));
         }
-        // In order, as nearly always: whole runs are copied.
+        // In order, as usual: whole runs are copied.
         self.latest = last.time;
         self.held.extend(requests);
         let ready = self.held.len().saturating_sub(self.window);
@@ -91,14 +91,14 @@ mod tests {
     use super::*;
     use crate::trace::Op;
 
-    /// Within the window the order is restored, equals keep theirs, and what comes too late is counted.
+    /// Within the window the order is restored, requests of equal time keep their order, and late ones are counted.
     #[test]
     fn order_is_restored() {
         let run = |window, times: &[u64]| {
             let (mut order, mut out) = (Order::new(window), Vec::new());
             let request = |(index, &time): (usize, &u64)| Request::new(Nanos(time), Op::Read, index as u64, 1);
             let requests: Vec<Request> = times.iter().enumerate().map(request).collect();
-            // In batches of two and, once more, one by one: the same comes out.
+            // In batches of two and, once more, one by one: the results are equal.
             requests.chunks(2).for_each(|batch| order.take_all(batch, &mut out));
             order.finish(&mut out);
             let (mut alone, mut same) = (Order::new(window), Vec::new());

@@ -1,12 +1,13 @@
-//! Where a trace is written to: standard output, or a file that is compressed as its name says and that has its name
-//! only once it is whole.
+//! Destination of a written trace: standard output, or a file that is compressed according to its name and gets that
+//! name only once it is complete.
 
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use crate::output::{NewFile, OutputError, Wish};
 
-/// A destination for [`TraceWriter`](super::TraceWriter). Dropped before [`Output::finish`], a file is gone.
+/// A destination for [`TraceWriter`](super::TraceWriter). If it is dropped before [`Output::finish`], its file
+/// vanishes.
 pub struct Output {
     sink: Sink,
     path: PathBuf,
@@ -27,7 +28,7 @@ impl Output {
     /// A file: `.gz` and `.zst` are compressed.
     ///
     /// # Errors
-    /// When it cannot be made, and when something is there that `wish` does not let it replace.
+    /// When it cannot be made, and when a file exists that `wish` does not let it replace.
     pub fn file(path: &Path, wish: &Wish) -> Result<Output, OutputError> {
         let file = BufWriter::new(NewFile::begin(path, wish)?);
         let sink = match path.extension().and_then(|extension| extension.to_str()) {

@@ -1,7 +1,7 @@
 //! The text formats in which collections of block traces were published: MSR Cambridge, SPC, Alibaba, Tencent, FIU
 //! and SYSTOR '17.
 //!
-//! Each has a reader and a writer, side by side, so that what is known about a format is in one place.
+//! Each has a reader and a writer, side by side, so that knowledge about a format is in one place.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -34,7 +34,7 @@ pub(super) const MSR: FormatSpec = FormatSpec {
 /// which counts 100 ns since 1601, addresses in bytes. A device is a host and one of its disks.
 struct Msr {
     names: DeviceNames,
-    /// `host,disk` of the line before, and its device.
+    /// `host,disk` of the previous line, and its device.
     last: Vec<u8>,
     device: DeviceId,
 }
@@ -83,7 +83,8 @@ impl LineParser for Msr {
     }
 }
 
-/// As [`Msr`] reads it. A device without a name is disk `n` of host `disk`; an unknown response time is zero.
+/// In the form that [`Msr`] reads. A device without a name is disk `n` of host `disk`; an unknown response time is
+/// zero.
 struct MsrWriter;
 
 impl LineWriter for MsrWriter {
@@ -103,7 +104,7 @@ impl LineWriter for MsrWriter {
     }
 }
 
-/// Bytes of an SPC block where nothing else is said: those of UMass.
+/// Default bytes of an SPC block: those of UMass.
 const SPC_BLOCK_BYTES: u64 = 512;
 
 pub(super) const SPC: FormatSpec = FormatSpec {
@@ -244,17 +245,17 @@ pub(super) const TENCENT: FormatSpec = FormatSpec {
 /// Tencent CBS, ATC '20: `Timestamp,Offset,Size,IOType,VolumeID`, in whole seconds and sectors, 0 for read and 1 for
 /// write.
 ///
-/// A second holds many requests, in order. They are spread evenly over it: as one burst they would say something that
-/// nobody recorded.
+/// A second holds many requests, in order. They are spread evenly over it: a single burst would claim something that
+/// was not recorded.
 #[derive(Default)]
 struct Tencent {
     second: u64,
     held: Vec<Request>,
-    /// Requests that came when as many were held as are held at most.
+    /// Requests that arrived when the limit of held requests was reached.
     late: bool,
 }
 
-/// Requests of one second that are spread. More than a million in a second stay at its end.
+/// Limit of requests of one second that are spread. Further ones stay at its end.
 const SPREAD_MAX: usize = 1 << 20;
 
 impl Tencent {

@@ -1,4 +1,4 @@
-//! What is said about a trace to people: how it was understood, and what is in it.
+//! Reports about a trace: how it was interpreted, and its contents.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use seekless::units::{Nanos, human_bytes};
 use super::request::{Names, Op};
 use super::{Import, Summary};
 
-/// Devices that are listed one by one.
+/// Limit of devices listed individually.
 const DEVICES_SHOWN: usize = 12;
 
 /// A time to three digits, in the unit that suits it.
@@ -27,7 +27,7 @@ pub fn time_text(time: Nanos) -> String {
 }
 
 impl Import {
-    /// What was understood, and what was not: a few lines.
+    /// What was understood, and what was not, in a few lines.
     pub fn to_text(&self) -> String {
         let mut text = String::new();
         let files = match &self.files[..] {
@@ -63,7 +63,7 @@ impl Import {
 }
 
 impl Summary {
-    /// What is in the trace, on lines of a name and a value.
+    /// The contents of the trace, in lines of a name and a value.
     pub fn to_text(&self, names: &Names) -> String {
         let mut lines: Vec<(String, String)> = Vec::new();
         let mut line = |name: &str, value: String| lines.push((name.to_owned(), value));

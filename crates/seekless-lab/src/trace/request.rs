@@ -1,4 +1,4 @@
-//! A request of a trace, whatever format it came in.
+//! A request of a trace, of any format.
 
 use std::fmt;
 
@@ -6,8 +6,8 @@ use seekless::units::{Nanos, SECTOR_BYTES, Sector};
 
 /// One request to a block device.
 ///
-/// Addresses are bytes, because not every format counts in sectors; that most of them are multiples of 512 is
-/// something to find out, not to assume.
+/// Addresses are bytes, because not every format counts in sectors. That most of them are multiples of 512 is measured,
+/// not assumed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Request {
     /// When it was made, on the trace's own clock: since 1970 where the format has dates, since some start otherwise.
@@ -23,14 +23,14 @@ pub struct Request {
     pub bytes: u64,
     /// How long the request took where it was recorded, if that is known.
     pub latency: Option<Nanos>,
-    /// Who made it: a process number, where the format has one.
+    /// The process that made it, where the format has it.
     pub process: Option<u32>,
     /// The processor on which it was made.
     pub cpu: Option<u32>,
 }
 
 impl Request {
-    /// A request of which only the essential is known.
+    /// A request with only the essential fields.
     pub fn new(time: Nanos, op: Op, offset: u64, bytes: u64) -> Request {
         Request {
             time,
@@ -57,7 +57,7 @@ impl Request {
     }
 }
 
-/// What was asked.
+/// The operation.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Op {
@@ -144,7 +144,7 @@ impl Flags {
     pub const NONE: Flags = Flags(0);
     /// Durable on completion.
     pub const FUA: Flags = Flags(1);
-    /// Somebody waits for it.
+    /// A task waits for it.
     pub const SYNC: Flags = Flags(2);
     /// Metadata of a file system.
     pub const META: Flags = Flags(4);
@@ -202,8 +202,7 @@ pub struct Names {
 }
 
 impl Names {
-    /// Devices with names that one trace may have. A column that is taken for the device by mistake would otherwise
-    /// fill the memory.
+    /// Limit of named devices in one trace. A column mistaken for the device would otherwise fill the memory.
     pub const COUNT_MAX: usize = 65_536;
     const NAME_BYTES_MAX: usize = 256;
 

@@ -1,4 +1,4 @@
-//! What a trace format is: its name, what it holds, and what reads and writes it.
+//! Definition of a trace format: its name, contents, reader and writer.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::line_writer::LineWriter;
 use super::names::SharedNames;
 use super::text::{LineParser, Reader};
 
-/// What a reader is made with.
+/// Parameters of a reader.
 pub(super) struct ReaderOptions<'a> {
     /// Which events of a request count, in formats that have events.
     pub(super) wanted: Wanted,
@@ -22,7 +22,7 @@ pub(super) struct ReaderOptions<'a> {
 pub struct FormatSpec {
     /// As it is written on the command line, before a colon.
     pub name: &'static str,
-    /// What stands behind the colon, and an example of it, where the user describes the format.
+    /// What follows the colon, and an example of it, where the user describes the format.
     pub parameter: Option<(&'static str, &'static str)>,
     pub about: &'static str,
     /// Shape of a line or record, with the units.
@@ -31,45 +31,45 @@ pub struct FormatSpec {
     /// Makes a writer, where there is one.
     pub(super) writes: Option<fn() -> Box<dyn LineWriter>>,
     pub(super) recognised: Recognised,
-    /// Where both formats fit, this one is taken rather than the one named; and what is said about that.
+    /// Where both formats fit, this one is preferred to the named one; and the remark about that.
     pub(super) preferred_to: Option<(&'static str, &'static str)>,
-    /// Lines tell of several moments in the life of a request: queued, issued, complete.
+    /// Lines report several moments in the life of a request: queued, issued, complete.
     pub(super) has_events: bool,
-    /// Requests may come with the time that they took.
+    /// Requests may have latencies.
     pub(super) has_latency: bool,
-    /// Addresses and lengths count sectors, so that bytes taken for sectors would show as multiples of 512.
+    /// Addresses and lengths count sectors, so that bytes mistaken for sectors would show as multiples of 512.
     pub(super) counts_sectors: bool,
     /// The smallest difference of two times that the writer keeps, in nanoseconds.
     pub(super) time_unit: u64,
-    /// What has to be known about the format to trust its numbers.
+    /// A caveat about the format's numbers.
     pub(super) note: Option<&'static str>,
 }
 
-/// What reads a format.
+/// The reader of a format.
 #[derive(Clone, Copy)]
 pub(super) enum Reads {
     /// Lines of text.
     Lines(fn(&ReaderOptions<'_>) -> Box<dyn LineParser>),
     /// Binary records.
     Records(fn(Input, Wanted) -> Box<dyn Reader>),
-    /// Lines that the user describes behind the colon. An error says what is wrong with the description, in words.
+    /// Lines that the user describes behind the colon. The error says what is wrong with the description.
     Described(fn(&str) -> Result<Arc<dyn Described>, String>),
 }
 
-/// How a trace is found to be of a format.
+/// How a format is recognised.
 #[derive(Clone, Copy)]
 pub(super) enum Recognised {
     /// Its parser understands nearly all of the first lines.
     ByLines,
-    /// By its beginning; the answer is why, as a clause.
+    /// By its beginning; the result is the reason, as a clause.
     ByBeginning(fn(&[u8]) -> Option<String>),
-    /// Only the user can know.
+    /// Never: only the user can know.
     Never,
 }
 
 /// A format that the user describes.
 pub(super) trait Described: fmt::Debug + Send + Sync {
-    /// The description, as it stands behind the colon.
+    /// The description behind the colon.
     fn text(&self) -> String;
 
     fn parser(&self, options: &ReaderOptions<'_>) -> Box<dyn LineParser>;
@@ -120,7 +120,7 @@ impl FormatSpec {
         FormatSpec::new(name, Reads::Records(reader), Recognised::ByBeginning(beginning))
     }
 
-    /// A format that the user describes: `parse` reads what stands behind the colon, of which `example` is one.
+    /// A format that the user describes: `parse` parses the text behind the colon, for which `example` is an example.
     pub(super) const fn described(
         name: &'static str,
         parameter: &'static str,
@@ -131,7 +131,7 @@ impl FormatSpec {
         FormatSpec { parameter: Some((parameter, example)), ..spec }
     }
 
-    /// The name with what stands behind the colon: `csv:COLUMNS`.
+    /// The name with the text behind the colon: `csv:COLUMNS`.
     pub fn usage(&self) -> String {
         match self.parameter {
             Some((parameter, _)) => format!("{}:{parameter}", self.name),

@@ -8,10 +8,10 @@ use seekless::units::{FixedMap, MIB, Nanos, SECTOR_BYTES};
 use super::request::{DeviceId, Names, Op, Request};
 use super::{Format, Import};
 
-/// Devices that are told apart.
+/// Limit of distinguished devices.
 const DEVICES_MAX: usize = 1 << 16;
 
-/// Grain of the footprint, and words of 64 grains that are remembered.
+/// Grain of the footprint, and limit of stored words of 64 grains.
 const FOOTPRINT_GRAIN: u64 = MIB;
 const FOOTPRINT_WORDS_MAX: usize = 1 << 20;
 
@@ -20,7 +20,7 @@ const FOOTPRINT_WORDS_MAX: usize = 1 << 20;
 pub struct OpSummary {
     pub requests: u64,
     pub bytes: u64,
-    /// Requests that begin where the one before on the same device ended.
+    /// Requests that begin where the previous one on the same device ended.
     pub sequential: u64,
 }
 
@@ -29,7 +29,7 @@ pub struct OpSummary {
 pub struct DeviceSummary {
     pub requests: u64,
     pub bytes: u64,
-    /// The byte after the last that is touched: the device must be at least so large.
+    /// The end of the last request: the minimum size of the device.
     pub end: u64,
     #[serde(skip)]
     next: u64,
@@ -39,7 +39,7 @@ pub struct DeviceSummary {
 pub struct Summary {
     pub ops: [OpSummary; 4],
     pub devices: BTreeMap<DeviceId, DeviceSummary>,
-    /// Requests of devices beyond those that are told apart.
+    /// Requests of devices beyond the limit.
     pub devices_lost: u64,
     pub first: Option<Nanos>,
     pub last: Nanos,
@@ -155,7 +155,7 @@ impl Summary {
         (!self.footprint_lost).then_some(grains * FOOTPRINT_GRAIN)
     }
 
-    /// Share of reads and writes that begin where the request before on their device ended.
+    /// Share of reads and writes that begin where the previous request on their device ended.
     pub fn sequential_share(&self) -> f64 {
         let (read, write) = (self.ops[Op::Read.index()], self.ops[Op::Write.index()]);
         (read.sequential + write.sequential) as f64 / ((read.requests + write.requests) as f64).max(1.0)
@@ -168,7 +168,7 @@ impl Summary {
         Some((histogram.len(), Nanos(histogram.mean() as u64), at(0.5), at(0.99), Nanos(histogram.max())))
     }
 
-    /// What looks as if the trace were not what its format says.
+    /// Signs that the trace is not what its format says.
     pub fn warnings(&self, format: &Format, import: &Import) -> Vec<String> {
         let mut warnings = Vec::new();
         let moved = self.requests() - self.ops[Op::Flush.index()].requests;

@@ -1,11 +1,11 @@
-//! Counting what was not used, by reason, each with its first example.
+//! Counts of unused lines, by reason, each with its first example.
 
-/// Why a line or a record is no request.
+/// Why a line or a record is not a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Aside {
-    /// It is something else that the format has: a comment, another event.
+    /// It is something else in the format: a comment, another event.
     Skipped(&'static str),
-    /// It should be a request, and cannot be read as one.
+    /// It should be a request, but is invalid.
     Rejected(&'static str),
 }
 
@@ -20,7 +20,7 @@ pub struct Tally {
     pub example: String,
 }
 
-/// What was not used of one input.
+/// Unused lines or records of one input.
 #[derive(Clone, Default, Debug)]
 pub(super) struct Tallies {
     pub(super) skipped: Vec<Tally>,
@@ -31,7 +31,7 @@ pub(super) struct Tallies {
     pub(super) by_line: bool,
 }
 
-/// Characters of an example that are kept.
+/// Limit of characters of an example.
 const EXAMPLE_MAX: usize = 120;
 
 impl Tallies {

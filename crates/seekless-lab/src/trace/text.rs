@@ -1,7 +1,7 @@
-//! What all text formats share: lines, fields and numbers.
+//! Common code of all text formats: lines, fields and numbers.
 //!
-//! Numbers are read digit by digit into integers. Going through floating point would lose nanoseconds: a time of
-//! day in seconds needs more digits than a double has.
+//! Numbers are parsed digit by digit into integers. Floating point would lose nanoseconds: a time of day in seconds
+//! needs more digits than a double has.
 
 use memchr::memchr;
 use seekless::units::Nanos;
@@ -11,21 +11,21 @@ use super::input::Input;
 use super::request::Request;
 use super::tally::{Aside, Tallies};
 
-/// Longest line that is read as one.
+/// Longest line that is parsed.
 const LINE_BYTES_MAX: usize = 64 << 10;
 
 /// Requests that a reader delivers at a time.
 pub(super) const BATCH: usize = 1024;
 
-/// Makes requests of lines.
+/// Converts lines to requests.
 pub(super) trait LineParser {
-    /// Reads `line`, which has no line end, and appends what it says to `out`.
+    /// Parses `line`, which has no line end, and appends its requests to `out`.
     ///
     /// # Errors
-    /// Why the line is no request.
+    /// Why the line is not a request.
     fn parse(&mut self, line: &[u8], out: &mut Vec<Request>) -> Result<(), Aside>;
 
-    /// Appends what was held back until the end.
+    /// Appends requests held back until the end.
     fn finish(&mut self, out: &mut Vec<Request>) {
         let _ = out;
     }
@@ -33,7 +33,7 @@ pub(super) trait LineParser {
 
 /// Delivers the requests of one input in batches.
 pub(super) trait Reader {
-    /// Appends some requests to `out`; false at the end. May append none and not be at the end.
+    /// Appends some requests to `out`; false at the end. May append none before the end.
     fn fill(&mut self, out: &mut Vec<Request>) -> Result<bool, TraceError>;
 
     fn tallies(&self) -> Tallies;
@@ -53,7 +53,7 @@ impl TextReader {
         TextReader { input, parser, tallies: Tallies::of_lines(), lines: 0, finished: false }
     }
 
-    /// Passes over a line that is too long, which begins at the window.
+    /// Skips a line that is too long, which begins at the window.
     fn pass_over(&mut self) -> Result<(), TraceError> {
         let example = self.input.window()[..80].to_vec();
         self.lines += 1;
@@ -125,14 +125,14 @@ fn take_line(line: &[u8], number: u64, parser: &mut dyn LineParser, tallies: &mu
     let before = out.len();
     if let Err(aside) = read_line(line, parser, out) {
         out.truncate(before);
-        // A blank line is no news.
+        // Blank lines are not counted.
         if !line.trim_ascii().is_empty() {
             tallies.add(aside, number, line);
         }
     }
 }
 
-/// Reads a line that may end in a carriage return or be a comment.
+/// Parses a line that may end in a carriage return or be a comment.
 #[inline]
 pub(super) fn read_line(line: &[u8], parser: &mut dyn LineParser, out: &mut Vec<Request>) -> Result<(), Aside> {
     match line.strip_suffix(b"\r").unwrap_or(line) {
@@ -166,11 +166,12 @@ pub(super) fn number(text: &[u8]) -> Option<u64> {
 /// Eight digits, all of them zero.
 const ZEROES: u64 = 0x3030_3030_3030_3030;
 
-/// The value of eight digits, the first in the lowest byte: all at once, by adding neighbours, then pairs, then fours.
+/// The value of eight digits, the first in the lowest byte: computed together, by adding neighbours, then pairs, then
+/// fours.
 #[inline]
 fn eight_digits(bytes: u64) -> Option<u64> {
     const HIGH: u64 = 0xf0f0_f0f0_f0f0_f0f0;
-    // A byte is a digit when its upper half is 3 and stays so with six added.
+    // A byte is a digit when its upper half is 3, and still is after adding six.
     if bytes & HIGH != ZEROES || bytes.wrapping_add(0x0606_0606_0606_0606) & HIGH != ZEROES {
         return None;
     }
@@ -182,7 +183,7 @@ fn eight_digits(bytes: u64) -> Option<u64> {
     Some(upper.wrapping_add(lower) >> 32)
 }
 
-/// Where `byte` is first, eight bytes at a time.
+/// The first position of `byte`, searched eight bytes at a time.
 #[inline]
 pub(super) fn find(byte: u8, text: &[u8]) -> Option<usize> {
     let mut at = 0;
@@ -196,7 +197,7 @@ pub(super) fn find(byte: u8, text: &[u8]) -> Option<usize> {
     text[at..].iter().position(|&other| other == byte).map(|place| at + place)
 }
 
-/// The lowest bit that is set is in the first of the eight bytes, from the lowest, that equals `byte`; none if none does.
+/// The lowest set bit is in the first of the eight bytes, from the lowest, that equals `byte`; zero if none does.
 #[inline]
 fn bytes_equal(byte: u8, eight: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
@@ -208,7 +209,7 @@ fn bytes_equal(byte: u8, eight: u64) -> u64 {
 pub(super) fn hex(text: &[u8]) -> Option<u64> {
     let text = text.strip_prefix(b"0x").unwrap_or(text);
     if !text.iter().all(u8::is_ascii_hexdigit) {
-        return None; // from_str_radix would take a sign.
+        return None; // from_str_radix would accept a sign.
     }
     u64::from_str_radix(std::str::from_utf8(text).ok()?, 16).ok()
 }
@@ -225,7 +226,7 @@ pub(super) fn time(text: &[u8], unit: u64) -> Option<Nanos> {
     if point == 0 && fraction.is_empty() {
         return None;
     }
-    // Nine digits of the coarsest unit, seconds, are a nanosecond.
+    // Nine digits of the coarsest unit, seconds, reach a nanosecond.
     let digits = fraction.len().min(9);
     let value = if digits == 0 { 0 } else { number(&fraction[..digits])? };
     if !fraction[digits..].iter().all(u8::is_ascii_digit) {
@@ -278,8 +279,8 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The next field if it has digits alone and is not the last; it is found and read at once. Otherwise nothing is
-    /// taken.
+    /// The next field if it consists of digits alone and is not the last; it is found and parsed in the same pass.
+    /// Otherwise nothing is consumed.
     #[inline]
     pub(super) fn plain_number(&mut self) -> Option<u64> {
         let rest = self.rest?;
@@ -308,12 +309,12 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The bytes of everything that has not been read.
+    /// The bytes not yet read.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest.unwrap_or_default()
     }
 
-    /// Says that there are no more.
+    /// Fails if there are more.
     pub(super) fn end(&self) -> Result<(), Aside> {
         if self.rest.is_some() { Err(Aside::Rejected("too many fields")) } else { Ok(()) }
     }
@@ -352,7 +353,7 @@ impl<'a> Words<'a> {
         if self.next().is_some() { Err(Aside::Rejected("too many fields")) } else { Ok(()) }
     }
 
-    /// What has not been read, from the next word on.
+    /// The rest, from the next word on.
     pub(super) fn rest(&self) -> &'a [u8] {
         self.rest.trim_ascii_start()
     }
@@ -378,7 +379,7 @@ pub(super) fn times(count: u64, unit: u64) -> Result<u64, Aside> {
     count.checked_mul(unit).ok_or(Aside::Rejected("the address is beyond 2^64 bytes"))
 }
 
-/// Checks what holds for every request: it has bytes unless it is a flush, and its end has an address.
+/// Checks the rules for every request: it has bytes unless it is a flush, and its end has an address.
 #[inline]
 pub(super) fn plausible(request: Request) -> Result<Request, Aside> {
     use super::request::Op;
@@ -398,7 +399,7 @@ pub(super) fn plausible(request: Request) -> Result<Request, Aside> {
 mod tests {
     use super::*;
 
-    /// Times keep every nanosecond, in every unit, and nothing that is no plain number is read as one.
+    /// Times keep every nanosecond, in every unit, and only plain numbers are accepted.
     #[test]
     fn numbers_are_exact() {
         let read = |text: &str, unit| time(text.as_bytes(), unit).map(|time| time.0);
@@ -428,7 +429,7 @@ mod tests {
         assert_eq!(hex(b"+1"), None);
     }
 
-    /// A byte is found where it is first, wherever that is, and not where it is not.
+    /// A byte is found at its first position, wherever that is, and not where it is not.
     #[test]
     fn bytes_are_found() {
         for length in 0..40 {
@@ -444,8 +445,8 @@ mod tests {
         }
     }
 
-    /// A number is the same whether it is read at once or looked for first, whatever its length, and what is no plain
-    /// number is left where it is.
+    /// A number is the same whether it is parsed in the same pass or searched first, for any length; anything but a
+    /// plain number is not consumed.
     #[test]
     fn plain_numbers() {
         let digits = "9182736450918273645091827";
@@ -469,7 +470,7 @@ mod tests {
         assert!(matches!(Fields::new(b" 1 ,2345678", b',').number("none"), Ok(1)));
     }
 
-    /// Fields lose the blanks around them, and say when there are too few or too many.
+    /// Fields are trimmed, and too few or too many are an error.
     #[test]
     fn fields() {
         let mut fields = Fields::new(b"1, two ,", b',');

@@ -88,7 +88,7 @@ impl LineParser for Tracefs {
     }
 }
 
-/// `comm-PID [cpu] ...`, or `comm PID [cpu] ...` as perf has it. The name may hold brackets, too: the last ones count.
+/// `comm-PID [cpu] ...`, or `comm PID [cpu] ...` as from perf. The name may hold brackets, too: the last ones count.
 fn process_and_cpu(head: &[u8]) -> (Option<u32>, Option<u32>) {
     let narrow = |text: &[u8]| number(text).and_then(|number| u32::try_from(number).ok());
     let Some(open) = head.iter().rposition(|&byte| byte == b'[') else { return (None, None) };

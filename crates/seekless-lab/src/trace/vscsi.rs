@@ -9,7 +9,7 @@
 //! | 14 | 2 | version: 0x100, 0x200, u16 |
 //! | 16 | 16 | sector, u64 |
 //! | 24 | 24 | time in microseconds, u64 |
-//! | - | 32 | response time, in a unit that is nowhere written down: not used |
+//! | - | 32 | response time, in an undocumented unit: not used |
 //!
 //! The description of the data set says that lengths are sectors; the traces themselves show bytes (512 where the next
 //! request is one sector on).
@@ -84,7 +84,7 @@ fn holds(expected: u8, sample: &[u8]) -> Option<String> {
         .then(|| format!("every record in its beginning has the version number of vscsi {expected}"))
 }
 
-/// The version of which `sample` holds nothing but records.
+/// The version for which `sample` consists of valid records.
 fn version(sample: &[u8]) -> Option<u8> {
     let all = |layout: &Layout| {
         let mut records = sample.chunks_exact(layout.record).peekable();
@@ -93,7 +93,7 @@ fn version(sample: &[u8]) -> Option<u8> {
     LAYOUTS.iter().position(all).map(|index| index as u8 + 1)
 }
 
-/// What a SCSI command asks for: commands of 6, 10, 12 and 16 bytes.
+/// The operation of a SCSI command: commands of 6, 10, 12 and 16 bytes.
 fn op(command: u16) -> Result<(Op, Flags), Aside> {
     let op = match command {
         0x08 | 0x28 | 0xa8 | 0x88 => Op::Read,

@@ -1,4 +1,4 @@
-//! Writing traces: what a format cannot hold is left out and counted, never bent.
+//! Writes traces: requests that a format cannot hold are skipped and counted, never changed.
 
 use std::io::{self, Write};
 
@@ -6,7 +6,7 @@ use super::format::Format;
 use super::line_writer::{Dropped, LineWriter};
 use super::request::{Names, Request};
 
-/// What was written.
+/// Result of writing.
 #[derive(Clone, PartialEq, Eq, Default, Debug, serde::Serialize)]
 pub struct Written {
     pub requests: u64,

@@ -1,16 +1,16 @@
-//! The sweep over file sizes on a file system whose free space has been broken up by use.
+//! The sweep over file sizes on a file system whose free space is fragmented by use.
 //!
 //! Paper: [se95 §5] took the maps of free space of 51 file systems over nine months, copied them onto a test disk, and
-//! compared the sweep, with 25 files in a directory, with that on an empty disk. Those maps are not public. What is
-//! published is how files on such systems lie: of files of two blocks, 37 % are in one piece; of the blocks of files of
-//! 32 blocks, 80 % follow the one before.
+//! compared the sweep, with 25 files in a directory, with that on an empty disk. Those maps are not public. The layout
+//! of files on such systems is: of files of two blocks, 37 % are in one piece; of the blocks of files of 32 blocks, 80
+//! % follow the previous one.
 //!
-//! So the map is made here, in two phases. `fill`: files of one block, in small directories, nearly as many as the file
-//! system holds. `free`: they are deleted, but for so many as make the file system as full as is wanted, in runs whose
-//! lengths are drawn at random. Both FFS and LFS place such files one after another, so that the order of creation is
-//! that on the disk: in FFS, each round of directories takes the next part of every cylinder group. Free space near the
-//! start of a group is in smaller pieces than farther on, since allocation begins there ([se95 §5.2]); so the files that
-//! were created first are freed in shorter runs.
+//! So the map is generated, in two phases. `fill`: files of one block, in small directories, nearly as many as the file
+//! system holds. `free`: files are deleted until the file system has the requested utilisation, in runs of random
+//! lengths. Both FFS and LFS place such files one after another, so that the order of creation is that on the disk: in
+//! FFS, each round of directories takes the next part of every cylinder group. Free space near the start of a group is
+//! in smaller pieces than farther on, since allocation begins there ([se95 §5.2]); so the files created first are freed
+//! in shorter runs.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -24,27 +24,27 @@ use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are those of the paper, where it has them.
+/// Parameters. The defaults are those of the paper, where it gives them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Aged {
-    /// How full `df` shows the file system to be once space has been freed, in per cent. With 0 nothing is filled and
-    /// freed: an empty file system, to compare with.
+    /// Utilisation according to `df` once space has been freed, in per cent. With 0 nothing is filled and freed: an
+    /// empty file system, for comparison.
     pub full: u64,
-    /// Size of the files that fill it: a block of the file system.
+    /// Size of the filling files: a block of the file system.
     #[serde(deserialize_with = "size")]
     pub block: u64,
-    /// The first size of the sweep; each is twice the one before it.
+    /// The first size of the sweep; each is twice the previous one.
     #[serde(deserialize_with = "size")]
     pub smallest: u64,
-    /// No size is larger.
+    /// The largest size.
     #[serde(deserialize_with = "size")]
     pub largest: u64,
-    /// Data in the files of one size together.
+    /// Total data of the files of one size.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub files_per_directory: u64,
-    /// Decides which space is free, and what is in the files.
+    /// Decides which space is free, and the contents of files.
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
@@ -63,19 +63,20 @@ pub const FREE: &str = "free";
 /// the same rate.
 const BLOCKS_PER_DIRECTORY: u64 = 128;
 
-/// Share of what `df` calls available that is filled, in per cent: the rest is for directories and inodes.
+/// Share of the space available according to `df` that is filled, in per cent: the rest is for directories and inodes.
 const FILLED: u64 = 94;
 
 /// Share of the files, from the first created on, that are freed in short runs.
 const FRONT: f64 = 0.3;
 
-/// Probability that the block after a freed one is free as well, in front and behind: with these, files that FFS creates
-/// on a Fujitsu M2694EXA that is 75 % full lie as published. `files_on_used_file_systems_lie_as_published` measures it.
+/// Probability that the block after a freed one is also freed, in front and behind: with these, files that FFS creates
+/// on a Fujitsu M2694EXA at 75 % utilisation are laid out as published. `files_on_used_file_systems_lie_as_published`
+/// measures it.
 const FOLLOWS_IN_FRONT: f64 = 0.37;
 const FOLLOWS_BEHIND: f64 = 0.985;
 
-/// Which files are freed, one after another: a chain with two states, whose share of free ones is always the same, and
-/// whose runs are as long as the place says.
+/// Decides which files are freed: a two-state Markov chain, whose share of free ones is constant, and whose run length
+/// depends on the place.
 struct Freed {
     rng: Rng,
     free: f64,
@@ -87,7 +88,7 @@ impl Freed {
         Freed { rng: Rng::new(seed), free, before: false }
     }
 
-    /// Whether the next file is freed, `place` of all files having come before it.
+    /// True when the next file is freed; `place` is the share of files before it.
     fn next(&mut self, place: f64) -> bool {
         let follows = if place < FRONT { FOLLOWS_IN_FRONT } else { FOLLOWS_BEHIND };
         let chance = match self.before {
@@ -106,7 +107,7 @@ impl Aged {
         Sizes { smallest, largest, bytes, files_per_directory, seed, ..Sizes::default() }
     }
 
-    /// Fills the file system and frees what should be free, in pieces. Returns how many files there were.
+    /// Fills the file system and frees space, in pieces. Returns the number of files.
     async fn age<T: Target>(&self, target: &T, meter: &mut Meter<'_, T>) -> Result<u64, LabError> {
         let space = target.space().await?;
         let directories = space.available / 100 * FILLED / (BLOCKS_PER_DIRECTORY * self.block);
@@ -220,7 +221,7 @@ impl Workload for Aged {
 mod tests {
     use super::*;
 
-    /// Runs of freed blocks are as long as the chain says, in front and behind, and as many are freed as should be.
+    /// Runs of freed blocks have the chain's lengths, in front and behind, and the right number is freed.
     #[test]
     fn runs_have_the_published_lengths() {
         let files = 400_000;

@@ -1,10 +1,10 @@
-//! Appending a little at a time, as logs do.
+//! Equally many runs begin and end.
 //!
-//! Paper: [za01 §7.4]: units of 10, 100 and 1000 bytes are appended to a new file until it has 32 MB; the files are of one
-//! letter, English text, programs, and what is compressed already.
+//! Paper: [za01 §7.4]: units of 10, 100 and 1000 bytes are appended to a new file until it has 32 MB; the files hold
+//! one letter, English text, programs, and compressed data.
 //!
-//! Everything is made durable once, at the end of a phase. A mount in real time has to write through
-//! (no `-o writeback`), or the kernel puts the small writes together and nothing small is left.
+//! Everything is made durable once, at the end of a phase. A mount in real time must write through (no `-o writeback`);
+//! otherwise the kernel merges the small writes.
 
 use async_trait::async_trait;
 use seekless::units::human_bytes;
@@ -16,11 +16,12 @@ use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The units are those of the paper; the size is less, since the cost of an append does not depend on it.
+/// Parameters. The units are those of the paper; the size is smaller, since the cost of an append does not depend on
+/// it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Append {
-    /// Size of each file at the end, at most.
+    /// Largest final size of each file.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub data: Data,
@@ -34,10 +35,10 @@ impl Default for Append {
     }
 }
 
-/// What is appended is held in memory.
+/// The appended data is held in memory.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// Bytes of an append, and the phase that they make.
+/// Bytes of an append, and the name of its phase.
 const UNITS: [(u64, &str); 3] = [(10, "append 10"), (100, "append 100"), (1000, "append 1000")];
 
 #[async_trait(?Send)]

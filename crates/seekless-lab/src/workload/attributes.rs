@@ -1,7 +1,6 @@
-//! The attributes of many files, as `ls -lR` asks for them.
+//! Reads the attributes of many files, as `ls -lR` does.
 //!
-//! Paper: [za01 §7.5]: `ls -lRF` on the 1,225 files of a package that has been built, from the disk and once more from
-//! caches.
+//! Paper: [za01 §7.5]: `ls -lRF` on the 1,225 files of a built package, from the disk and once more from caches.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -16,7 +15,7 @@ use super::{
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The number of files is the paper's; their mean size comes from its tree of 22.9 MB.
+/// Parameters. The number of files is the paper's; their mean size comes from its tree of 22.9 MB.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Attributes {

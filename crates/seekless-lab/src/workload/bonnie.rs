@@ -1,11 +1,12 @@
-//! The three parts of Bonnie: a file written and rewritten, a file read, and random reads by several at once.
+//! The three parts of Bonnie: a file written and rewritten, a file read, and random reads by several processes.
 //!
 //! Paper: [za01 §7.2], with Bray's Bonnie: (1) a file is written by characters, by blocks, and rewritten by blocks of
-//! 1024 bytes; (2) it is read by characters and by blocks; (3) three processes read a block at each of 4000 random places
-//! and in a tenth of the cases write it again.
+//! 1024 bytes; (2) it is read by characters and by blocks; (3) three processes read a block at each of 4000 random
+//! places, and rewrite it in a tenth of the cases.
 //!
-//! Characters go through the buffers of the C library, and reach a file system as blocks: they would measure that library
-//! and are left out. In the third part three processes take turns; what is written is other bytes of the same kind.
+//! Characters go through the buffers of the C library, and reach a file system as blocks: they would measure that
+//! library and are left out. In the third part three processes alternate; rewritten blocks get other bytes of the same
+//! kind.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -18,14 +19,14 @@ use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do.
+/// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Bonnie {
     /// Size of the file, rounded down to whole blocks.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
-    /// Bytes of a call when a file is written or read in order: the buffer of Bonnie.
+    /// Bytes of a sequential call: the buffer of Bonnie.
     #[serde(deserialize_with = "size")]
     pub block: u64,
     /// Seeks of all three processes together.
@@ -44,7 +45,7 @@ impl Default for Bonnie {
 /// Bytes of a block that is rewritten, or read at random.
 const SMALL: u64 = 1024;
 
-/// One of so many seeks writes.
+/// One in this many seeks writes.
 const WRITES: u64 = 10;
 
 const PATH: &str = "bonnie";

@@ -1,11 +1,11 @@
-//! A build, after the Andrew benchmark: a source tree is made, copied, looked through, read and compiled.
+//! A build, after the Andrew benchmark: a source tree is made, copied, scanned, read and compiled.
 //!
 //! Source: Howard et al., *Scale and Performance in a Distributed File System*, TOCS 6 (1), 1988, §4: five phases, called
 //! MakeDir, Copy, ScanDir, ReadAll and Make, over about 70 files of 200 KB in all. [ro92 §5.1] reports it for Sprite.
 //!
-//! The sources are ours: sizes are drawn, and what a compiler does is reduced to what it asks of a file system and, in
-//! virtual time, of the processor: each source file and some headers are read, an object file is written, and at last all
-//! objects are read and a program is written. In real time nothing is computed.
+//! The sources are generated: sizes are random, and a compiler is reduced to its requests to the file system and, in
+//! virtual time, to the processor: each source file and some headers are read, an object file is written, and finally
+//! all objects are read and a program is written. In real time nothing is computed.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -19,17 +19,17 @@ use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are the size of the Andrew benchmark's tree.
+/// Parameters. The defaults are the size of the Andrew benchmark's tree.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Build {
     /// Source files; three of ten are headers.
     pub files: u64,
-    /// Bytes in all of them together, about.
+    /// Approximate total bytes.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub directories: u64,
-    /// Microseconds of the processor to compile 1 KiB of what the compiler reads, in virtual time.
+    /// Microseconds of the processor to compile 1 KiB of input, in virtual time.
     pub compile_us_per_kib: u64,
     pub data: Data,
     #[serde(skip_deserializing)]
@@ -48,7 +48,7 @@ pub const SCAN: &str = "scan";
 pub const READ: &str = "read all";
 pub const COMPILE: &str = "compile";
 
-/// Bytes of a call, as the C library's buffers of 4.3BSD had it on file systems with such blocks.
+/// Bytes of a call: the C library's buffers of 4.3BSD on file systems with such blocks.
 const UNIT: u64 = 8 << 10;
 
 /// Headers that each source file includes.
@@ -57,7 +57,7 @@ const INCLUDED: u64 = 5;
 /// All files together are held in memory.
 const BYTES_MAX: u64 = 1 << 30;
 
-/// The tree that is copied from, and the one that is built in.
+/// The source tree, and its copy for the build.
 const ORIGINAL: &str = "original";
 const COPIED: &str = "copy";
 
@@ -100,7 +100,7 @@ impl<T: Target> Tree<'_, T> {
         self.target.close(open).await
     }
 
-    /// Reads a whole file, and makes sure that it is what was written.
+    /// Reads a whole file, and checks its content.
     async fn read(&self, path: &str, number: u64, bytes: u64) -> Result<(), LabError> {
         let mut open = self.target.open(path).await?;
         let (mut found, mut buffer) = (Vec::with_capacity(bytes as usize), vec![0; UNIT as usize]);
@@ -126,7 +126,7 @@ fn is_header(source: &Source) -> bool {
 }
 
 impl Build {
-    /// Sizes between nothing and twice the mean, so that they come to about the sum.
+    /// Sizes between zero and twice the mean, so that they add up approximately.
     fn sources(&self) -> Vec<Source> {
         let mut rng = Rng::new(self.seed);
         let mean = self.bytes / self.files;

@@ -1,21 +1,21 @@
-//! What benchmarks write, in pieces that differ: bytes that cannot be compressed, or ones that can.
+//! Contents of benchmark files, in distinct pieces: incompressible bytes, or compressible ones.
 
 use seekless::rng::Rng;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
 
-/// What kind of bytes. Layers that compress care; all others do not.
+/// Kind of bytes. It matters only to layers that compress.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Data {
-    /// Cannot be compressed: stands for what has been already.
+    /// Incompressible: represents compressed data.
     #[default]
     Noise,
-    /// Words, few of them often and many seldom. Deflate at level 9 makes 1/2.5 of it in pieces of 4 KiB and 1/3.5 in
-    /// pieces of 64 KiB, as of English documents (1/2.57 and 1/3.65, measured).
+    /// Words, few of them frequent and many rare. Deflate at level 9 compresses it to 1/2.5 in pieces of 4 KiB and
+    /// 1/3.5 in pieces of 64 KiB, like English documents (1/2.57 and 1/3.65, measured).
     Text,
-    /// The same of short strings of any bytes: 1/2.0 in pieces of 4 KiB, where programs have 1/2.27 (measured).
+    /// The same with short strings of any bytes: 1/2.0 in pieces of 4 KiB, where programs have 1/2.27 (measured).
     Program,
     /// One letter.
     Letter,
@@ -27,7 +27,7 @@ impl Data {
             Data::Noise => rng.fill(bytes),
             Data::Letter => bytes.fill(b'a'),
             Data::Text => fill_with_words(rng, bytes, 10, |rng| {
-                // In about the shares that letters have in English.
+                // In about the proportions of letters in English.
                 const LETTERS: &[u8] = b"etaoinshrdlucmfwypvbgkeeettaaooiinnsshhrr";
                 let letters = rng.between(2, 12);
                 let mut word: Vec<u8> = (0..letters).map(|_| *rng.pick(LETTERS)).collect();
@@ -43,8 +43,8 @@ impl Data {
     }
 }
 
-/// Fills `bytes` with words from a vocabulary of 2^`bits` - 1. Those of each half are as frequent together as those of the
-/// half before it, which is Zipf's law in steps.
+/// Fills `bytes` with words from a vocabulary of 2^`bits` - 1. Each group, twice as large as the previous one, is as
+/// frequent in total, which approximates Zipf's law.
 fn fill_with_words(rng: &mut Rng, bytes: &mut [u8], bits: u32, word: impl Fn(&mut Rng) -> Vec<u8>) {
     let words: Vec<Vec<u8>> = (1..1u64 << bits).map(|_| word(rng)).collect();
     let mut at = 0;
@@ -57,7 +57,7 @@ fn fill_with_words(rng: &mut Rng, bytes: &mut [u8], bits: u32, word: impl Fn(&mu
     }
 }
 
-/// Bytes of which each numbered piece is made: the same for all, with the number in front.
+/// Source of the numbered pieces: the same bytes for all, with the number in front.
 pub(super) struct Contents {
     common: Vec<u8>,
 }
@@ -84,9 +84,9 @@ impl Contents {
     }
 
     /// # Errors
-    /// `Content`, when what was `found` in the file at `path` is not piece `number` of `bytes` bytes.
+    /// `Content`, when the bytes `found` in the file at `path` are not piece `number` of `bytes` bytes.
     pub(super) fn check(&self, number: u64, bytes: u64, path: &str, found: &[u8]) -> Result<(), LabError> {
-        // Most of what is read is right, so it is compared without making the piece.
+        // Data read is usually right, so it is compared without building the piece.
         let front = number.to_le_bytes();
         let front = &front[..front.len().min(bytes as usize)];
         if found.len() as u64 == bytes

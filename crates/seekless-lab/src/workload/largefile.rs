@@ -4,8 +4,8 @@
 //! rewritten at random, read at random, and read in order again.
 //!
 //! The papers do not say how random offsets were drawn. Here each unit is written once and read once, in a random
-//! order, so that every phase moves the same bytes. Everything is made durable at the end of the phases that write,
-//! and caches are dropped before those that read: the machines of the papers kept a small part of the file.
+//! order, so that every phase moves the same bytes. Everything is made durable at the end of writing phases, and caches
+//! are dropped before reading ones: the machines of the papers cached a small part of the file.
 
 use async_trait::async_trait;
 use seekless::rng::Rng;
@@ -18,7 +18,7 @@ use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are those of the papers.
+/// Parameters. The defaults are those of the papers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct LargeFile {
@@ -31,7 +31,7 @@ pub struct LargeFile {
     /// Each call that writes is made durable before the next, as with `O_SYNC`.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub sync: bool,
-    /// Decides what is in the file, and every random order.
+    /// Decides the contents of the file, and every random order.
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
@@ -61,7 +61,7 @@ impl LargeFile {
         self.bytes / self.unit
     }
 
-    /// All units, in order or in one that is drawn.
+    /// All units, in order or in a random order.
     fn order(&self, shuffled: Option<&mut Rng>) -> Vec<u64> {
         let mut order: Vec<u64> = (0..self.units()).collect();
         if let Some(rng) = shuffled {
@@ -124,7 +124,7 @@ impl Workload for LargeFile {
         let mut meter = Meter::start(target, watch).await?;
         let mut open = target.create(PATH).await?;
         let mut buffer = vec![0; unit as usize];
-        // What a unit holds tells how often it was written: its number, and later that and the number of units.
+        // A unit's content shows how often it was written: its number, and later that plus the number of units.
         let phases = [
             (WRITE, self.order(None), true, 0),
             (READ, self.order(None), false, 0),

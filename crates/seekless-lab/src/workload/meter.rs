@@ -18,7 +18,7 @@ pub(super) struct Meter<'a, T> {
     coldness: Coldness,
 }
 
-/// A phase that goes on.
+/// A phase under way.
 pub(super) struct Running {
     phase: &'static str,
     file_bytes: Option<u64>,
@@ -30,7 +30,7 @@ pub(super) struct Running {
     usage: Usage,
 }
 
-/// Whether the end of a phase waits until everything is durable.
+/// Whether a phase ends only when everything is durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Durable {
     Yes,
@@ -39,7 +39,7 @@ pub(super) enum Durable {
 }
 
 impl<'a, T: Target> Meter<'a, T> {
-    /// What came before is made durable, so that it is not paid for here.
+    /// Earlier writes are made durable, so that they are not charged to the run.
     pub(super) async fn start(target: &'a T, watch: Watch<'a>) -> Result<Meter<'a, T>, LabError> {
         target.sync().await?;
         Ok(Meter { target, watch, phases: Vec::new(), coldness: Coldness::Cold })
@@ -51,10 +51,10 @@ impl<'a, T: Target> Meter<'a, T> {
         Running { phase, file_bytes: None, unit, total, done: 0, bytes: 0, began, usage }
     }
 
-    /// `count` more have been done, with `bytes` read or written.
+    /// Records `count` more done, with `bytes` read or written.
     ///
     /// # Errors
-    /// `Interrupted`, when whoever watches wants no more.
+    /// `Interrupted`, when the caller stops the run.
     pub(super) fn step(&self, running: &mut Running, count: u64, bytes: u64) -> Result<(), LabError> {
         running.done += count;
         running.bytes += bytes;
@@ -84,7 +84,7 @@ impl<'a, T: Target> Meter<'a, T> {
         Ok(())
     }
 
-    /// Makes what follows read from the device.
+    /// Makes the following reads come from the device.
     pub(super) async fn drop_caches(&mut self) -> Result<(), LabError> {
         let coldness = self.target.drop_caches().await?;
         if self.coldness == Coldness::Cold {

@@ -1,8 +1,7 @@
 //! Programs that use files, as data and as calls on a [`Target`].
 //!
-//! A workload is a value that says how much to do. It runs in phases, each measured from its first call until
-//! everything that it wrote is durable. What is read is compared with what was written: a benchmark of wrong answers
-//! is worth nothing.
+//! A workload is a value with its parameters. It runs in phases, each measured from its first call until everything
+//! that it wrote is durable. Data read is compared with data written: a benchmark of wrong answers is worthless.
 
 pub mod aged;
 pub mod append;
@@ -49,7 +48,7 @@ pub const WORKLOADS: &[&WorkloadSpec] = &[
     &tool::Tool::SPEC,
 ];
 
-/// A program that uses files. Its value says how much it does.
+/// A program that uses files. Its value holds its parameters.
 #[async_trait(?Send)]
 pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'static {
     /// Its row in the table.
@@ -59,23 +58,23 @@ pub trait Workload: Serialize + DeserializeOwned + Default + Send + Sync + 'stat
     /// `Spec`, when there is nothing to do, or too much.
     fn check(&self) -> Result<(), LabError>;
 
-    /// What is done, in one line for people.
+    /// A one-line description of the work.
     fn title(&self) -> String;
 
-    /// Decides every choice that a run has.
+    /// Seed of every random choice of a run.
     fn seed(&self) -> u64;
 
-    /// The same with other choices.
+    /// The same with another seed.
     #[must_use]
     fn with_seed(self, seed: u64) -> Self;
 
     /// Runs all phases on `target`. After an error, files of the run may be left.
     ///
     /// # Errors
-    /// What the target answers, `Content` when it reads something else than was written, and `Interrupted`.
+    /// Those of the target, `Content` when it returns wrong data, and `Interrupted`.
     async fn run<T: Target>(&self, target: &T, watch: Watch<'_>) -> Result<Outcome, LabError>;
 
-    /// Published statements about the phases of `runs`, where they are about runs like these.
+    /// Published statements about the phases of `runs`, if the runs are comparable.
     fn published(&self, _runs: &[Run]) -> Vec<Comparison> {
         Vec::new()
     }
@@ -160,18 +159,18 @@ pub struct Step<'a> {
     pub total: u64,
 }
 
-/// Hears how far a run has come, and says whether to go on.
+/// Receives the progress of a run, and decides whether to continue.
 pub type Watch<'a> = &'a dyn Fn(Step<'_>) -> ControlFlow<()>;
 
-/// What a run took.
+/// Measurements of a run.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outcome {
     pub phases: Vec<Measured>,
-    /// How cold the caches were where files were read.
+    /// How cold the caches were for reads.
     pub coldness: Coldness,
 }
 
-/// Reads a size in bytes, a number or text as a stack line has it: `"100MiB"`.
+/// Parses a size in bytes, a number or text in stack-line syntax: `"100MiB"`.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<u64, D::Error> {
     #[derive(serde::Deserialize)]
     #[serde(untagged)]
@@ -200,7 +199,7 @@ fn ends_directory(file: u64, files: u64, files_per_directory: u64) -> bool {
     (file + 1).is_multiple_of(files_per_directory) || file + 1 == files
 }
 
-/// Deletes everything below the directory `path`, as far as that is possible: what a run that has failed left behind.
+/// Deletes everything below the directory `path`, as far as possible: what a failed run left behind.
 pub async fn remove_all<T: Target>(target: &T, path: &str) {
     for listed in target.list(path).await.unwrap_or_default() {
         let below = if path.is_empty() { listed.name } else { format!("{path}/{}", listed.name) };

@@ -1,4 +1,4 @@
-//! Names of phases that more than one place speaks of.
+//! Names of phases used in several places.
 
 pub const CREATE: &str = "create";
 pub const READ: &str = "read";

@@ -1,10 +1,10 @@
-//! PostMark: many small files that live a short time, as in mail, news and web commerce.
+//! PostMark: many short-lived small files, as in mail, news and web commerce.
 //!
 //! Source: J. Katcher, *PostMark: A New File System Benchmark*, 1997, and the behaviour of version 1.5. A pool of files
 //! is created; then each transaction reads a file or appends to one, and creates a file or deletes one; at last all
 //! files are deleted.
 //!
-//! The random numbers are ours, so file sizes and the order of transactions are those of PostMark in distribution only.
+//! The random numbers are ours, so file sizes and the order of transactions match PostMark's only in distribution.
 //! Everything is made durable at the end of each phase, which PostMark leaves to the kernel.
 
 use async_trait::async_trait;
@@ -17,7 +17,7 @@ use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are PostMark's.
+/// Parameters. The defaults are PostMark's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct PostMark {
@@ -29,7 +29,7 @@ pub struct PostMark {
     pub smallest: u64,
     #[serde(deserialize_with = "size")]
     pub largest: u64,
-    /// Directories that files are spread over; with none, all are in one place.
+    /// Number of directories; with 0, all files are in one directory.
     pub directories: u64,
     /// Bytes of a read.
     #[serde(deserialize_with = "size")]
@@ -62,14 +62,14 @@ impl Default for PostMark {
     }
 }
 
-/// A file's content is made of one piece in memory.
+/// A file's content is built in memory as one piece.
 const BYTES_MAX: u64 = 64 << 20;
 
 pub const CREATE: &str = "create";
 pub const TRANSACTIONS: &str = "transactions";
 pub const DELETE: &str = "delete";
 
-/// A file of the pool. Its content is that of piece `number`, as far as it goes.
+/// A file of the pool. Its content is a prefix of piece `number`.
 #[derive(Clone, Copy)]
 struct Pooled {
     number: u64,
@@ -144,7 +144,7 @@ impl<T: Target> Pool<'_, T> {
         Ok(file.bytes)
     }
 
-    /// Appends to a file, as far as there is room in it. Returns the bytes written.
+    /// Appends to a file, up to its maximum size. Returns the bytes written.
     async fn append(&mut self, index: usize) -> Result<u64, LabError> {
         let file = self.files[index];
         if file.bytes >= self.spec.largest {

@@ -4,7 +4,7 @@
 //! 4 MB.
 //!
 //! Everything is made durable at the end of each phase that changes something, and caches are dropped before files are
-//! read. A size of more than all the data together is one file.
+//! read. A size above the total amount means one file.
 
 use async_trait::async_trait;
 use seekless::units::human_bytes;
@@ -18,25 +18,25 @@ use super::{
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are those of the paper.
+/// Parameters. The defaults are those of the paper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Sizes {
-    /// The first size; each is twice the one before it.
+    /// The first size; each is twice the previous one.
     #[serde(deserialize_with = "size")]
     pub smallest: u64,
-    /// No size is larger.
+    /// The largest size.
     #[serde(deserialize_with = "size")]
     pub largest: u64,
-    /// Data in the files of one size together.
+    /// Total data of the files of one size.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
-    /// Bytes of a call, at most.
+    /// Largest size of a call.
     #[serde(deserialize_with = "size")]
     pub unit: u64,
     pub files_per_directory: u64,
     pub data: Data,
-    /// Decides what is in the files.
+    /// Seed of the contents of files.
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
@@ -81,7 +81,7 @@ impl Files {
         (0..bytes.div_ceil(unit)).map(move |call| (call * unit, unit.min(bytes - call * unit)))
     }
 
-    /// The number of what is written at `offset` of `file`: no two are the same.
+    /// The number of the piece at `offset` of `file`: all are distinct.
     fn number(&self, file: u64, offset: u64, version: u64) -> u64 {
         (version * self.count + file) * self.bytes.div_ceil(self.spec.unit) + offset / self.spec.unit
     }

@@ -3,9 +3,9 @@
 //! Paper: [ro92 Fig. 8] uses 10,000 files of 1 KB, [se95 §3] the same with at most 100 files in a directory.
 //!
 //! Each file is created, written and closed; then everything is made durable and caches are dropped; each file is
-//! opened, read and closed; each is deleted; then everything is made durable again. Making durable belongs to the
-//! phase before it, for otherwise a file system that puts everything off would look infinitely fast. Directories
-//! are made before their first file and removed after their last one, inside the phases.
+//! opened, read and closed; each is deleted; then everything is made durable again. Making durable belongs to the phase
+//! before it; otherwise a file system that delays everything would look infinitely fast. Directories are made before
+//! their first file and removed after their last one, inside the phases.
 
 use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
@@ -21,7 +21,7 @@ use crate::LabError;
 use crate::measured::Run;
 use crate::target::Target;
 
-/// How much to do. The defaults are those of the papers.
+/// Parameters. The defaults are those of the papers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct SmallFile {
@@ -30,7 +30,7 @@ pub struct SmallFile {
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub files_per_directory: u64,
-    /// Decides what is in the files.
+    /// Seed of the contents of files.
     #[serde(skip_deserializing)]
     pub seed: u64,
 }
@@ -41,7 +41,7 @@ impl Default for SmallFile {
     }
 }
 
-/// Larger files are another benchmark, and each is held in memory.
+/// Larger files are another benchmark, and each file is held in memory.
 const BYTES_MAX: u64 = 64 << 20;
 
 impl SmallFile {

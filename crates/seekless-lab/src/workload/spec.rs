@@ -1,22 +1,22 @@
-//! What is known of a workload before it runs: its name, what it does, and the numbers that it takes. The command line,
-//! experiments, help and completion all come from this.
+//! Definition of a workload: its name, its work, and its parameters. The command line, experiments, help and completion
+//! all come from this.
 
 use super::{Data, Program, Workload};
 
-/// A workload: its name, what it does, the numbers that it takes, and how it is made.
+/// A workload: its name, its work, its parameters, and its constructor.
 pub struct WorkloadSpec {
-    /// The word for it, on the command line and in experiments.
+    /// Its word on the command line and in experiments.
     pub name: &'static str,
-    /// One line: what it does, and where it is from.
+    /// Its work and its source, in one line.
     pub help: &'static str,
-    /// More about it, for those who ask: its phases, and what counts into them.
+    /// More about it: its phases, and what counts into them.
     pub about: &'static str,
     /// What can follow `seekless bench NAME`.
     pub examples: &'static [&'static str],
-    /// What tells the rows of its results apart.
+    /// Dimensions of its rows.
     pub dims: &'static [&'static str],
     pub keys: &'static [Key],
-    /// It keeps a log, which can lie on a stack of its own.
+    /// It keeps a log, which can be on a separate stack.
     pub has_log: bool,
     read: Read,
     defaults: fn() -> Result<toml::Table, toml::ser::Error>,
@@ -29,7 +29,7 @@ type Read = fn(&toml::Table, Option<u64>) -> Result<Box<dyn Program>, String>;
 pub struct Key {
     pub name: &'static str,
     pub form: Form,
-    /// One line: what it is.
+    /// Its meaning, in one line.
     pub help: &'static str,
 }
 
@@ -45,7 +45,7 @@ pub enum Form {
     Data,
 }
 
-/// What is in the files of a workload that has a choice.
+/// Contents of the files of a workload with a choice.
 pub const DATA: Key = Key::new("data", Form::Data, "What is in the files");
 
 impl Key {
@@ -55,7 +55,7 @@ impl Key {
 }
 
 impl WorkloadSpec {
-    /// A workload that tells its rows apart by their phase.
+    /// A workload whose rows differ by phase.
     pub const fn of<W: Workload>(name: &'static str, help: &'static str, keys: &'static [Key]) -> WorkloadSpec {
         WorkloadSpec {
             name,
@@ -90,16 +90,16 @@ impl WorkloadSpec {
         WorkloadSpec { has_log: true, ..self }
     }
 
-    /// The workload with the numbers of `table`, by the names of its keys; what is not there has its default. Without a
-    /// `seed` it has that of its default.
+    /// The workload with the numbers of `table`, by the names of its keys; missing ones have their defaults. Without a
+    /// `seed` it has the default seed.
     ///
     /// # Errors
-    /// A key that it does not know, or a value that it cannot have.
+    /// An unknown key, or an invalid value.
     pub fn read(&self, table: &toml::Table, seed: Option<u64>) -> Result<Box<dyn Program>, String> {
         (self.read)(table, seed)
     }
 
-    /// What a key is where nothing is said; `None` for a switch that is off.
+    /// The default of a key; `None` for a switch that is off.
     pub fn default_of(&self, key: &Key) -> Option<toml::Value> {
         (self.defaults)().ok()?.remove(key.name)
     }
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
     use crate::workload::WORKLOADS;
 
-    /// The keys of each workload are the numbers that it can read and has; and each default can be read.
+    /// The keys of each workload are exactly its numbers, and each default can be parsed.
     #[test]
     fn the_table_is_true() {
         for spec in WORKLOADS {

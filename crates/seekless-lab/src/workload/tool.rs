@@ -1,10 +1,9 @@
-//! Files that are stored encoded: by the file system that they are written to, or by a program that writes the encoded bytes
-//! to one that does nothing to them.
+//! Files that are stored encoded: by the file system, or by a program that writes the encoded bytes to a plain one.
 //!
-//! Paper: [za01 §7.5, Fig. 10]: files of each size and of four kinds are copied into `Gzipfs`, and encoded by gzip(1) on
-//! Ext2. The program encodes a file as a whole, the file system page by page.
+//! Paper: [za01 §7.5, Fig. 10]: files of each size and of four kinds are copied into `Gzipfs`, and encoded by gzip(1)
+//! on Ext2. The program encodes a whole file, the file system page by page.
 //!
-//! What is stored is in memory before. The paper's programs read it from another disk, which is the same for both.
+//! The data is in memory before. The paper's programs read it from another disk, which costs both the same.
 
 use async_trait::async_trait;
 use seekless::layer::codecs::{Codec, Deflate, Position};
@@ -18,19 +17,19 @@ use super::{DATA, Form, Key, Outcome, Watch, Workload, WorkloadSpec, remove_all,
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do.
+/// Parameters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Tool {
-    /// Level of Deflate at which the program encodes; 0 when it leaves that to the file system.
+    /// Deflate level of the program; 0 leaves encoding to the file system.
     pub level: u32,
-    /// The first size; each is four times the one before it.
+    /// The first size; each is four times the previous one.
     #[serde(deserialize_with = "size")]
     pub smallest: u64,
-    /// No size is larger.
+    /// The largest size.
     #[serde(deserialize_with = "size")]
     pub largest: u64,
-    /// Data in the files of one size together.
+    /// Total data of the files of one size.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     pub data: Data,
@@ -47,7 +46,7 @@ impl Default for Tool {
 pub const STORE: &str = "store";
 pub const FETCH: &str = "fetch";
 
-/// Bytes of a call: the blocks of Ext2, which cp(1) goes by.
+/// Bytes of a call: the blocks of Ext2, which cp(1) uses.
 const UNIT: usize = 4 << 10;
 
 /// A file is held in memory as a whole.
@@ -88,7 +87,7 @@ impl<T: Target> Program<'_, T> {
         }
         self.target.close(open).await?;
         match &self.codec {
-            // What does not get shorter is stored as it is.
+            // Data that does not get shorter is stored unencoded.
             Some(codec) if (stored.len() as u64) < bytes => {
                 self.target.compute(Work::Cycles(codec.cost().decode_cycles_per_kib * bytes / 1024)).await;
                 let wrong = |detail| LabError::Content { path: path.to_owned(), detail };

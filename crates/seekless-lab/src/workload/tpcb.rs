@@ -1,15 +1,15 @@
-//! TPC-B: transactions on a bank's accounts, by a database that keeps its own cache and log.
+//! TPC-B: transactions on a bank's accounts, by a database with its own cache and log.
 //!
-//! Paper: [se95 §4]: accounts, tellers, branches and a history, the accounts in a B-tree file of 237 MB with pages of
-//! 4 KB, a user-level cache of 4 MB, and the log on a device of its own. Each transaction changes one account at random,
-//! its teller and its branch, and adds to the history: nearly always one page to be read, and one dirty page to make
+//! Paper: [se95 §4]: accounts, tellers, branches and a history, the accounts in a B-tree file of 237 MB with pages of 4
+//! KB, a user-level cache of 4 MB, and the log on a separate device. Each transaction changes one random account, its
+//! teller and its branch, and adds to the history: nearly always one page is read, and one dirty page written to make
 //! room for it. This is not the benchmark of \[se93\], which differs in nearly every number.
 //!
-//! The tree is loaded from the bottom up and its keys do not change, so it never splits. How full the file system is, is
-//! made by one more file that nobody touches. The log holds the records before and after each change; when it is made
-//! durable is a parameter, since the model of [se95 §4] has no term for it: with `commits_wait`, each commit waits for
-//! the log; without, the log is written and waits for its file system. At the end the sums of accounts, tellers and
-//! branches must be that of the history.
+//! The tree is loaded from the bottom up and its keys do not change, so it never splits. One more, unused file sets the
+//! utilisation of the file system. The log holds the records before and after each change; when it is made durable is a
+//! parameter, since the model of [se95 §4] has no term for it: with `commits_wait`, each commit waits for the log;
+//! without, the log is written and its file system makes it durable later. At the end the sums of accounts, tellers and
+//! branches must equal that of the history.
 
 use std::collections::BTreeMap;
 
@@ -24,13 +24,14 @@ use super::{Form, Key, Outcome, Watch, Workload, WorkloadSpec, size};
 use crate::LabError;
 use crate::target::Target;
 
-/// How much to do. The defaults are those of the paper, where it has them.
+/// Parameters. The defaults are those of the paper, where it gives them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct TpcB {
-    /// Of the benchmark's definition: 100,000 for each transaction a second that is aimed at; 10 tellers and one branch.
+    /// From the benchmark's definition: 100,000 for each transaction per second of the target rate; 10 tellers and one
+    /// branch.
     pub accounts: u64,
-    /// Size of the account file, about.
+    /// Approximate size of the account file.
     #[serde(deserialize_with = "size")]
     pub bytes: u64,
     /// The database's own cache.
@@ -41,8 +42,8 @@ pub struct TpcB {
     pub transactions: u64,
     /// Each commit waits until the log is durable.
     pub commits_wait: bool,
-    /// How full `df` shows the file system to be once the database is loaded, in per cent, by a file that only takes up
-    /// room. There is none when this is 0, or not more than the database makes it anyway.
+    /// Utilisation according to `df` once the database is loaded, in per cent, set by a file that only takes up space.
+    /// There is no such file when this is 0, or below the utilisation of the database alone.
     pub full: u64,
     #[serde(skip_deserializing)]
     pub seed: u64,
@@ -76,7 +77,7 @@ const TELLERS_PER_BRANCH: u64 = 10;
 /// Keys and children in an inner page of the tree: a key of 8 bytes and a page number of 8 for each.
 const FANOUT: u64 = PAGE / 16;
 
-/// Bytes of the ballast that are written at a time.
+/// Bytes per write of the ballast.
 const BALLAST_UNIT: u64 = 1 << 20;
 
 pub const LOAD: &str = "load";
@@ -100,7 +101,7 @@ struct Page {
     used: u64,
 }
 
-/// The database's cache: the page least recently used makes room, and is written first when it is dirty.
+/// The database's cache: the least recently used page is replaced, and is written first when it is dirty.
 struct Pool<'a, T: Target> {
     target: &'a T,
     files: Vec<T::File>,
@@ -182,7 +183,7 @@ struct Place {
     offset: usize,
 }
 
-/// A record is its number, its balance, and filling.
+/// A record consists of its number, its balance, and padding.
 fn record(number: u64) -> Vec<u8> {
     let mut bytes = vec![0x20; RECORD as usize];
     bytes[..8].copy_from_slice(&number.to_le_bytes());
@@ -235,7 +236,7 @@ impl Shape {
         within * FANOUT.pow(level as u32) * self.accounts_per_leaf
     }
 
-    /// A page as it is loaded.
+    /// A page in its initial state.
     fn page(&self, page: u64) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(PAGE as usize);
         let level = self.level_of(page);
@@ -366,7 +367,7 @@ fn lost(account: u64) -> LabError {
 }
 
 impl TpcB {
-    /// Writes what the file system has to hold beside a database of `database` bytes.
+    /// Writes the ballast for a database of `database` bytes.
     async fn write_ballast<T: Target>(&self, target: &T, database: u64) -> Result<(), LabError> {
         let space = target.space().await?;
         let used = space.used + database;

@@ -1,4 +1,4 @@
-//! What every workload has to keep to. Method: each at a small size.
+//! Rules for every workload. Method: each at a small size.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -54,7 +54,7 @@ fn build() -> Build {
     Build { compile_us_per_kib: 1_000, ..Build::default() }
 }
 
-/// A sweep over two sizes on a small disk that has been used.
+/// A sweep over two sizes on a small used disk.
 const AGED: Aged = Aged {
     full: 60,
     block: 8 << 10,
@@ -65,7 +65,7 @@ const AGED: Aged = Aged {
     seed: 3,
 };
 
-/// An empty directory of the host, gone at the end.
+/// An empty directory of the host, removed at the end.
 struct Scratch(PathBuf);
 
 impl Scratch {
@@ -88,13 +88,13 @@ impl Drop for Scratch {
     }
 }
 
-/// What a run did in each phase.
+/// The work of a run in each phase.
 fn done(run: &Run) -> Vec<(String, u64, u64)> {
     run.phases.iter().map(|phase| (phase.phase.to_string(), phase.count, phase.bytes)).collect()
 }
 
-/// The same seed gives the same nanoseconds; each phase does as much as it announces; the host's directory is left as it
-/// was, also when a run is interrupted.
+/// The same seed gives the same nanoseconds; each phase does as much as it announces; the host's directory is left
+/// unchanged, even when a run is interrupted.
 fn keeps_the_rules(spec: &dyn Program) {
     let name = spec.spec().name;
     let run = || simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
@@ -102,7 +102,7 @@ fn keeps_the_rules(spec: &dyn Program) {
     assert_eq!(first, run(), "{name}");
     assert!(first.phases.iter().all(|phase| phase.elapsed > Nanos::ZERO), "{first:?}");
 
-    // A layer knows an inode as long as it is in use, and open files are.
+    // A layer keeps an inode as long as it is in use, and open files are.
     let layered = simulated("wrap / lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, spec);
     assert_eq!(done(&layered), done(&first), "{name}");
 
@@ -145,7 +145,7 @@ macro_rules! programs {
             }
         )*
 
-        /// Each row of the table has a test here.
+        /// Every row of the table has a test here.
         #[test]
         fn all_are_tried() {
             let tried = [$(Program::spec(&$program).name),*];
@@ -171,8 +171,8 @@ programs! {
     a_build: build(),
 }
 
-/// [ro92 §5.1]: a log turns random writes into sequential ones; reading in order what was written at random is what it
-/// pays. Method: a file of 8 MiB, larger than what the disk's buffer holds.
+/// [ro92 §5.1]: a log turns random writes into sequential ones; the price is sequential reading of randomly written
+/// data. Method: a file of 8 MiB, larger than the disk's buffer.
 #[test]
 fn a_log_likes_random_writes() {
     let spec = LargeFile { bytes: 8 << 20, ..LargeFile::default() };
@@ -183,9 +183,9 @@ fn a_log_likes_random_writes() {
     assert!(run.phases.iter().all(|phase| phase.bytes == 8 << 20));
 }
 
-/// [se95 §4]: a transaction reads a page and makes room by writing one, so a log that only writes in bulk does more of them
-/// than the disk has accesses for two; and commits that wait for a log on the same disk are dear. Method: the same bank on
-/// storage of its own and with the log beside.
+/// [se95 §4]: a transaction reads a page and writes one to make room, so a log with only bulk writes achieves more of
+/// them per second than the disk has pairs of accesses; and commits that wait for a log on the same disk are expensive.
+/// Method: the same bank with the log on separate storage and with the log beside it.
 #[test]
 fn transactions_are_bound_by_the_disk() {
     let spec = TpcB { commits_wait: true, ..bank() };
@@ -216,7 +216,7 @@ fn sizes_move_the_same_bytes() {
     );
 }
 
-/// What is computed takes the processor's time, in virtual time only.
+/// Computing takes the processor's time, in virtual time only.
 #[test]
 fn compiling_takes_the_processor() {
     let run = simulated("lfs / disk:dec-rz26", HostProfile::NONE, &build());
@@ -226,7 +226,7 @@ fn compiling_takes_the_processor() {
     assert!(run.phases.iter().all(|phase| phase.usage.processor == Some(Nanos::ZERO)), "{run:?}");
 }
 
-/// What a run that has failed leaves behind can be taken away: directories with all that is in them.
+/// The remains of a failed run can be removed: directories with all their contents.
 #[test]
 fn what_is_left_behind_is_deleted() {
     let stack = Stack::parse("lfs / disk:dec-rz26").unwrap();
@@ -251,7 +251,7 @@ fn what_is_left_behind_is_deleted() {
     ran.unwrap();
 }
 
-/// Senseless sizes are refused before anything is done.
+/// Invalid sizes are refused before anything is done.
 #[test]
 fn senseless_sizes_are_refused() {
     fn refused(spec: &dyn Program) {
@@ -275,8 +275,8 @@ fn senseless_sizes_are_refused() {
     refused(&Tool { smallest: 2, largest: 1, ..Tool::default() });
 }
 
-/// A used file system is as full as was asked for, what is freed is in pieces, and the same seed frees the same. On a
-/// directory it would fill the host's disk, so it is tried in virtual time alone.
+/// A used file system has the requested utilisation, freed space is in pieces, and the same seed frees the same. On a
+/// directory it would fill the host's disk, so it is tested only in virtual time.
 #[test]
 fn used_file_systems() {
     for line in ["ffs / disk:wren4", "lfs / disk:wren4"] {
@@ -291,11 +291,12 @@ fn used_file_systems() {
     }
 }
 
-/// The map of free space is as [se95 §5] found it: of the blocks of files that are created on a file system that is 75 %
-/// full, 37 % and 80 % follow the one before, in files of 2 and of 32 blocks. Method: FFS counts the blocks that it takes,
-/// and those which are where it wanted them, which is behind the block before; where it wants the first block of a file
-/// there is none free. What ageing itself counts is taken off. On the disk of the paper both are within 0.05; this one is a third of it, and is filled in as much less time, but its groups are too small for large files to be where the
-/// runs are long.
+/// The map of free space is as [se95 §5] found it: of the blocks of files that are created on a file system that is 75
+/// % full, 37 % and 80 % follow the one before, in files of 2 and of 32 blocks. Method: FFS counts the blocks that it
+/// allocates, and those at the preferred place, which is behind the previous block; the preferred place of a file's
+/// first block is never free. The counts of ageing itself are subtracted. On the disk of the paper both are within
+/// 0.05; this one is a third of it, and is filled in a third of the time, but its groups are too small for large files
+/// to reach the long runs.
 #[test]
 fn files_on_used_file_systems_lie_as_published() {
     let counted = |blocks: u64, bytes: u64| {
@@ -309,7 +310,7 @@ fn files_on_used_file_systems_lie_as_published() {
     let ageing = counted(1, 8 << 10);
     for (blocks, published, tolerance) in [(2, 0.37, 0.05), (32, 0.80, 0.15)] {
         let found = counted(blocks, 4 << 20);
-        // One more is taken for each file with an indirect block, which files of more than 12 blocks have.
+        // One more is allocated for each file with an indirect block, which files of more than 12 blocks have.
         let per_file = (blocks + u64::from(blocks > 12)) as f64;
         let found = (found.0 - ageing.0) / (found.1 - ageing.1) * per_file / (blocks - 1) as f64;
         assert!((found - published).abs() < tolerance, "{blocks} blocks: {found}, published {published}");

@@ -1,4 +1,4 @@
-//! Workloads: that they measure what they say, and what they measure.
+//! Workloads: whether they measure what they claim, and their results.
 
 mod every;
 mod smallfile;
@@ -10,7 +10,7 @@ use seekless::stack::Stack;
 use seekless_lab::run::{Run, simulate};
 use seekless_lab::workload::{Program, Step};
 
-/// Progress that nobody watches.
+/// Progress that is ignored.
 const GO_ON: fn(Step<'_>) -> ControlFlow<()> = |_| ControlFlow::Continue(());
 
 fn simulated(line: &str, profile: HostProfile, spec: &dyn Program) -> Run {

@@ -1,4 +1,4 @@
-//! The small-file benchmark: that it measures what it says, and what it measures.
+//! The small-file benchmark: whether it measures what it claims, and its results.
 
 use std::cell::{Cell, RefCell};
 use std::ops::ControlFlow;
@@ -27,9 +27,9 @@ fn a_run_can_be_repeated() {
 }
 
 /// [se95 §3], [ro92 §5.1]: LFS creates small files as fast as the processor can, and reads them back as fast as the
-/// disk can. The rate of creation is calibrated, so it must agree to what rounding and background work cost; the
-/// rate of deletion is a prediction, and 20 % is what the figure that it is compared with, "an order of magnitude",
-/// can bear.
+/// disk can. The rate of creation is calibrated, so it must agree up to the cost of rounding and background work; the
+/// rate of deletion is a prediction, with a tolerance of 20 % because the published figure is only "an order of
+/// magnitude".
 #[test]
 fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     let run = simulated("lfs / disk:dec-rz26", HostProfile::SPARCSTATION2, &SmallFile::default());
@@ -47,9 +47,9 @@ fn lfs_is_processor_bound_in_create_and_disk_bound_in_read() {
     assert!(report.to_text().contains("calibrated on it"));
 }
 
-/// What binds each phase does not hang on how a create divides into calls, copies and the rest, which is the part of the
-/// profile that rests on another machine's figures. Method: nothing for calls and copies, and twice as much, with the
-/// same 1/335 s for a create of 1 KiB.
+/// The bottleneck of each phase does not depend on how a create divides into calls, copies and the rest, which is the
+/// part of the profile that relies on another machine's figures. Method: zero cost for calls and copies, and twice the
+/// cost, with the same 1/335 s for a create of 1 KiB.
 #[test]
 fn bounds_do_not_hang_on_the_division_of_a_create() {
     let base = HostProfile::SPARCSTATION2;
@@ -65,7 +65,7 @@ fn bounds_do_not_hang_on_the_division_of_a_create() {
     }
 }
 
-/// Without a processor that costs something, storage alone takes time.
+/// Without processor cost, only storage takes time.
 #[test]
 fn without_a_processor_only_the_disk_takes_time() {
     let spec = SmallFile { files: 200, ..SmallFile::default() };
@@ -77,13 +77,13 @@ fn without_a_processor_only_the_disk_takes_time() {
     assert_eq!(Report { spec: &spec, runs: vec![run], failed: Vec::new() }.comparisons(), []);
 }
 
-/// The host's own directory can be measured with the same calls, and nothing is left in it.
+/// A directory of the host can be measured with the same calls, and nothing is left in it.
 #[test]
 fn directories_are_measured_and_left_as_they_were() {
     let directory = std::env::temp_dir().join(format!("seekless-lab-{}", std::process::id()));
     std::fs::create_dir_all(&directory).unwrap();
     let spec = SmallFile { files: 50, bytes: 3000, files_per_directory: 7, seed: 1 };
-    // Dropping caches is for the machine as a whole, and not for tests that run side by side.
+    // Dropping caches affects the whole machine, so concurrent tests do not do it.
     let done = RefCell::new(Vec::new());
     let progress = |step: Step<'_>| {
         done.borrow_mut().push((step.phase.to_owned(), step.done, step.total));
@@ -107,7 +107,7 @@ fn directories_are_measured_and_left_as_they_were() {
     assert!(!Path::new("/nowhere").exists());
 }
 
-/// A target that counts calls, and forgets one byte if told to.
+/// A target that counts calls, and corrupts one byte if set to.
 #[derive(Default)]
 struct Counting {
     calls: RefCell<Vec<String>>,
@@ -208,7 +208,7 @@ fn every_contestant_gets_the_same_calls() {
     );
 }
 
-/// A wrong byte is an error that names the file and the place; senseless sizes are refused.
+/// A wrong byte is an error that names the file and the place; invalid sizes are refused.
 #[test]
 fn wrong_answers_are_no_result() {
     let target = Counting { wrong: Cell::new(true), ..Counting::default() };

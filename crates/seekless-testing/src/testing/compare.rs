@@ -134,7 +134,8 @@ impl Pair {
 
     /// Compares the whole trees.
     ///
-    /// # Errors The differences, or the error in place of a tree; and inconsistent bookkeeping.
+    /// # Errors
+    /// The differences, or the error in place of a tree; and inconsistent bookkeeping.
     pub async fn check_trees(&self) -> Result<(), Mismatch> {
         super::crash::books(&self.fs(), "before the trees are compared").await.map_err(|text| self.mismatch(text))?;
         let here =
@@ -170,7 +171,8 @@ impl Pair {
 
     /// Closes everything held open on both.
     ///
-    /// # Errors The error of `here`.
+    /// # Errors
+    /// The error of `here`.
     pub async fn release(&mut self) -> Result<(), Mismatch> {
         let (here, there) = (self.here.close().await, self.there.close().await);
         here.and(there).map_err(|error| self.mismatch(format!("cannot close: {error}")))
@@ -285,7 +287,8 @@ const LIMITS: Limits = Limits { events: 1_000_000_000, until: Nanos::from_secs(1
 impl SubjectComparison<'_> {
     /// Runs `ops` (or those of the replay) on the subject and the model.
     ///
-    /// # Errors A report of the first difference, with the command that replays it.
+    /// # Errors
+    /// A report of the first difference, with the command that replays it.
     pub fn run(&self, ops: &[Op]) -> Result<CompareReport, String> {
         let ops = self.replay.ops.as_deref().unwrap_or(ops);
         let mismatch = match self.attempt(ops) {

@@ -1,8 +1,8 @@
 //! Damage explorer: changes an image and checks what a file system makes of it. Every case must end in an error or in a
 //! right answer: no panic, no endless loop, no unbounded memory, no data of another file.
 //!
-//! A right answer is one that was right at some moment: a damaged checkpoint or log record cannot be told from one that
-//! a power cut tore, so the state before it is a right answer.
+//! A right answer is one that was right at some moment: a damaged checkpoint or log record cannot be distinguished from
+//! one that a power cut tore, so the state before it is a right answer.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;

@@ -175,7 +175,8 @@ impl Recorder {
 
     /// The last issued operation was answered with `outcome`, at `position`.
     ///
-    /// # Errors The model's answer, if it differs.
+    /// # Errors
+    /// The model's answer, if it differs.
     pub async fn acknowledge(&mut self, op: &Op, outcome: &Outcome, position: usize) -> Result<(), String> {
         let scope = self.scope(op).await;
         let write = self.write(op).await;

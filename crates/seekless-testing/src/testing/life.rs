@@ -71,7 +71,8 @@ impl fmt::Display for LifeReport {
 type Check = Rc<dyn Fn(&Tree) -> Result<(), String>>;
 
 impl Life<'_> {
-    /// # Errors What was found, in which round, and the command that replays it.
+    /// # Errors
+    /// What was found, in which round, and the command that replays it.
     pub fn run(&self) -> Result<LifeReport, String> {
         let mut report = LifeReport::default();
         self.live(&mut report).map_err(|what| {

@@ -56,7 +56,8 @@ const TRIES_MAX: usize = 200_000;
 impl History {
     /// Checks that a cut at `position` may have left `found`.
     ///
-    /// # Errors What cannot be explained.
+    /// # Errors
+    /// What cannot be explained.
     pub fn check(&self, position: usize, promise: Promise, found: &Tree) -> Result<(), String> {
         if let Some(problem) = found.problems.first() {
             return Err(problem.clone());

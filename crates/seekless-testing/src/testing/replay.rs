@@ -48,7 +48,8 @@ impl Replay {
 
     /// Reads the environment through `lookup`.
     ///
-    /// # Errors Which variable is invalid.
+    /// # Errors
+    /// Which variable is invalid.
     pub fn read(package: &str, test: &str, lookup: impl Fn(&str) -> Option<String>) -> Result<Replay, String> {
         let mut replay = Replay::all(package, test);
         if let Some(text) = lookup("SEEKLESS_SEED") {

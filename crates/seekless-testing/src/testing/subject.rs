@@ -45,7 +45,8 @@ pub trait Subject {
 
 /// Runs `program` in its own virtual time, within `limits`.
 ///
-/// # Errors Why it did not end: it stalled, exceeded its limits, or panicked.
+/// # Errors
+/// Why it did not end: it stalled, exceeded its limits, or panicked.
 pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T) -> Result<T, String> {
     let run = std::panic::AssertUnwindSafe(|| {
         let executor = Executor::simulated(seed, HostProfile::NONE);

@@ -130,7 +130,8 @@ const INODES_MAX: usize = 1_000_000;
 impl Tree {
     /// Reads all of `fs`.
     ///
-    /// # Errors The first error of `fs`, and `Corrupt` when a directory is reached twice.
+    /// # Errors
+    /// The first error of `fs`, and `Corrupt` when a directory is reached twice.
     pub async fn of(fs: Fs) -> FsResult<Tree> {
         let mut tree = Tree::default();
         let mut reader = Reader { fs, tree: &mut tree, lookups: Vec::new(), errors: None };
@@ -230,7 +231,8 @@ impl Tree {
 
     /// Makes the same tree in an empty file system.
     ///
-    /// # Errors The first error of `fs`.
+    /// # Errors
+    /// The first error of `fs`.
     pub async fn build(&self, fs: &Fs) -> FsResult<()> {
         let mut made: BTreeMap<Ino, Ino> = BTreeMap::from([(Ino::ROOT, Ino::ROOT)]);
         for (path, ino) in self.paths() {

@@ -38,7 +38,7 @@ const MOVED_PIECES: usize = 2;
 
 /// Contents of a transaction.
 struct Transaction {
-    /// V2 V2 of the core: logical blocks, and their previous places.
+    /// V2 of the core: logical blocks, and their previous places.
     pending: BTreeMap<u32, u32>,
     garbage: Garbage,
     planned: Vec<Planned>,
@@ -59,7 +59,8 @@ impl Core {
 
     /// Makes every mapping durable that was set before this call.
     ///
-    /// # Errors Device errors. After any error but `NoSpace` before the tail, writing stops.
+    /// # Errors
+    /// Device errors. After any error but `NoSpace` before the tail, writing stops.
     pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
         self.commit_with(Extent::All, &BTreeSet::new()).await
     }
@@ -107,7 +108,7 @@ impl Core {
         }
     }
 
-    /// V2 V2 of the core: the current pending changes of every piece that is written.
+    /// V2 of the core: the current pending changes of every piece that is written.
     fn begin(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Transaction> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;

@@ -354,7 +354,8 @@ impl Core {
         self.below.head().map(|view| Head { view, now: self.rt.now(), busy })
     }
 
-    /// # Errors When writing has stopped.
+    /// # Errors
+    /// When writing has stopped.
     pub(super) fn check_writable(&self) -> Result<(), DeviceError> {
         if self.options.read_only {
             return Err(DeviceError::ReadOnly);
@@ -486,7 +487,8 @@ impl Core {
     /// Writes the blocks of `data` to free places and returns these. Nothing is mapped yet. Of several requests waiting
     /// for an arm, the one with the next `address` goes first.
     ///
-    /// # Errors Device errors; no block is then taken. `NoSpace` also when there is no place of the wanted kind.
+    /// # Errors
+    /// Device errors; no block is then taken. `NoSpace` also when there is no place of the wanted kind.
     pub(super) async fn place(
         self: &Rc<Self>,
         data: &Data,

@@ -234,7 +234,8 @@ impl Superblock {
 
     /// Reads a superblock. [`Layout`](super::layout::Layout) checks whether its numbers are consistent.
     ///
-    /// # Errors Why it is invalid.
+    /// # Errors
+    /// Why it is invalid.
     pub fn from_block(block: &[u8]) -> Result<Superblock, Why> {
         let found = Superblock::decode(block).filter(|_| block.len() == FIXED_BYTES).ok_or(None)?;
         if found.magic != MAGIC {

@@ -113,7 +113,8 @@ pub struct Layout {
 impl Layout {
     /// Reads a superblock and checks everything in it.
     ///
-    /// # Errors Why it is invalid.
+    /// # Errors
+    /// Why it is invalid.
     pub fn read(block: &[u8]) -> Result<Superblock, Why> {
         let found = Superblock::from_block(block)?;
         Layout::new(found).map(|_| found).ok_or(Some("its numbers do not fit each other"))
@@ -194,7 +195,8 @@ impl Layout {
 
     /// The superblock of a new device.
     ///
-    /// # Errors When such a device is impossible.
+    /// # Errors
+    /// When such a device is impossible.
     pub fn plan(geometry: Geometry, plan: &Plan) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);
@@ -246,7 +248,8 @@ impl Layout {
 
     /// The superblock of a new virtual log with a map of `entries` for an owner above.
     ///
-    /// # Errors When such a log is impossible.
+    /// # Errors
+    /// When such a log is impossible.
     pub fn plan_above(geometry: Geometry, plan: &Plan, entries: u32) -> Result<Superblock, PlanError> {
         let block_bytes = plan.block_bytes;
         let cell_bytes = (block_bytes / CELLS_MAX).max(SECTOR_BYTES as u32).max(geometry.block_bytes);

@@ -230,7 +230,8 @@ pub(super) async fn superblocks_of_blocks(device: &Device) -> Result<Superblocks
 
 /// The newest good anchor, and whether both slots are good. A slot is never torn, so a bad one may have been newer.
 ///
-/// # Errors When the device is gone. A slot that cannot be read counts as damaged: the search goes on without it.
+/// # Errors
+/// When the device is gone. A slot that cannot be read counts as damaged: the search goes on without it.
 pub(super) async fn newest_anchor(
     device: &Device,
     superblock: &Superblock,

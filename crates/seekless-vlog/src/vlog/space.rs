@@ -144,7 +144,8 @@ impl Space {
 
     /// Recounts everything from the bits of the cells (S1, S2).
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     pub fn check(&self, layout: &Layout) -> Result<(), String> {
         let (mut free, mut cylinders) = (0, vec![(0, 0); self.cylinder_free.len()]);
         for track in 0..self.tracks.count() {

@@ -85,7 +85,8 @@ impl Store {
     /// Makes a virtual log on `device` with a map of `entries` and a record for the owner above; existing content is
     /// lost.
     ///
-    /// # Errors When the device is too small for `plan`, and device errors.
+    /// # Errors
+    /// When the device is too small for `plan`, and device errors.
     pub async fn create(device: &Device, plan: &Plan, entries: u32, above: &[u8]) -> Result<(), VldError> {
         assert!(above.len() <= FIXED_BYTES - ABOVE_AT);
         let superblock = Layout::plan_above(device.geometry(), plan, entries)?;
@@ -95,7 +96,8 @@ impl Store {
 
     /// Information on `device` about a virtual log with an owner above it.
     ///
-    /// # Errors `Nothing` when there is none, or one that is a disk; `Corrupt`, and device errors.
+    /// # Errors
+    /// `Nothing` when there is none, or one that is a disk; `Corrupt`, and device errors.
     pub async fn info(device: &Device) -> Result<StoreInfo, VldError> {
         let found = superblocks(device).await?;
         let superblock = found.superblock;
@@ -124,7 +126,8 @@ impl Store {
     /// Opens the one on `device`. Initially only the space of the map itself is taken; nothing is written before the
     /// first transaction.
     ///
-    /// # Errors `Nothing` and `Corrupt`, and device errors.
+    /// # Errors
+    /// `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Store, VldError> {
         let start = rt.now();
         let superblock = superblocks(&device).await?.superblock;
@@ -310,14 +313,16 @@ impl Store {
 
     /// Makes every entry durable that has been set.
     ///
-    /// # Errors Device errors. `NoSpace` changes nothing; after any other error writing stops.
+    /// # Errors
+    /// Device errors. `NoSpace` changes nothing; after any other error writing stops.
     pub async fn commit(&self) -> Result<(), DeviceError> {
         self.core.commit().await
     }
 
     /// Writes the record that lets the next start find the tail without a search.
     ///
-    /// # Errors Device errors.
+    /// # Errors
+    /// Device errors.
     pub async fn park(&self) -> Result<(), DeviceError> {
         self.core.park().await
     }
@@ -348,7 +353,8 @@ impl Store {
     /// Copies the blocks of the track that the tenant needs. True when all are copied; false when a request is pending
     /// or no hole is left.
     ///
-    /// # Errors Device errors. After a write of unknown effect writing stops.
+    /// # Errors
+    /// Device errors. After a write of unknown effect writing stops.
     pub async fn copy_out(&self, emptying: &Emptying, tenant: &mut dyn Tenant) -> Result<bool, DeviceError> {
         self.core.copy_out(emptying, tenant).await.map(|step| step == Step::Done)
     }
@@ -394,7 +400,8 @@ impl Store {
 
     /// Checks the invariants in memory.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         let state = self.core.state.borrow();
         state.space.check(&self.core.layout)?;

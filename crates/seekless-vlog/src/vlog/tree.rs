@@ -86,7 +86,8 @@ impl Tree {
     /// The pieces of a transaction that rewrites the pieces `wanted`: those and extra ones, in write order. The last
     /// one is the new tail.
     ///
-    /// # Panics When `wanted` is empty.
+    /// # Panics
+    /// When `wanted` is empty.
     pub fn plan(&self, wanted: &BTreeSet<u32>) -> Vec<Planned> {
         assert!(!wanted.is_empty(), "a transaction writes something");
         let mut written = wanted.clone();
@@ -183,7 +184,8 @@ impl Tree {
 
     /// Checks T1 and T2.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     pub fn check(&self) -> Result<(), String> {
         let mut reached = 0;
         let mut open: Vec<u32> = self.tail.into_iter().collect();

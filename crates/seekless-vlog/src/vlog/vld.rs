@@ -31,7 +31,8 @@ pub struct Vld {
 impl Vld {
     /// Makes a new one on `device`; existing content is lost.
     ///
-    /// # Errors When the device is too small or too large for `plan`, and device errors.
+    /// # Errors
+    /// When the device is too small or too large for `plan`, and device errors.
     pub async fn create(rt: &Rt, device: Device, plan: &Plan, options: Options) -> Result<Rc<Vld>, VldError> {
         format(&device, plan).await?;
         Vld::open(rt, device, options).await
@@ -39,7 +40,8 @@ impl Vld {
 
     /// Opens the one on `device`. Before the first change it writes nothing except a damaged superblock.
     ///
-    /// # Errors `Nothing` and `Corrupt`, and device errors.
+    /// # Errors
+    /// `Nothing` and `Corrupt`, and device errors.
     pub async fn open(rt: &Rt, device: Device, options: Options) -> Result<Rc<Vld>, VldError> {
         let (layout, found, superblocks) = Vld::found(rt, &device, options.read_only).await?;
         let mended = if options.read_only { 0 } else { superblocks.mend(&device).await };
@@ -163,14 +165,16 @@ impl Vld {
 
     /// Checks the invariants in memory between requests: those of the tree, of free space and of the map.
     ///
-    /// # Errors The violated invariant.
+    /// # Errors
+    /// The violated invariant.
     pub fn check_invariants(&self) -> Result<(), String> {
         super::check::invariants(&self.core)
     }
 
     /// Does all idle work; returns the number of steps.
     ///
-    /// # Errors Device errors.
+    /// # Errors
+    /// Device errors.
     pub async fn settle(&self) -> Result<u64, DeviceError> {
         compact::settle(&self.core).await
     }

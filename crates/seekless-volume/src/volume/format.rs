@@ -138,7 +138,8 @@ impl Superblock {
 
     /// The superblock in `block`, or why there is none.
     ///
-    /// # Errors What is wrong, in words; `None` when the block does not resemble a superblock.
+    /// # Errors
+    /// What is wrong, in words; `None` when the block does not resemble a superblock.
     pub fn from_block(block: &[u8]) -> Result<Superblock, Option<String>> {
         let superblock = Superblock::decode(block).filter(|found| found.magic == MAGIC).ok_or(None)?;
         if superblock.crc != crc_without(block, SUPERBLOCK_CRC) {

@@ -127,7 +127,8 @@ pub struct Mapped {
 
 /// `members` one behind the other, of any sizes. It reports head positions if all of them do, with one arm for each.
 ///
-/// # Errors Without a member, and when a member's size is not a multiple of another one's block size.
+/// # Errors
+/// Without a member, and when a member's size is not a multiple of another one's block size.
 pub fn concat(members: Vec<Device>) -> Result<Rc<Mapped>, ShapeError> {
     let mut starts = vec![0];
     let mut end = 0u64;

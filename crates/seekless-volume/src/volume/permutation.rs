@@ -40,8 +40,8 @@ impl Permutation {
 
     /// The image of `index`.
     ///
-    /// # Panics When `index` is not below the count, in builds with debug assertions; otherwise the result is
-    /// meaningless.
+    /// # Panics
+    /// When `index` is not below the count, in builds with debug assertions; otherwise the result is meaningless.
     pub fn forward(&self, index: u64) -> u64 {
         debug_assert!(index < self.count);
         let mut value = index;

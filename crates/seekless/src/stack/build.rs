@@ -48,7 +48,8 @@ pub struct Mounted {
 impl Stack {
     /// Opens the devices of the stack, from the leaf up.
     ///
-    /// # Errors The error of the leaf, pointing at its word.
+    /// # Errors
+    /// The error of the leaf, pointing at its word.
     pub async fn open<'a>(
         &'a self,
         rt: &'a Rt,
@@ -111,7 +112,8 @@ impl Stack {
 
     /// Shows `look` the word of every leaf that will be opened, with its number, before any is.
     ///
-    /// # Errors The error of `look`, pointing at the word.
+    /// # Errors
+    /// The error of `look`, pointing at the word.
     pub fn check_leaves(
         &self,
         purpose: Purpose,
@@ -137,7 +139,8 @@ impl Stack {
 
     /// Opens everything and mounts it. A stack on a volatile device first gets a new file system with `identity`.
     ///
-    /// # Errors The error of the part that could not be made, pointing at its word.
+    /// # Errors
+    /// The error of the part that could not be made, pointing at its word.
     pub async fn mount(
         &self,
         rt: &Rt,
@@ -204,7 +207,8 @@ impl Stack {
     /// Checks that there is a file system on a device, or a device with its own format at the top, before anything is
     /// opened or made.
     ///
-    /// # Errors When there is none, with the purpose: to `make`, `check` ...
+    /// # Errors
+    /// When there is none, with the purpose: to `make`, `check` ...
     pub fn needs_volume(&self, what_for: &str) -> Result<(), StackError> {
         match self.stored_device() {
             Some(_) => Ok(()),
@@ -219,7 +223,8 @@ impl Stack {
 
     /// The top of the stack, as a layer that converts files to its own form.
     ///
-    /// # Errors When it is not one.
+    /// # Errors
+    /// When it is not one.
     pub fn converter(&self) -> Result<(&Word, Convert), StackError> {
         let top = &self.words[0]; // S1
         if let Maker::Layer(layer) = top.spec.maker
@@ -356,8 +361,9 @@ impl<'a> Opened<'a> {
 
     /// Puts an empty file system on the device, whose content is lost: the caller has checked that this is allowed.
     ///
-    /// # Errors When the stack has no file system on a device, and those of the file system. A device with its own
-    /// format at the top was made when it was opened for formatting.
+    /// # Errors
+    /// When the stack has no file system on a device, and those of the file system. A device with its own format at the
+    /// top was made when it was opened for formatting.
     pub async fn mkfs(&self, identity: &Identity) -> Result<(), StackError> {
         if self.stack.stored_device().is_some() {
             return match self.device() {
@@ -383,7 +389,8 @@ impl<'a> Opened<'a> {
 
     /// Mounts the file system and puts the layers on it. A stack opened for inspection is mounted read-only.
     ///
-    /// # Errors When the stack consists of devices alone, and those of the parts.
+    /// # Errors
+    /// When the stack consists of devices alone, and those of the parts.
     pub async fn mount(&self, usage: Usage) -> Result<Mounted, StackError> {
         let usage = Usage { read_only: usage.read_only || self.purpose == Purpose::Inspect, ..usage };
         let mut parts: Vec<Part> = self.devices.iter().rev().cloned().map(Part::of).collect();
@@ -410,8 +417,9 @@ impl<'a> Opened<'a> {
     /// Checks what the stack stores, and repairs it if `options` say so: the file system on the device, and if that is
     /// intact, what layers store in the files of the file system below them, from the lowest up.
     ///
-    /// # Errors When the stack has nothing to check, and when the check could not be done. Damage is not an error; the
-    /// result reports it.
+    /// # Errors
+    /// When the stack has nothing to check, and when the check could not be done. Damage is not an error; the result
+    /// reports it.
     pub async fn fsck(&self, options: CheckOptions) -> Result<Checked, StackError> {
         if let Some((word, kind)) = self.stack.stored_device() {
             let checked = match kind {
@@ -508,7 +516,8 @@ impl<'a> Opened<'a> {
     /// Converts the files below the top of the stack, a layer, to that layer's form, or back, see
     /// [`layer::log::pack`](crate::layer::log::pack). `tell` is called for every file.
     ///
-    /// # Errors When the top is not a layer with its own form of files, and those of the file systems.
+    /// # Errors
+    /// When the top is not a layer with its own form of files, and those of the file systems.
     pub async fn convert(&self, direction: Direction, tell: &Tell<'_>) -> Result<Progress, StackError> {
         let (word, convert) = self.stack.converter()?;
         let lower = self.mount_words(&self.stack.words[1..]).await?;

@@ -192,7 +192,8 @@ fn make_fault(rt: &Rt, below: Device, word: &Word) -> Device {
 impl Stack {
     /// The drive of a stack that is one modelled disk, such as `disk:cheetah9lp`.
     ///
-    /// # Errors When it is something else, or when its figures are inconsistent.
+    /// # Errors
+    /// When it is something else, or when its figures are inconsistent.
     pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
         match &self.words[..] {
             [word] if word.name() == DISK.name => drive(word).map_err(|trouble| self.blame(word, "make", trouble)),

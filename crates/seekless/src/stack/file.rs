@@ -21,7 +21,8 @@ pub enum StackFileError {
 impl Stack {
     /// Parses the text of a stack file.
     ///
-    /// # Errors The first mistake.
+    /// # Errors
+    /// The first mistake.
     pub fn parse_file(text: &str) -> Result<Stack, StackFileError> {
         let table: toml::Table = text
             .parse()

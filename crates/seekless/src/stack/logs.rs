@@ -112,7 +112,8 @@ pub(super) fn checked(found: Fsck) -> Checked {
 
 /// The part to dump that `what` names: `read` parses its name and argument. Without a name, the first part.
 ///
-/// # Errors When there is no such part, with those that exist.
+/// # Errors
+/// When there is no such part, with those that exist.
 pub(super) fn part_to_dump<T>(
     what: Option<&str>,
     word: &Word,

@@ -133,7 +133,8 @@ impl<'a> Target<'a> {
 impl Stack {
     /// Parses a stack line.
     ///
-    /// # Errors The first mistake, with its place on the line.
+    /// # Errors
+    /// The first mistake, with its place on the line.
     pub fn parse(line: &str) -> Result<Stack, StackError> {
         parse::parse(line, WORDS)
     }
@@ -206,7 +207,8 @@ impl Word {
 
     /// The effective value for `key`: that of the line, otherwise the default, if there is one.
     ///
-    /// # Panics When the word has no such argument or option: the caller has misspelt a row of [`WORDS`].
+    /// # Panics
+    /// When the word has no such argument or option: the caller has misspelt a row of [`WORDS`].
     pub fn value(&self, key: &str) -> Option<Value> {
         match (self.given(key), self.spec.param(key)) {
             (Some(value), _) => Some(value.clone()),
@@ -217,7 +219,8 @@ impl Word {
 
     /// Bytes of a [`Kind::Bytes`] with a default or required.
     ///
-    /// # Panics This and the next ones, when the row of [`WORDS`] has another type.
+    /// # Panics
+    /// This and the next ones, when the row of [`WORDS`] has another type.
     pub fn bytes(&self, key: &str) -> u64 {
         match self.value(key) {
             Some(Value::Bytes(bytes)) => bytes,

@@ -136,7 +136,8 @@ pub trait StoredDevice: Sync {
 
     /// Recognises it on `below`; `None` when there is none.
     ///
-    /// # Errors When the device cannot be read, or the format on it is damaged.
+    /// # Errors
+    /// When the device cannot be read, or the format on it is damaged.
     async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble>;
 
     /// Checks it. Nothing is written.
@@ -155,7 +156,8 @@ pub trait StoredArray: Sync {
 
     /// Recognises it on `members`; `None` when there is none.
     ///
-    /// # Errors When the members contradict each other.
+    /// # Errors
+    /// When the members contradict each other.
     async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble>;
 
     /// Compares the members with each other. Corrects them if `options` say so; otherwise nothing is written.

@@ -85,7 +85,8 @@ impl BadValue {
 
 /// Parses a number of bytes as in a stack line: `512KiB`, `1.5GiB`.
 ///
-/// # Errors What is wrong with it, and what is expected.
+/// # Errors
+/// What is wrong with it, and what is expected.
 pub fn read_bytes(text: &str) -> Result<u64, String> {
     match (Kind::Bytes { min: 0, max: u64::MAX }).read(text) {
         Ok(Value::Bytes(bytes)) => Ok(bytes),

@@ -190,7 +190,8 @@ async fn use_it(rt: &Rt, stack: &Stack, files: &Files, write: Option<&[u8]>) -> 
 /// Makes, fills, and opens again with the line after mkfs, which is returned; `None` where mkfs or the mount of the
 /// line itself refuses it.
 ///
-/// # Errors The result of the line after mkfs, if it is wrong.
+/// # Errors
+/// The result of the line after mkfs, if it is wrong.
 fn check_line(stack: &Stack, rng: &mut Rng) -> Result<Option<Stack>, String> {
     let executor = Executor::simulated(rng.next_u64(), HostProfile::NONE);
     let rt = executor.rt().clone();

@@ -8,8 +8,8 @@ use crate::disk::drive::{
 };
 use crate::units::Nanos;
 
-/// Atlas 10K, code name Tornado. `atlas10k.model`, `atlas10k.diskspecs`. Its seek table has two distances (1400 and
-/// 4700) that were measured badly; they are kept as published.
+/// Atlas 10K, code name Tornado. `atlas10k.model`, `atlas10k.diskspecs`. Two distances of its seek
+/// table (1400 and 4700) were measured badly; they are kept as published.
 pub(super) static ATLAS_10K: Drive = Drive {
     name: Cow::Borrowed("atlas10k"),
     product: Cow::Borrowed("Quantum Atlas 10K"),

@@ -36,7 +36,8 @@ pub(super) trait Transport {
 
     /// Receives requests and has `session` answer them, until the connection ends.
     ///
-    /// # Errors Undocumented errors of system calls.
+    /// # Errors
+    /// Undocumented errors of system calls.
     async fn run(&self, session: &Rc<Session>) -> Result<End, Errno>;
 }
 

@@ -118,7 +118,8 @@ impl FileDevice {
 
     /// Takes the claim back after a mount did not take it over.
     ///
-    /// # Errors `InUse` when another process has it now.
+    /// # Errors
+    /// `InUse` when another process has it now.
     pub fn claim_again(&self) -> Result<(), FileError> {
         *self.shared.claim.borrow_mut() = open::claim(&self.shared.path, self.shared.block_device)?;
         Ok(())

@@ -45,8 +45,8 @@ const REQUEST_BYTES_MAX: u32 = 4 << 20;
 impl FileDevice {
     /// Opens the store at `path` for exclusive use, or for shared reading.
     ///
-    /// # Errors `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`,
-    /// `Os`.
+    /// # Errors
+    /// `InUse` when another process or mount has it, `NotAStore` for directories and the like, `TooSmall`, `Os`.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: FileOptions) -> Result<FileDevice, FileError> {
         let access = if options.read_only { OFlags::RDONLY } else { OFlags::RDWR };
         let file = open_file(path, access | direct_flag(options), "open")?;
@@ -56,7 +56,8 @@ impl FileDevice {
     /// Creates an image file of `bytes` that takes no space yet and reads as zeroes. When this returns, a power
     /// cut does not undo it (F3).
     ///
-    /// # Errors As for [`FileDevice::open`]; `Os` with `EXIST` when `path` exists.
+    /// # Errors
+    /// As for [`FileDevice::open`]; `Os` with `EXIST` when `path` exists.
     pub fn create(
         rt: &Rt,
         reactor: &Reactor,

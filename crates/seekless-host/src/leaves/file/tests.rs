@@ -264,7 +264,7 @@ fn a_failed_flush_is_never_forgotten() {
     }
 }
 
-/// F2 F2 on block devices: the kernel's own mounts are kept away, and keep Seekless away.
+/// F2 on block devices: the kernel's own mounts are kept away, and keep Seekless away.
 #[test]
 fn block_devices_are_claimed() {
     let bench = Bench::new(Backend::Pool);

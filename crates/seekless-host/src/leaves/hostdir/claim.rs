@@ -58,7 +58,7 @@ struct Found {
 }
 
 fn look(directory: &OwnedFd) -> Result<Found, Errno> {
-    // Before Linux 5.8 there is no number, and a file system stands for the mount.
+    // Before Linux 5.8 there is no number, and the file system is used in place of the mount.
     let asked = StatxFlags::BASIC_STATS | StatxFlags::MNT_ID;
     let stat = rustix::fs::statx(directory, c"", AtFlags::EMPTY_PATH, asked)?;
     let key = Key::of(&stat);

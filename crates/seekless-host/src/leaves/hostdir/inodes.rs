@@ -148,7 +148,8 @@ impl Inodes {
 
     /// A file open on `ino` with `O_PATH`.
     ///
-    /// # Errors `Stale` when the inode is not in use, or cannot be found any more.
+    /// # Errors
+    /// `Stale` when the inode is not in use, or cannot be found any more.
     pub(super) fn file(&self, ino: Ino) -> FsResult<File> {
         if ino == Ino::ROOT {
             return Ok(self.top.root.clone());

@@ -86,7 +86,8 @@ impl HostDir {
     /// Opens the directory at `path`, on the engine thread, after the process has gone into the background: its locks
     /// belong to the process that opened it.
     ///
-    /// # Errors When there is no such directory, or it may not be used.
+    /// # Errors
+    /// When there is no such directory, or it may not be used.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: HostDirOptions) -> Result<HostDir, HostDirError> {
         let top = Top::open(path, options)?;
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };

@@ -1,4 +1,4 @@
-//! `count`: how many requests a trace has, as it is or cut into blocks. Nothing is replayed.
+//! `count`: how many requests a trace has, whole or cut into blocks. Nothing is replayed.
 
 use std::path::PathBuf;
 
@@ -22,14 +22,14 @@ pub(super) const KIND: Kind = Kind {
     read: Read::Other(|table| parse::<Count>(table).map(|count| Box::new(count) as Box<dyn Workload>)),
 };
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Count {
     trace: PathBuf,
     #[serde(default)]
     format: Option<String>,
-    /// Requests are cut into blocks of this size, each a request of its own.
+    /// Requests are cut into blocks of this size, each a separate request.
     #[serde(default)]
     block: Option<Bytes>,
     #[serde(default)]
@@ -66,7 +66,7 @@ impl Workload for Count {
         let whole = counts(&Wanted { block: None, ..self.wanted(path) })?;
         let all = cut.iter().fold((0, 0), |(requests, bytes), one| (requests + one.0, bytes + one.1));
         let all_whole: u64 = whole.iter().map(|(requests, _)| requests).sum();
-        // Also when there are none: that is something to know.
+        // Even when there are none: that is information, too.
         let measure = |name: &str, (requests, bytes): (u64, u64), before: u64| {
             let metrics = [
                 ("requests", Some(requests as f64)),

@@ -24,7 +24,7 @@ pub(super) const fn kind(spec: &'static WorkloadSpec) -> Kind {
     Kind { name: spec.name, help: spec.help, dims: spec.dims, metrics: METRICS, read: Read::Files(spec) }
 }
 
-/// What `[workload]` says of it, and what is beside.
+/// Its parameters in `[workload]`, and those beside it.
 struct Described {
     spec: &'static WorkloadSpec,
     numbers: toml::Table,

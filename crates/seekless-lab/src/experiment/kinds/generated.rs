@@ -17,7 +17,7 @@ pub(super) const KIND: Kind = Kind {
     read: Read::Other(|table| parse::<Generated>(table).map(|generated| Box::new(generated) as Box<dyn Workload>)),
 };
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Generated {
@@ -25,7 +25,7 @@ struct Generated {
     operation: Operation,
     /// Size of each request.
     bytes: Bytes,
-    /// Requests stay in the first so many bytes.
+    /// Requests stay within this many bytes from the start.
     span: Bytes,
     requests: u64,
     #[serde(default = "closed", deserialize_with = "from_text")]

@@ -1,5 +1,5 @@
-//! `locate`: how long eager writing waits for a free sector, by calculation, by drawing lots, and on a modelled drive
-//! [wa99 §2].
+//! `locate`: how long eager writing waits for a free sector, by calculation, by random sampling, and on a modelled
+//! drive [wa99 §2].
 
 use std::cell::RefCell;
 
@@ -27,16 +27,16 @@ pub(super) const KIND: Kind = Kind {
     read: Read::Other(|table| parse::<Locate>(table).map(|locate| Box::new(locate) as Box<dyn Workload>)),
 };
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Locate {
     /// A drive of the catalogue.
     drive: String,
     method: Method,
-    /// Free sectors, in hundredths of all, in random places.
+    /// Free sectors in per cent, at random places.
     free_percent: Option<f64>,
-    /// Empty tracks are filled until so many hundredths of their sectors are free.
+    /// Empty tracks are filled until this percentage of their sectors is free.
     keep_percent: Option<f64>,
     #[serde(default = "draws")]
     draws: u64,
@@ -53,15 +53,15 @@ enum Method {
     Track,
     /// [wa99 eq. 2 to 4].
     Cylinder,
-    /// [wa99 eq. 11]: as if free sectors of a track that is filled were in random places.
+    /// [wa99 eq. 11]: as if the free sectors of a filled track were at random places.
     TrackAtRandom,
-    /// Lots.
+    /// Random sampling.
     Draw,
     /// The chooser of the virtual log disk, on the modelled drive.
     Disk,
 }
 
-/// What a model needs to know of a drive.
+/// Parameters of a drive for the models.
 struct Figures {
     sectors: f64,
     tracks: f64,
@@ -150,7 +150,7 @@ fn skipped(free: &[bool], from: usize) -> f64 {
     (0..count).find(|step| free[(from + step) % count]).map_or(f64::INFINITY, |step| step as f64)
 }
 
-/// Milliseconds until a free sector of any track of a cylinder passes, on average of `draws`.
+/// Milliseconds until a free sector on any track of a cylinder passes, averaged over `draws`.
 fn draw_cylinder(rng: &mut Rng, figures: &Figures, free: f64, draws: u64) -> f64 {
     let n = figures.sectors as usize;
     let count = ((n as f64 * free).round() as usize).max(1);
@@ -163,7 +163,7 @@ fn draw_cylinder(rng: &mut Rng, figures: &Figures, free: f64, draws: u64) -> f64
             rng.shuffle(&mut places);
             let wait = match track {
                 0 => skipped(&places, 0),
-                // The arm arrives somewhere, and the first sector behind that is whole.
+                // The arm arrives within a sector; the first whole sector comes after it.
                 _ => switch.ceil() + skipped(&places, 0),
             };
             nearest = nearest.min(wait);
@@ -173,7 +173,8 @@ fn draw_cylinder(rng: &mut Rng, figures: &Figures, free: f64, draws: u64) -> f64
     total / draws as f64 * figures.sector_ms()
 }
 
-/// Milliseconds for each write while empty tracks are filled until `kept` sectors are free, writes coming at any moment.
+/// Milliseconds for each write while empty tracks are filled until `kept` sectors are free, with writes at random
+/// moments.
 fn draw_filling(rng: &mut Rng, figures: &Figures, kept: usize, draws: u64) -> f64 {
     let n = figures.sectors as usize;
     let tracks = draws.div_ceil((n - kept) as u64).max(50);
@@ -212,7 +213,7 @@ impl HeadView for Bare {
     }
 }
 
-/// A drive and what is free on it, sector by sector.
+/// A drive, and which of its sectors are free.
 struct Bench {
     bare: Bare,
     layout: Layout,
@@ -223,7 +224,7 @@ struct Bench {
 
 impl Bench {
     fn new(drive: &Drive, keep_percent: f64) -> Result<Bench, String> {
-        // What a command costs before the arm moves is no part of the wait.
+        // The command overhead before the arm moves is not part of the wait.
         let drive = Drive { overhead: seekless::disk::Overhead::NONE, ..drive.clone() };
         let mechanism = Mechanism::new(&drive).map_err(|error| error.to_string())?;
         let bare = Bare(RefCell::new(mechanism));
@@ -244,7 +245,7 @@ impl Bench {
         Ok(())
     }
 
-    /// The block that is soonest, and how long that is, without the first sector's way over the bus.
+    /// The soonest block, and its wait, without the first sector's bus transfer.
     fn choose(&mut self) -> Option<(u32, f64)> {
         let head = Head { view: &self.bare, now: self.now, busy: &[] };
         let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1)?;
@@ -268,19 +269,19 @@ impl Locate {
         for _ in 0..self.draws {
             bench.write(rng.below(u64::from(bench.layout.blocks)) as u32)?;
             bench.now += Nanos::from_millis_f64(rng.unit_f64() * 10.0 * figures.turn_ms);
-            // A track that happens to be empty would be filled, which is another model.
+            // An empty track would be filled, which is another model.
             if bench.space.empty_tracks() > 0 {
                 return Err("a track is empty; the models of a cylinder are for disks that are in use".into());
             }
             let Some((_, wait)) = bench.choose() else { return Err("nothing is free".into()) };
-            // The model counts whole sectors; the next edge is half a sector away.
+            // The model counts whole sectors; the next sector edge is half a sector away.
             total += wait - figures.sector_ms() / 2.0;
             counted += 1;
         }
         Ok(total / counted as f64)
     }
 
-    /// Fills an empty disk to the threshold, writes coming at any moment.
+    /// Fills an empty disk to the threshold, with writes at random moments.
     fn filling_disk(&self, rng: &mut Rng, figures: &Figures) -> Result<f64, String> {
         let mut bench = Bench::new(self.drive()?, self.keep_percent.unwrap_or(0.0))?;
         let (mut total, mut counted) = (0.0, 0u64);

@@ -1,5 +1,5 @@
-//! Kinds of workload that an experiment can name: every program that uses files, and those that need no files. A new one of
-//! these is a file here and a row in `OTHERS`; a new program is a row in [`WORKLOADS`].
+//! Kinds of workload that an experiment can name: every program that uses files, and those that need no files. A new
+//! kind of the latter is a file here and a row in `OTHERS`; a new program is a row in [`WORKLOADS`].
 
 mod count;
 mod files;
@@ -21,7 +21,7 @@ use crate::LabError;
 use crate::run::Run;
 use crate::workload::{Program, WORKLOADS, WorkloadSpec};
 
-/// Those that are no programs on files.
+/// Kinds that are not programs on files.
 const OTHERS: &[Kind] = &[replay::KIND, generated::KIND, count::KIND, updates::KIND, locate::KIND, mount::KIND];
 
 /// Every kind of workload.
@@ -29,20 +29,20 @@ pub fn kinds() -> impl Iterator<Item = Kind> {
     OTHERS.iter().copied().chain(WORKLOADS.iter().map(|spec| files::kind(spec)))
 }
 
-/// A kind of workload, as it is named in `[workload] kind = "..."`.
+/// A kind of workload, named by `[workload] kind = "..."`.
 #[derive(Clone, Copy)]
 pub struct Kind {
     pub name: &'static str,
     /// One line for people.
     pub help: &'static str,
-    /// Dimensions that its rows have besides contestant and variables.
+    /// Dimensions of its rows besides contestant and variables.
     pub dims: &'static [&'static str],
-    /// What it measures, and what that means.
+    /// Its metrics, and their meaning.
     pub metrics: &'static [(&'static str, &'static str)],
     read: Read,
 }
 
-/// How a kind reads what the description says of it.
+/// How a kind parses its parameters.
 #[derive(Clone, Copy)]
 enum Read {
     Files(&'static WorkloadSpec),
@@ -50,7 +50,7 @@ enum Read {
 }
 
 impl Kind {
-    /// Reads what the description says of it. What it does not know is an error.
+    /// Parses its parameters in the description. An unknown one is an error.
     pub(super) fn read(&self, table: &toml::Table) -> Result<Box<dyn Workload>, String> {
         match self.read {
             Read::Files(spec) => files::read(spec, table),
@@ -61,12 +61,12 @@ impl Kind {
 
 /// Something to measure.
 pub trait Workload: Send + Sync {
-    /// Files that the result hangs on, by their place in the experiment's folder.
+    /// Files on which the result depends, by their place in the experiment's folder.
     fn inputs(&self) -> Vec<PathBuf> {
         Vec::new()
     }
 
-    /// Finds out, before anything is measured, whether it can run on this.
+    /// Checks, before anything is measured, whether it can run on this.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -78,7 +78,7 @@ pub trait Workload: Send + Sync {
     /// Measures.
     ///
     /// # Errors
-    /// Whatever kept it from its result, in words.
+    /// Why there is no result, in words.
     fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String>;
 }
 
@@ -111,7 +111,7 @@ impl Measure {
     }
 }
 
-/// What a workload runs on.
+/// Storage of a workload.
 pub enum On {
     Nothing,
     Stack(Box<Stack>),
@@ -119,7 +119,7 @@ pub enum On {
 }
 
 impl On {
-    /// Reads what a contestant says, with its variables filled in.
+    /// Parses a contestant's line, with its variables filled in.
     pub(super) fn read(text: &str) -> Result<On, String> {
         use seekless::stack::Target;
         match Target::of(text) {
@@ -131,7 +131,7 @@ impl On {
     }
 }
 
-/// What else a run needs to know.
+/// Further parameters of a run.
 pub struct Context<'a> {
     /// The experiment's folder.
     pub folder: &'a Path,
@@ -141,16 +141,16 @@ pub struct Context<'a> {
     pub outside: &'a dyn Outside,
 }
 
-/// What only the real world can do.
+/// Operations of the real world.
 pub trait Outside: Sync {
     /// Runs a program that uses files in real time, on a stack in this process or in a directory.
     ///
     /// # Errors
-    /// What stack or directory answer.
+    /// Those of the stack or the directory.
     fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError>;
 }
 
-/// Reads the keys of a table into `T`, which refuses those that it does not know.
+/// Parses the keys of a table into `T`, which refuses unknown ones.
 fn parse<T: for<'de> Deserialize<'de>>(table: &toml::Table) -> Result<T, String> {
     let mut table = table.clone();
     table.remove("kind");
@@ -174,7 +174,7 @@ impl std::fmt::Display for Bytes {
     }
 }
 
-/// A value that is written as text and read by its own `FromStr`.
+/// A value that is written as text and parsed by its own `FromStr`.
 fn from_text<'de, T: std::str::FromStr<Err = String>, D: Deserializer<'de>>(deserializer: D) -> Result<T, D::Error> {
     String::deserialize(deserializer)?.parse().map_err(D::Error::custom)
 }
@@ -189,7 +189,7 @@ pub(super) fn digest(path: &Path) -> Result<u128, ExperimentError> {
     Ok(siphasher::sip128::Hasher128::finish128(&hasher).as_u128())
 }
 
-/// A path in an experiment's folder that is a file, or says what to do when it is not there.
+/// The path of an existing file in an experiment's folder; the error for a missing one says what to do.
 pub(super) fn existing(folder: &Path, path: &Path) -> Result<PathBuf, String> {
     let whole = folder.join(path);
     match whole.is_file() {

@@ -1,7 +1,7 @@
-//! `mount`: how long it takes until a volume with files on it can be used, after it was closed and after a power cut.
+//! `mount`: how long it takes until a volume with files on it is usable, after a close and after a power cut.
 //!
-//! [ro92 §4, Table 3] measured rolling forward by what there was to recover; here the volume is swept as well. Everything
-//! is made durable before the end: a cut is a moment at which the file system is gone and the drive is not.
+//! [ro92 §4, Table 3] measured roll-forward by the amount to recover; here the volume size is varied as well.
+//! Everything is made durable before the end: a cut is a moment at which the file system is gone and the drive is not.
 
 use seekless::device::Device;
 use seekless::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -30,20 +30,20 @@ pub(super) const KIND: Kind = Kind {
     read: Read::Other(|table| parse::<Mount>(table).map(|mount| Box::new(mount) as Box<dyn Workload>)),
 };
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Mount {
     files: u64,
-    /// Size of each. Only the first bytes are not zero: a modelled disk keeps zeroes without memory.
+    /// Size of each. Only the first bytes are not zero: a modelled disk stores zeroes without memory.
     #[serde(default = "ten_kib")]
     bytes: Bytes,
     #[serde(default = "hundred")]
     files_per_directory: u64,
-    /// Each file is made durable before the next, so that it lies where its turn was and not with others.
+    /// Each file is made durable before the next, so that its place does not depend on the others.
     #[serde(default)]
     sync_each: bool,
-    /// Files that are made after the others were made durable together, each with an fsync.
+    /// Files created after the others were made durable together, each with an fsync.
     #[serde(default = "hundred")]
     after: u64,
     end: End,
@@ -65,10 +65,10 @@ enum End {
     Cut,
 }
 
-/// Bytes of a file that tell it from others.
+/// Bytes that identify a file.
 const MARK_BYTES: usize = 8;
 
-/// Longer than a drive takes for what it has begun.
+/// Longer than a drive takes for pending work.
 const SPIN_DOWN: Nanos = Nanos::from_secs(1);
 
 impl Workload for Mount {
@@ -131,7 +131,7 @@ impl Mount {
         ]))
     }
 
-    /// Makes the files, and brings them to their end.
+    /// Creates the files, and closes or cuts.
     async fn fill(&self, rt: &Rt, opened: &Opened<'_>) -> Result<(), LabError> {
         let mut plug = None;
         let fronted = opened.behind(|device| {
@@ -173,7 +173,7 @@ impl Mount {
         target.close(open).await
     }
 
-    /// A file is there, with what was written into it.
+    /// Checks that a file exists with its content.
     async fn check_file(&self, target: &Vfs, file: u64) -> Result<(), LabError> {
         let path = self.path(file);
         let mut open = target.open(&path).await?;
@@ -186,7 +186,7 @@ impl Mount {
         }
     }
 
-    /// Every name is there, and the files that were made durable one by one are what they were.
+    /// Checks that every name exists, and that files made durable one by one have their content.
     async fn check_names(&self, target: &Vfs) -> Result<(), LabError> {
         let files = self.files + self.after;
         for first in (0..files).step_by(self.files_per_directory as usize) {
@@ -216,7 +216,7 @@ fn mark(file: u64) -> [u8; MARK_BYTES] {
     (file + 1).to_le_bytes()
 }
 
-/// What the drives of a stack counted.
+/// Counters of a stack's drives.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     requests: u64,

@@ -33,7 +33,7 @@ pub(super) const METRICS: &[(&str, &str)] = &[
     ("disk_requests_spread", "standard deviation of that between drives, over the mean; averages of the whole run"),
 ];
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Replay {
@@ -44,7 +44,7 @@ struct Replay {
     timing: Timing,
     #[serde(default = "error", deserialize_with = "from_text")]
     map: Map,
-    /// Requests are cut into blocks of this size, whole ones, each a request of its own.
+    /// Requests are cut into whole blocks of this size, each a separate request.
     #[serde(default)]
     block: Option<Bytes>,
     /// Blocks are permuted with this seed, within the first `size` bytes: [st05]'s "stupid" layout.
@@ -52,7 +52,7 @@ struct Replay {
     permute: Option<u64>,
     #[serde(default)]
     size: Option<Bytes>,
-    /// Only so many requests from the start of the trace.
+    /// Only this many requests from the start of the trace.
     #[serde(default)]
     requests: Option<u64>,
 }
@@ -65,7 +65,7 @@ fn error() -> Map {
     Map::Error
 }
 
-/// A trace as an experiment wants it. Cheap to open again.
+/// A trace with the experiment's parameters. Cheap to open again.
 pub(super) struct Wanted {
     pub(super) path: PathBuf,
     pub(super) format: Option<String>,
@@ -76,7 +76,7 @@ pub(super) struct Wanted {
 }
 
 impl Wanted {
-    /// Finds contradictions.
+    /// Checks for contradictions.
     pub(super) fn check(&self) -> Result<(), String> {
         if let Some(format) = &self.format {
             Format::parse(format)?;

@@ -1,4 +1,4 @@
-//! `updates`: one file is updated at random places, each update durable before the next, or in bursts with pauses
+//! `updates`: one file is updated at random places, with each update durable before the next, or in bursts with pauses
 //! between them [wa99 §5.3 to §5.5].
 
 use futures_util::future::{Either, select};
@@ -30,7 +30,7 @@ pub(super) const KIND: Kind = Kind {
     read: Read::Other(|table| parse::<Updates>(table).map(|updates| Box::new(updates) as Box<dyn Workload>)),
 };
 
-/// What `[workload]` says of it.
+/// Its parameters in `[workload]`.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Updates {
@@ -39,16 +39,16 @@ struct Updates {
     #[serde(default = "unit")]
     unit: Bytes,
     updates: u64,
-    /// Updates before those that are measured, so that a steady state is.
+    /// Updates before the measured ones, to reach a steady state.
     #[serde(default)]
     warmup: u64,
     /// Each update is made durable before the next one.
     #[serde(default = "yes")]
     sync: bool,
-    /// Only zeroes are written: a modelled disk keeps them without memory, so that whole drives can be filled.
+    /// Only zeroes are written: a modelled disk stores them without memory, so that whole drives can be filled.
     #[serde(default)]
     zeroes: bool,
-    /// With `sync`: only every so many updates is one made durable, and those before it with it.
+    /// With `sync`: only every `sync_every`th update is made durable, together with those before it.
     #[serde(default = "one")]
     sync_every: u64,
     /// Bytes that are updated before a pause.
@@ -70,7 +70,7 @@ fn one() -> u64 {
     1
 }
 
-/// What drives counted, in nanoseconds and requests.
+/// Counters of drives, in nanoseconds and requests.
 #[derive(Clone, Copy, Default)]
 struct Counted {
     overhead: u64,
@@ -165,7 +165,7 @@ impl Updates {
             if (number + 1) % in_burst == 0 && self.pause_ms > 0.0 {
                 let at_pause = Counted::of(&parts);
                 self.pause(rt, &target).await?;
-                // What is done in a pause is nobody's wait.
+                // Work in a pause delays no request.
                 if is_measured {
                     let after = Counted::of(&parts);
                     before.overhead += after.overhead - at_pause.overhead;
@@ -187,8 +187,8 @@ impl Updates {
         Ok(self.measure(times, used, 1.0 - space.blocks_free as f64 / space.blocks as f64))
     }
 
-    /// What a mount does while nobody wants anything: it lets the file system work. What is under way when the pause ends
-    /// is in the way of the next update.
+    /// As a mount does while no request is pending: lets the file system work. Work still under way at the end of the
+    /// pause delays the next update.
     async fn pause(&self, rt: &Rt, target: &Vfs) -> Result<(), LabError> {
         let until = rt.now() + Nanos::from_millis_f64(self.pause_ms);
         let (fs, clock) = (target.fs().clone(), rt.clone());

@@ -1,4 +1,4 @@
-//! Finding out formats: what is ambiguous is asked, what is damaged a little is still recognised.
+//! Format detection: ambiguous formats need the user's choice, slightly damaged ones are recognised.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ fn problem(sample: &[u8]) -> String {
     }
 }
 
-/// What is no trace is refused with the first line and a way on.
+/// Input that is not a trace is refused with the first line and a hint.
 #[test]
 fn unknown_formats_are_refused() {
     assert!(problem(b"").contains("nothing in it"));
@@ -44,8 +44,8 @@ fn the_choice_is_explained() {
     assert!(import.notes.iter().any(|note| note.contains("blocks of 512 bytes")));
 }
 
-/// Real samples, where they lie beside the checkout: each is recognised, and the binaries say the same as the text that
-/// they were made of.
+/// Real samples, if they are beside the checkout: each is recognised, and the binary ones give the same as the text
+/// from which they were made.
 #[test]
 fn real_samples() {
     let Some(folder) = samples() else {

@@ -1,5 +1,4 @@
-//! What goes wrong is said: nothing usable, devices that are not there, files that are not there or do not belong
-//! together.
+//! Errors are reported: nothing usable, unknown devices, files that are missing or do not belong together.
 
 use std::path::PathBuf;
 
@@ -19,7 +18,7 @@ fn failure(sample: &[u8], options: &Options) -> String {
     }
 }
 
-/// A trace without a usable request is an error that lists why each line was not used.
+/// A trace without a usable request is an error that lists why lines were not used.
 #[test]
 fn nothing_usable() {
     let text = failure(b"0,1,0,R,1.0\nnothing\n", &as_format("spc"));
@@ -29,13 +28,13 @@ fn nothing_usable() {
     let queued = b" a-1 [0] 1.0: block_bio_queue: 7,0 R 8 + 8 [a]\n";
     let text = failure(queued, &Options { event: Some(Event::Issue), ..Options::default() });
     assert!(text.contains("1 x queue event"), "{text}");
-    // Without being told, what there is is taken.
+    // Without an option, the available event is taken.
     let mut trace = trace(queued, &Options::default()).expect("a trace");
     assert!(trace.next_batch(&mut Vec::new()).expect("a request"));
     assert!(trace.import().notes.iter().any(|note| note.contains("queued")));
 }
 
-/// Devices that are not in the trace: the error says which are.
+/// Devices that are not in the trace: the error lists those that are.
 #[test]
 fn other_devices() {
     let sample = b"0,1,512,R,1.0\n3,1,512,R,1.0\n";
@@ -86,7 +85,7 @@ fn files() {
     assert!(problem(&[folder.path().to_owned()]).contains("several devices"));
 }
 
-/// A writer leaves out and counts what its format cannot hold, and says when times were cut.
+/// A writer skips and counts requests that its format cannot hold, and reports truncated times.
 #[test]
 fn writers_bend_nothing() {
     let names = Names::default();

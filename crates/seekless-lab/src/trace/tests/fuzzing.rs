@@ -1,4 +1,4 @@
-//! The bodies of the fuzz targets, on samples that seeded chance has damaged.
+//! The bodies of the fuzz targets, on samples with random damage.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
@@ -60,7 +60,7 @@ fn damage(bytes: &mut Vec<u8>, rng: &mut Rng) {
     }
 }
 
-/// Aim: no bytes harm a reader. Method: damaged samples, each into its reader, into others and into detection.
+/// Aim: no bytes do harm to a reader. Method: damaged samples, each into its reader, into others and into detection.
 #[test]
 fn damaged_traces_do_no_harm() {
     let samples = samples();
@@ -77,7 +77,7 @@ fn damaged_traces_do_no_harm() {
     }
 }
 
-/// Aim: no description harms. Method: damaged descriptions, which are read and written again.
+/// Aim: no description does harm. Method: damaged descriptions, parsed and written again.
 #[test]
 fn damaged_descriptions_do_no_harm() {
     for seed in 0..3000 {
@@ -89,7 +89,7 @@ fn damaged_descriptions_do_no_harm() {
     }
 }
 
-/// Aim: what once did harm does none. Method: the inputs that are kept for the fuzzer, and each prefix of them.
+/// Aim: inputs that once did harm do none. Method: the inputs kept for the fuzzer, and each prefix of them.
 #[test]
 fn kept_inputs_do_no_harm() {
     let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/seeds/trace");

@@ -1,4 +1,4 @@
-//! Each format on a small sample: what its numbers mean, in which units, and what is no request.
+//! Each format on a small sample: the meaning of its numbers, their units, and lines that are not requests.
 
 use super::{as_format, line, lines, trace};
 use crate::trace::{Event, Options};
@@ -6,7 +6,7 @@ use crate::trace::{Event, Options};
 /// Reasons with their counts.
 type Reasons = Vec<(String, u64)>;
 
-/// Reads `sample` as `format` and, if `found`, without being told; both give `expected`. Returns skipped and rejected
+/// Reads `sample` as `format` and, if `found`, with detection; both give `expected`. Returns skipped and rejected
 /// reasons with their counts.
 fn check(format: &str, found: bool, sample: &[u8], expected: &[&str]) -> (Reasons, Reasons) {
     let (told, trace) = lines(sample, &as_format(format));
@@ -205,7 +205,7 @@ fn disksim() {
     );
 }
 
-/// As DiskSim's in shape, but whole nanoseconds, which is said; the last line has no end.
+/// As DiskSim's in shape, but whole nanoseconds, which is reported; the last line has no end.
 #[test]
 fn mqsim() {
     check(
@@ -392,7 +392,7 @@ fn columns() {
 }
 
 /// blktrace's records, byte for byte from the kernel's header: version 7 in both byte orders, version 8, a control
-/// group's number, what follows a header, notes, and an end that is cut off.
+/// group's number, data after a header, notes, and a truncated end.
 #[test]
 fn blktrace() {
     const READ: u32 = 1;
@@ -470,7 +470,7 @@ fn blktrace() {
     check("blktrace", true, &sample, &["10 259,1 read 4096+4096 - -/4242/3", "12 259,1 write 4096+512 - -/4242/3"]);
 }
 
-/// Bytes that are no record in the middle of blktrace's are passed over, and the next record is found.
+/// Bytes that are not a record in the middle of blktrace's are skipped, and the next record is found.
 #[test]
 fn blktrace_finds_its_way_back() {
     let requests: Vec<crate::trace::Request> = (0..3)

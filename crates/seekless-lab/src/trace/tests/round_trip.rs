@@ -1,4 +1,4 @@
-//! Traces that were generated come back as they were from every format that can be written.
+//! Generated traces are read back unchanged from every writable format.
 
 use seekless::rng::Rng;
 use seekless::units::Nanos;
@@ -123,8 +123,8 @@ fn generate(kept: &Keeps, rng: &mut Rng, names: &mut Names) -> Vec<Request> {
         .collect()
 }
 
-/// Aim: writers write what readers read. Method: for every format with a writer, generated traces of what it keeps go
-/// through it and come back equal; devices are compared as they are written.
+/// Aim: readers read what writers write. Method: for every format with a writer, generated traces with its fields pass
+/// through it and come back equal; devices are compared as written.
 #[test]
 fn every_writer_is_read_back() {
     for info in FORMATS.iter().filter(|spec| spec.writes() && spec.parameter.is_none()) {

@@ -11,7 +11,8 @@ const PIECE_BYTES: u64 = MIB;
 /// What overwriting `device` would lose, as the end of "it holds ..."; `None` when every byte is zero. The search ends
 /// after `patience`; what it did not reach counts as content.
 ///
-/// # Errors When the device cannot be read.
+/// # Errors
+/// When the device cannot be read.
 pub async fn content(rt: &Rt, device: &Device, patience: Nanos) -> Result<Option<String>, DeviceError> {
     if let Ok(superblock) = look(device).await? {
         return Ok(Some(format!("member {} of an array", superblock.slot)));

@@ -212,7 +212,8 @@ impl Core {
 
     /// The device in `slot`.
     ///
-    /// # Panics When there is none: callers ask only for members that take part.
+    /// # Panics
+    /// When there is none: callers ask only for members that take part.
     pub(super) fn device(&self, slot: usize) -> Device {
         match &self.members.borrow()[slot] {
             Some(device) => device.clone(),

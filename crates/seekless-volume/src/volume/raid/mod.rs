@@ -194,7 +194,8 @@ pub struct Array {
 impl Array {
     /// Makes a new array with this `uuid` on `members`, whose content is lost.
     ///
-    /// # Errors When the members do not fit together, and when one fails.
+    /// # Errors
+    /// When the members do not fit together, and when one fails.
     pub async fn create(
         rt: &Rt,
         members: Vec<Device>,
@@ -217,7 +218,8 @@ impl Array {
     /// An array without metadata, for timing: it does not survive power cuts, and assumes that the members' contents
     /// are consistent.
     ///
-    /// # Errors When the members do not fit together.
+    /// # Errors
+    /// When the members do not fit together.
     pub fn bare(rt: &Rt, level: Level, members: Vec<Device>, unit: u64) -> Result<Rc<Array>, ArrayError> {
         open::bare(rt, level, members, unit)
     }
@@ -261,7 +263,8 @@ impl Array {
 
     /// Gives up the member in `slot`, as if it had failed.
     ///
-    /// # Errors When the array needs it; then nothing changes.
+    /// # Errors
+    /// When the array needs it; then nothing changes.
     pub async fn give_up(&self, slot: usize) -> Result<(), ArrayError> {
         let is_needed = {
             let state = self.core.state.borrow();
@@ -341,7 +344,8 @@ impl Array {
     /// Reads all members and counts the rows that were not consistent, among those that should be; see
     /// [`Redundancy::scrub`].
     ///
-    /// # Errors When a member that the array needs fails.
+    /// # Errors
+    /// When a member that the array needs fails.
     pub async fn scrub(&self) -> Result<u64, DeviceError> {
         Ok(self.core().scrub(false, &|_| ()).await?.inconsistent)
     }
@@ -360,7 +364,8 @@ impl Array {
 
     /// Recounts everything that is assumed about the members from their content, while nothing is under way.
     ///
-    /// # Errors What is inconsistent.
+    /// # Errors
+    /// What is inconsistent.
     pub async fn check(&self) -> Result<(), String> {
         self.core.check().await
     }

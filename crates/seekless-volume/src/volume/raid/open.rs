@@ -286,7 +286,8 @@ impl ArrayInfo {
 
 /// Examines the array of which `given` are members; `None` where there is none. Nothing is written.
 ///
-/// # Errors When the members contradict each other: they are of two arrays.
+/// # Errors
+/// When the members contradict each other: they are of two arrays.
 pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
     let mut found: Vec<(usize, Found)> = Vec::new();
     let mut members: Vec<MemberInfo> = Vec::new();

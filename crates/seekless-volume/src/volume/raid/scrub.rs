@@ -186,7 +186,8 @@ impl Core {
     /// Recounts what is assumed about the members from their content. Only the array's own background work may be under
     /// way.
     ///
-    /// # Errors What is inconsistent.
+    /// # Errors
+    /// What is inconsistent.
     pub(super) async fn check(&self) -> Result<(), String> {
         let _transition = self.transitions().enter().await;
         let _bits = self.bitmap.gate().enter().await;

@@ -359,7 +359,8 @@ impl Core {
 
     /// Repeats writes that failed with `NoSpace`; the row is held.
     ///
-    /// # Errors `NoSpace` when there is still no space; the writes then stay to be done.
+    /// # Errors
+    /// `NoSpace` when there is still no space; the writes then stay to be done.
     pub(super) async fn redo(&self, row: u64) -> Result<(), DeviceError> {
         // The row stays listed until it is done: until then it cannot be used, and its bit cannot be cleared (B2).
         let listed = |redo: &mut Redo| (std::mem::take(&mut redo.writes), redo.record);

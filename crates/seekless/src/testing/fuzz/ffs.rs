@@ -1,4 +1,4 @@
-//! UFS1 UFS1 volumes from arbitrary bytes: decoders, and whole volumes that were changed.
+//! UFS1 volumes from arbitrary bytes: decoders, and whole volumes that were changed.
 //!
 //! The format has no checksums, so every change is believed until it contradicts something else. [`mount`] changes
 //! fields and bytes of a real volume, and requires that every operation ends with a result or an error; that a volume
@@ -253,7 +253,8 @@ pub fn mount(input: &[u8]) {
 /// Examines a volume: checks it, mounts it read-only and reads it. Ends with a result or an error, in bounded time; a
 /// volume without findings can be read.
 ///
-/// # Errors What was violated.
+/// # Errors
+/// What was violated.
 pub fn look_at(image: &Image, volume_bytes: u64) -> Result<(), String> {
     let looked = simulate(1, LIMITS, async |rt| {
         let device: Device = Rc::new(Memory::from_image(volume_bytes, image.clone()));
@@ -269,7 +270,8 @@ pub fn look_at(image: &Image, volume_bytes: u64) -> Result<(), String> {
 
 /// Does everything with a volume that [`mount`] does.
 ///
-/// # Errors What was violated.
+/// # Errors
+/// What was violated.
 pub fn exercise(image: &Image, volume_bytes: u64) -> Result<(), String> {
     simulate(1, LIMITS, async |rt| exercise_in(&rt, image, volume_bytes).await)?
 }

@@ -7,7 +7,8 @@ use crate::testing::Tree;
 /// Checks, reads, changes and checks a volume. `check` returns what is wrong with it; `mount` takes whether to mount
 /// read-only.
 ///
-/// # Errors The check found nothing, but the volume was not sound, or is not after use.
+/// # Errors
+/// The check found nothing, but the volume was not sound, or is not after use.
 pub(super) async fn exercise(
     check: impl AsyncFn() -> FsResult<Vec<String>>,
     mount: impl AsyncFn(bool) -> FsResult<Fs>,

@@ -11,6 +11,7 @@ mod markdown;
 mod points;
 mod rooms;
 mod rust;
+mod words;
 
 use std::path::{Path, PathBuf};
 

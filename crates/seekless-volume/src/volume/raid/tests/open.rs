@@ -127,7 +127,7 @@ fn stale_members_are_not_believed() {
     });
 }
 
-/// Two halves of a mirror that were each used alone are told apart from a stale half.
+/// Two halves of a mirror that were each used alone are distinguished from a stale half.
 #[test]
 fn split_mirrors_are_noticed() {
     run(async |rt| {

@@ -1,0 +1,129 @@
+//! Plain English in comments: the actor has a name, and each thing the field's own word.
+
+use std::path::Path;
+
+use super::{files_under, read, report, root, short};
+
+/// Words to avoid in comments, in lower case, and what to write instead.
+const PHRASES: &[(&str, &str)] = &[
+    ("whoever", "name the actor: the caller, the reader, the writer"),
+    ("nobody", "name the actor, or use the passive: \"is not used\", \"no request waits\""),
+    ("somebody", "name the actor: another process, a request, the user"),
+    ("anybody", "name the actor: any process, any user"),
+    ("everybody", "name the actors: all users, all readers"),
+    ("for who", "\"for a reader that ...\""),
+    ("who reads", "\"a reader that ...\", \"readers\""),
+    ("who writes", "\"a writer that ...\", \"writers\""),
+    ("who wants", "\"a caller that needs ...\""),
+    ("who waits", "\"a task that waits\", \"waiting requests\""),
+    ("stands", "\"is\", \"is stored in\", \"represents\""),
+    ("is told", "\"receives\", \"gets\", \"learns\"; or \"can be distinguished\""),
+    ("are told", "\"receive\", \"get\", \"learn\"; or \"can be distinguished\""),
+    ("be told", "\"receive\", \"get\", \"learn\"; or \"be distinguished\""),
+    ("has to say", "\"reports\""),
+    ("bears", "\"tolerates\", \"survives\""),
+    ("for want of", "\"for lack of\", \"without\", or the error's name"),
+    ("in vain", "\"needlessly\", \"is wasted\""),
+    ("for ever", "\"indefinitely\", \"permanently\""),
+    ("meanwhile", "\"in the meantime\", \"concurrently\""),
+    ("he", "\"it\", or the name of the part"),
+    ("him", "\"it\", or the name of the part"),
+    ("half a turn", "\"half a revolution\""),
+    ("turn of the disk", "\"a revolution\""),
+    ("turn of the platters", "\"a revolution\""),
+];
+
+/// Crates whose comments still have such words.
+const NOT_SWEPT: &[&str] = &["seekless-logfs", "seekless-ffs", "seekless-layer"];
+
+/// Comments that need such a word: file, word, reason.
+const EXCEPTIONS: &[(&str, &str, &str)] = &[];
+
+/// The comments of a source as paragraphs, each with the number of its first line. Code in backticks is left out.
+fn comments(text: &str) -> Vec<(usize, String)> {
+    let mut found: Vec<(usize, String)> = Vec::new();
+    let mut goes_on = false;
+    for (index, line) in text.lines().enumerate() {
+        let trimmed = line.trim_start();
+        if trimmed.starts_with("//") {
+            let words = trimmed.trim_start_matches(['/', '!']).trim();
+            match found.last_mut() {
+                Some((_, paragraph)) if goes_on => *paragraph += &format!(" {words}"),
+                _ => found.push((index + 1, words.to_string())),
+            }
+            goes_on = !words.is_empty();
+            continue;
+        }
+        goes_on = false;
+        // Two slashes in a string are not a comment.
+        if let Some((code, words)) = line.split_once("// ")
+            && code.matches('"').count().is_multiple_of(2)
+        {
+            found.push((index + 1, words.to_string()));
+        }
+    }
+    found.iter_mut().for_each(|(_, words)| *words = words.split('`').step_by(2).collect::<Vec<_>>().join("``"));
+    found
+}
+
+/// True when `text`, in lower case, has `phrase` as whole words.
+fn has(text: &str, phrase: &str) -> bool {
+    text.match_indices(phrase).any(|(at, _)| {
+        let is_end = |beside: Option<char>| beside.is_none_or(|beside| !beside.is_alphanumeric() && beside != '_');
+        is_end(text[..at].chars().next_back()) && is_end(text[at + phrase.len()..].chars().next())
+    })
+}
+
+/// The phrases in the comments of `text`: line, phrase, what to write instead.
+fn phrases_in(text: &str) -> Vec<(usize, &'static str, &'static str)> {
+    let mut found = Vec::new();
+    for (line, words) in comments(text) {
+        let words = words.to_lowercase();
+        found.extend(PHRASES.iter().filter(|(bad, _)| has(&words, bad)).map(|(bad, good)| (line, *bad, *good)));
+    }
+    found
+}
+
+/// The sources of every crate whose comments have been swept.
+fn swept() -> Vec<std::path::PathBuf> {
+    let entries = std::fs::read_dir(root().join("crates")).expect("there are crates");
+    let crates = entries.map(|entry| entry.expect("an entry").path());
+    let is_swept = |folder: &Path| !NOT_SWEPT.iter().any(|name| folder.ends_with(name));
+    crates.filter(|folder| is_swept(folder)).flat_map(|folder| files_under(&folder.join("src"), &[".rs"])).collect()
+}
+
+/// Aim: comments can be read once and understood. Method: every comment in the sources of every swept crate.
+#[test]
+fn comments_are_plain_english() {
+    let mut problems = Vec::new();
+    let mut used = vec![false; EXCEPTIONS.len()];
+    for path in swept() {
+        let name = short(&path);
+        for (line, bad, good) in phrases_in(&read(&path)) {
+            match EXCEPTIONS.iter().position(|(file, word, _)| *file == name && *word == bad) {
+                Some(exception) => used[exception] = true,
+                None => problems.push(format!("{name}:{line}: \"{bad}\": write {good}")),
+            }
+        }
+    }
+    let unused = EXCEPTIONS.iter().zip(used).filter(|(_, used)| !used);
+    problems.extend(unused.map(|((file, word, _), _)| format!("{file} no longer needs \"{word}\" in EXCEPTIONS")));
+    problems.sort();
+    report(&problems, "A line is the first of its comment. Write in the present tense, and name the actor.");
+}
+
+/// Aim: the rule sees comments, and only comments. Method: a text with a word in every kind of place.
+#[test]
+fn words_in_comments_are_found() {
+    let text = "
+        //! Nobody waits.
+        /// The map is
+        /// told of it.
+        fn f() {} // It stands here.
+        let url = \"http://a// he\"; // `whoever` is code.
+        let nobody = \"for ever\";
+        // The header says when.
+    ";
+    let found: Vec<(usize, &str)> = phrases_in(text).into_iter().map(|(line, bad, _)| (line, bad)).collect();
+    assert_eq!(found, [(2, "nobody"), (2, "is told"), (5, "stands")]);
+}
