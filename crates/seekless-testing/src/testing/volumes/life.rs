@@ -62,6 +62,15 @@ impl Manner {
         }
     }
 
+    /// See [`Life::sweep_every`]. In a soak, a full volume would stay full, and its rounds end before they have begun.
+    fn sweep_every(self) -> Option<usize> {
+        match self {
+            Manner::Sparse => None,
+            Manner::Crowded => Some(10),
+            Manner::Names => Some(3),
+        }
+    }
+
     /// Of how many of the others' rounds it has one.
     fn rounds_per_round(self) -> usize {
         match self {
@@ -111,7 +120,7 @@ impl Lives<'_> {
                     weights: manner.weights(),
                     rounds: self.rounds.div_ceil(manner.rounds_per_round()) * here.soak.max(1) as usize,
                     ops: manner.ops(),
-                    sweep_every: (*manner == Manner::Names).then_some(3),
+                    sweep_every: manner.sweep_every(),
                     fsck_unrecovered: self.fsck_unrecovered,
                     every_op: here.soak > 1,
                 };
