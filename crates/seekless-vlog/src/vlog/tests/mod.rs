@@ -2,6 +2,7 @@
 //! promised, whatever happens to power and platters.
 
 mod arms;
+mod commit;
 mod cuts;
 mod damage;
 mod eager;
