@@ -9,7 +9,7 @@
 //! It can also be full, from some change on or for one change, and parts of a file can be lost: reading them fails.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, VecDeque};
 use std::rc::Rc;
 
 use async_trait::async_trait;
@@ -72,6 +72,12 @@ pub struct Loose {
     full: RefCell<std::ops::Range<u64>>,
     /// Sectors of files that cannot be read.
     lost: RefCell<BTreeSet<(Ino, u64)>>,
+    /// What the next syncs end with, of a file or of all.
+    sync_outcomes: RefCell<VecDeque<FsResult<()>>>,
+    /// Before which offset the next write fails, and how.
+    write_failure: RefCell<Option<(u64, FsError)>>,
+    /// See [`FsTraits::exclusive`].
+    exclusive: Cell<bool>,
 }
 
 impl Loose {
@@ -83,12 +89,30 @@ impl Loose {
     /// One that already holds the content of `live`.
     pub fn around(rt: &Rt, options: MemFsOptions, live: Rc<MemFs>) -> Rc<Loose> {
         let (journal, needs, full, lost) = Default::default();
-        Rc::new(Loose { rt: rt.clone(), options, live, journal, needs, full: RefCell::new(full), lost })
+        let (sync_outcomes, write_failure, exclusive) = Default::default();
+        let full = RefCell::new(full);
+        let rt = rt.clone();
+        Rc::new(Loose { rt, options, live, journal, needs, full, lost, sync_outcomes, write_failure, exclusive })
     }
 
     /// Makes reads fail that touch sector `sector` of a file, counted from its start, until it is written again.
     pub fn lose(&self, ino: Ino, sector: u64) {
         self.lost.borrow_mut().insert((ino, sector));
+    }
+
+    /// Makes the next syncs, of a file or of all, end so; those that fail make nothing durable.
+    pub fn end_syncs_with(&self, outcomes: impl IntoIterator<Item = FsResult<()>>) {
+        *self.sync_outcomes.borrow_mut() = outcomes.into_iter().collect();
+    }
+
+    /// Makes the next write before `offset` of any file fail.
+    pub fn fail_write_before(&self, offset: u64, error: FsError) {
+        *self.write_failure.borrow_mut() = Some((offset, error));
+    }
+
+    /// Whether it says that all changes come through it.
+    pub fn set_exclusive(&self, exclusive: bool) {
+        self.exclusive.set(exclusive);
     }
 
     /// Length of the journal: moments at which the power can be cut.
@@ -160,6 +184,11 @@ impl Loose {
         }
     }
 
+    /// How the sync that begins now ends.
+    fn outcome(&self) -> FsResult<()> {
+        self.sync_outcomes.borrow_mut().pop_front().unwrap_or(Ok(()))
+    }
+
     fn note(&self, event: Event) {
         self.journal.borrow_mut().push(event);
     }
@@ -202,7 +231,7 @@ async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
 impl FileSystem for Loose {
     /// Its files can change by other ways, as in a host directory.
     fn traits(&self) -> FsTraits {
-        FsTraits { name: "loose", exclusive: false, ..self.live.traits() }
+        FsTraits { name: "loose", exclusive: self.exclusive.get(), ..self.live.traits() }
     }
 
     async fn lookup(&self, parent: Ino, name: &[u8]) -> FsResult<Entry> {
@@ -316,6 +345,10 @@ impl FileSystem for Loose {
 
     async fn write(&self, ino: Ino, handle: Option<Handle>, offset: u64, data: Data, mode: WriteMode) -> FsResult<()> {
         self.need()?;
+        let failure = self.write_failure.borrow_mut().take_if(|(end, _)| offset < *end);
+        if let Some((_, error)) = failure {
+            return Err(error);
+        }
         self.live.write(ino, handle, offset, data.clone(), mode).await?;
         let sectors = offset / SECTOR_BYTES..(offset + data.len() as u64).div_ceil(SECTOR_BYTES);
         self.lost.borrow_mut().retain(|(lost, sector)| *lost != ino || !sectors.contains(sector));
@@ -367,6 +400,7 @@ impl FileSystem for Loose {
     }
 
     async fn fsync(&self, ino: Ino, handle: Option<Handle>, data_only: bool) -> FsResult<()> {
+        self.outcome()?;
         self.live.fsync(ino, handle, data_only).await?;
         self.note(Event::Sync { ino: Some(ino), data_only });
         Ok(())
@@ -377,6 +411,7 @@ impl FileSystem for Loose {
     }
 
     async fn syncfs(&self) -> FsResult<()> {
+        self.outcome()?;
         self.note(Event::Sync { ino: None, data_only: false });
         self.live.syncfs().await
     }

@@ -588,10 +588,9 @@ impl Finder<'_> {
     async fn region(&self, recovery: &mut Recovery) -> Result<Vec<u8>, VldError> {
         let bytes = self.layout.superblock.region_cells * u64::from(self.layout.cell_bytes());
         let start = self.layout.cell_sector(self.layout.superblock.region_start);
-        let step = SCAN_BYTES.min(u64::from(self.device.geometry().request_bytes_max));
         let mut region = Vec::with_capacity(bytes as usize);
         while (region.len() as u64) < bytes {
-            let length = step.min(bytes - region.len() as u64);
+            let length = SCAN_BYTES.min(bytes - region.len() as u64);
             let at = start + region.len() as u64 / SECTOR_BYTES;
             region.extend_from_slice(&self.read_for_tail(at, length / SECTOR_BYTES, recovery).await?[0]);
         }

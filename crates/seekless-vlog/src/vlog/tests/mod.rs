@@ -2,6 +2,7 @@
 //! and damage. Method in each file.
 
 mod arms;
+mod commit;
 mod cuts;
 mod damage;
 mod eager;

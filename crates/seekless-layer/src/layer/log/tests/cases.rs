@@ -135,6 +135,7 @@ fn what_nobody_syncs_is_written_back() {
         assert!(counter(&fs, "inodes_in_use") > 50, "they linger");
         rt.sleep(Nanos::from_secs(11)).await;
         assert_eq!((counter(&fs, "commits"), counter(&fs, "inodes_in_use")), (50, 1));
+        assert!(counter(&fs, "write_backs") > 0);
         let below: Fs = lower.clone();
         assert_clean(&rt, &below, &zstd()).await;
         let other = Client::new(stack_on(&rt, below, zstd()).await.unwrap());

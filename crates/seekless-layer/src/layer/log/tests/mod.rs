@@ -12,6 +12,7 @@ mod pack;
 mod replaced;
 mod secret;
 mod times;
+mod troubles;
 
 use std::rc::Rc;
 

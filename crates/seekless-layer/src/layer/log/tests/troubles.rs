@@ -1,0 +1,108 @@
+//! Aim: what could not be written or synced below is never said to be durable, and does no harm to what comes after it. Method:
+//! `Loose` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
+
+use super::*;
+use crate::fs::FsError;
+use crate::fs::client::Client;
+use crate::layer::codecs::Copy;
+use crate::rng::Rng;
+use crate::testing::{Loose, MemFsOptions};
+
+fn loose(rt: &Rt) -> Rc<Loose> {
+    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
+}
+
+/// An error after which it is not known what is on the medium.
+fn unknown() -> FsError {
+    FsError::Host(5)
+}
+
+/// What `/f` holds when only what was synced is left.
+async fn durable(rt: &Rt, lower: &Rc<Loose>, options: &Options) -> Vec<u8> {
+    let left: Fs = lower.cut(lower.position(), 1).await.unwrap();
+    Client::new(stack_on(rt, left, options.clone()).await.unwrap()).read_file(b"/f").await.unwrap()
+}
+
+/// Aim: a sync that fails below fails above, whichever of the two that a commit takes it is; afterwards a file is stopped, unless
+/// only space was wanting and nothing can have been lost. Method: each sync, each error, each kind of file system below.
+#[test]
+fn syncs_that_fail() {
+    for of_all in [false, true] {
+        for earlier in [0, 1] {
+            for (error, exclusive) in
+                [(FsError::NoSpace, true), (FsError::NoSpace, false), (unknown(), true), (unknown(), false)]
+            {
+                let name = format!("of all: {of_all}, after {earlier}, {error}, exclusive: {exclusive}");
+                simulate(1, async |rt| {
+                    let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+                    lower.set_exclusive(exclusive);
+                    let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
+                    let client = Client::new(fs.clone());
+                    let file = client.create(b"/f").await.unwrap();
+                    let sync = async || if of_all { fs.syncfs().await } else { client.fsync(file).await };
+                    client.write(file, 0, &[1; 9_000]).await.unwrap();
+                    sync().await.unwrap();
+                    client.write(file, 3_000, &[2; 3_000]).await.unwrap();
+                    let good = std::iter::repeat_n(Ok(()), earlier);
+                    lower.end_syncs_with(good.chain([Err(error.clone())]));
+                    let failed = sync().await;
+                    assert!(failed.is_err(), "{name}");
+                    lower.end_syncs_with([]);
+                    let new = [vec![1; 3_000], vec![2; 3_000], vec![1; 3_000]].concat();
+                    if exclusive && error == FsError::NoSpace {
+                        sync().await.expect(&name);
+                        assert!(durable(&rt, &lower, &options).await == new, "{name}");
+                        client.write(file, 0, b"more").await.expect(&name);
+                        return;
+                    }
+                    for _ in 0..2 {
+                        let again = client.fsync(file).await;
+                        assert!(matches!(again, Err(FsError::Stopped(_))), "{name}: {again:?}");
+                    }
+                    let write = client.write(file, 0, b"more").await;
+                    assert!(matches!(write, Err(FsError::Stopped(_))), "{name}: {write:?}");
+                    let left = durable(&rt, &lower, &options).await;
+                    assert!(left == vec![1; 9_000] || left == new, "{name}: a mixture");
+                });
+            }
+        }
+    }
+}
+
+/// Aim: a slot that could not be written is as if it had not been tried, where nothing can have been written; else the file is
+/// stopped. Method: one write before the records that fails; then the same commit again. What the failed commits took is used again.
+#[test]
+fn slots_that_cannot_be_written() {
+    simulate(1, async |rt| {
+        let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+        let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
+        let client = Client::new(fs.clone());
+        let file = client.create(b"/f").await.unwrap();
+        let mut content = vec![1; 100_000];
+        client.write(file, 0, &content).await.unwrap();
+        client.fsync(file).await.unwrap();
+        let mut rng = Rng::new(3);
+        for round in 0..100u64 {
+            let at = rng.below(95_000) as usize;
+            content[at..at + 5_000].fill(round as u8);
+            client.write(file, at as u64, &content[at..at + 5_000]).await.unwrap();
+            lower.fail_write_before(format::RECORDS_START, FsError::NoSpace);
+            assert_eq!(client.fsync(file).await, Err(FsError::NoSpace), "round {round}");
+            client.fsync(file).await.unwrap();
+            if round % 20 == 0 {
+                assert!(durable(&rt, &lower, &options).await == content, "round {round}");
+            }
+        }
+        let below = Client::new(lower.clone() as Fs);
+        let size = below.stat(b"/f").await.unwrap().size;
+        assert!(size < 200_000, "{size} bytes for 100000");
+        client.write(file, 0, b"more").await.unwrap();
+        lower.fail_write_before(format::RECORDS_START, unknown());
+        assert_eq!(client.fsync(file).await, Err(unknown()));
+        for _ in 0..2 {
+            let again = client.fsync(file).await;
+            assert!(matches!(again, Err(FsError::Stopped(_))), "{again:?}");
+        }
+        assert!(durable(&rt, &lower, &options).await == content);
+    });
+}
