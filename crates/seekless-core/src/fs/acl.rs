@@ -109,7 +109,7 @@ impl<I: Iterator<Item = Entry>> Entries<I> {
         let mut all = Vec::new();
         while let Some(Entry { rights, id, .. }) = self.0.next_if(|entry| entry.tag == tag) {
             if id == NO_ID {
-                return Err("an entry names nobody");
+                return Err("an entry for a named user or group has no id");
             }
             all.push((id, rights));
         }
@@ -149,7 +149,7 @@ impl Acl {
             return Err("it goes on after the others");
         }
         if mask.is_none() && !(users.is_empty() && groups.is_empty()) {
-            return Err("it names somebody and has no mask");
+            return Err("it names users or groups and has no mask");
         }
         let acl = Acl { owner, users, group, groups, mask, other };
         let all_rights = acl.entries().fold(0, |all, entry| all | entry.rights);
@@ -411,7 +411,7 @@ mod tests {
             (&[OWNER, GROUP, NAMED_GROUP, OTHER], "no mask"),
             (&[OWNER, GROUP, USER, MASK, OTHER], "end"),
             (&[OWNER, NAMED_GROUP, GROUP, MASK, OTHER], "group"),
-            (&[OWNER, (2, 5, NONE), GROUP, MASK, OTHER], "nobody"),
+            (&[OWNER, (2, 5, NONE), GROUP, MASK, OTHER], "no id"),
             (&[(1, 8, NONE), GROUP, OTHER], "rights"),
             (&[OWNER, (2, 0x4000, 1), GROUP, MASK, OTHER], "rights"),
             (&[OWNER, (64, 0, NONE), GROUP, OTHER], "group"),

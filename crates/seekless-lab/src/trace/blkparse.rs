@@ -206,7 +206,7 @@ impl LineFormat {
                             if !literal.is_empty() {
                                 pieces.push(Piece::Literal(std::mem::take(&mut literal)));
                             } else if matches!(pieces.last(), Some(Piece::Field(_))) {
-                                return Err(format!("nothing stands between two fields, before %{}", letter as char));
+                                return Err(format!("nothing separates two fields, before %{}", letter as char));
                             }
                             pieces.push(Piece::Field(letter));
                         }

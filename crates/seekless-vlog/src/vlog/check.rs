@@ -71,7 +71,7 @@ pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
         log.tree.check()?;
         for (index, node) in log.tree.nodes() {
             if state.space.is_cell_free(node.cell) {
-                return Err(format!("T3: piece {index} stands in cell {}, which is free", node.cell));
+                return Err(format!("T3: piece {index} is in cell {}, which is free", node.cell));
             }
             pieces[core.layout.block_of(node.cell) as usize] += 1;
         }

@@ -606,7 +606,7 @@ impl Finder<'_> {
         for &cell in &found.cells {
             let block = self.layout.block_of(cell);
             if self.layout.is_reserved(block) {
-                problem = Some((cell, "it stands where nothing may be".to_string()));
+                problem = Some((cell, "it is in a reserved block".to_string()));
             } else {
                 holders[block as usize] = u32::MAX;
             }

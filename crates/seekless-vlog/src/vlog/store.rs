@@ -408,7 +408,7 @@ impl Store {
         let Log::Tree(log) = &state.log else { return Ok(()) };
         log.tree.check()?;
         match log.tree.nodes().find(|(_, node)| state.space.is_cell_free(node.cell)) {
-            Some((index, node)) => Err(format!("T3: piece {index} stands in cell {}, which is free", node.cell)),
+            Some((index, node)) => Err(format!("T3: piece {index} is in cell {}, which is free", node.cell)),
             None => Ok(()),
         }
     }

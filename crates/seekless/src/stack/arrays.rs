@@ -399,7 +399,7 @@ async fn redundant(
     let all_there = members.iter().all(Option::is_some);
     if !word.switch("metadata") {
         if !all_there {
-            let problem = "without metadata nobody knows what a missing member held".to_string();
+            let problem = "without metadata, the content of a missing member is unknown".to_string();
             return Err(Trouble::Option { key: "degraded", problem });
         }
         return Ok(Array::bare(rt, options.level, complete(members), options.unit)?);

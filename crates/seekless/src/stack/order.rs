@@ -48,16 +48,16 @@ pub(super) fn check(line: &str, words: &[Word]) -> Result<(), StackError> {
         match (role.stands_on(), below) {
             (None, None) => {}
             (None, Some(below)) => {
-                let problem = format!("nothing can stand below `{name}`: it is {}", role.described());
+                let problem = format!("nothing can be below `{name}`: it is {}", role.described());
                 return Err(error(below, problem));
             }
             (Some(needed), None) => {
-                return Err(error(word, format!("`{name}` stands on {}, but nothing is below it", needed.noun()))
+                return Err(error(word, format!("`{name}` needs {} below it, but there is nothing", needed.noun()))
                     .hint(format!("add what is below, for example: {name} / {}", needed.example())));
             }
             (Some(needed), Some(below)) if below.spec.role().is() != needed => {
                 let problem = format!(
-                    "`{name}` stands on {}, but `{}` is {}",
+                    "`{name}` needs {} below it, but `{}` is {}",
                     needed.noun(),
                     below.name(),
                     below.spec.role().described()

@@ -121,7 +121,7 @@ impl<'a> Parser<'a> {
             return self.error(self.here(), "a word begins with its name").hint("for example file:a.img");
         }
         if name == "/" {
-            return self.error(span, "no word stands before this slash").hint("a stack begins with its top word");
+            return self.error(span, "there is no word before this slash").hint("a stack begins with its top word");
         }
         if name.contains('/') && name.split(['/', ':']).any(known) {
             let spaced: Vec<&str> = name.split('/').filter(|part| !part.is_empty()).collect();
@@ -171,7 +171,7 @@ impl<'a> Parser<'a> {
                 return Ok(Item::Lone(self.quoted()?));
             }
             let error = self.error(self.here(), "something is missing here");
-            return Err(error.hint("after a colon or a comma stands a value or key=value"));
+            return Err(error.hint("a colon or a comma is followed by a value or key=value"));
         }
         match text.find('=').filter(|_| !whole) {
             Some(equals) if quote_follows && text[equals + 1..].trim().is_empty() => {
@@ -244,7 +244,7 @@ impl<'a> Parser<'a> {
                 '\\' => match chars.next() {
                     Some((_, escaped @ ('"' | '\\'))) => text.push(escaped),
                     _ => {
-                        let problem = r#"in quotes, a backslash stands before a quote mark or a backslash only"#;
+                        let problem = r#"in quotes, a backslash is allowed only before a quote mark or a backslash"#;
                         let at = start + offset;
                         return Err(self.error(at..at + 1, problem).hint(r"write \\ for one backslash"));
                     }
@@ -266,7 +266,7 @@ impl<'a> Parser<'a> {
             true => Ok(()),
             false => {
                 self.at += blanks;
-                let problem = "behind a quoted value stands a comma, or a blank, a slash and a blank";
+                let problem = "a quoted value is followed by a comma, or by a blank, a slash and a blank";
                 Err(self.error(self.here(), problem))
             }
         }

@@ -80,7 +80,7 @@ fn errors_point_at_the_mistake() {
             "`/srv/data` is a path, not a word\n  /srv/data\n  ^^^^^^^^^\nwrite hostdir:PATH for a directory, file:PATH for \
              an image file or a block device",
         ),
-        ("/ memfs", "no word stands before this slash\n  / memfs\n  ^\na stack begins with its top word"),
+        ("/ memfs", "there is no word before this slash\n  / memfs\n  ^\na stack begins with its top word"),
         (
             "lfs:segmnt=1MiB / memory:1MiB",
             "there is no option of `lfs` called `segmnt`; did you mean `segment`?\n  lfs:segmnt=1MiB / memory:1MiB\n      \
@@ -122,7 +122,7 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs: / memory:1MiB",
-            "something is missing here\n  lfs: / memory:1MiB\n      ^\nafter a colon or a comma stands a value or key=value",
+            "something is missing here\n  lfs: / memory:1MiB\n      ^\na colon or a comma is followed by a value or key=value",
         ),
         ("memory", "`memory` needs the size of the device\n  memory\n  ^^^^^^\nwrite: memory:SIZE"),
         (
@@ -137,7 +137,7 @@ fn errors_point_at_the_mistake() {
         (r#"file:"ab"#, "the closing quote mark is missing\n  file:\"ab\n       ^^^"),
         (
             r#"file:"a"b"#,
-            "behind a quoted value stands a comma, or a blank, a slash and a blank\n  file:\"a\"b\n          ^",
+            "a quoted value is followed by a comma, or by a blank, a slash and a blank\n  file:\"a\"b\n          ^",
         ),
         (
             "wrap:x=1 / memfs",
@@ -145,21 +145,21 @@ fn errors_point_at_the_mistake() {
         ),
         (
             "lfs",
-            "`lfs` stands on a block device, but nothing is below it\n  lfs\n  ^^^\nadd what is below, for example: lfs / \
+            "`lfs` needs a block device below it, but there is nothing\n  lfs\n  ^^^\nadd what is below, for example: lfs / \
              file:a.img",
         ),
         (
             "memfs / memory:1MiB",
-            "nothing can stand below `memfs`: it is a file system of its own\n  memfs / memory:1MiB\n          ^^^^^^",
+            "nothing can be below `memfs`: it is a file system of its own\n  memfs / memory:1MiB\n          ^^^^^^",
         ),
         (
             "wrap / memory:1MiB",
-            "`wrap` stands on a file system, but `memory` is a block device\n  wrap / memory:1MiB\n         ^^^^^^\nput a file \
+            "`wrap` needs a file system below it, but `memory` is a block device\n  wrap / memory:1MiB\n         ^^^^^^\nput a file \
              system between them: wrap / lfs / memory",
         ),
         (
             "lfs / hostdir:/srv",
-            "`lfs` stands on a block device, but `hostdir` is a file system of its own\n  lfs / hostdir:/srv\n        ^^^^^^^\n\
+            "`lfs` needs a block device below it, but `hostdir` is a file system of its own\n  lfs / hostdir:/srv\n        ^^^^^^^\n\
              for example: lfs / file:a.img",
         ),
     ];

@@ -68,13 +68,12 @@ pub(super) const VLD: WordSpec = WordSpec {
             "where later pieces of the log may be: what the next start searches after a power cut, at most",
         )
         .default("64MiB"),
-        Param::new("compact", Kind::Switch, "empty tracks while nobody wants anything, where there is a head")
-            .default("on"),
-        Param::new("order", Kind::Switch, "and put blocks in order, for who reads them so").default("on"),
+        Param::new("compact", Kind::Switch, "empty tracks while idle, where there is a head").default("on"),
+        Param::new("order", Kind::Switch, "and put blocks in order, for sequential reads").default("on"),
         Param::new(
             "quiet",
             Kind::Duration { min: Nanos::ZERO, max: Nanos::from_secs(3600) },
-            "how long nobody must have wanted anything",
+            "how long there must be no request before that",
         )
         .default("10ms"),
         Param::new(

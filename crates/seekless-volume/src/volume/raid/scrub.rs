@@ -231,7 +231,7 @@ impl Core {
             (rebuilding > 1, "two members are being rebuilt"),
             (
                 is_idle && rebuilding == 0 && state.cursor > 0 && state.cursor < self.shape.rows,
-                "a rebuild that nobody makes",
+                "a rebuild has begun, but no member is being rebuilt",
             ),
             (is_idle && state.cursor_recorded > state.cursor, "more is recorded as rebuilt than has been"),
             (open.len() as u64 != state.unsettled.len(), "the number of unsettled rows is wrong"),
