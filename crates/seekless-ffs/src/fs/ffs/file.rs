@@ -523,7 +523,7 @@ impl Ffs {
         };
         let mut promised = promise().await;
         for _ in 0..DRAINS_MAX {
-            if !matches!(promised, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
+            if !matches!(promised, Err(FsError::NoSpace)) {
                 break;
             }
             self.drain().await?;
