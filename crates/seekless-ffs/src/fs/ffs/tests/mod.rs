@@ -8,6 +8,7 @@ mod crash;
 mod cuts;
 mod damage;
 mod format;
+mod growth;
 mod interop;
 mod model;
 mod order;
