@@ -10,6 +10,7 @@
 //! Differences from 4.4BSD
 //!   1. A write that will not find room for all of its blocks fails before it has changed anything.
 
+use super::Ffs;
 use super::cache::Kind;
 use super::format::*;
 use super::group::GroupMut;
@@ -20,6 +21,20 @@ use crate::rt::cover;
 
 /// What a search in a group is given: a preferred place in the group, or none.
 type Search<'a> = dyn Fn(&mut GroupMut<'_>, Option<u32>) -> Option<u32> + 'a;
+
+/// Gives back what a write had been promised and did not take.
+pub(super) struct Promise<'a> {
+    pub ffs: &'a Ffs,
+    pub blocks: i64,
+}
+
+impl Drop for Promise<'_> {
+    fn drop(&mut self) {
+        if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
+            state.promised_blocks -= self.blocks;
+        }
+    }
+}
 
 impl State {
     /// Looks for something in the groups, the preferred one first. Returns the group and what was found in it.
@@ -111,6 +126,20 @@ impl State {
             i64::from(self.layout.dsize) * i64::from(self.layout.minfree) / 100
         };
         free - kept - self.promised_blocks * i64::from(self.layout.frag)
+    }
+
+    /// Fragments that one new file can have, `pending` of them when what waits has been given back: its indirect blocks and its
+    /// name take some besides. Whole blocks, because a write is promised whole blocks.
+    pub(super) fn frags_for_new_file(&self, pending: i64) -> i64 {
+        const NAME_BLOCKS: i64 = 2;
+        let frag = i64::from(self.layout.frag);
+        let whole = self.totals.nbfree - self.promised_blocks + pending / frag;
+        let blocks = ((self.frags_available() + pending) / frag).min(whole) - NAME_BLOCKS;
+        let direct = blocks.min(DIRECT as i64);
+        // So many as `allocations` asks for.
+        let pointers = i64::from(self.layout.pointers_per_block);
+        let more = (blocks - 2 - INDIRECT as i64) * pointers / (pointers + 1);
+        direct.max(more).max(0) * frag
     }
 
     /// Makes sure that `blocks` allocations of at most a block each will not fail for want of space.

@@ -186,6 +186,7 @@ impl<'a> Recount<'a> {
         }
         let freed_twice = self.state.counters.freed_twice;
         self.same("fragments that were freed twice", freed_twice as i64, 0);
+        self.same("counts of blocks that cannot be", self.state.counters.miscounted as i64, 0);
     }
 
     /// Finds an inode in use, in memory or in its block (S3).

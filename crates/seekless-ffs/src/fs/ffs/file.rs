@@ -10,6 +10,7 @@
 
 use std::ops::Range;
 
+use super::alloc::Promise;
 use super::cache::Kind;
 use super::dir::fill_with_empty_chunks;
 use super::format::*;
@@ -94,9 +95,16 @@ impl State {
         self.layout.block_bytes.into()
     }
 
-    fn count_frags(inode: &mut Inode, frag_bytes: u32, change: i64) {
-        let sectors = change * i64::from(frag_bytes / 512);
-        inode.blocks = (i64::from(inode.blocks) + sectors).clamp(0, u32::MAX.into()) as u32;
+    /// Counts fragments that a file gets or loses. A count that cannot be is damage: it stays as it is, and the volume is left
+    /// to be checked.
+    fn count_frags(&mut self, ino: u32, change: i64) -> Step<()> {
+        let sectors = change * i64::from(self.layout.frag_bytes / 512);
+        let inode = self.inode_mut(ino)?;
+        match u32::try_from(i64::from(inode.blocks) + sectors) {
+            Ok(blocks) => inode.blocks = blocks,
+            Err(_) => self.counters.miscounted += 1,
+        }
+        Ok(())
     }
 
     /// How many allocations a write of file blocks `blocks` needs at most, holes and indirect blocks among them.
@@ -169,13 +177,12 @@ impl State {
             fill_with_empty_chunks(&mut self.buffer_mut(now_at)?[used..size_in_block]);
             self.note_grown(ino, now_at);
         }
-        let frag_bytes = self.layout.frag_bytes;
         let inode = self.inode_mut(ino)?;
         if let Some(pointer) = inode.db.get_mut(last as usize) {
             *pointer = now_at;
         }
-        Self::count_frags(inode, frag_bytes, i64::from(new) - i64::from(old));
         inode.size = size;
+        self.count_frags(ino, i64::from(new) - i64::from(old))?;
         Ok(left)
     }
 
@@ -183,7 +190,6 @@ impl State {
     /// anything points to it.
     fn ready_indirect(&mut self, ino: u32, lbn: u64, fresh: Option<(u32, usize)>) -> Step<Ready> {
         let Some(path) = self.layout.path(lbn) else { return fail(FsError::FileTooLarge) };
-        let frag_bytes = self.layout.frag_bytes;
         let frag = self.layout.frag;
         let mut at = self.inode(ino)?.inode.ib.get(path.slot).copied().unwrap_or(0);
         let mut holder = None;
@@ -195,7 +201,7 @@ impl State {
                             None => self.inode_mut(ino)?.ib[path.slot] = new,
                             Some((holder, slot)) => self.put_pointers(ino, holder, slot..slot + 1, new)?,
                         }
-                        Self::count_frags(self.inode_mut(ino)?, frag_bytes, frag.into());
+                        self.count_frags(ino, frag.into())?;
                         at = new;
                     }
                     _ => {
@@ -278,9 +284,7 @@ impl State {
             None => self.inode_mut(ino)?.db[vacancy.index] = at,
             Some(holder) => self.put_pointers(ino, holder, vacancy.index..vacancy.index + 1, at)?,
         }
-        let frag_bytes = self.layout.frag_bytes;
-        Self::count_frags(self.inode_mut(ino)?, frag_bytes, frags.into());
-        Ok(())
+        self.count_frags(ino, frags.into())
     }
 
     /// Takes a place for block `lbn` where there is a hole before the end of a file, and makes it zero in memory. Nothing
@@ -365,10 +369,9 @@ impl State {
     /// Gives fragments of a file back.
     fn release(&mut self, ino: u32, at: u32, frags: u32) -> Step<()> {
         self.free_frags(at, frags)?;
-        let frag_bytes = self.layout.frag_bytes;
         // The inode may have gone from memory if it could not be cut to its end.
         if self.inodes.contains_key(&ino) {
-            Self::count_frags(self.inode_mut(ino)?, frag_bytes, -i64::from(frags));
+            self.count_frags(ino, -i64::from(frags))?;
         }
         Ok(())
     }
@@ -391,8 +394,7 @@ impl State {
     /// With soft updates: the file has lost these fragments, which are given back when that is durable.
     fn lose(&mut self, ino: u32, in_inode: bool, holders: &[Holder], frags: Vec<(u32, u32)>) -> Step<()> {
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
-        let frag_bytes = self.layout.frag_bytes;
-        Self::count_frags(self.inode_mut(ino)?, frag_bytes, -total);
+        self.count_frags(ino, -total)?;
         self.free_later(ino, in_inode, holders, frags);
         Ok(())
     }
@@ -506,20 +508,6 @@ impl State {
     }
 }
 
-/// Gives back what a write had been promised and did not take.
-struct Promise<'a> {
-    ffs: &'a Ffs,
-    blocks: i64,
-}
-
-impl Drop for Promise<'_> {
-    fn drop(&mut self) {
-        if let Ok(mut state) = self.ffs.state.try_borrow_mut() {
-            state.promised_blocks -= self.blocks;
-        }
-    }
-}
-
 impl Ffs {
     async fn promise(&self, ino: u32, blocks: Range<u64>, new_size: u64) -> FsResult<Promise<'_>> {
         let promise = || {
@@ -531,7 +519,7 @@ impl Ffs {
         };
         let mut promised = promise().await;
         for _ in 0..DRAINS_MAX {
-            if !matches!(promised, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
+            if !matches!(promised, Err(FsError::NoSpace)) {
                 break;
             }
             self.drain().await?;
@@ -608,8 +596,25 @@ impl Ffs {
         self.write_inode_in_order_or_later(ino).await
     }
 
+    /// Ends what makes a file grow. When that has failed, indirect blocks behind the end lead to nothing, and go (F4).
+    async fn end_growth(&self, ino: u32, grown: FsResult<()>) -> FsResult<()> {
+        if grown.is_err() {
+            let inode = self.step(|state| Ok(state.inode(ino)?.inode)).await?;
+            if inode.ib != [0; INDIRECT] {
+                // What cannot go now goes with the file.
+                let _ = self.truncate(ino, inode.size).await;
+            }
+        }
+        grown
+    }
+
     /// Stores `data` at `offset`, which may be behind the end.
     pub(super) async fn write_data(&self, ino: u32, offset: u64, data: &[u8]) -> FsResult<()> {
+        let written = self.write_blocks(ino, offset, data).await;
+        self.end_growth(ino, written).await
+    }
+
+    async fn write_blocks(&self, ino: u32, offset: u64, data: &[u8]) -> FsResult<()> {
         let end = offset + data.len() as u64;
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let (first, last) = (offset / block, (end - 1) / block);
@@ -633,11 +638,28 @@ impl Ffs {
 
     /// Makes the file `size` bytes long, with zeroes at its end.
     pub(super) async fn extend(&self, ino: u32, size: u64) -> FsResult<()> {
+        let last = (size - 1) / u64::from(self.state.borrow().layout.block_bytes);
+        let extended = self.allocate_blocks(ino, last..last + 1, size, false).await;
+        self.end_growth(ino, extended).await
+    }
+
+    /// Allocates the blocks that are missing, in a file that then has at least `end` bytes. `fills`: a hole before its end is
+    /// filled with zeroes that are on the volume first.
+    async fn allocate_blocks(&self, ino: u32, blocks: Range<u64>, end: u64, fills: bool) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
-        let last = (size - 1) / block;
-        let _promise = self.promise(ino, last..last + 1, size).await?;
-        self.make_ready(ino, last, size).await?;
-        self.step(|state| state.store(ino, last, 0, None, size)).await.map(drop)
+        let _promise = self.promise(ino, blocks.clone(), end).await?;
+        for lbn in blocks {
+            let to = end.min((lbn + 1) * block);
+            self.make_ready(ino, lbn, to).await?;
+            if fills {
+                self.fill_hole(ino, lbn).await?;
+            }
+            self.step(|state| state.store(ino, lbn, 0, None, to)).await?;
+            if fills {
+                self.throttle().await?;
+            }
+        }
+        Ok(())
     }
 
     /// Cuts the file at `size`, which is before its end.
@@ -812,19 +834,12 @@ impl Ffs {
                     return Err(FsError::Unsupported); // F4
                 }
                 let (first, last) = (range.offset / block, (end - 1) / block);
-                let promise = self.promise(ino, first..last + 1, end).await?;
-                if matches!(mode, AllocateMode::Zero { .. }) {
-                    self.zero_data(ino, range.offset..end.min(size)).await?;
+                let allocated = self.allocate_blocks(ino, first..last + 1, end, true).await;
+                self.end_growth(ino, allocated).await?;
+                match mode {
+                    AllocateMode::Zero { .. } => self.zero_data(ino, range.offset..end.min(size)).await,
+                    _ => Ok(()),
                 }
-                for lbn in first..=last {
-                    let to = end.min((lbn + 1) * block);
-                    self.make_ready(ino, lbn, to).await?;
-                    self.fill_hole(ino, lbn).await?;
-                    self.step(|state| state.store(ino, lbn, 0, None, to)).await?;
-                    self.throttle().await?;
-                }
-                drop(promise);
-                Ok(())
             }
         }
     }

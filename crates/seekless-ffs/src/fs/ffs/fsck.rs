@@ -122,6 +122,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
         parents: BTreeMap::new(),
         directories: BTreeMap::new(),
         renamed: BTreeSet::new(),
+        marked: Vec::new(),
         ups_counted: false,
         bad_copies: Vec::new(),
         layout,
@@ -177,6 +178,9 @@ struct Check<'a> {
     directories: BTreeMap<u32, Vec<Name>>,
     /// Directories that had two names.
     renamed: BTreeSet<u32>,
+    /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut between would
+    /// leave two names of which neither is the new one.
+    marked: Vec<Name>,
     /// The ways up have been counted.
     ups_counted: bool,
     /// Where copies of the superblock are damaged.
@@ -315,6 +319,7 @@ impl Check<'_> {
             self.device.flush().await?;
         }
         self.write_changed(false).await?;
+        self.settle_marked().await?;
         if area_differs {
             let area = Data::from_slice(&area);
             write_bytes(self.device, self.layout.sector(self.layout.csaddr), area, WriteFlags::NONE).await?;
@@ -352,6 +357,25 @@ impl Check<'_> {
     async fn write_changed(&self, fresh: bool) -> FsResult<()> {
         for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
             write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
+        }
+        Ok(())
+    }
+
+    /// Takes the marks from names of directories that have been moved. All else that is mended is durable before.
+    async fn settle_marked(&mut self) -> FsResult<()> {
+        let marked = std::mem::take(&mut self.marked);
+        if !marked.is_empty() {
+            self.device.flush().await?;
+        }
+        for name in marked {
+            let is_there = |other: &Name| (other.at, other.offset) == (name.at, name.offset);
+            if !self.directories.get(&name.directory).is_some_and(|names| names.iter().any(is_there)) {
+                continue; // It was the one that went.
+            }
+            let mut block = self.read(name.at, name.frags).await?;
+            block[name.offset + 6] = dirent_type(FileKind::Directory);
+            write_bytes(self.device, self.layout.sector(name.at), Data::from_slice(&block), WriteFlags::NONE).await?;
+            self.write(name.at, block);
         }
         Ok(())
     }

@@ -585,9 +585,11 @@ impl Ffs {
         self.write_back(Extent::Quiet).await?;
         {
             let mut state = self.state.borrow_mut();
-            (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
+            if state.counters.damage() == 0 {
+                (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
+            }
         }
-        self.write_totals().await?; // From now on no check is needed.
+        self.write_totals().await?; // From now on no check is needed, unless books did not balance.
         self.flush().await
     }
 }

@@ -144,6 +144,15 @@ pub(crate) struct Counters {
     pub clusters_moved: u64,
     /// Fragments that were free when they were to be freed.
     pub freed_twice: u64,
+    /// Changes after which an inode would have had fewer blocks than none.
+    pub miscounted: u64,
+}
+
+impl Counters {
+    /// What shows that the volume is damaged, which a check has to mend before anything else is believed of it.
+    pub(crate) fn damage(&self) -> u64 {
+        self.freed_twice + self.miscounted
+    }
 }
 
 /// A mounted volume. See [`mount`].

@@ -307,7 +307,7 @@ impl Ffs {
     pub(super) async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
         let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
         for _ in 0..DRAINS_MAX {
-            if !matches!(made, Err(FsError::NoSpace)) || !self.state.borrow().space_waits() {
+            if !matches!(made, Err(FsError::NoSpace)) {
                 break;
             }
             self.drain().await?;

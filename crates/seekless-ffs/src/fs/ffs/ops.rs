@@ -34,7 +34,12 @@ impl Ffs {
 #[async_trait(?Send)]
 impl FileSystem for Ffs {
     fn warnings(&self) -> Vec<String> {
-        self.warnings.clone()
+        let mut warnings = self.warnings.clone();
+        let damage = self.state.borrow().counters.damage();
+        if damage > 0 {
+            warnings.push(format!("{damage} books of the volume did not balance: the next mount checks it"));
+        }
+        warnings
     }
 
     fn traits(&self) -> FsTraits {
@@ -337,7 +342,7 @@ impl FileSystem for Ffs {
             block_bytes: state.layout.frag_bytes,
             blocks: state.layout.dsize.into(),
             blocks_free: free.max(0) as u64,
-            blocks_available: (state.frags_available() + pending).max(0) as u64,
+            blocks_available: state.frags_for_new_file(pending) as u64,
             inodes: u64::from(state.layout.ino_end() - ROOT_INO),
             inodes_free: (state.totals.nifree + pending_inodes).max(0) as u64,
             name_bytes_max: NAME_BYTES_MAX as u32,
@@ -378,6 +383,7 @@ impl FileSystem for Ffs {
             ("tails_moved", c.tails_moved),
             ("clusters_moved", c.clusters_moved),
             ("freed_twice", c.freed_twice),
+            ("miscounted", c.miscounted),
         ]
     }
 

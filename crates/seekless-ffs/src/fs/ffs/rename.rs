@@ -11,7 +11,8 @@ use super::{Ffs, Metadata};
 use crate::fs::{FileKind, FsError, FsResult, NewNode, WHITEOUT};
 
 impl Ffs {
-    /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them.
+    /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them, unless one block
+    /// has both.
     pub(super) async fn exchange(
         &self,
         (one_dir, one_name, one): (u32, &[u8], (u32, FileKind)),
@@ -52,14 +53,16 @@ impl Ffs {
             state.keep_in_memory(&one_links)?;
             state.keep_in_memory(&two_links)?;
             let up = |moves: bool, dir: u32| moves.then_some(Need { ino: dir, complete: false });
-            let two_needs: Vec<Need> =
-                [Need::of(two.0, two_kind)].into_iter().chain(up(two_moves && !one_moves, one_dir)).collect();
-            let one_needs: Vec<Need> =
-                [Need::of(one.0, one_kind)].into_iter().chain(up(one_moves && !two_moves, two_dir)).collect();
+            // Each waits for what either needs, so that a block that has both gets both at once.
+            let needs: Vec<Need> = [Need::of(one.0, one_kind), Need::of(two.0, two_kind)]
+                .into_iter()
+                .chain(up(two_moves && !one_moves, one_dir))
+                .chain(up(one_moves && !two_moves, two_dir))
+                .collect();
             let two_now = (two.0, two_kind);
             let one_now = (one.0, one_kind);
-            let first = state.replace_entry((one_dir, one_name), two_now, one_now, &two_needs, &[], &one_links)?;
-            let second = state.replace_entry((two_dir, two_name), one_now, two_now, &one_needs, &[], &two_links)?;
+            let first = state.replace_entry((one_dir, one_name), two_now, one_now, &needs, &[], &one_links)?;
+            let second = state.replace_entry((two_dir, two_name), one_now, two_now, &needs, &[], &two_links)?;
             Ok([first, second])
         });
         let places = places.await?;
@@ -156,8 +159,9 @@ impl Ffs {
         self.drain_until(|state| !state.has_ghosts(dir)).await
     }
 
-    /// The last name of a directory must not go before an older one has gone from the volume: it would lead to a directory
-    /// whose way up is another, and that counts too few links (U4).
+    /// The last name of a directory must not go before an older one has gone from the volume, be that a ghost or an entry that
+    /// stands for something else now: it would lead to a directory whose way up is another, and that counts too few links
+    /// (U4).
     pub(super) async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
         self.drain_until(|state| !state.has_old_names(ino)).await
     }

@@ -35,7 +35,8 @@
 //!      came in order itself, and a name that others rely on whose inode lives on without it, must be durable before it
 //!      changes; a name whose inode lives on under a newer one waits for that (`is_relied_on`). A name is made anew only
 //!      after its ghost is gone: so each of these chains ends. A directory that has been moved is removed only after its
-//!      old name has gone from the volume.
+//!      old name has gone from the volume. A name in a new directory counts as durable once the directory has a name that
+//!      does: such names wait along the tree, from the root down.
 //!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
 //!      fails stays there, and is tried again in the next round, whose caller gets the error.
 //!
@@ -59,6 +60,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::Range;
 
 use super::cache::Kind;
+use super::format::dirent_bytes;
 use super::state::*;
 use crate::device::Data;
 use crate::fs::FsError;
@@ -66,6 +68,8 @@ pub(super) use books::Waiting;
 pub(super) use inodes::{Guarded, SoftInode};
 pub(super) use names::{Moved, Need};
 pub(super) use rounds::Extent;
+#[cfg(test)]
+pub(super) use rounds::Vain;
 pub(super) use space::Holder;
 
 /// Records that may wait before whoever makes more has to help: they cost memory, 30 seconds' worth of them.
@@ -73,6 +77,10 @@ const RECORDS_MAX: usize = 16 * 1024;
 
 /// What was removed is free after as many rounds: its name, its inode, and what was below it.
 pub(super) const DRAINS_MAX: usize = 4;
+
+/// Where `..` is in each directory, behind `.`.
+const WAY_UP_OFFSET: u64 = 12;
+const _: () = assert!(dirent_bytes(1) == WAY_UP_OFFSET as usize);
 
 /// Links that inodes keep for names on the volume: inode, links.
 pub(super) type Links = Vec<(u32, u16)>;
@@ -108,10 +116,13 @@ pub(super) struct Soft {
     removed_names: BTreeMap<(u32, Vec<u8>), u64>,
     /// Names that are gone, and have to stay on the volume for now.
     ghosts: BTreeMap<(u32, Vec<u8>), u64>,
-    /// Directories that were moved and whose old names are still on the volume, by the ghost or the removal of such a name.
-    moved: BTreeMap<u64, u32>,
-    /// Durable entries of directories whose inodes do not lead to them yet.
+    /// Directories that were moved and whose old names are still on the volume, by what has to be durable before such a name
+    /// is gone: a ghost, a removal, or an entry that stands for something else now.
+    moved: BTreeSet<(u64, u32)>,
+    /// Durable entries of directories whose inodes do not lead to them yet, or to which no name leads yet.
     unreached: BTreeMap<u32, Vec<u64>>,
+    /// New directories to which no name leads on the volume.
+    nameless: BTreeSet<u32>,
     /// What can be done now, and when it was tried last.
     jobs: VecDeque<(Job, u64)>,
     jobs_running: usize,
@@ -266,13 +277,16 @@ impl Soft {
         }
     }
 
-    /// An entry or a removal is durable, and the directory's inode leads to it.
-    fn end_name(&mut self, id: u64) {
-        let Some(Record { what, dependents, .. }) = self.records.remove(&id) else { return };
+    /// An entry or a removal is durable, and the volume leads to it. Returns the directory whose first name this is.
+    fn end_name(&mut self, id: u64) -> Option<u32> {
+        let Record { what, dependents, .. } = self.records.remove(&id)?;
+        let mut named = None;
+        self.take_moved(id);
         match what {
             What::Entry { dir, offset, ino, releases, .. } => {
                 self.unlist_entry((dir, offset), ino);
                 self.release(releases);
+                named = Some(ino).filter(|ino| offset != WAY_UP_OFFSET && self.nameless.remove(ino));
             }
             What::Removal { dir, lbn, name, releases, .. } => {
                 self.unlist_removal(id, dir, lbn, name);
@@ -281,6 +295,7 @@ impl Soft {
             What::Ghost { .. } | What::Free(_) => {}
         }
         dependents.into_iter().for_each(|id| self.meet(id));
+        named
     }
 
     fn release(&mut self, releases: Links) {
@@ -382,11 +397,6 @@ impl State {
         if found.is_empty() { "nothing".into() } else { found.join(", ") }
     }
 
-    /// Whether there will be more space when what waits has been done.
-    pub(super) fn space_waits(&self) -> bool {
-        self.soft.as_deref().is_some_and(|soft| !soft.records.is_empty() || !soft.jobs.is_empty() || soft.tasks > 0)
-    }
-
     /// What can be said only with soft updates.
     pub(super) fn soft(&mut self) -> Option<&mut Soft> {
         self.soft.as_deref_mut()
@@ -459,10 +469,8 @@ impl State {
                     Some(What::Entry { dir, .. } | What::Removal { dir, .. }) => *dir,
                     _ => return,
                 };
-                if self.is_settled(dir) {
-                    if let Some(soft) = self.soft() {
-                        soft.end_name(id);
-                    }
+                if self.is_reached(dir) {
+                    self.end_names(vec![id]);
                 } else if let Some(soft) = self.soft() {
                     soft.unreached.entry(dir).or_default().push(id);
                 }
@@ -480,14 +488,31 @@ impl State {
         same && soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_none()
     }
 
-    /// Ends the entries of a directory that have been waiting for its inode.
+    /// Whether the volume leads to all that this directory has: an old name must not go for a new one in a directory that a
+    /// crash would leave without a name (U5).
+    fn is_reached(&self, dir: u32) -> bool {
+        self.is_settled(dir) && self.soft.as_deref().is_none_or(|soft| !soft.nameless.contains(&dir))
+    }
+
+    /// Ends the entries of a directory that have been waiting for its inode or its name.
     fn reach(&mut self, dir: u32) {
-        if self.soft.as_deref().is_none_or(|soft| !soft.unreached.contains_key(&dir)) || !self.is_settled(dir) {
-            return;
+        if self.is_reached(dir)
+            && let Some(ids) = self.soft().and_then(|soft| soft.unreached.remove(&dir))
+        {
+            self.end_names(ids);
         }
-        let Some(soft) = self.soft() else { return };
-        for id in soft.unreached.remove(&dir).unwrap_or_default() {
-            soft.end_name(id);
+    }
+
+    /// Ends names; with the first name of a directory also those in it that have been waiting for that.
+    fn end_names(&mut self, ids: Vec<u64>) {
+        let mut ids = VecDeque::from(ids);
+        while let Some(id) = ids.pop_front() {
+            let Some(dir) = self.soft().and_then(|soft| soft.end_name(id)) else { continue };
+            if self.is_reached(dir)
+                && let Some(soft) = self.soft()
+            {
+                ids.extend(soft.unreached.remove(&dir).unwrap_or_default());
+            }
         }
     }
 

@@ -189,9 +189,7 @@ impl Check<'_> {
                 if name.kind == DIRENT_MOVED {
                     // A rename had come this far; what had the old name keeps it no longer.
                     self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), Cause::Leak);
-                    let mut block = self.read(name.at, name.frags).await?;
-                    block[name.offset + 6] = dirent_type(FileKind::Directory);
-                    self.write(name.at, block);
+                    self.marked.push(name.clone());
                 }
                 let earlier = self.parents.get(&ino).cloned();
                 if ino == ROOT_INO || earlier.is_some() {

@@ -17,6 +17,7 @@ impl State {
         let mut wrong = Vec::new();
         self.check_waits(soft, &mut wrong);
         self.check_records(soft, &mut wrong);
+        check_lists(soft, &mut wrong);
         check_rings(soft, &mut wrong);
         if soft.jobs_running == 0 {
             self.check_counts(soft, &mut wrong);
@@ -217,6 +218,44 @@ impl State {
         if !held.is_empty() || !ghosts.is_empty() {
             wrong.push(format!("links {held:?} and ghosts {ghosts:?} are of inodes that are not in memory"));
         }
+    }
+}
+
+/// Each list of names has the names that wait, and no others.
+fn check_lists(soft: &Soft, wrong: &mut Vec<String>) {
+    let (mut entries, mut removals, mut removed, mut ghosts) = (0, 0, BTreeSet::new(), 0);
+    for (&id, record) in &soft.records {
+        let is_listed = match &record.what {
+            What::Entry { dir, offset, .. } => {
+                entries += 1;
+                soft.entries.get(&(*dir, *offset)) == Some(&id)
+            }
+            What::Removal { dir, lbn, name, .. } => {
+                removals += 1;
+                let name = (*dir, name.clone());
+                // Of several removals of a name the last one counts.
+                let is_last = soft.removed_names.get(&name).is_some_and(|&last| last >= id);
+                removed.insert(name);
+                is_last && soft.removals.get(&(*dir, *lbn)).is_some_and(|ids| ids.contains(&id))
+            }
+            What::Ghost { dir, name, .. } => {
+                ghosts += 1;
+                soft.ghosts.get(&(*dir, name.clone())) == Some(&id)
+            }
+            What::Free(_) => true,
+        };
+        if !is_listed {
+            wrong.push(format!("{id}, {}, is not on its list", record.what.to_text()));
+        }
+    }
+    let listed = soft.removals.values().map(BTreeSet::len).sum::<usize>();
+    let none = soft.removals.values().filter(|ids| ids.is_empty()).count();
+    let counted = (soft.entries.len(), listed, none, soft.removed_names.len(), soft.ghosts.len());
+    let found = (entries, removals, 0, removed.len(), ghosts);
+    if counted != found {
+        wrong.push(format!(
+            "entries, removals, blocks without removals, removed names and ghosts are {found:?}, and {counted:?} are listed"
+        ));
     }
 }
 

@@ -73,6 +73,9 @@ impl State {
         soft.wait(group, since, Event::Born { ino, since });
         if let Some(known) = self.inodes.get_mut(&ino) {
             known.soft = Some(Box::default());
+            if known.inode.is_directory() {
+                soft.nameless.insert(ino);
+            }
         }
     }
 
@@ -85,9 +88,6 @@ impl State {
             Some(links) => links,
             None => panic!("U4: inode {ino} has {} links and {} more on the volume", image.nlink, own.held),
         };
-        if known.inode.is_directory() && known.inode.nlink == 0 && own.held > 0 {
-            image.nlink += 1; // A directory that still has a name has its `.`, which the one that is held need not count.
-        }
         if known.inode.has_no_blocks(self.layout.maxsymlinklen) {
             return Image::Complete(image);
         }
@@ -134,7 +134,8 @@ impl State {
         };
         let mut bytes = [0; Inode::BYTES];
         image.encode(&mut bytes);
-        let same = self.cache.peek(at).is_some_and(|buffer| buffer.data[offset..offset + Inode::BYTES] == bytes);
+        let stored = self.cache.peek(at).map(|buffer| &buffer.data[offset..offset + Inode::BYTES]);
+        let same = stored == Some(&bytes[..]);
         let guarded = Guarded::of(&image);
         // What is in the block may differ from both, and be on its way.
         let durable = own.durable == guarded && own.shown == guarded;
@@ -239,6 +240,7 @@ impl State {
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
         soft.newborn.remove(&ino);
+        soft.nameless.remove(&ino);
         soft.pending_frags += total;
         soft.pending_inodes += 1;
         let freeing = Freeing { frags, done: 0, inode: Some((ino, inode.is_directory())), releases };

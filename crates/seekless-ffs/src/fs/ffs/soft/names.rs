@@ -36,6 +36,12 @@ struct Earlier {
     shown: bool,
     releases: Links,
     dependents: Vec<u64>,
+    moved: Vec<u32>,
+}
+
+/// Whether an entry of this type is a directory's.
+fn is_directory_type(kind: u8) -> bool {
+    kind == dirent_type(FileKind::Directory) || kind == DIRENT_MOVED
 }
 
 fn chunk_of(offset: u64) -> u64 {
@@ -59,7 +65,7 @@ impl super::Soft {
     }
 
     /// Takes out the record of an entry that is not durable: what it was shown as before, whether it is shown, what it
-    /// releases, and who waits for it.
+    /// releases, who waits for it, and of which directories it keeps old names.
     fn take_entry(&mut self, at: (u32, u64)) -> Option<Earlier> {
         let id = *self.entries.get(&at)?;
         let Record { what: What::Entry { ino, old, shown, releases, .. }, dependents, .. } =
@@ -68,12 +74,20 @@ impl super::Soft {
             return None;
         };
         self.unlist_entry(at, ino);
-        Some(Earlier { old, shown, releases, dependents })
+        Some(Earlier { old, shown, releases, dependents, moved: self.take_moved(id) })
+    }
+
+    /// Takes out the directories of which the record keeps an old name.
+    pub(super) fn take_moved(&mut self, id: u64) -> Vec<u32> {
+        let moved: Vec<u32> = self.moved.range((id, 0)..=(id, u32::MAX)).map(|&(_, dir)| dir).collect();
+        for &dir in &moved {
+            self.moved.remove(&(id, dir));
+        }
+        moved
     }
 
     /// Takes a removal off the lists.
     pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
-        self.moved.remove(&id);
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
             ids.remove(&id);
             if ids.is_empty() {
@@ -137,7 +151,7 @@ impl State {
         self.hold(&releases);
         let id = self.cache.tick();
         let (mut shown_old, mut all) = (old, releases.clone());
-        let (mut now, mut waiting) = (Vec::new(), Vec::new());
+        let (mut now, mut waiting, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         let Some(soft) = self.soft() else { return 0 };
         if let Some(earlier) = soft.take_entry((dir, offset)) {
             if earlier.shown {
@@ -150,7 +164,12 @@ impl State {
             }
             // U5: old names of what was here stay until that is gone for good.
             waiting = earlier.dependents;
+            moved = earlier.moved;
         }
+        if shown_old.0 != ino && is_directory_type(shown_old.1) {
+            moved.push(shown_old.0);
+        }
+        soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         let ordered = !after.is_empty();
         let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, ordered, releases: all };
         soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
@@ -168,22 +187,20 @@ impl State {
     /// The directory has lost the name at `offset`. When that is durable, `releases` are released; their inodes are in
     /// memory.
     pub(in super::super) fn note_removed(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links) {
-        if self.soft.is_none() {
-            return;
-        }
         self.hold(&releases);
-        let now = self.remove_held(dir, offset, name, releases);
+        let now = self.remove_held(dir, offset, name, releases, Vec::new());
         self.unhold(&now);
     }
 
-    /// The same for links that are held already. Returns those that can be released at once, because the name has never
-    /// been on the volume.
-    fn remove_held(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links) -> Links {
+    /// The same for links that are held already, and for a name that directories which have `moved` had. Returns the links
+    /// that can be released at once, because the name has never been on the volume.
+    fn remove_held(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links, mut moved: Vec<u32>) -> Links {
         let (id, lbn) = (self.cache.tick(), self.lbn_of(offset));
         let Some(soft) = self.soft() else { return Vec::new() };
         let (mut all, mut now) = (releases, Links::new());
         if let Some(earlier) = soft.take_entry((dir, offset)) {
             earlier.dependents.into_iter().for_each(|id| soft.meet(id));
+            moved.extend(earlier.moved);
             if earlier.shown {
                 all.extend(earlier.releases);
             } else {
@@ -195,6 +212,7 @@ impl State {
         }
         let what = What::Removal { dir, lbn, chunk: chunk_of(offset), name: name.to_vec(), releases: all };
         soft.record(id, 0, what);
+        soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         soft.removals.entry((dir, lbn)).or_default().insert(id);
         soft.removed_names.insert((dir, name.to_vec()), id);
         now
@@ -257,7 +275,7 @@ impl State {
 
     /// Whether a name that the directory was moved away from is still on the volume.
     pub(in super::super) fn has_old_names(&self, dir: u32) -> bool {
-        self.soft.as_deref().is_some_and(|soft| soft.moved.values().any(|&moved| moved == dir))
+        self.soft.as_deref().is_some_and(|soft| soft.moved.iter().any(|&(_, moved)| moved == dir))
     }
 
     /// Takes the entry of a ghost out of its block.
@@ -271,12 +289,13 @@ impl State {
         // All that is needed comes first (S1).
         self.dir_chunk(dir, offset)?;
         if let Some(Moved { dir: other, name: marked, ino }) = &moved {
-            // It may have been moved on, or be gone with its directory.
+            // It may have been moved on, or be gone with its directory. Another directory gets this name only when no old
+            // name waits for it any more.
             let found = match self.find(*other, marked) {
                 Err(Stop::Fail(_)) => None,
                 found => found?,
             };
-            if let Some(found) = found.filter(|found| found.ino == *ino && found.kind == DIRENT_MOVED) {
+            if let Some(found) = found.filter(|found| found.ino == *ino) {
                 self.dir_chunk(*other, found.offset)?;
                 self.change_entry(*other, marked, found.ino, dirent_type(FileKind::Directory))?;
             }
@@ -291,10 +310,9 @@ impl State {
         };
         dependents.into_iter().for_each(|id| soft.meet(id));
         soft.ghosts.remove(&(dir, name.clone()));
-        let now = self.remove_held(dir, offset, &name, releases);
+        let moved = soft.take_moved(id);
+        let now = self.remove_held(dir, offset, &name, releases, moved);
         if let Some(soft) = self.soft() {
-            let ghost = soft.moved.remove(&id);
-            soft.moved.extend(soft.removed_names.get(&(dir, name)).copied().zip(ghost));
             soft.release(now);
         }
         Ok(())
@@ -334,14 +352,15 @@ impl State {
         image
     }
 
-    /// Whether a name of the inode, or of any directory, is not durable.
+    /// Whether a name of the inode, or of any directory, is not durable; or an old name of a directory is still on the volume,
+    /// of which a crash could leave the one or the other.
     pub(super) fn has_new_names(&self, ino: u32) -> bool {
-        let directory = dirent_type(FileKind::Directory);
         self.soft.as_deref().is_some_and(|soft| {
-            soft.records.values().any(|record| match &record.what {
-                What::Entry { ino: named, kind, .. } => *named == ino || *kind == directory || *kind == DIRENT_MOVED,
+            let is_new = |record: &Record| match &record.what {
+                What::Entry { ino: named, kind, .. } => *named == ino || is_directory_type(*kind),
                 What::Removal { .. } | What::Ghost { .. } | What::Free(_) => false,
-            })
+            };
+            !soft.moved.is_empty() || soft.records.values().any(is_new)
         })
     }
 
@@ -356,6 +375,7 @@ impl State {
         let all: Vec<u64> = removals.chain(entries).collect();
         for id in all {
             let Some(Record { what, dependents, .. }) = soft.records.remove(&id) else { continue };
+            soft.take_moved(id);
             match what {
                 What::Entry { offset, ino, releases: links, .. } => {
                     soft.unlist_entry((dir, offset), ino);

@@ -38,7 +38,7 @@ pub(in super::super) enum Extent {
 
 /// Counts passes after which as much waits as before.
 #[derive(Default)]
-struct Vain {
+pub(in super::super) struct Vain {
     before: (u64, usize),
     count: usize,
 }
@@ -46,7 +46,7 @@ struct Vain {
 impl Vain {
     /// U6: what waits has somebody to wait for; and passes are not in vain for long, unless others are at work, who change
     /// what is waited for, or let it wait.
-    fn check(&mut self, ffs: &Ffs) {
+    pub(in super::super) fn check(&mut self, ffs: &Ffs) {
         const PASSES_MAX: usize = 1_000;
         let state = ffs.state.borrow();
         #[cfg(debug_assertions)]
@@ -137,7 +137,8 @@ impl Ffs {
     }
 
     /// Has whatever waits now done, for an operation that cannot go on without: it takes no lock, so that locks may be
-    /// held. Others may make it take long, by changing what it waits for.
+    /// held. Others may make it take long, by changing what it waits for. It costs nothing when nothing waits; space that
+    /// another task is giving back is in no list, and is waited for all the same.
     pub(in super::super) async fn drain(&self) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         self.drain_until(|state| !state.has_waiting(until)).await?;

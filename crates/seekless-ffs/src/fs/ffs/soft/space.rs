@@ -15,9 +15,6 @@ pub(in super::super) type Holder = (u32, Range<usize>);
 impl State {
     /// The block at `at` was taken, or got more fragments; its buffer has what belongs there.
     pub(in super::super) fn note_taken(&mut self, at: u32) {
-        if self.soft.is_none() {
-            return;
-        }
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of(at));
         let Some(soft) = self.soft.as_deref_mut() else { return };

@@ -86,6 +86,7 @@ fn the_recount_notices_each_wrong_book() {
         ("the totals are", |state| state.totals.nffree += 1),
         ("S2: the summary of group", |state| state.summaries[0].nifree += 1),
         ("fragments that were freed twice", |state| state.counters.freed_twice += 1),
+        ("counts of blocks that cannot be", |state| state.counters.miscounted += 1),
         ("links of inode", |state| {
             let known = state.inodes.values_mut().find(|known| !known.inode.is_directory());
             known.expect("a file").inode.nlink += 1;

@@ -1,6 +1,7 @@
 //! Aim: FFS does what its interface says, in the places where its policy says, and finds it again. Method: small
 //! programs over a device in memory, each followed by a full check; then the harnesses.
 
+mod any_order;
 mod books;
 mod clients;
 mod crash;
@@ -8,11 +9,13 @@ mod cuts;
 mod damage;
 mod format;
 mod full;
+mod growth;
 mod interop;
 mod model;
 mod order;
 mod policy;
 mod soft;
+mod waits;
 
 use std::rc::Rc;
 

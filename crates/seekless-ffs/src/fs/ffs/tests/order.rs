@@ -20,7 +20,7 @@ struct Program {
     kept: &'static [u8],
 }
 
-const PROGRAMS: [Program; 19] = [
+const PROGRAMS: [Program; 22] = [
     Program { steps: &["rename /p/a /q/x", "rename /q/x /r/y", "rename /r/y /p/a"], kept: b"ABCD" },
     // The new name goes while the old one waits for it; the file has a third.
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "unlink /q/x"], kept: b"ABCD" },
@@ -48,6 +48,10 @@ const PROGRAMS: [Program; 19] = [
     Program { steps: &["leave /p/a /q/x", "unlink /p/a"], kept: b"ABCD" },
     Program { steps: &["leave /p/a /q/x", "rename /p/a /r/w", "unlink /r/w"], kept: b"ABCD" },
     Program { steps: &["leave /p/a /q/x", "leave /q/x /p/a", "leave /p/a /q/x"], kept: b"ABCD" },
+    // A directory goes whose old name is not a whiteout on the volume yet, or not another directory's.
+    Program { steps: &["leave /p/g /q/x", "rmdir /q/x"], kept: b"ABCD" },
+    Program { steps: &["leave /p/g /q/x", "rename /p/d /q/x"], kept: b"ABCD" },
+    Program { steps: &["exchange /p/g /p/d", "rmdir /p/d", "rename /p/g /p/d"], kept: b"ABCD" },
     // Of two that are exchanged, a cut can leave one with both names.
     Program { steps: &["rename /p/a /q/x", "exchange /q/x /r/c", "unlink /r/c", "leave /q/x /r/c"], kept: b"BD" },
 ];
