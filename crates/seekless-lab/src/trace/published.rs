@@ -124,7 +124,7 @@ pub(super) const SPC_BYTES: FormatSpec = FormatSpec {
     })
 };
 
-/// SPC with blocks of so many bytes.
+/// SPC with blocks of this many bytes.
 #[derive(Debug)]
 struct SpcBlocks(u64);
 

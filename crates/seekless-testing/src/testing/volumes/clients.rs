@@ -28,7 +28,7 @@ pub struct Clients<'a> {
 }
 
 impl Clients<'_> {
-    /// The subject is made anew for each seed.
+    /// Each seed gets a new subject.
     pub fn explore<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let mut total = CrashReport::default();
         let here = replay(self.test);

@@ -80,7 +80,7 @@ fn reading_in_order_is_mended() {
                 assert!(after > 1.5 * before && left * 2 < broken);
                 times.push((before, after));
             }
-            // What is in order the drive reads ahead by itself, and reading on must not get in its way.
+            // The drive reads ahead by itself what is in order; reading on must not interfere.
             assert!(times[1].1 > 0.9 * times[0].1, "{times:?}");
             // Before, few blocks of a track are needed soon, and reading whole tracks would be wasted.
             assert!(times[1].0 > 0.95 * times[0].0, "{times:?}");

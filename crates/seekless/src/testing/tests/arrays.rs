@@ -212,7 +212,7 @@ fn a_cut_that_takes_a_member() {
                 rt.sleep(Nanos::from_millis(rng.below(300))).await;
             }
             for missing in 0..MEMBERS {
-                // Memory keeps what has been written to it.
+                // Memory keeps written data.
                 let copies = |disks: &[Rc<Memory>]| -> Vec<Rc<Memory>> {
                     disks.iter().map(|disk| Rc::new(Memory::from_image(bytes, disk.image()))).collect()
                 };
