@@ -48,7 +48,7 @@ fn comments(text: &str) -> Vec<(usize, String)> {
         if trimmed.starts_with("//") {
             let words = trimmed.trim_start_matches(['/', '!']).trim();
             match found.last_mut() {
-                Some((_, paragraph)) if goes_on => *paragraph += &format!(" {words}"),
+                Some((_, paragraph)) if goes_on => paragraph.extend([" ", words]),
                 _ => found.push((index + 1, words.to_string())),
             }
             goes_on = !words.is_empty();
