@@ -583,19 +583,6 @@ impl Ffs {
         self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
     }
 
-    /// Brings the last block, which has moved, and the inode to the volume.
-    async fn settle_tail(&self, ino: u32) -> FsResult<()> {
-        let last = self.step(|state| {
-            let block = u64::from(state.layout.block_bytes);
-            let size = state.inode(ino)?.inode.size;
-            state.block_at(ino, size.saturating_sub(1) / block)
-        });
-        if let Some(at) = last.await? {
-            self.write_in_order_or_later(at).await?;
-        }
-        self.write_inode_in_order_or_later(ino).await
-    }
-
     /// Ends what makes a file grow. When that has failed, indirect blocks behind the end lead to nothing, and go (F4).
     async fn end_growth(&self, ino: u32, grown: FsResult<()>) -> FsResult<()> {
         if grown.is_err() {

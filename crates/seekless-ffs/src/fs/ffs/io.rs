@@ -399,6 +399,19 @@ impl Ffs {
         }
     }
 
+    /// Brings the last block, which has moved, and the inode to the volume.
+    pub(super) async fn settle_tail(&self, ino: u32) -> FsResult<()> {
+        let last = self.step(|state| {
+            let block = u64::from(state.layout.block_bytes);
+            let size = state.inode(ino)?.inode.size;
+            state.block_at(ino, size.saturating_sub(1) / block)
+        });
+        if let Some(at) = last.await? {
+            self.write_in_order_or_later(at).await?;
+        }
+        self.write_inode_in_order_or_later(ino).await
+    }
+
     /// Makes a file durable: first its data and indirect blocks, then the inode.
     pub(super) async fn sync_file(&self, ino: u32) -> FsResult<()> {
         match self.options.metadata {
