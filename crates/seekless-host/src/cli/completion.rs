@@ -39,11 +39,17 @@ pub(super) fn script(shell: &str) -> io::Result<String> {
 /// `command` and all below it, with the arguments that are stack lines completed as such.
 fn with_stacks(command: Command) -> Command {
     let is_stack = |argument: &clap::Arg| STACK_ARGUMENTS.contains(&argument.get_id().as_str());
+    // clap puts an argument that is changed behind the others, so positional ones need their index first.
+    let positional: Vec<clap::Id> = command.get_positionals().map(|argument| argument.get_id().clone()).collect();
     let stacks: Vec<clap::Id> = command
         .get_arguments()
         .filter(|argument| is_stack(argument))
         .map(|argument| argument.get_id().clone())
         .collect();
+    let command = positional
+        .into_iter()
+        .enumerate()
+        .fold(command, |command, (place, id)| command.mut_arg(id, |argument| argument.index(place + 1)));
     let command = stacks
         .into_iter()
         .fold(command, |command, id| command.mut_arg(id, |argument| argument.add(ArgValueCompleter::new(stack_lines))));
@@ -134,6 +140,8 @@ mod tests {
             let completed = |argument: &&clap::Arg| argument.get::<ArgValueCompleter>().is_some();
             command.get_arguments().filter(completed).count() + command.get_subcommands().map(count).sum::<usize>()
         }
-        assert!(count(&with_stacks(super::super::Cli::command())) >= 12);
+        let mut command = with_stacks(super::super::Cli::command());
+        assert!(count(&command) >= 12);
+        command.build(); // clap's own check, as a shell that asks has it
     }
 }
