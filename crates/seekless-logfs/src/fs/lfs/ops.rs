@@ -1,4 +1,4 @@
-//! What the part above asks of the log of segments.
+//! The log of segments as `fs/logfs` uses it: the implementation of its trait.
 
 use std::rc::Rc;
 
@@ -61,7 +61,7 @@ impl Log for Segmented {
         if growth > 0 && privilege == Privilege::Ordinary {
             let used = Segmented::used_bytes(state) + growth as u64 + PENDING_MARGIN_BYTES;
             if used > state.log.layout.capacity_bytes() {
-                // Blocks already unmapped count as used until a transaction says that they are free.
+                // Unmapped blocks count as used until a transaction frees them.
                 return if state.freed_pending_bytes > 0 {
                     Err(Stop::Wait(Wait::WriteBack))
                 } else {
@@ -103,7 +103,7 @@ impl Log for Segmented {
                 state.freed_pending_bytes += pointer.live_bytes();
             }
         }
-        // G2: all of it is alive until a transaction says otherwise. Pointers that lead in circles free it over and over.
+        // G2: all of it is alive until a transaction frees it. Pointers that lead in circles free it again and again.
         if state.freed_pending_bytes > state.log.segments.live_bytes {
             let why = format!("more is freed than is alive, with inode {ino} at last: the volume is damaged, check it");
             state.stopped.get_or_insert(why);
@@ -187,7 +187,7 @@ impl Log for Segmented {
         ]
     }
 
-    /// One for each inode of a group, as long as that is in the same segment.
+    /// One sector for each inode of a group, as long as it is in the same segment.
     fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
         let layout = &state.log.layout;
         let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
@@ -197,7 +197,7 @@ impl Log for Segmented {
     async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {
-            return Err(FsError::corrupt("extended attributes", at, "they are said to be outside the log"));
+            return Err(FsError::corrupt("extended attributes", at, "their pointer leads outside the log"));
         }
         let stored = fs.read_log_right(at, sectors.into(), crc).await?;
         Ok((codec::crc32c(&stored) == crc).then_some(stored))

@@ -1,4 +1,4 @@
-//! Directories: a binary trie over hashed names, whose nodes are found by arithmetic.
+//! Directories: a binary trie over hashed names, whose nodes are found by computation.
 //!
 //! Format: FORMAT.md, "Directories".
 //!
@@ -12,8 +12,8 @@
 //!       directory is empty.
 //!   D2  Entries of a leaf are ordered by hash; no two entries of a directory have the same hash.
 //!
-//! Names are hashed with SipHash-2-4 under a key of the volume. The low bits of a hash number those names that
-//! would collide, so a hash alone tells an entry: it is the cookie by which a listing goes on.
+//! Names are hashed with SipHash-2-4 under a key of the volume. The low bits of a hash number those names that would
+//! collide, so a hash alone identifies an entry: it is the cookie at which a listing continues.
 
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
@@ -31,7 +31,7 @@ use crate::units::Ino;
 pub const HASH_BITS: u32 = 62;
 /// Low bits that number names whose other bits collide.
 const COLLISION_BITS: u32 = 3;
-/// Deepest leaf: with all of them, a directory would have more entries than inode numbers.
+/// Depth of the deepest leaf: with all leaves of that depth, a directory would have more entries than inode numbers.
 const DEPTH_MAX: u32 = 32;
 
 const _: () = assert!((1u64 << (DEPTH_MAX + 1)) < FILE_BLOCKS_MAX);
@@ -79,7 +79,7 @@ fn kind_code(kind: FileKind) -> u8 {
 /// Reads the entries of a leaf block.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the block.
 pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<Found>, &'static str> {
     let header = Leaf::decode(block).filter(|leaf| leaf.magic == LEAF_MAGIC).ok_or("no directory leaf")?;
     if header.depth != depth || header.prefix != prefix || depth > DEPTH_MAX {
@@ -154,7 +154,7 @@ impl<L: Log> Change<'_, L> {
         if limit == 0 {
             return Ok(None);
         }
-        // Most leaves are about equally deep, so look where the last one was, and then around it.
+        // Most leaves are about equally deep, so look at the depth where the last one was found, and then around it.
         let hint = u32::from(self.state.leaf_depth.get(&dir).copied().unwrap_or(0)).min(limit - 1);
         let below = hint..limit;
         let above = (0..hint).rev();
@@ -202,7 +202,7 @@ impl<L: Log> Change<'_, L> {
         Ok(inode)
     }
 
-    /// The entry called `name`.
+    /// The entry named `name`.
     pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<Found>> {
         check_name(name)?;
         let hash = self.hash(name);
@@ -210,7 +210,7 @@ impl<L: Log> Change<'_, L> {
         Ok(position(&leaf.entries, hash, name).map(|index| leaf.entries[index].clone()))
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that does not exist.
     pub(in crate::fs) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let base = self.hash(name);
         let mut leaf = self.leaf(dir, base)?.unwrap_or(LeafAt { depth: 0, entries: Vec::new() });
@@ -226,11 +226,7 @@ impl<L: Log> Change<'_, L> {
         inode.special = match inode.special.checked_add(1) {
             Some(entries) => entries,
             None => {
-                return fail(FsError::corrupt(
-                    "directory",
-                    dir,
-                    "it is said to have as many entries as can be counted",
-                ));
+                return fail(FsError::corrupt("directory", dir, "its entry count is the largest possible"));
             }
         };
         self.touch_directory_times(dir)
@@ -246,7 +242,7 @@ impl<L: Log> Change<'_, L> {
         }
         cover("logfs: a leaf of a directory is split");
         self.unmap(BlockId::data(dir, leaf_block(depth, hash)))?;
-        // Both children come into being, also when one stays empty (D1).
+        // Both children are created, also when one stays empty (D1).
         let bit = 1u64 << (HASH_BITS - depth - 1);
         let split = entries.partition_point(|entry| entry.hash & bit == 0);
         let (low, high) = (entries[..split].to_vec(), entries[split..].to_vec());
@@ -254,7 +250,7 @@ impl<L: Log> Change<'_, L> {
         self.split_and_put(dir, depth + 1, hash | bit, high)
     }
 
-    /// Removes a name that is there.
+    /// Removes a name that exists.
     pub(in crate::fs) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
@@ -266,16 +262,16 @@ impl<L: Log> Change<'_, L> {
         inode.special = match inode.special.checked_sub(1) {
             Some(entries) => entries,
             None => {
-                return fail(FsError::corrupt("directory", dir, "it is said to have no entries, and one is removed"));
+                return fail(FsError::corrupt("directory", dir, "its entry count is 0, and an entry is removed"));
             }
         };
         self.touch_directory_times(dir)
     }
 
-    /// Joins the leaf with its sibling as long as the two fill less than half a block.
+    /// Joins the leaf with its sibling while the two together fill less than half a block.
     fn merge_up(&mut self, dir: Ino, depth: u32, hash: u64, mut entries: Vec<Found>) -> Step<()> {
         for depth in (1..=depth).rev() {
-            // Do not look at the sibling before there is much to gain.
+            // Do not read the sibling before there is much to gain.
             if encoded_bytes(&entries) > BLOCK_BYTES / 4 {
                 return Ok(());
             }
@@ -302,7 +298,7 @@ impl<L: Log> Change<'_, L> {
         Ok(())
     }
 
-    /// Lets the entry `name` stand for another inode.
+    /// Makes the entry `name` refer to another inode.
     pub(in crate::fs) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
@@ -348,7 +344,7 @@ fn position(entries: &[Found], hash: u64, name: &[u8]) -> Option<usize> {
 }
 
 /// # Errors
-/// `NameTooLong`, or `Invalid` for what is no name.
+/// `NameTooLong`, or `Invalid` when `name` is not a valid name.
 pub(in crate::fs) fn check_name(name: &[u8]) -> Step<()> {
     if name.len() > NAME_BYTES_MAX {
         return fail(FsError::NameTooLong);

@@ -14,7 +14,7 @@ use crate::units::{Ino, SECTOR_BYTES, Sector};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Blocks that one step of freeing or allocating looks at, at most, so that other operations get their turn.
+/// Most blocks that one step of freeing or allocating visits, so that other operations get their turn.
 pub(in crate::fs) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
 
 /// A run of blocks that one device request can read.
@@ -39,7 +39,7 @@ pub(in crate::fs) enum Piece {
     },
 }
 
-/// How a read can be done.
+/// The plan of a read: its extents, and the parts of its result.
 #[derive(Default, Debug)]
 pub(in crate::fs) struct ReadPlan {
     pub pieces: Vec<Piece>,
@@ -58,8 +58,8 @@ fn regular<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
 /// The largest extent that is read with one request.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where that costs no request
-/// of its own.
+/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where these need no request of
+/// their own.
 pub(in crate::fs) fn plan_read<L: Log>(
     state: &mut State<L>,
     ino: Ino,
@@ -88,7 +88,8 @@ pub(in crate::fs) fn plan_read<L: Log>(
     if !plan.extents.is_empty() {
         let file_last = (inode.size - 1) / BLOCK;
         for index in last + 1..=file_last.min(last + ahead) {
-            // Whatever is cached, a hole, or elsewhere ends the read-ahead; so does what would need another read.
+            // A block that is cached, a hole, or not adjacent ends the read-ahead, and so does one whose pointer would
+            // need another read.
             match plan_block(&mut change, &mut plan.extents, ino, index, false) {
                 Ok(Planned::Read { .. }) => {}
                 _ => break,
@@ -156,7 +157,7 @@ pub(in crate::fs) fn write<L: Log>(
         let source = &data[(from - offset) as usize..(to - offset) as usize];
         let (from, to) = ((from - block_start) as usize, (to - block_start) as usize);
         let id = BlockId::data(ino, index);
-        // What lies past the end of the file is zero in every block, so a block there need not be read.
+        // Bytes past the end of the file are zero in every block, so a block there need not be read.
         if (from == 0 && to == BLOCK_BYTES) || block_start >= inode.size {
             let mut whole = crate::device::Buf::dirty(BLOCK_BYTES);
             whole[..from].fill(0);
@@ -190,7 +191,7 @@ fn wait_for_reclaim<L: Log>(change: &Change<'_, L>, ino: Ino, end: u64) -> Step<
     }
 }
 
-/// Changes attributes. Returns them, and whether blocks past the end are left to be freed.
+/// Changes attributes. Returns the new ones, and whether blocks past the end still have to be freed.
 pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
     let mut change = Change::new(state);
     change.inode(ino)?;
@@ -240,8 +241,8 @@ pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &S
     Ok((state.attr(ino)?, reclaim))
 }
 
-/// Cuts the file at `size`: zeroes the rest of the last block, and unmaps what lies behind if that is little.
-/// Returns true when it is much; then the inode is marked, and on the list of orphans, until it is done.
+/// Truncates the file to `size`: zeroes the rest of the last block, and unmaps the blocks behind it if there are few.
+/// Returns true when there are many; then the inode is marked, and on the list of orphans, until they are freed.
 fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
     let within = (size % BLOCK) as usize;
     if within > 0 {
@@ -251,7 +252,7 @@ fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u
         }
     }
     let (first, end) = (size.div_ceil(BLOCK), inode.size.div_ceil(BLOCK));
-    // Space set aside past the old end goes too, as POSIX has it for allocated files.
+    // Reserved space past the old end goes too, as POSIX requires for allocated files.
     let end = if inode.bytes_used > 0 { end.max(last_mapped_bound(change, inode)) } else { end };
     if end - first.min(end) <= DIRECT_POINTERS as u64 && end <= DIRECT_POINTERS as u64 {
         for index in first..end {
@@ -264,7 +265,7 @@ fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u
     Ok(true)
 }
 
-/// Past the last block that can be mapped, judged by the top of the tree alone.
+/// First block past the last one that can be mapped, judged by the top of the tree alone.
 fn last_mapped_bound<L: Log>(change: &Change<'_, L>, inode: &Inode) -> u64 {
     let used = |slot: usize| {
         let root = BlockId { ino: Ino(inode.ino), key: root_key(slot) };
@@ -273,8 +274,8 @@ fn last_mapped_bound<L: Log>(change: &Change<'_, L>, inode: &Inode) -> u64 {
     (0..POINTERS_IN_INODE).rev().find(|&slot| used(slot)).map_or(0, |slot| root_key(slot).span().1)
 }
 
-/// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users.
-/// Returns true when all is done.
+/// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users. Returns
+/// true when everything is freed.
 pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Step<bool> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
@@ -303,7 +304,7 @@ pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Ste
     Ok(true)
 }
 
-/// The block that slot `slot` of an inode points at.
+/// The block that slot `slot` of an inode points to.
 pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
     if slot < DIRECT_POINTERS {
         BlockKey::data(slot as u64)
@@ -313,8 +314,8 @@ pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
     }
 }
 
-/// Unmaps the data blocks from `keep` on below `id`, from the last backwards, and the indirect blocks that are
-/// left empty. Returns false when the budget is used up.
+/// Unmaps the data blocks from `keep` on below `id`, from the last one backwards, and the indirect blocks that become
+/// empty. Returns false when the budget is used up.
 fn free_below<L: Log>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
     let (first, end) = id.key.span();
     if end <= keep {
@@ -343,8 +344,8 @@ fn free_below<L: Log>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget
     Ok(true)
 }
 
-/// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it
-/// is done; the caller goes on from there.
+/// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it is done;
+/// the caller continues there.
 pub(in crate::fs) fn fallocate_step<L: Log>(
     state: &mut State<L>,
     ino: Ino,
@@ -363,7 +364,7 @@ pub(in crate::fs) fn fallocate_step<L: Log>(
     let grows = !matches!(mode, AllocateMode::PunchHole);
     if grows {
         wait_for_reclaim(&change, ino, end)?;
-        // Say at once what cannot succeed, rather than fill the volume first.
+        // Fail at once when the request cannot succeed, rather than fill the volume first.
         let room = change.state.volume.capacity_bytes.saturating_sub(L::used_bytes(change.state));
         if range.bytes.saturating_sub(inode.bytes_used) > room {
             return fail(FsError::NoSpace);
@@ -419,7 +420,7 @@ pub(in crate::fs) fn fallocate_step<L: Log>(
     Ok(done)
 }
 
-/// Looks for data or a hole from `offset` on. Returns the answer, or how far it has looked.
+/// Searches for data or a hole from `offset` on. Returns the answer, or how far the search went.
 pub(in crate::fs) fn seek_step<L: Log>(
     state: &mut State<L>,
     ino: Ino,
@@ -449,14 +450,14 @@ pub(in crate::fs) fn seek_step<L: Log>(
     Ok(Err((index * BLOCK).min(inode.size - 1).max(offset)))
 }
 
-/// Whether the block is data, and the next block that may differ: a hole as large as an indirect block's is
+/// Whether the block is data, and the next block that may differ: a hole as large as an indirect block covers is
 /// skipped at once.
 pub(in crate::fs) fn data_or_skip<L: Log>(change: &mut Change<'_, L>, ino: Ino, index: u64) -> Step<(bool, u64)> {
     exists_or_skip(change, BlockId::data(ino, index))
 }
 
-/// Whether the block exists, and the first data block that may lie below another: where the block is missing, all that
-/// lies below the highest one missing above it is skipped.
+/// Whether the block exists, and the first data block that may exist after it: where the block is missing, everything
+/// below the highest missing block above it is skipped.
 pub(in crate::fs) fn exists_or_skip<L: Log>(change: &mut Change<'_, L>, mut id: BlockId) -> Step<(bool, u64)> {
     let mut next = id.key.span().1;
     if change.block_exists(id)? {

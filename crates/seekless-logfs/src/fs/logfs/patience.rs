@@ -1,7 +1,7 @@
-//! Storage below that has no room, although it was promised or could not promise any.
+//! Retries writes for which the storage below had no space, although it had reserved some or could not reserve any.
 //!
-//! That is known to have left nothing worse than a part of what nothing leads to yet, so it is tried again, now and then
-//! and whenever somebody wants to sync. Until then the volume counts as full.
+//! Such a failed write has damaged at most a part of a block that nothing points to yet, so it is tried again, at
+//! intervals and whenever a user syncs. Until it succeeds the volume counts as full.
 
 use std::cell::Cell;
 use std::pin::pin;
@@ -13,10 +13,10 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::Event;
 use crate::units::{Nanos, Sector};
 
-/// How often what found no storage below is tried again.
+/// Interval between attempts to write what found no storage below.
 const RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
 
-/// Who wants what waits for storage to be tried again.
+/// Lets a caller request another attempt of the stalled writes.
 #[derive(Default)]
 pub(in crate::fs) struct Storage {
     wanted: Event,
@@ -24,7 +24,7 @@ pub(in crate::fs) struct Storage {
 }
 
 impl<L: Log> LogFs<L> {
-    /// Writes `data`, which belongs to the part `sequence` of the log, and as long as there is no room for it below, waits.
+    /// Writes `data`, which belongs to the part `sequence` of the log, and retries while the storage below is full.
     pub(in crate::fs) async fn write_patiently(
         &self,
         sequence: u64,
@@ -41,7 +41,7 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// `wanted` is the count of wishes when the attempt began.
+    /// `wanted` is the number of requests when the last attempt began.
     async fn wait_for_storage(&self, sequence: u64, wanted: u64) {
         self.state.borrow_mut().stalled.insert(sequence, wanted);
         self.log_progress.notify();
@@ -53,10 +53,10 @@ impl<L: Log> LogFs<L> {
         futures_util::future::select(pin!(again), timer).await;
     }
 
-    /// Has what waits for storage below tried once more.
+    /// Has the stalled writes tried once more.
     ///
     /// # Errors
-    /// `NoSpace` when there is still none.
+    /// `NoSpace` when the storage below is still full.
     pub(in crate::fs) async fn retry_stalled(&self) -> FsResult<()> {
         let wanted = self.storage.wanted_count.get() + 1;
         self.storage.wanted_count.set(wanted);

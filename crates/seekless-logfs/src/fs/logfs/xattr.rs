@@ -1,4 +1,4 @@
-//! Extended attributes, access-control lists among them: all of one file in one piece of the log.
+//! Extended attributes, access-control lists among them: one contiguous record per file.
 //!
 //! Format: FORMAT.md, "Extended attributes".
 
@@ -13,21 +13,21 @@ use crate::fs::xattr::{check_new, missing};
 use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
 use crate::units::{Ino, SECTOR_BYTES};
 
-/// Names and values of one file, encoded, fill at most this much: the largest value and room for others.
+/// Most bytes of one file's encoded names and values: the largest value and room for others.
 pub(in crate::fs) const BLOB_BYTES_MAX: usize = XATTR_BYTES_MAX as usize + 4096;
 
-/// Bytes before the first attribute: the length of all.
+/// Bytes before the first attribute: the total length.
 const HEADER_BYTES: usize = 4;
-/// Bytes before each name: its length, and the value's.
+/// Bytes before each name: the lengths of the name and of the value.
 const LENGTHS_BYTES: usize = 5;
 const NAME_BYTES_MAX: usize = 255;
 
 type Attribute = (Vec<u8>, Vec<u8>);
 
-/// The attributes in a stored piece, in the order of their names.
+/// The attributes in a stored record, in the order of their names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the record.
 pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, &'static str> {
     let bytes = codec::get_at::<u32>(blob, 0).ok_or("it is too short")? as usize;
     let mut rest = blob.get(HEADER_BYTES..bytes).ok_or("its length is wrong")?;
@@ -89,7 +89,7 @@ fn find<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Optio
     Ok(found.ok().map(|index| all.swap_remove(index).1))
 }
 
-/// Which access list of `ino` the attribute `name` is, if it is one.
+/// The kind of access list that attribute `name` of `ino` is, if it is one.
 fn list_kind<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<AclKind>> {
     let file = kind_of(change.inode(ino)?)?;
     Ok(AclKind::of(name, file)?)
@@ -147,7 +147,7 @@ pub(in crate::fs) fn bad_list(ino: Ino, detail: &str) -> FsError {
     FsError::corrupt("access-control list", ino, detail)
 }
 
-/// Gives a new inode what it has inherited, in the order of the names.
+/// Gives a new inode its inherited attributes, in the order of their names.
 pub(in crate::fs) fn give<L: Log>(
     change: &mut Change<'_, L>,
     ino: Ino,
@@ -178,8 +178,8 @@ fn set_permissions(inode: &mut Inode, permissions: u16) {
     inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
 }
 
-/// What is wrong with the access lists among the attributes of an inode with `mode`; nothing when they are as [`set`],
-/// [`chmod`] and [`give`] leave them.
+/// Problems of the access lists among the attributes of an inode with `mode`; none when [`set`], [`chmod`] and [`give`]
+/// wrote them.
 pub(in crate::fs) fn list_problems(attributes: &[Attribute], mode: u16) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, value) in attributes {
@@ -199,7 +199,7 @@ pub(in crate::fs) fn list_problems(attributes: &[Attribute], mode: u16) -> Vec<S
     problems
 }
 
-/// Takes away the capabilities that a program has, because its data, size or owner change with `change`.
+/// Removes the capabilities of a program, because its data, size or owner change with `change`.
 pub(in crate::fs) fn drop_capabilities<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<()> {
     if change.inode(ino)?.kind() == Some(FileKind::Directory) {
         return Ok(());
@@ -229,7 +229,7 @@ fn store<L: Log>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step
 mod tests {
     use super::*;
 
-    /// A check says which list makes no sense, and which one disagrees with the permission bits; and nothing of others.
+    /// A check names the list that is malformed and the one that disagrees with the permission bits, and no others.
     #[test]
     fn lists_that_disagree_are_found() {
         let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();

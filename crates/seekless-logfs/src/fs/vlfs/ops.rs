@@ -1,4 +1,4 @@
-//! What the part above asks of the virtual log.
+//! The virtual log as `fs/logfs` uses it: the implementation of its trait.
 
 use std::rc::Rc;
 
@@ -18,7 +18,7 @@ use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 impl Log for Virtual {
     const NAME: &'static str = "vlfs";
 
-    /// Pointers to what the inode's next version needs no more.
+    /// Addresses that the inode's next version no longer needs.
     type Debt = Vec<Pointer>;
     type Work = Work;
 
@@ -63,14 +63,14 @@ impl Log for Virtual {
         let is_dirty = !state.dirty_inodes.is_empty() || !state.log.removed.is_empty();
         let used = Self::used_bytes(state) + growth.max(0) as u64 + PENDING_MARGIN_BYTES;
         if growth > 0 && is_ordinary && used > state.volume.capacity_bytes {
-            // What was freed counts as used until a transaction says so.
+            // Freed space counts as used until a transaction commits.
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
         }
         if is_ordinary && state.dirty_bytes() > state.log.options.dirty_bytes_max {
             return Err(Stop::Wait(Wait::WriteBack));
         }
-        // S3: the batch of all that is dirty fits, and the pieces of its transaction.
+        // S3: the batch of everything dirty fits, and the pieces of its transaction.
         let kept = match privilege {
             Privilege::Ordinary => state.log.store.layout().margin + state.log.reserve_blocks / 4,
             _ => state.log.store.layout().margin,
@@ -200,8 +200,8 @@ impl Log for Virtual {
         fs.sync(file.map_or(Scope::Everything, Scope::File)).await
     }
 
-    /// Goes on to the end of a step when the caller goes away: what is on its way to a place must not arrive when that is
-    /// somebody else's.
+    /// Runs in a task of its own, to the end of a step, when the caller goes away: data in flight must not arrive at an
+    /// address that has been given to another owner since.
     async fn idle(fs: &Rc<Vlfs>, until: Nanos) -> FsResult<bool> {
         let this = fs.clone();
         fs.rt.spawn(async move { this.compact(until).await }).await
@@ -216,5 +216,5 @@ impl Log for Virtual {
     }
 }
 
-/// What is worth a batch of its own: a few tracks.
+/// Number of dirty bytes that is worth a batch: a few tracks.
 const BATCH_BYTES: u64 = 1 << 20;
