@@ -34,7 +34,7 @@ const PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Crates whose comments still have such words.
-const NOT_SWEPT: &[&str] = &["seekless-ffs", "seekless-layer"];
+const NOT_SWEPT: &[&str] = &["seekless-ffs"];
 
 /// Comments that need such a word: file, word, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[];

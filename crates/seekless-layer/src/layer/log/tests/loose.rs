@@ -1,6 +1,7 @@
 //! Aim: over a file system that keeps no more than it must, every byte that was synced is there after a power cut, and
-//! every file is that of one moment; and a full file system loses nothing. Method: random operations over `Loose`, which
-//! are followed with the model; cuts everywhere, each with several of the states that it may leave.
+//! every file is that of one moment; and a full file system loses nothing. Method: random operations over the weak
+//! model `Loose`, compared with the model file system; cuts everywhere, each with several of the states that it may
+//! leave.
 
 use super::*;
 use crate::fs::FsError;
@@ -16,7 +17,8 @@ fn loose(rt: &Rt) -> Rc<Loose> {
     Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
 }
 
-/// Runs `ops` and cuts the power at up to `cuts` moments, looking at `states` states of each. Returns how many states.
+/// Runs `ops` and cuts the power at up to `cuts` moments, examining `states` states of each. Returns the number of
+/// states.
 fn explore(name: &str, seed: u64, options: &Options, ops: &[Op], cuts: usize, states: u64) -> u64 {
     simulate(seed, async |rt| {
         let lower = loose(&rt);
@@ -50,7 +52,7 @@ fn explore(name: &str, seed: u64, options: &Options, ops: &[Op], cuts: usize, st
                         history.to_text(position)
                     )
                 });
-                // It can be used, and is as it was when it is mounted once more.
+                // It can be used, and keeps its content over one more mount.
                 let client = Client::new(again.clone());
                 client.write_file(b"/new", b"new").await.unwrap();
                 for (path, node) in tree.paths() {
@@ -92,7 +94,8 @@ fn random_runs() {
     println!("{states} states");
 }
 
-/// Room is lacking at every change below, once and for good. What was acknowledged is there when there is room again.
+/// Space runs out at every change below, once and permanently. Acknowledged changes are there when there is space
+/// again.
 #[test]
 fn a_full_file_system_loses_nothing() {
     let replay = replay("loose::a_full_file_system_loses_nothing");

@@ -1,5 +1,5 @@
-//! Aim: what could not be written or synced below is never said to be durable, and does no harm to what comes after it. Method:
-//! `Loose` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
+//! Aim: data that could not be written or synced below is never acknowledged as durable, and does no harm to later
+//! data. Method: `Loose` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
 
 use super::*;
 use crate::fs::FsError;
@@ -12,19 +12,20 @@ fn loose(rt: &Rt) -> Rc<Loose> {
     Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
 }
 
-/// An error after which it is not known what is on the medium.
+/// An error after which the content of the medium is unknown.
 fn unknown() -> FsError {
     FsError::Host(5)
 }
 
-/// What `/f` holds when only what was synced is left.
+/// Content of `/f` when only synced data is left.
 async fn durable(rt: &Rt, lower: &Rc<Loose>, options: &Options) -> Vec<u8> {
     let left: Fs = lower.cut(lower.position(), 1).await.unwrap();
     Client::new(stack_on(rt, left, options.clone()).await.unwrap()).read_file(b"/f").await.unwrap()
 }
 
-/// Aim: a sync that fails below fails above, whichever of the two that a commit takes it is; afterwards a file is stopped, unless
-/// only space was wanting and nothing can have been lost. Method: each sync, each error, each kind of file system below.
+/// Aim: a sync that fails below fails above, whichever of a commit's two syncs it is; afterwards a file is stopped,
+/// unless the error was lack of space and nothing can have been lost. Method: each sync, each error, each kind of file
+/// system below.
 #[test]
 fn syncs_that_fail() {
     for of_all in [false, true] {
@@ -69,8 +70,9 @@ fn syncs_that_fail() {
     }
 }
 
-/// Aim: a slot that could not be written is as if it had not been tried, where nothing can have been written; else the file is
-/// stopped. Method: one write before the records that fails; then the same commit again. What the failed commits took is used again.
+/// Aim: a failed write of a slot is as if it had not been tried, if nothing can have been written; otherwise the file
+/// is stopped. Method: one write before the records that fails; then the same commit again. The space of the failed
+/// commits is reused.
 #[test]
 fn slots_that_cannot_be_written() {
     simulate(1, async |rt| {
