@@ -34,7 +34,7 @@ pub(super) struct Bench {
 enum Clock {
     /// Virtual where everything is modelled, real otherwise
     Auto,
-    /// Virtual time: nothing but the models takes time, and every run is the same
+    /// Virtual time: only the models take time, and every run is the same
     Virtual,
     /// Real time, in this process
     Real,

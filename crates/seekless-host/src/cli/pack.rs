@@ -11,9 +11,9 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 /// Compress the files that a directory has already
 ///
 /// The stack is the one that the directory is mounted with afterwards; as long as it is in use, it is refused. Each file is
-/// written anew, made durable, read back and compared, and then takes the place of the old one, with its owner,
-/// permissions, times and attributes. It can be interrupted at any time: every name has one whole file at every moment,
-/// and running it again goes on where it ended.
+/// written again, made durable, read back and compared, and then replaces the old one, with its owner, permissions,
+/// times and attributes. It can be interrupted at any time: every name has one whole file at every moment, and running
+/// it again continues where it ended.
 ///
 /// Files with several names are left as they are, and so are those that would not take less space. A mount shows them like
 /// the others.

@@ -1,5 +1,5 @@
 //! Aim: with `encrypt` no content can be read below, and no other content is accepted in its place. Method: the
-//! comparison with the model, a search for the plain text, and an attacker who writes files below.
+//! comparison with the model, a search for the plain text, and an attacker that changes files below.
 
 use super::*;
 use crate::fs::client::Client;
