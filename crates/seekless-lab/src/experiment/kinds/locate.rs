@@ -7,7 +7,7 @@ use seekless::device::{Geometry, HeadView, TrackPlace};
 use seekless::disk::{Drive, Mechanism, Request};
 use seekless::rng::Rng;
 use seekless::units::{Nanos, Sector};
-use seekless::vlog::eager::{Chooser, Head, Want};
+use seekless::vlog::eager::{AllocPurpose, EagerAllocator, Head};
 use seekless::vlog::layout::Layout;
 use seekless::vlog::space::Space;
 use seekless::vlog::tracks::Tracks;
@@ -57,7 +57,7 @@ enum Method {
     TrackAtRandom,
     /// Random sampling.
     Draw,
-    /// The chooser of the virtual log disk, on the modelled drive.
+    /// The allocator of the virtual log disk, on the modelled drive.
     Disk,
 }
 
@@ -218,7 +218,7 @@ struct Bench {
     bare: Bare,
     layout: Layout,
     space: Space,
-    chooser: Chooser,
+    allocator: EagerAllocator,
     now: Nanos,
 }
 
@@ -234,8 +234,8 @@ impl Bench {
         let layout = Layout::plan(geometry, &plan).map_err(|error| error.to_string())?;
         let layout = Layout::new(layout).ok_or("the layout that was planned is none")?;
         let space = Space::new(&layout, Tracks::new(&layout, Some(&bare)));
-        let chooser = Chooser::new((keep_percent * 100.0) as u32);
-        Ok(Bench { bare, layout, space, chooser, now: Nanos::ZERO })
+        let allocator = EagerAllocator::new((keep_percent * 100.0) as u32);
+        Ok(Bench { bare, layout, space, allocator, now: Nanos::ZERO })
     }
 
     fn write(&mut self, block: u32) -> Result<(), String> {
@@ -248,7 +248,7 @@ impl Bench {
     /// The soonest block, and its wait, without the first sector's bus transfer.
     fn choose(&mut self) -> Option<(u32, f64)> {
         let head = Head { view: &self.bare, now: self.now, busy: &[] };
-        let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1)?;
+        let run = self.allocator.run(&self.space, &self.layout, Some(head), AllocPurpose::Data, 1)?;
         let wait = self.bare.write_access(self.now, self.layout.sector_of(run.first), 1);
         let bus = self.bare.0.borrow().drive().bus.write_sector;
         Some((run.first, wait.saturating_sub(bus).as_millis_f64()))

@@ -18,7 +18,7 @@ use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 use crate::vlog::Aim;
-use crate::vlog::eager::Want;
+use crate::vlog::eager::AllocPurpose;
 
 /// What a batch contains, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -40,17 +40,17 @@ pub(super) struct Batch {
     pub writes: Vec<(Sector, Data)>,
 }
 
-/// Assembles the batch of `scope`, in places chosen for the purpose `want`; `None` when there is nothing to write.
+/// Assembles the batch of `scope`, in places chosen for `purpose`; `None` when there is nothing to write.
 ///
 /// # Errors
 /// `NoSpace` when there are not enough free blocks, which S3 excludes. After an error nothing has changed.
-pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<Option<Batch>> {
+pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpose) -> Step<Option<Batch>> {
     let inodes = chosen_inodes(state, scope);
     if inodes.is_empty() && state.log.removed.is_empty() {
         return Ok(None);
     }
     let mut aim = state.log.store.aim(state.log.aim.take());
-    let mut places = Places::take(state, &inodes, want, &mut aim)?;
+    let mut places = Places::take(state, &inodes, purpose, &mut aim)?;
     state.log.aim = Some(aim);
     let number = state.log.next_batch;
     let mut laid: Laid = Vec::new();
@@ -105,7 +105,7 @@ struct Places {
 }
 
 impl Places {
-    fn take(state: &State, inodes: &[Ino], want: Want, aim: &mut Aim) -> Step<Places> {
+    fn take(state: &State, inodes: &[Ino], purpose: AllocPurpose, aim: &mut Aim) -> Step<Places> {
         let store = &state.log.store;
         let layout = store.layout();
         let mut places = Places { blocks: Default::default(), cells: Vec::new() };
@@ -120,7 +120,7 @@ impl Places {
         let wanted = blocks_of(state, inodes) + whole;
         let mut taken = 0;
         while taken < wanted {
-            let Some(run) = store.take_run(aim, want, (wanted - taken) as u32) else { return places.give_up(state) };
+            let Some(run) = store.take_run(aim, purpose, (wanted - taken) as u32) else { return places.give_up(state) };
             places.blocks.extend(run.first..run.first + run.blocks);
             taken += run.blocks as usize;
         }

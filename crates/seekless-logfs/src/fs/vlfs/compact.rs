@@ -27,7 +27,7 @@ use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, Sector};
-use crate::vlog::eager::{Run, Want};
+use crate::vlog::eager::{AllocPurpose, Run};
 use crate::vlog::{Emptying, Need, Tenant};
 
 /// Most blocks that are moved with one batch: a request then waits for as many indirect blocks, and few more.
@@ -270,7 +270,7 @@ impl Tenant for Found<'_> {
         }
     }
 
-    fn shown(&mut self, block: u32, bytes: &[u8]) {
+    fn inspect(&mut self, block: u32, bytes: &[u8]) {
         match self.asked.get() {
             Some(id) if id.key == ATTRIBUTES => self.moves.push(Move::Attributes(id.ino)),
             Some(id) if id.key.is_data() => self.moves.push(Move::File(id.ino)),
@@ -318,7 +318,7 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Mov
     }
     let used = used.iter().map(|copied| copied.to.first).collect();
     let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
-    match assemble(state, Scope::Moved(&files), Want::Hole) {
+    match assemble(state, Scope::Moved(&files), AllocPurpose::FillHole) {
         Ok(batch) => Ok((batch.map_or(Moved::Nothing, Moved::Batch), used)),
         // What is dirty goes with the next batch.
         Err(Stop::Fail(FsError::NoSpace)) => Ok((Moved::Not, used)),

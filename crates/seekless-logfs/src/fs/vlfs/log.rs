@@ -17,7 +17,7 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::Sector;
 use crate::vlog::Emptying;
-use crate::vlog::eager::Want;
+use crate::vlog::eager::AllocPurpose;
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
@@ -32,7 +32,7 @@ impl Vlfs {
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone()));
             }
-            match assemble(&mut state, scope, Want::Data) {
+            match assemble(&mut state, scope, AllocPurpose::Data) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return Ok(state.log.next_batch),
                 Err(Stop::Fail(error)) => return Err(error),

@@ -57,7 +57,7 @@ pub struct Options {
     /// Blocks waiting to be written, in bytes, before writers have to wait.
     pub dirty_bytes_max: u64,
     /// Share of a track that is left free when it is filled, in hundredths of a per cent.
-    pub keep: u32,
+    pub track_fill_reserve: u32,
     /// Most bytes in which the next start searches for the tail after a power failure.
     pub window: u64,
     /// Discard long runs of freed blocks, so that the storage below can reuse them.
@@ -75,7 +75,7 @@ impl Default for Options {
             write_back_interval: Nanos::from_secs(5),
             cache_bytes: 32 * MIB,
             dirty_bytes_max: 16 * MIB,
-            keep: 2500,
+            track_fill_reserve: 2500,
             window: 64 * MIB,
             discard: true,
             compact: CompactUse::WithHead,

@@ -129,7 +129,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
     let (volume, _) = find_volume(&device).await?;
     let started = rt.now();
     let below = crate::vlog::Options {
-        keep: options.keep,
+        track_fill_reserve: options.track_fill_reserve,
         window: options.window,
         compact: false,
         order: false,
