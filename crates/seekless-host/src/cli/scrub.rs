@@ -70,8 +70,8 @@ pub(super) fn run(args: &Args) -> Done {
         for array in arrays.iter().filter_map(|array| array.redundancy()) {
             array.read_from_first(true);
             if !args.no_changes {
-                bar.set_message("settling and rebuilding");
-                array.settled().await;
+                bar.set_message("resynchronising and rebuilding");
+                array.resynced().await;
             }
         }
         bar.set_message("reading the file system");
