@@ -19,8 +19,8 @@ use super::format::*;
 use super::layout::*;
 use super::state::*;
 use crate::device::{Buf, Data};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Hole, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 
@@ -48,7 +48,7 @@ pub(super) struct Transaction {
 }
 
 /// One entry of a summary, and where its payload comes from.
-struct Piece {
+struct SummaryPiece {
     item: Item,
     source: Source,
 }
@@ -75,7 +75,7 @@ struct Planned {
 
 /// The plan of a transaction.
 struct Plan {
-    pieces: Vec<Piece>,
+    pieces: Vec<SummaryPiece>,
     freed: BTreeMap<SegmentNo, u64>,
     partials: Vec<Planned>,
 }
@@ -130,10 +130,10 @@ fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
     loop {
         let (mut pieces, freed) = collect(state, is_checkpoint, inodes)?;
         let records = freed.iter().map(|(&segment, &bytes)| Item::SegmentFreed { segment, bytes });
-        pieces.extend(records.map(|item| Piece { item, source: Source::Record }));
+        pieces.extend(records.map(|item| SummaryPiece { item, source: Source::Record }));
         if is_checkpoint {
             let sectors = CHECKPOINT_SECTORS_IN_LOG as u16;
-            pieces.push(Piece { item: Item::Checkpoint { sectors }, source: Source::Checkpoint });
+            pieces.push(SummaryPiece { item: Item::Checkpoint { sectors }, source: Source::Checkpoint });
         }
         let partials = place(state, &pieces)?;
         if is_checkpoint {
@@ -166,15 +166,19 @@ fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
     for &block in &orphan_blocks {
         change.replace_block(BlockId::data(ORPHAN_INO, block), Data::zeroes(BLOCK_BYTES))?;
     }
-    change.commit(Privilege::Internal)
+    change.commit(ReserveAccess::Internal)
 }
 
 /// Lists what has to be written, children before parents, and the space that this frees.
-fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<Piece>, BTreeMap<SegmentNo, u64>)> {
+fn collect(
+    state: &mut State,
+    is_checkpoint: bool,
+    inodes: &[Ino],
+) -> Step<(Vec<SummaryPiece>, BTreeMap<SegmentNo, u64>)> {
     let with_indirect = is_checkpoint || state.log.options.indirect_in_log;
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<SummaryPiece> = Vec::new();
     let mut freed = state.log.freed.clone();
-    pieces.extend(state.log.records.iter().map(|&item| Piece { item, source: Source::Record }));
+    pieces.extend(state.log.records.iter().map(|&item| SummaryPiece { item, source: Source::Record }));
     for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
         for &ino in group {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
@@ -185,7 +189,7 @@ fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<
         }
         let count = group.len() as u32;
         let sectors = u64::from(count).div_ceil(INODES_PER_SECTOR) as u16;
-        pieces.push(Piece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
+        pieces.push(SummaryPiece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
     }
     if is_checkpoint {
         // The usage table comes last because it counts the other tables.
@@ -200,15 +204,15 @@ fn collect_file(
     state: &mut State,
     ino: Ino,
     with_indirect: bool,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     collect_blocks(state, ino, with_indirect, pieces, freed)?;
     let layout = state.log.layout;
     let known = state.inode(ino)?;
-    let holes = known.debt.nodes.iter().chain(&known.debt.holes);
-    pieces.extend(holes.map(|&hole| Piece { item: record_of(ino, hole), source: Source::Record }));
-    for (&segment, &bytes) in &known.debt.freed {
+    let holes = known.deferred_free.nodes.iter().chain(&known.deferred_free.holes);
+    pieces.extend(holes.map(|&hole| SummaryPiece { item: record_of(ino, hole), source: Source::Record }));
+    for (&segment, &bytes) in &known.deferred_free.freed {
         *freed.entry(segment).or_insert(0) += bytes;
     }
     if !known.slot.is_none()
@@ -222,7 +226,7 @@ fn collect_file(
 fn collect_xattr(
     state: &mut State,
     ino: Ino,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     let layout = state.log.layout;
@@ -231,7 +235,7 @@ fn collect_xattr(
         free_pointer(&layout, known.inode.xattr_pointer().unwrap_or_default(), freed);
         if let Some(data) = &known.xattr {
             let sectors = sectors_for(data.len() as u64) as u16;
-            pieces.push(Piece { item: Item::Xattr { ino, sectors }, source: Source::Xattr(ino) });
+            pieces.push(SummaryPiece { item: Item::Xattr { ino, sectors }, source: Source::Xattr(ino) });
         }
     }
     Ok(())
@@ -241,7 +245,7 @@ fn collect_blocks(
     state: &mut State,
     ino: Ino,
     with_indirect: bool,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     let layout = state.log.layout;
@@ -250,7 +254,7 @@ fn collect_blocks(
     for id in ids {
         free_pointer(&layout, state.pointer(id)?, freed);
         let sectors = stored_sectors(&inode, id.key) as u16;
-        pieces.push(Piece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
+        pieces.push(SummaryPiece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
     }
     Ok(())
 }
@@ -280,7 +284,7 @@ fn stored_sectors(inode: &Inode, key: BlockKey) -> u64 {
 }
 
 /// Divides the pieces among partial segments, from the end of the log onwards.
-fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
+fn place(state: &State, pieces: &[SummaryPiece]) -> Step<Vec<Planned>> {
     let layout = &state.log.layout;
     let (mut segment, mut offset, mut next_segment) =
         (state.log.end.segment, state.log.end.offset, state.log.end.next_segment);
@@ -431,7 +435,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
 /// Updates the usage table to its state after the transaction is written.
 fn count_usage(
     state: &mut State,
-    pieces: &[Piece],
+    pieces: &[SummaryPiece],
     partials: &[Planned],
     freed: &BTreeMap<SegmentNo, u64>,
     now: i64,
@@ -461,7 +465,7 @@ fn count_usage(
     }
 }
 
-fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
+fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope) {
     let is_data = match &piece.source {
         Source::Block(id) => id.key.is_data() && !is_internal(id.ino),
         _ => false,
@@ -479,7 +483,7 @@ fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
 }
 
 /// Modification time of the youngest part of a piece.
-fn age_of(state: &State, piece: &Piece) -> i64 {
+fn age_of(state: &State, piece: &SummaryPiece) -> i64 {
     let mtime = |ino: &Ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch());
     match &piece.source {
         Source::Block(id) => mtime(&id.ino),
@@ -490,21 +494,21 @@ fn age_of(state: &State, piece: &Piece) -> i64 {
 }
 
 /// Clears the records that were pending for this transaction.
-fn forget_pending(state: &mut State, pieces: &[Piece]) {
+fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
     let mut counted: u64 = std::mem::take(&mut state.log.freed).values().sum();
     state.log.records.clear();
     for piece in pieces {
         let Source::Inodes(inodes) = &piece.source else { continue };
         for ino in inodes {
             if let Some(known) = state.inodes.get_mut(ino) {
-                counted += std::mem::take(&mut known.debt.freed).values().sum::<u64>();
-                known.debt.holes.clear();
-                known.debt.nodes.clear();
+                counted += std::mem::take(&mut known.deferred_free.freed).values().sum::<u64>();
+                known.deferred_free.holes.clear();
+                known.deferred_free.nodes.clear();
             }
         }
     }
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
-        assert!(state.inodes.get(&ino).is_none_or(|known| known.debt.freed.is_empty()), "tables never shrink");
+        assert!(state.inodes.get(&ino).is_none_or(|known| known.deferred_free.freed.is_empty()), "tables never shrink");
     }
     assert!(counted <= state.freed_pending_bytes, "A3: what is counted as freed was unmapped before");
     state.freed_pending_bytes -= counted;

@@ -108,9 +108,9 @@ fn run(recount: &mut Recount<'_, Segmented>) {
     for &(_, slot) in &recount.slots {
         *live.entry(segment_of(slot.sector())).or_insert(0) += Inode::BYTES as u64;
     }
-    let debts = state.inodes.values().map(|known| &known.debt.freed).chain([&state.log.freed]);
+    let deferred = state.inodes.values().map(|known| &known.deferred_free.freed).chain([&state.log.freed]);
     let mut pending = 0;
-    for (&segment, &bytes) in debts.flatten() {
+    for (&segment, &bytes) in deferred.flatten() {
         *live.entry(segment).or_insert(0) += bytes;
         pending += bytes;
     }

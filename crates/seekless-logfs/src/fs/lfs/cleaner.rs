@@ -19,8 +19,8 @@ use super::state::*;
 use super::{CleanerPolicy, Lfs};
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
@@ -263,7 +263,7 @@ impl Lfs {
             cover("lfs: the cleaner moves a block");
             let mut change = Change::new(state);
             change.touch(id)?;
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         });
         leave_lost(moved.await)
     }
@@ -282,7 +282,7 @@ impl Lfs {
                 state.insert_inode(ino, InodeMem::new(inode, slot));
                 let mut change = Change::new(state);
                 change.inode_mut(ino, InodeDirt::Own)?;
-                change.commit(Privilege::Internal)
+                change.commit(ReserveAccess::Internal)
             });
             leave_lost(moved.await)?;
         }
@@ -301,7 +301,7 @@ impl Lfs {
                     let same = known.xattr.clone();
                     let mut change = Change::new(state);
                     change.set_xattr(ino, same)?;
-                    change.commit(Privilege::Internal)
+                    change.commit(ReserveAccess::Internal)
                 }
                 _ => Ok(()),
             }

@@ -62,7 +62,7 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
 }
 
 /// A volume, found but not loaded.
-pub(super) struct Found {
+pub(super) struct FoundVolume {
     pub layout: Layout,
     /// The newest checkpoint in a slot.
     pub checkpoint: Checkpoint,
@@ -109,7 +109,7 @@ async fn read_copy(
 }
 
 /// Finds the volume. An unreadable copy is treated as a damaged one: the other copies have the same content.
-pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
+pub(super) async fn find_volume(device: &Device) -> FsResult<FoundVolume> {
     let sectors = device.geometry().sectors;
     if sectors < HEAD_SECTORS {
         return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
@@ -207,7 +207,7 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
 
 impl Slots {
     /// The newest checkpoint of the volume, and the other slot's.
-    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<Found> {
+    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<FoundVolume> {
         let Slots { checkpoints, bad, unreadable } = self;
         let mut torn: Vec<String> = bad
             .into_iter()
@@ -236,7 +236,7 @@ impl Slots {
         if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
             lost_slot = None;
         }
-        Ok(Found { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
+        Ok(FoundVolume { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
     }
 }
 
@@ -244,7 +244,7 @@ impl Slots {
 /// Does not flush: the caller flushes before it reports the volume as repaired.
 ///
 /// Intact copies are not touched, so that the volume can be mounted whatever happens to these writes.
-pub(super) async fn mend_superblocks(device: &Device, found: &Found) -> Vec<(String, bool)> {
+pub(super) async fn mend_superblocks(device: &Device, found: &FoundVolume) -> Vec<(String, bool)> {
     let block = Data::from_slice(&found.layout.superblock.to_block());
     let mut said = Vec::new();
     for bad in &found.damaged {

@@ -19,7 +19,7 @@ use super::format::*;
 use super::layout::*;
 use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 pub use crate::fs::logfs::check::Fsck;
 use crate::fs::logfs::check::{self, Claims, Derived};
 use crate::fs::logfs::file;
@@ -68,7 +68,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
 /// Result of one look at a volume.
 struct Look {
     result: Fsck,
-    found: find::Found,
+    found: find::FoundVolume,
     /// Some of the counts are wrong and can be recounted.
     repairable: bool,
 }
@@ -116,7 +116,7 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
                 Derived::Links(links) => inode.links = links,
                 Derived::Entries(entries) => inode.special = entries,
             }
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         })
         .await?;
     }

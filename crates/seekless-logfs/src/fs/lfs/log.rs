@@ -70,7 +70,7 @@ impl Lfs {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
-                let result = lfs.write_patiently(sequence, at, data, WriteFlags::NONE).await;
+                let result = lfs.write_with_retry(sequence, at, data, WriteFlags::NONE).await;
                 lfs.partial_written(sequence, bytes, result);
             }
         });

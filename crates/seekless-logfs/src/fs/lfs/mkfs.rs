@@ -7,7 +7,7 @@ use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
 use crate::device::{Buf, Data, Device, Discard, WriteFlags};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
@@ -184,7 +184,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
     change
         .make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })
         .map_err(unexpected)?;
-    change.commit(Privilege::Internal).map_err(unexpected)?;
+    change.commit(ReserveAccess::Internal).map_err(unexpected)?;
     let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;
     match transaction {
         Some(transaction) => match transaction.checkpoint {

@@ -21,6 +21,7 @@ mod assemble;
 mod books;
 mod cleaner;
 mod dump;
+mod durability_evidence;
 mod find;
 pub mod format;
 mod fsck;
@@ -34,7 +35,6 @@ mod segments;
 mod state;
 #[cfg(test)]
 mod tests;
-mod witness;
 
 use std::rc::Rc;
 
@@ -49,7 +49,7 @@ use super::{Fs, FsResult};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, MIB, Nanos};
-use state::{Segmented, Work};
+use state::{BackgroundWork, Segmented};
 
 /// A mounted volume. See [`mount`].
 type Lfs = LogFs<Segmented>;
@@ -151,7 +151,8 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     let found = find::find_volume(&device).await?;
     if options.read_only {
-        let lfs = Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await?;
+        let lfs =
+            Lfs::salvaged(rt, device, options, &found, durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT).await?;
         found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
         return Ok(lfs);
     }
@@ -166,9 +167,15 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
 }
 
 /// The volume, recovered in memory for writing.
-async fn recovered(rt: Rt, device: Device, options: Options, found: &find::Found) -> FsResult<Rc<Lfs>> {
+async fn recovered(rt: Rt, device: Device, options: Options, found: &find::FoundVolume) -> FsResult<Rc<Lfs>> {
     let lfs = Lfs::at(rt, device, options, found, &found.checkpoint)?;
-    lfs.recover(found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
+    lfs.recover(
+        found,
+        &found.checkpoint,
+        recovery::Follow::ToTheEnd,
+        durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT,
+    )
+    .await?;
     Ok(lfs)
 }
 
@@ -178,10 +185,10 @@ impl Lfs {
         rt: Rt,
         device: Device,
         options: Options,
-        found: &find::Found,
+        found: &find::FoundVolume,
         checkpoint: &format::Checkpoint,
     ) -> FsResult<Rc<Lfs>> {
         let state = recovery::state_at(found.layout, checkpoint, options)?;
-        Ok(LogFs::new(rt, device, state, Work::default()))
+        Ok(LogFs::new(rt, device, state, BackgroundWork::default()))
     }
 }

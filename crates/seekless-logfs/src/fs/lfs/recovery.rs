@@ -19,16 +19,16 @@
 //!       would be evidence of damage (V2).
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
-use super::find::Found;
+use super::find::FoundVolume;
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
-use super::{Lfs, Options, witness};
+use super::{Lfs, Options, durability_evidence};
 use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -88,10 +88,10 @@ pub(super) enum Follow {
 
 impl Lfs {
     /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `starts_max` limits the
-    /// search for evidence of damage, as in [`witness::find`].
+    /// search for evidence of damage, as in [`durability_evidence::find`].
     pub(super) async fn recover(
         &self,
-        found: &Found,
+        found: &FoundVolume,
         from: &Checkpoint,
         follow: Follow,
         starts_max: usize,
@@ -101,9 +101,9 @@ impl Lfs {
             let (end, lost) = self.roll_forward().await?;
             // Nothing follows on a volume that was closed, so there is no need to search far.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
-            let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
+            let evidence = durability_evidence::find(self, &end, if closed { 0 } else { starts_max }).await?;
             let layout = self.state.borrow().log.layout;
-            match witness.map(|witness| damage_error(&layout, &end, lost.as_ref(), &witness)) {
+            match evidence.map(|evidence| damage_error(&layout, &end, lost.as_ref(), &evidence)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
                 Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
                 None => {}
@@ -325,7 +325,7 @@ impl Lfs {
         self.run(|state| {
             let mut change = Change::new(state);
             change.touch(imap_place(ino).0)?;
-            change.commit(Privilege::Internal)?;
+            change.commit(ReserveAccess::Internal)?;
             state.inodes.remove(&ino);
             state.dirty_inodes.remove(&ino);
             state.blocks.remove_file(ino);
@@ -348,7 +348,7 @@ impl Lfs {
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.touch(imap_place(ino).0)?;
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 state.adopt_inode(ino, InodeMem::new(inode, slot));
                 Segmented::set_imap_entry(state, ino, slot);
                 Ok(())
@@ -412,7 +412,7 @@ impl Lfs {
                         change.set_pointer(id, Pointer::Hole)?;
                     }
                 }
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 Ok(next)
             });
             match step.await {
@@ -459,7 +459,7 @@ impl Lfs {
                 if exists {
                     change.set_pointer(id, Pointer::Hole)?;
                 }
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 Ok(next)
             });
             match step.await {
@@ -489,7 +489,7 @@ impl Lfs {
         let set = self.run(|state| {
             let mut change = Change::new(state);
             change.set_pointer(id, pointer)?;
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         });
         match set.await {
             // The file was removed later on.
@@ -510,7 +510,7 @@ impl Lfs {
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.replace_block(id, data.clone())?;
-                change.commit(Privilege::Internal)
+                change.commit(ReserveAccess::Internal)
             })
             .await?;
         }
@@ -715,7 +715,12 @@ impl SegmentReader {
 }
 
 /// The error that the log continues behind its `end`; `lost` is the device's error there.
-fn damage_error(layout: &Layout, end: &LogEnd, lost: Option<&DeviceError>, witness: &witness::Witness) -> FsError {
+fn damage_error(
+    layout: &Layout,
+    end: &LogEnd,
+    lost: Option<&DeviceError>,
+    evidence: &durability_evidence::DurabilityEvidence,
+) -> FsError {
     let at = layout.segment_start(end.segment) + end.offset;
     let what = match lost {
         Some(error) => format!("cannot be read ({error})"),
@@ -723,7 +728,7 @@ fn damage_error(layout: &Layout, end: &LogEnd, lost: Option<&DeviceError>, witne
     };
     let detail = format_args!(
         "partial segment {} {what}, but number {} at sector {} says that it was written",
-        end.sequence, witness.sequence, witness.at
+        end.sequence, evidence.sequence, evidence.at
     );
     FsError::corrupt("log", format_args!("sector {at}"), detail)
 }

@@ -5,7 +5,7 @@
 
 use std::rc::Rc;
 
-use super::find::Found;
+use super::find::FoundVolume;
 use super::recovery::Follow;
 use super::{Lfs, Options};
 use crate::device::Device;
@@ -22,7 +22,7 @@ impl Lfs {
         rt: Rt,
         device: Device,
         options: Options,
-        found: &Found,
+        found: &FoundVolume,
         starts_max: usize,
     ) -> FsResult<Rc<Lfs>> {
         let mut first_error: Option<FsError> = None;

@@ -19,7 +19,7 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Segmented>;
 
 /// What the log records with an inode besides its content.
 #[derive(Clone, Default)]
-pub(super) struct Debt {
+pub(super) struct DeferredFree {
     /// Holes among the data blocks made since the inode was last written, for roll-forward. None is older than the
     /// record in `nodes` of an indirect block above it.
     pub holes: Vec<Hole>,
@@ -29,7 +29,7 @@ pub(super) struct Debt {
     pub freed: BTreeMap<SegmentNo, u64>,
 }
 
-impl Debt {
+impl DeferredFree {
     /// Adds the newest hole, after all others. Blocks below a dropped indirect block need no record of their own.
     pub(super) fn add_hole(&mut self, hole: Hole) {
         let key = BlockKey(hole.first);
@@ -50,7 +50,7 @@ impl Debt {
 
 /// Events and gates of the log's tasks.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct BackgroundWork {
     /// Signalled when there are more clean segments, or when it is known that there will be no more.
     pub space_changed: Event,
     pub flush_gate: Gate,

@@ -11,7 +11,7 @@ use super::file::root_key;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, LogFs, is_internal};
+use super::{LogBackend, LogFs, is_internal};
 use crate::codec::crc32c;
 use crate::device::Data;
 use crate::fs::FsResult;
@@ -29,7 +29,7 @@ pub(in crate::fs) type Read = BTreeMap<Sector, (Data, u32)>;
 /// Runs `pass` until it has everything that it needs. Returns the contradictions found, one line each. `enter` waits
 /// until the log has no work in progress that the volume in memory does not show; no such work begins before its result
 /// is dropped.
-pub(in crate::fs) async fn recount<L: Log, G>(
+pub(in crate::fs) async fn recount<L: LogBackend, G>(
     fs: &LogFs<L>,
     enter: impl AsyncFn() -> G,
     pass: impl Fn(&mut Recount<'_, L>),
@@ -59,7 +59,7 @@ pub(in crate::fs) async fn recount<L: Log, G>(
     }
 }
 
-pub(in crate::fs) struct Recount<'a, L: Log> {
+pub(in crate::fs) struct Recount<'a, L: LogBackend> {
     pub state: &'a State<L>,
     read: &'a Read,
     missing: Vec<(Sector, u64)>,
@@ -73,7 +73,7 @@ pub(in crate::fs) struct Recount<'a, L: Log> {
     growth: u64,
 }
 
-impl<'a, L: Log> Recount<'a, L> {
+impl<'a, L: LogBackend> Recount<'a, L> {
     fn new(state: &'a State<L>, read: &'a Read) -> Recount<'a, L> {
         Recount {
             state,

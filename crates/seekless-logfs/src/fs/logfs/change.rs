@@ -10,7 +10,7 @@ use super::cache::Dirty;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, is_internal};
+use super::{LogBackend, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;
@@ -18,12 +18,12 @@ use crate::units::{Ino, WallTime};
 
 /// How much of the reserves a change may use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::fs) enum Privilege {
+pub(in crate::fs) enum ReserveAccess {
     /// Waits for the cleaner rather than use segments that the cleaner needs.
-    Ordinary,
+    User,
     /// Frees space in the end, so it may use what is reserved for the cleaner.
-    Release,
-    /// The cleaner, and recovery.
+    FreesSpace,
+    /// The cleaner, mkfs, recovery and repair: no limit.
     Internal,
 }
 
@@ -48,7 +48,7 @@ struct InodeChange {
     unwritten_delta: i64,
 }
 
-pub(in crate::fs) struct Change<'a, L: Log> {
+pub(in crate::fs) struct Change<'a, L: LogBackend> {
     pub state: &'a mut State<L>,
     blocks: BTreeMap<BlockId, Data>,
     removed: BTreeSet<BlockId>,
@@ -60,7 +60,7 @@ pub(in crate::fs) struct Change<'a, L: Log> {
     ino_cursor: Option<u64>,
 }
 
-impl<'a, L: Log> Change<'a, L> {
+impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn new(state: &'a mut State<L>) -> Change<'a, L> {
         Change {
             state,
@@ -398,8 +398,8 @@ impl<'a, L: Log> Change<'a, L> {
     }
 
     /// Bytes by which live data will grow when `id` is written, and whether only the cleaner made it dirty.
-    fn dirt_of(&mut self, id: BlockId, privilege: Privilege) -> Step<Dirty> {
-        let cleaned = privilege == Privilege::Internal;
+    fn dirt_of(&mut self, id: BlockId, access: ReserveAccess) -> Step<Dirty> {
+        let cleaned = access == ReserveAccess::Internal;
         if !self.removed.contains(&id)
             && let Some(dirty) = self.state.blocks.dirty(id)
         {
@@ -418,14 +418,14 @@ impl<'a, L: Log> Change<'a, L> {
     /// # Errors
     /// `Fail(NoSpace)` when the volume is full, `Fail(ReadOnly | Stopped)`, and the waits of [`Wait`]. After an error
     /// nothing has changed.
-    pub(in crate::fs) fn commit(mut self, privilege: Privilege) -> Step<()> {
+    pub(in crate::fs) fn commit(mut self, access: ReserveAccess) -> Step<()> {
         if self.blocks.is_empty() && self.inodes.is_empty() && self.freed_inodes.is_empty() {
             return Ok(());
         }
         if let Some(error) = &self.state.stopped {
             return fail(FsError::Stopped(error.clone()));
         }
-        if self.state.read_only && privilege != Privilege::Internal {
+        if self.state.read_only && access != ReserveAccess::Internal {
             return fail(FsError::ReadOnly);
         }
         let ids: Vec<BlockId> = self.blocks.keys().copied().collect();
@@ -436,7 +436,7 @@ impl<'a, L: Log> Change<'a, L> {
                 continue;
             }
             let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
-            let new = self.dirt_of(id, privilege)?;
+            let new = self.dirt_of(id, access)?;
             if known.is_none() {
                 growth += new.growth_bytes as i64;
                 if id.key.is_data() && !is_internal(id.ino) {
@@ -456,11 +456,11 @@ impl<'a, L: Log> Change<'a, L> {
         growth += unwritten_delta;
         growth += (self.new_inodes.len() * Inode::BYTES) as i64;
         growth += self.prepare_xattrs()?;
-        if privilege != Privilege::Internal {
-            L::check_room(self.state, growth, dirt.len(), privilege)?;
+        if access != ReserveAccess::Internal {
+            L::check_room(self.state, growth, dirt.len(), access)?;
         }
         self.state.unwritten_bytes = unwritten_bytes;
-        self.apply(dirt, privilege);
+        self.apply(dirt, access);
         Ok(())
     }
 
@@ -484,7 +484,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(growth)
     }
 
-    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, privilege: Privilege) {
+    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, access: ReserveAccess) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {
             state.blocks.remove(id);
@@ -500,7 +500,7 @@ impl<'a, L: Log> Change<'a, L> {
             state.ino_cursor = cursor;
         }
         for (ino, change) in inodes {
-            apply_inode(state, ino, change, privilege);
+            apply_inode(state, ino, change, access);
         }
         for (ino, add) in orphans {
             L::set_orphan(state, ino, add);
@@ -518,7 +518,7 @@ impl<'a, L: Log> Change<'a, L> {
 /// write the indirect blocks and directory blocks that small changes need.
 pub(in crate::fs) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
-fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, privilege: Privilege) {
+fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChange, access: ReserveAccess) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
         state.adopt_inode(ino, InodeMem::new(inode, InodeSlot::NONE));
@@ -527,7 +527,7 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
     known.inode = inode;
     known.unwritten_pending += unwritten_delta;
     if !is_internal(ino) {
-        known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
+        known.cleaned = access == ReserveAccess::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
         state.dirty_inodes.insert(ino);
     }
@@ -543,7 +543,7 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
         known.xattr = new;
         known.xattr_dirty = true;
     }
-    L::owe(state, ino, freed, holes);
+    L::defer_free(state, ino, freed, holes);
 }
 
 /// The file uses `bytes` fewer.
@@ -562,7 +562,7 @@ fn take_used(inode: &mut Inode, bytes: u64) -> Step<()> {
 }
 
 /// Removes an inode that no longer exists from memory, and leaves the records for the log.
-fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
+fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     let Some(known) = state.inodes.remove(&ino) else { return };
     state.dirty_inodes.remove(&ino);
     state.blocks.remove_file(ino);
@@ -571,7 +571,7 @@ fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
     state.leaf_depth.remove(&ino);
     state.read_ahead.remove(&ino);
     state.linkable.remove(&ino);
-    L::forget(state, ino, known);
+    L::inode_freed(state, ino, known);
 }
 
 /// Adds a hole to `holes`, joined to the last one when the two are adjacent, in either direction.

@@ -7,11 +7,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::change::Change;
-use super::dir::{self, Found};
+use super::dir::{self, FoundEntry};
 use super::format::*;
 use super::state::State;
 use super::tree::*;
-use super::{Log, LogFs, file, xattr};
+use super::{LogBackend, LogFs, file, xattr};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, counted};
 
@@ -52,7 +52,7 @@ impl Fsck {
 const ERRORS_MAX: usize = 100;
 
 /// The bytes of the volume that have been claimed, each by one owner.
-pub(in crate::fs) trait Claims<L: Log> {
+pub(in crate::fs) trait Claims<L: LogBackend> {
     /// Claims bytes of the volume. `from` and `bytes` are multiples of 256.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ pub(in crate::fs) struct Seen {
     reached: bool,
 }
 
-pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
+pub(in crate::fs) struct Check<L: LogBackend, C: Claims<L>> {
     pub fs: Rc<LogFs<L>>,
     /// Read all file data too, and compare it with its checksums.
     data: bool,
@@ -101,7 +101,7 @@ pub(in crate::fs) enum Derived {
     Entries(u32),
 }
 
-impl<L: Log, C: Claims<L>> Check<L, C> {
+impl<L: LogBackend, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn new(fs: Rc<LogFs<L>>, data: bool, claims: C) -> Check<L, C> {
         Check {
             fs,
@@ -336,7 +336,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
     }
 
     /// Records one name. Returns true when it is a directory to descend into.
-    fn check_entry(&mut self, parent: Ino, entry: &Found) -> bool {
+    fn check_entry(&mut self, parent: Ino, entry: &FoundEntry) -> bool {
         let key = self.fs.state.borrow().volume.hash_key;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         if dir::check_name(&entry.name).is_err() {

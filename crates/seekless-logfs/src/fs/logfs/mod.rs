@@ -3,19 +3,19 @@
 //! Names, directories, files and attributes are synchronous steps on the volume in memory ([`state`]): `namespace`,
 //! `file`, `xattr`, `dir`, through `change`. [`run`] repeats a step until everything it needs is in memory, and `ops`
 //! implements [`crate::fs::FileSystem`] with such steps. The log knows how dirty data gets to the device, where the
-//! inode map is, and which space is free; [`Log`] is this part's interface to it. `fs/lfs` has a log of segments,
-//! `fs/vlfs` the virtual log.
+//! inode map is, and which space is free; [`LogBackend`] is this part's interface to it. `fs/lfs` has a log of
+//! segments, `fs/vlfs` the virtual log.
 
 pub(in crate::fs) mod books;
 pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;
 pub(in crate::fs) mod check;
 pub mod dir;
+mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 mod namespace;
 mod ops;
-mod patience;
 pub(in crate::fs) mod run;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
@@ -24,7 +24,7 @@ pub mod xattr;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use change::{Change, Hole, Privilege};
+use change::{Change, Hole, ReserveAccess};
 use format::Pointer;
 use state::{InodeMem, State, Step, Wait};
 use tree::InodeSlot;
@@ -42,14 +42,14 @@ pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
 /// The backend that stores dirty data: the part of a file system that knows the device.
 ///
 /// Steps call the synchronous functions, which may only look and take notes; the asynchronous ones do the work.
-pub(in crate::fs) trait Log: Sized + 'static {
+pub(in crate::fs) trait LogBackend: Sized + 'static {
     const NAME: &'static str;
 
     /// What the log has to know of a changed inode besides its content: addresses that its next version no longer
     /// needs.
-    type Debt: Clone + Default;
+    type DeferredFree: Clone + Default;
     /// State of the log's own work outside of steps.
-    type Work;
+    type BackgroundWork;
 
     /// True when something can be stored at these sectors.
     fn holds(state: &State<Self>, at: Sector, sectors: u64) -> bool;
@@ -70,13 +70,13 @@ pub(in crate::fs) trait Log: Sized + 'static {
     ///
     /// # Errors
     /// `Fail(NoSpace)`, or a wait after which to try again.
-    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()>;
+    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()>;
 
     /// The next version of an inode no longer needs the addresses `freed`, and has these holes.
-    fn owe(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);
+    fn defer_free(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);
 
     /// An inode no longer exists. It is still in the map.
-    fn forget(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);
+    fn inode_freed(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);
 
     /// Adds an inode to the list of those that are freed or truncated after a crash, or removes it.
     fn set_orphan(state: &mut State<Self>, ino: Ino, is_orphan: bool);
@@ -121,14 +121,14 @@ pub(in crate::fs) trait Log: Sized + 'static {
 }
 
 /// A mounted volume.
-pub(in crate::fs) struct LogFs<L: Log> {
+pub(in crate::fs) struct LogFs<L: LogBackend> {
     /// The handle that background tasks hold while they work.
     me: Weak<LogFs<L>>,
     pub rt: Rt,
     pub device: Device,
     pub state: RefCell<State<L>>,
-    pub work: L::Work,
-    pub storage: patience::Storage,
+    pub work: L::BackgroundWork,
+    pub enospc_retry: enospc_retry::EnospcRetry,
     /// Signalled when something has reached the device, or when the volume has stopped.
     pub log_progress: Event,
     /// Signalled when there is enough to write back.
@@ -140,8 +140,8 @@ pub(in crate::fs) struct LogFs<L: Log> {
     pub warnings: RefCell<Vec<String>>,
 }
 
-impl<L: Log> LogFs<L> {
-    pub(in crate::fs) fn new(rt: Rt, device: Device, state: State<L>, work: L::Work) -> Rc<LogFs<L>> {
+impl<L: LogBackend> LogFs<L> {
+    pub(in crate::fs) fn new(rt: Rt, device: Device, state: State<L>, work: L::BackgroundWork) -> Rc<LogFs<L>> {
         Rc::new_cyclic(|me| LogFs {
             me: me.clone(),
             operations: Cell::new(0),
@@ -149,7 +149,7 @@ impl<L: Log> LogFs<L> {
             device,
             state: RefCell::new(state),
             work,
-            storage: patience::Storage::default(),
+            enospc_retry: enospc_retry::EnospcRetry::default(),
             log_progress: Event::new(),
             write_back_wanted: Rc::default(),
             closed: Cell::new(false),

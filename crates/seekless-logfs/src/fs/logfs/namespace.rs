@@ -1,11 +1,11 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
-use super::change::{Change, Privilege};
-use super::dir::Found;
+use super::change::{Change, ReserveAccess};
+use super::dir::FoundEntry;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, xattr};
+use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::acl::{Inherited, inherit};
 use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 1 << 31;
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
-pub(in crate::fs) fn lookup<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn lookup<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -34,7 +34,7 @@ pub(in crate::fs) enum NewFile<'a> {
 }
 
 /// Creates an inode and its first name.
-pub(in crate::fs) fn make<L: Log>(
+pub(in crate::fs) fn make<L: LogBackend>(
     state: &mut State<L>,
     parent: Ino,
     name: &[u8],
@@ -63,13 +63,13 @@ pub(in crate::fs) fn make<L: Log>(
         NewFile::Symlink(target) => change.set_target(ino, target)?,
     }
     change.insert(parent, name, ino, kind)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.count_lookup(ino);
     state.entry(ino)
 }
 
 /// Creates a regular file without a name. It is an orphan, so that a crash frees it.
-pub(in crate::fs) fn make_unnamed<L: Log>(
+pub(in crate::fs) fn make_unnamed<L: LogBackend>(
     state: &mut State<L>,
     parent: Ino,
     new: NewNode,
@@ -79,7 +79,7 @@ pub(in crate::fs) fn make_unnamed<L: Log>(
     let directory = change.directory_in_use(parent)?;
     let ino = change.make_heir(&directory, FileKind::Regular, new)?;
     change.add_orphan(ino)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.count_lookup(ino);
     if linkable {
         state.linkable.insert(ino);
@@ -87,7 +87,7 @@ pub(in crate::fs) fn make_unnamed<L: Log>(
     state.entry(ino)
 }
 
-pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let kind = kind_of(&inode)?;
@@ -112,14 +112,14 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
         change.remove_orphan(ino)?;
     }
     change.insert(parent, name, ino, kind)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.linkable.remove(&ino);
     state.count_lookup(ino);
     state.entry(ino)
 }
 
 /// Removes a name. Returns the inode when it has neither names nor users, so that the caller frees it.
-pub(in crate::fs) fn unlink<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+pub(in crate::fs) fn unlink<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -128,24 +128,24 @@ pub(in crate::fs) fn unlink<L: Log>(state: &mut State<L>, parent: Ino, name: &[u
     }
     change.remove(parent, name)?;
     let last = change.drop_link(found.ino)?;
-    change.commit(Privilege::Release)?;
+    change.commit(ReserveAccess::FreesSpace)?;
     Ok((last && !state.in_use(found.ino)).then_some(found.ino))
 }
 
 /// As [`unlink`], for directories.
-pub(in crate::fs) fn rmdir<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+pub(in crate::fs) fn rmdir<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
     change.check_empty_directory(found.ino)?;
     change.remove(parent, name)?;
     change.drop_directory(parent, found.ino)?;
-    change.commit(Privilege::Release)?;
+    change.commit(ReserveAccess::FreesSpace)?;
     Ok((!state.in_use(found.ino)).then_some(found.ino))
 }
 
 /// Moves a name. Returns the replaced inode when it has neither names nor users left.
-pub(in crate::fs) fn rename<L: Log>(
+pub(in crate::fs) fn rename<L: LogBackend>(
     state: &mut State<L>,
     from: Place<'_>,
     to: Place<'_>,
@@ -178,12 +178,12 @@ pub(in crate::fs) fn rename<L: Log>(
     };
     // A rename over an existing file frees space; one that adds a name or a whiteout may need some.
     let frees = replaced.is_some() && mode.whiteout().is_none();
-    let privilege = if frees { Privilege::Release } else { Privilege::Ordinary };
-    change.commit(privilege)?;
+    let access = if frees { ReserveAccess::FreesSpace } else { ReserveAccess::User };
+    change.commit(access)?;
     Ok(replaced.filter(|&ino| !state.in_use(ino)))
 }
 
-pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<u8>> {
+pub(in crate::fs) fn readlink<L: LogBackend>(state: &mut State<L>, ino: Ino) -> Step<Vec<u8>> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     if kind_of(&inode)? != FileKind::Symlink {
@@ -219,7 +219,7 @@ fn take_link(inode: &mut Inode, links_min: u32) -> Step<()> {
     Ok(())
 }
 
-impl<L: Log> Change<'_, L> {
+impl<L: LogBackend> Change<'_, L> {
     /// A directory that can take new names.
     ///
     /// # Errors
@@ -321,9 +321,9 @@ impl<L: Log> Change<'_, L> {
     fn move_name(
         &mut self,
         from: Place<'_>,
-        source: &Found,
+        source: &FoundEntry,
         to: Place<'_>,
-        target: Option<&Found>,
+        target: Option<&FoundEntry>,
         whiteout: Option<NewNode>,
     ) -> Step<Option<Ino>> {
         let is_directory = source.kind == FileKind::Directory;
@@ -357,7 +357,7 @@ impl<L: Log> Change<'_, L> {
         Ok(replaced)
     }
 
-    fn exchange(&mut self, from: Place<'_>, source: &Found, to: Place<'_>, target: &Found) -> Step<()> {
+    fn exchange(&mut self, from: Place<'_>, source: &FoundEntry, to: Place<'_>, target: &FoundEntry) -> Step<()> {
         self.replace(to.parent, to.name, source.ino, source.kind)?;
         self.replace(from.parent, from.name, target.ino, target.kind)?;
         self.note_moved(source.ino, from.parent, to.parent)?;

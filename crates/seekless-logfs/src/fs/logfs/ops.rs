@@ -4,12 +4,12 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::change::{Change, PENDING_MARGIN_BYTES};
-use super::dir::Found;
-use super::file::{self, Extent, Piece};
+use super::dir::FoundEntry;
+use super::file::{self, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::tree::*;
-use super::{Log, LogFs, xattr};
+use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
 use crate::fs::*;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
@@ -22,7 +22,7 @@ const COOKIES_BEFORE: u64 = 3;
 /// Blocks read ahead of a sequential reader: 64 KiB together with the request, as in 4.4BSD clusters.
 const READ_AHEAD_BLOCKS: u64 = 15;
 
-impl<L: Log> LogFs<L> {
+impl<L: LogBackend> LogFs<L> {
     /// Frees an inode that an operation has left without names and users.
     async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
         match left {
@@ -36,7 +36,7 @@ impl<L: Log> LogFs<L> {
     }
 
     /// Reads an extent, and its damaged blocks from the other readings of the device, if it has any.
-    async fn read_extent(&self, extent: &Extent) -> FsResult<Data> {
+    async fn read_extent(&self, extent: &ReadExtent) -> FsResult<Data> {
         let read = self.read_log(extent.at, extent.sectors).await;
         if self.device.readings() < 2 {
             return Ok(read?.freeze());
@@ -63,7 +63,7 @@ impl<L: Log> LogFs<L> {
 
     /// Reads the extents of a plan, checks them, and keeps them in the cache if requested. Returns their blocks, or
     /// `None` when a block has moved in the meantime and the read must be planned again.
-    async fn read_extents(&self, ino: Ino, extents: &[Extent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
+    async fn read_extents(&self, ino: Ino, extents: &[ReadExtent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
         let reads = join_all(extents.iter().map(|extent| self.read_extent(extent))).await;
         let mut state = self.state.borrow_mut();
         let mut all = Vec::with_capacity(extents.len());
@@ -111,7 +111,7 @@ impl<L: Log> LogFs<L> {
 const NEW_FILE_BLOCKS: u64 = 8;
 
 #[async_trait(?Send)]
-impl<L: Log> FileSystem for LogFs<L> {
+impl<L: LogBackend> FileSystem for LogFs<L> {
     fn traits(&self) -> FsTraits {
         FsTraits {
             name: L::NAME,
@@ -235,8 +235,8 @@ impl<L: Log> FileSystem for LogFs<L> {
             let keep = self.state.borrow().volume.cache_data;
             let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
             let pieces = plan.pieces.into_iter().map(|piece| match piece {
-                Piece::Ready(data) => data,
-                Piece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
+                ReadPiece::Ready(data) => data,
+                ReadPiece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
             });
             return Ok(pieces.collect());
         }
@@ -386,9 +386,9 @@ impl<L: Log> FileSystem for LogFs<L> {
     }
 }
 
-impl<L: Log> LogFs<L> {
+impl<L: LogBackend> LogFs<L> {
     /// Passes one entry to `sink`. Returns false when the sink is full.
-    async fn list_entry(&self, found: &Found, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
+    async fn list_entry(&self, found: &FoundEntry, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
         let entry = match attributes {
             false => None,
             true => match self.operate(|state| state.entry(found.ino)).await {

@@ -5,7 +5,7 @@ use futures_util::future::join_all;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, LogFs, file};
+use super::{LogBackend, LogFs, file};
 use crate::device::{Buf, Data, DeviceError, WriteFlags, read_right};
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
@@ -24,7 +24,7 @@ fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
     Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
 }
 
-impl<L: Log> LogFs<L> {
+impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
         loop {
@@ -337,7 +337,7 @@ impl<L: Log> LogFs<L> {
     }
 }
 
-impl<L: Log> State<L> {
+impl<L: LogBackend> State<L> {
     /// Sectors that hold the attributes of `ino` together with others that are needed: the first sector and the number,
     /// when there are others.
     fn attributes_beside(&self, ino: Ino, pointer: Pointer) -> Option<(Sector, u64)> {

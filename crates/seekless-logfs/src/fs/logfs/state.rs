@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use super::cache::Blocks;
 use super::format::*;
 use super::tree::*;
-use super::{Log, is_internal};
+use super::{LogBackend, is_internal};
 use crate::device::{Data, DeviceError};
 use crate::fs::{Attr, Entry, FileKind, FsError};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
@@ -74,7 +74,7 @@ pub(in crate::fs) enum InodeDirt {
 
 /// An inode in memory.
 #[derive(Clone)]
-pub(in crate::fs) struct InodeMem<L: Log> {
+pub(in crate::fs) struct InodeMem<L: LogBackend> {
     pub inode: Inode,
     /// Address of the last written version.
     pub slot: InodeSlot,
@@ -87,7 +87,7 @@ pub(in crate::fs) struct InodeMem<L: Log> {
     /// Bytes by which live data grows when the dirty attributes are written.
     pub xattr_growth: u64,
     /// What the log has to know when the inode is written.
-    pub debt: L::Debt,
+    pub deferred_free: L::DeferredFree,
     /// Change of the bytes reserved for this file since the inode was last written.
     pub unwritten_pending: i64,
     /// Blocks past the end are still mapped and are being freed.
@@ -95,7 +95,7 @@ pub(in crate::fs) struct InodeMem<L: Log> {
     pub referenced: bool,
 }
 
-impl<L: Log> InodeMem<L> {
+impl<L: LogBackend> InodeMem<L> {
     pub(in crate::fs) fn new(inode: Inode, slot: InodeSlot) -> InodeMem<L> {
         InodeMem {
             inode,
@@ -105,7 +105,7 @@ impl<L: Log> InodeMem<L> {
             xattr: None,
             xattr_dirty: false,
             xattr_growth: 0,
-            debt: L::Debt::default(),
+            deferred_free: L::DeferredFree::default(),
             unwritten_pending: 0,
             reclaiming: false,
             referenced: true,
@@ -136,7 +136,7 @@ pub(in crate::fs) struct Volume {
 }
 
 /// Everything that is in memory about a mounted volume.
-pub(in crate::fs) struct State<L: Log> {
+pub(in crate::fs) struct State<L: LogBackend> {
     /// The log's own part.
     pub log: L,
     pub volume: Volume,
@@ -183,7 +183,7 @@ pub(in crate::fs) struct State<L: Log> {
 /// Most clean inodes kept in memory.
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
-impl<L: Log> State<L> {
+impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn new(log: L, volume: Volume, read_only: bool) -> State<L> {
         State {
             log,

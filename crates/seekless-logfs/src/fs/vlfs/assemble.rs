@@ -13,7 +13,7 @@ use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
 use crate::fs::FsError;
-use crate::fs::logfs::Log;
+use crate::fs::logfs::LogBackend;
 use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
@@ -191,11 +191,11 @@ fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -
     for id in ids {
         lay_block(state, id, places.next(), laid);
     }
-    let debt = match state.inodes.get_mut(&ino) {
-        Some(known) => std::mem::take(&mut known.debt),
+    let deferred_free = match state.inodes.get_mut(&ino) {
+        Some(known) => std::mem::take(&mut known.deferred_free),
         None => Vec::new(),
     };
-    release_debt(state, debt);
+    release_deferred(state, deferred_free);
     lay_xattr(state, ino, places, laid);
     Ok(())
 }

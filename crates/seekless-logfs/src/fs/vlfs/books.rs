@@ -25,7 +25,7 @@ enum Claim {
     Inodes,
     Block(BlockId),
     /// The next version of the inode frees it.
-    Debt(Ino),
+    DeferredFree(Ino),
     /// The named list frees it.
     Garbage(&'static str),
     Copy,
@@ -125,8 +125,8 @@ fn attributes(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
 fn pending(recount: &mut Recount<'_, Virtual>) {
     let log = &recount.state.log;
     recount.same("bytes that the next batch frees", log.garbage_bytes, bytes_of(log, &log.garbage));
-    let debts: usize = recount.state.inodes.values().map(|known| known.debt.len()).sum();
-    let mut pending = blocks_bytes(debts as u64) + log.garbage_bytes;
+    let deferred: usize = recount.state.inodes.values().map(|known| known.deferred_free.len()).sum();
+    let mut pending = blocks_bytes(deferred as u64) + log.garbage_bytes;
     for (number, effect) in &log.effects {
         recount.same(&format!("bytes that batch {number} frees"), effect.freed_bytes, bytes_of(log, &effect.garbage));
         pending += effect.freed_bytes;
@@ -180,9 +180,9 @@ fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     inodes.keys().for_each(|&cell| claims.cell(cell, Claim::Inodes));
     holdings.pieces.iter().for_each(|&(index, cell)| claims.cell(cell, Claim::Piece(index)));
     for (&ino, known) in &recount.state.inodes {
-        for &pointer in &known.debt {
+        for &pointer in &known.deferred_free {
             if let Pointer::Mapped { at, .. } = pointer {
-                claims.block(log.block_of(at), Claim::Debt(ino));
+                claims.block(log.block_of(at), Claim::DeferredFree(ino));
             }
         }
     }
@@ -243,7 +243,7 @@ fn owner(recount: &mut Recount<'_, Virtual>, block: u32, claim: Option<Claim>) {
     let is_right = match claim {
         _ if !owners.are_kept() => true,
         Some(Claim::Block(id)) => owner == Some(id),
-        Some(Claim::Debt(ino)) => owner.is_some_and(|owner| owner.ino == ino),
+        Some(Claim::DeferredFree(ino)) => owner.is_some_and(|owner| owner.ino == ino),
         _ => owner.is_none(),
     };
     if !is_right {

@@ -22,7 +22,7 @@ use super::state::*;
 use crate::codec;
 use crate::device::Data;
 use crate::fs::logfs::books::ATTRIBUTES;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
@@ -75,7 +75,7 @@ impl Vlfs {
     async fn empty_track(&self, seen: u64) -> FsResult<Emptied> {
         let Some(emptying) = self.begin_emptying() else { return Ok(Emptied::Nothing) };
         let store = self.state.borrow().log.store.clone();
-        let mut found = Found::new(self, seen);
+        let mut found = TrackContents::new(self, seen);
         match store.copy_out(&emptying, &mut found).await {
             Ok(true) => {}
             Ok(false) if found.is_wanted() || !emptying.holds() => return Ok(Emptied::Interrupted),
@@ -104,9 +104,9 @@ impl Vlfs {
             }
             let (moved, _) = moved?;
             let batch = match moved {
-                Moved::Batch(batch) => batch,
-                Moved::Nothing => continue,
-                Moved::Not => return Ok(Emptied::Interrupted),
+                MoveResult::Batch(batch) => batch,
+                MoveResult::Nothing => continue,
+                MoveResult::Not => return Ok(Emptied::Interrupted),
             };
             let end = self.send(batch);
             if !self.is_applied(end).await? {
@@ -192,7 +192,7 @@ impl Move {
 }
 
 /// Result of moving a part of a track.
-enum Moved {
+enum MoveResult {
     Batch(Batch),
     /// All of it has been freed or moved already.
     Nothing,
@@ -201,7 +201,7 @@ enum Moved {
 }
 
 /// The blocks of a track, identified as it is read.
-struct Found<'a> {
+struct TrackContents<'a> {
     fs: &'a Vlfs,
     seen: u64,
     /// Owner of the block asked for last.
@@ -209,9 +209,9 @@ struct Found<'a> {
     moves: Vec<Move>,
 }
 
-impl Found<'_> {
-    fn new(fs: &Vlfs, seen: u64) -> Found<'_> {
-        Found { fs, seen, asked: Default::default(), moves: Vec::new() }
+impl TrackContents<'_> {
+    fn new(fs: &Vlfs, seen: u64) -> TrackContents<'_> {
+        TrackContents { fs, seen, asked: Default::default(), moves: Vec::new() }
     }
 
     /// The next blocks to move.
@@ -237,13 +237,13 @@ impl Found<'_> {
     }
 }
 
-impl Drop for Found<'_> {
+impl Drop for TrackContents<'_> {
     fn drop(&mut self) {
         self.end_copies(&self.moves, &BTreeSet::new());
     }
 }
 
-impl Tenant for Found<'_> {
+impl Tenant for TrackContents<'_> {
     fn is_wanted(&self) -> bool {
         self.fs.is_wanted(self.seen) || self.fs.state.borrow().stopped.is_some()
     }
@@ -289,10 +289,10 @@ impl Tenant for Found<'_> {
 
 /// Points to the copies, makes the rest dirty, and assembles the batch that records it; also returns which copies are
 /// used.
-fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Moved, BTreeSet<u32>)> {
+fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(MoveResult, BTreeSet<u32>)> {
     let mut used: Vec<Copied> = Vec::new();
     if !emptying.holds() {
-        return Ok((Moved::Not, BTreeSet::new())); // M1
+        return Ok((MoveResult::Not, BTreeSet::new())); // M1
     }
     for found in part {
         if let Move::Node(id, block, bytes) = found {
@@ -312,16 +312,16 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Mov
             Err(stop) => return Err(stop),
         }
     }
-    change.commit(Privilege::Internal)?;
+    change.commit(ReserveAccess::Internal)?;
     for copied in &used {
         state.log.owners.set(copied.to.first, copied.id);
     }
     let used = used.iter().map(|copied| copied.to.first).collect();
     let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
     match assemble(state, Scope::Moved(&files), AllocPurpose::FillHole) {
-        Ok(batch) => Ok((batch.map_or(Moved::Nothing, Moved::Batch), used)),
+        Ok(batch) => Ok((batch.map_or(MoveResult::Nothing, MoveResult::Batch), used)),
         // What is dirty goes with the next batch.
-        Err(Stop::Fail(FsError::NoSpace)) => Ok((Moved::Not, used)),
+        Err(Stop::Fail(FsError::NoSpace)) => Ok((MoveResult::Not, used)),
         Err(stop) => Err(stop),
     }
 }

@@ -54,7 +54,7 @@ impl Vlfs {
         let Batch { number, writes } = batch;
         let flags = self.state.borrow().log.store.flags();
         let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
-        let write = |(at, data): (Sector, Data)| self.write_patiently(number, at, data, flags);
+        let write = |(at, data): (Sector, Data)| self.write_with_retry(number, at, data, flags);
         let result: Result<(), DeviceError> = match self.device.head() {
             None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
             // The addresses were chosen in the order in which the head passes them, so one batch is written at a time.

@@ -8,7 +8,7 @@ use super::assemble::Scope;
 use super::format::*;
 use super::{Options, recovery};
 use crate::device::{Data, Device, Discard, WriteFlags};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
@@ -135,14 +135,14 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         Err(crate::vlog::VldError::Plan(_)) => {
             return Err(FsError::Invalid("the volume is too small: VLFS needs half a MiB at the least"));
         }
-        Err(error) => return Err(recovery::told(device, error)),
+        Err(error) => return Err(recovery::translate_error(device, error)),
     }
     let fs = recovery::recover(rt.clone(), device.clone(), Options { discard: options.discard, ..Options::default() })
         .await?;
     fs.run(|state| {
         let mut change = Change::new(state);
         change.make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })?;
-        change.commit(Privilege::Internal)
+        change.commit(ReserveAccess::Internal)
     })
     .await?;
     fs.sync(Scope::Everything).await?;

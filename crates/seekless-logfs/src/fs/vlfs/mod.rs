@@ -41,7 +41,7 @@ use super::{Fs, FsResult};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos};
-use state::{Virtual, Work};
+use state::{BackgroundWork, Virtual};
 
 /// A mounted volume. See [`mount`].
 type Vlfs = LogFs<Virtual>;

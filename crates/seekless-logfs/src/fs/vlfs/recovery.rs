@@ -18,20 +18,20 @@ use futures_util::future::join_all;
 use super::format::*;
 use super::owners::Owners;
 use super::state::*;
-use super::{CompactUse, Counters, Options, Vlfs, Work};
+use super::{BackgroundWork, CompactUse, Counters, Options, Vlfs};
 use crate::codec;
 use crate::device::rescue::rescue;
 use crate::device::{Device, read_right};
 use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::tree::*;
-use crate::fs::logfs::{Log, LogFs, is_internal};
+use crate::fs::logfs::{LogBackend, LogFs, is_internal};
 use crate::fs::{FsError, FsResult};
 use crate::rt::{Rt, cover};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, counted};
 use crate::vlog::{Garbage, Store, VldError};
 
-/// What a volume says about itself.
+/// WantedKind a volume says about itself.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     pub uuid: uuid::Uuid,
@@ -80,7 +80,7 @@ fn corrupt_volume(device: &Device, why: &str) -> FsError {
 }
 
 /// Translates an error of the virtual log into one of the file system.
-pub(super) fn told(device: &Device, error: VldError) -> FsError {
+pub(super) fn translate_error(device: &Device, error: VldError) -> FsError {
     match error {
         VldError::Device(error) => FsError::Device(error),
         VldError::Nothing => corrupt_volume(device, "there is no VLFS here"),
@@ -91,7 +91,7 @@ pub(super) fn told(device: &Device, error: VldError) -> FsError {
 
 /// The superblock, and the record of this file system in it.
 pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crate::vlog::StoreInfo)> {
-    let found = Store::info(device).await.map_err(|error| told(device, error))?;
+    let found = Store::info(device).await.map_err(|error| translate_error(device, error))?;
     let Some(volume) = VolumeRecord::from_bytes(&found.above) else {
         return Err(corrupt_volume(device, "its virtual log holds something else than a VLFS"));
     };
@@ -137,7 +137,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         read_only: options.read_only,
         ..crate::vlog::Options::default()
     };
-    let store = Store::open(&rt, device.clone(), below).await.map_err(|error| told(&device, error))?;
+    let store = Store::open(&rt, device.clone(), below).await.map_err(|error| translate_error(&device, error))?;
     let layout = store.layout();
     let usable = usable_blocks(layout);
     let reserve = volume.reserve_blocks.min(usable / 2);
@@ -180,7 +180,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         counters: Counters::default(),
     };
     let state = State::new(log, never_changes, options.read_only);
-    let fs = LogFs::new(rt.clone(), device, state, Work::default());
+    let fs = LogFs::new(rt.clone(), device, state, BackgroundWork::default());
     if lost > 0 {
         let what = counted(lost, "sector");
         fs.warn(format!(
@@ -198,7 +198,7 @@ pub(super) async fn mend_superblocks(device: &Device, damaged: Vec<String>) -> F
     if damaged.is_empty() {
         return Ok(Vec::new());
     }
-    let mended = Store::mend_superblocks(device).await.map_err(|error| told(device, error))?;
+    let mended = Store::mend_superblocks(device).await.map_err(|error| translate_error(device, error))?;
     let is_mended = mended == damaged.len() as u64;
     let why = if is_mended { "" } else { ", and cannot be rewritten" };
     Ok(damaged.into_iter().map(|text| (format!("{text}{why}"), is_mended)).collect())
@@ -220,11 +220,11 @@ pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
 struct Wanted {
     at: Sector,
     sectors: u64,
-    what: What,
+    what: WantedKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum WantedKind {
     Inode(Ino, InodeSlot),
     Node(BlockId, u32),
     Parts(Ino, u32),
@@ -234,10 +234,10 @@ impl Wanted {
     /// Whether `stored` is what was written there, as far as it can tell.
     fn is_right(&self, stored: &[u8]) -> bool {
         match self.what {
-            What::Inode(ino, slot) => {
+            WantedKind::Inode(ino, slot) => {
                 stored.get(slot.offset()..).and_then(Inode::unseal).is_some_and(|inode| inode.ino == ino.0)
             }
-            What::Node(_, crc) | What::Parts(_, crc) => codec::crc32c(stored) == crc,
+            WantedKind::Node(_, crc) | WantedKind::Parts(_, crc) => codec::crc32c(stored) == crc,
         }
     }
 }
@@ -275,7 +275,7 @@ impl Walk<'_> {
                 self.problem(FsError::corrupt("inode map", place, "it leads to where nothing can be"))?;
                 continue;
             }
-            wanted.push(Wanted { at: slot.sector(), sectors: 1, what: What::Inode(ino, slot) });
+            wanted.push(Wanted { at: slot.sector(), sectors: 1, what: WantedKind::Inode(ino, slot) });
         }
         while !wanted.is_empty() {
             wanted = self.sweep(wanted).await?;
@@ -346,9 +346,9 @@ impl Walk<'_> {
 
     fn take(&self, wanted: &Wanted, stored: &[u8], next: &mut Vec<Wanted>) -> FsResult<()> {
         match wanted.what {
-            What::Inode(ino, slot) => self.take_inode(ino, slot, stored, next),
-            What::Node(id, crc) => self.take_node(id, wanted.at, crc, stored, next),
-            What::Parts(ino, crc) => self.take_parts(ino, wanted.at, crc, stored),
+            WantedKind::Inode(ino, slot) => self.take_inode(ino, slot, stored, next),
+            WantedKind::Node(id, crc) => self.take_node(id, wanted.at, crc, stored, next),
+            WantedKind::Parts(ino, crc) => self.take_parts(ino, wanted.at, crc, stored),
         }
     }
 
@@ -388,7 +388,7 @@ impl Walk<'_> {
             Some(Pointer::Mapped { at, sectors, crc }) => {
                 self.occupy(at, BlockId { ino, key: ATTRIBUTES }, format_args!("attributes of inode {ino}"))?;
                 if u64::from(sectors) > BLOCK_SECTORS {
-                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Parts(ino, crc) });
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: WantedKind::Parts(ino, crc) });
                 }
                 Ok(())
             }
@@ -406,7 +406,7 @@ impl Walk<'_> {
             Some(Pointer::Mapped { at, sectors, crc }) if u64::from(sectors) == BLOCK_SECTORS => {
                 self.occupy(at, id, format_args!("{id:?}"))?;
                 if !id.key.is_data() {
-                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Node(id, crc) });
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: WantedKind::Node(id, crc) });
                 }
                 Ok(())
             }

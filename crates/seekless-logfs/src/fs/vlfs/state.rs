@@ -24,7 +24,7 @@ pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
 
 /// Events and gates of the log's tasks.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct BackgroundWork {
     pub commit_gate: Gate,
     /// Where the device has a head, one batch is written at a time: two would take the head from each other.
     pub write_gate: Gate,
@@ -176,9 +176,9 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
 }
 
 /// Frees what the next version of an inode, which is being written now, no longer needs.
-pub(super) fn release_debt(state: &mut State, debt: Vec<Pointer>) {
-    state.freed_pending_bytes -= blocks_bytes(debt.len() as u64);
-    debt.into_iter().for_each(|pointer| release(state, pointer));
+pub(super) fn release_deferred(state: &mut State, deferred_free: Vec<Pointer>) {
+    state.freed_pending_bytes -= blocks_bytes(deferred_free.len() as u64);
+    deferred_free.into_iter().for_each(|pointer| release(state, pointer));
 }
 
 /// Most blocks that a batch of everything dirty takes, with `more` dirty blocks.

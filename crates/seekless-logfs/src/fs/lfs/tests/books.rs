@@ -323,7 +323,7 @@ fn spoil_inode(state: &mut state::State, spoil: impl FnOnce(&mut format::Inode))
     let mut change = crate::fs::logfs::change::Change::new(state);
     change.touch(layout::imap_place(ino).0).unwrap();
     change.inode_mut(ino, state::InodeDirt::Own).unwrap();
-    change.commit(crate::fs::logfs::change::Privilege::Internal).unwrap();
+    change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
 }
 
 /// Aim: wrong books are found and repaired, and nothing else is touched. Method: each of them falsified on a volume

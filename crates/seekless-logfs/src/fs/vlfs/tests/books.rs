@@ -3,7 +3,7 @@
 //! copies are in flight; then each book falsified in memory, one at a time.
 
 use super::*;
-use crate::fs::logfs::Log;
+use crate::fs::logfs::LogBackend;
 use crate::testing::volumes::life::LEVELS;
 use crate::units::Ino;
 use state::{State, Virtual};
@@ -137,8 +137,8 @@ fn the_recount_notices_each_wrong_book() {
         }),
         // Not freed at all.
         ("are used and not claimed", |state| {
-            let known = state.inodes.values_mut().find(|known| !known.debt.is_empty());
-            known.expect("an inode that gives something back").debt.pop();
+            let known = state.inodes.values_mut().find(|known| !known.deferred_free.is_empty());
+            known.expect("an inode that gives something back").deferred_free.pop();
         }),
         // Freed while something points to it.
         ("is free, and claimed", |state| {

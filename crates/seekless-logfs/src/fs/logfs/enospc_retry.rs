@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::pin::pin;
 
 use super::run::write_sectors;
-use super::{Log, LogFs};
+use super::{LogBackend, LogFs};
 use crate::device::{Data, DeviceError, WriteFlags};
 use crate::fs::{FsError, FsResult};
 use crate::rt::Event;
@@ -18,14 +18,14 @@ const RETRY_INTERVAL: Nanos = Nanos::from_secs(1);
 
 /// Lets a caller request another attempt of the stalled writes.
 #[derive(Default)]
-pub(in crate::fs) struct Storage {
-    wanted: Event,
-    wanted_count: Cell<u64>,
+pub(in crate::fs) struct EnospcRetry {
+    retry_requested: Event,
+    retries_requested: Cell<u64>,
 }
 
-impl<L: Log> LogFs<L> {
+impl<L: LogBackend> LogFs<L> {
     /// Writes `data`, which belongs to the part `sequence` of the log, and retries while the storage below is full.
-    pub(in crate::fs) async fn write_patiently(
+    pub(in crate::fs) async fn write_with_retry(
         &self,
         sequence: u64,
         at: Sector,
@@ -33,22 +33,24 @@ impl<L: Log> LogFs<L> {
         flags: WriteFlags,
     ) -> Result<(), DeviceError> {
         loop {
-            let wanted = self.storage.wanted_count.get();
+            let requested = self.enospc_retry.retries_requested.get();
             match write_sectors(&self.device, at, data.clone(), flags).await {
-                Err(DeviceError::NoSpace { .. }) if !self.closed.get() => self.wait_for_storage(sequence, wanted).await,
+                Err(DeviceError::NoSpace { .. }) if !self.closed.get() => {
+                    self.wait_for_storage(sequence, requested).await
+                }
                 result => return result,
             }
         }
     }
 
-    /// `wanted` is the number of requests when the last attempt began.
-    async fn wait_for_storage(&self, sequence: u64, wanted: u64) {
-        self.state.borrow_mut().stalled.insert(sequence, wanted);
+    /// `requested` is the number of requests when the last attempt began.
+    async fn wait_for_storage(&self, sequence: u64, requested: u64) {
+        self.state.borrow_mut().stalled.insert(sequence, requested);
         self.log_progress.notify();
-        if self.storage.wanted_count.get() > wanted {
+        if self.enospc_retry.retries_requested.get() > requested {
             return;
         }
-        let again = self.storage.wanted.wait();
+        let again = self.enospc_retry.retry_requested.wait();
         let timer = self.rt.sleep(RETRY_INTERVAL);
         futures_util::future::select(pin!(again), timer).await;
     }
@@ -58,16 +60,16 @@ impl<L: Log> LogFs<L> {
     /// # Errors
     /// `NoSpace` when the storage below is still full.
     pub(in crate::fs) async fn retry_stalled(&self) -> FsResult<()> {
-        let wanted = self.storage.wanted_count.get() + 1;
-        self.storage.wanted_count.set(wanted);
-        self.storage.wanted.notify();
+        let requested = self.enospc_retry.retries_requested.get() + 1;
+        self.enospc_retry.retries_requested.set(requested);
+        self.enospc_retry.retry_requested.notify();
         loop {
             {
                 let state = self.state.borrow();
                 if state.stalled.is_empty() || state.stopped.is_some() {
                     return Ok(());
                 }
-                if state.stalled.values().any(|&attempted| attempted >= wanted) {
+                if state.stalled.values().any(|&attempted| attempted >= requested) {
                     return Err(FsError::NoSpace);
                 }
             }

@@ -22,17 +22,17 @@ use crate::units::SECTOR_BYTES;
 /// Segments whose start a mount examines when the trail breaks. A transaction is little longer than the dirty data that
 /// may wait in memory (`dirty`, 16 MiB by default), which is 128 of the smallest segments, and the transaction after it
 /// is the evidence.
-pub(super) const STARTS_AT_MOUNT: usize = 256;
+pub(super) const SEGMENT_STARTS_PROBED_AT_MOUNT: usize = 256;
 
 /// A partial segment which declares that the one at the end of the log was durable.
-pub(super) struct Witness {
+pub(super) struct DurabilityEvidence {
     pub sequence: u64,
     pub at: crate::units::Sector,
 }
 
 /// Searches for evidence behind `end`. After the trail breaks, at most `starts_max` segments are examined, in the order
 /// in which the log would take them.
-pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<Witness>> {
+pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<DurabilityEvidence>> {
     let layout = lfs.state.borrow().log.layout;
     let mut search = Search { lfs, layout, end, seen: BTreeSet::from([end.segment]) };
     let (found, _) = search.segment(end.segment, end.offset).await?;
@@ -70,7 +70,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Follows the log from the start of `segment`, as far as it leads to segments not seen before.
-    async fn trail(&mut self, segment: SegmentNo) -> FsResult<Option<Witness>> {
+    async fn trail(&mut self, segment: SegmentNo) -> FsResult<Option<DurabilityEvidence>> {
         let mut next = Some(segment);
         while let Some(segment) = next.filter(|&segment| self.seen.insert(segment)) {
             let (found, follows) = self.segment(segment, 0).await?;
@@ -83,7 +83,11 @@ impl Search<'_> {
     }
 
     /// Searches a segment from `offset` on. Returns the evidence, or the segment in which the log seems to continue.
-    async fn segment(&mut self, segment: SegmentNo, offset: u64) -> FsResult<(Option<Witness>, Option<SegmentNo>)> {
+    async fn segment(
+        &mut self,
+        segment: SegmentNo,
+        offset: u64,
+    ) -> FsResult<(Option<DurabilityEvidence>, Option<SegmentNo>)> {
         let layout = self.layout;
         // Unreadable sectors prove nothing; the readable ones around them still can.
         let read = rescue(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
@@ -94,7 +98,7 @@ impl Search<'_> {
             if let Some(partial) = partial_at(&layout, segment, offset, &bytes)
                 && partial.summary.durable_sequence > self.end.sequence
             {
-                return Ok((Some(Witness { sequence: partial.summary.sequence, at: partial.start }), None));
+                return Ok((Some(DurabilityEvidence { sequence: partial.summary.sequence, at: partial.start }), None));
             }
             // A damaged one proves nothing, but the segment that it points to is worth examining.
             if latest.is_none_or(|latest| latest.sequence < claimed.sequence) {
