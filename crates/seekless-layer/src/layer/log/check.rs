@@ -13,7 +13,7 @@ use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, 
 use super::index::{Index, Step};
 use super::load::{Content, PIECE_BYTES, look, read_record};
 use super::space::{Extent, Space};
-use super::{Log, Options, Plain, mark};
+use super::{ChunkedLayer, Options, Plain, mark};
 use crate::fs::client::Client;
 use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
 use crate::layer::codecs::Position;
@@ -28,7 +28,7 @@ use crate::units::Ino;
 /// # Errors
 /// When the check itself fails. Damage is in the report.
 pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
-    let log = Log::new(rt, &lower, Options { plain: Plain::Pass, ..options });
+    let log = ChunkedLayer::new(rt, &lower, Options { plain: Plain::Pass, ..options });
     log.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
@@ -62,7 +62,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
 /// A problem as text, and whether it was repaired.
 type Problems = Vec<(String, bool)>;
 
-impl Log {
+impl ChunkedLayer {
     async fn check_file(&self, lower: &Fs, ino: Ino, repair: bool, report: &mut Report) -> FsResult<Problems> {
         let attr = lower.getattr(ino, None).await?;
         report.files += 1;
@@ -259,7 +259,7 @@ impl Log {
 /// What is wrong, as text.
 /// What is wrong, as text.
 #[cfg(test)]
-pub(super) async fn books(stacked: &crate::layer::Stacked<Log>) -> Result<(), String> {
+pub(super) async fn books(stacked: &crate::layer::Stacked<ChunkedLayer>) -> Result<(), String> {
     let (log, lower) = (stacked.layer(), stacked.lower());
     let mut dirty_bytes = 0;
     for (ino, node) in stacked.nodes().all() {

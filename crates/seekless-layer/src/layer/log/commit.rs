@@ -19,9 +19,9 @@
 use std::rc::Rc;
 
 use super::compact::Urgency;
-use super::file::{Form, Mark, Node, Times, Turn};
+use super::file::{CommitTurn, Form, Mark, Node, Times};
 use super::format::{RECORD_ALIGN, RECORDS_START};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
 use crate::layer::Nodes;
@@ -37,7 +37,7 @@ fn is_without_effect(error: &FsError) -> bool {
     matches!(error, FsError::NoSpace | FsError::NotPermitted | FsError::Host(EPERM | EACCES))
 }
 
-impl Log {
+impl ChunkedLayer {
     /// Makes one file durable.
     pub(super) async fn sync_file(
         &self,
@@ -46,7 +46,7 @@ impl Log {
         node: &Rc<Node>,
         data_only: bool,
     ) -> FsResult<()> {
-        let turn = Turn::of(node).await;
+        let turn = CommitTurn::take(node).await;
         let Some(file) = node.regular() else { return lower.fsync(node.ino, handle, data_only).await };
         file.borrow().check()?;
         if self.prepare(lower, node).await? {
@@ -54,12 +54,12 @@ impl Log {
         }
         let generation = file.borrow().generation;
         self.sync_lower(lower, handle, node, data_only, false).await?;
-        self.settle(lower, node, generation).await;
+        self.release_superseded(lower, node, generation).await;
         Ok(())
     }
 
     /// Steps 2 and 3.
-    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &Turn) -> FsResult<()> {
+    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &CommitTurn) -> FsResult<()> {
         let node = turn.node();
         // Making a mark unclean changes an attribute (M1); otherwise records are data.
         let records_only = node.regular().is_none_or(|file| file.borrow().mark == Mark::None);
@@ -72,7 +72,7 @@ impl Log {
     /// # Errors
     /// Those of writing. What could not be written is still in memory.
     pub(super) async fn pass_down(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let turn = Turn::of(node).await;
+        let turn = CommitTurn::take(node).await;
         let Some(file) = node.regular() else { return Ok(()) };
         let (has_changes, may_be_provisional) = {
             let file = file.borrow();
@@ -143,7 +143,7 @@ impl Log {
     /// Step 1. The commit is provisional if requested and if P2 can be kept.
     async fn prepare_as(&self, lower: &Fs, node: &Rc<Node>, provisional: bool) -> FsResult<bool> {
         let Some(file) = node.regular() else { return Ok(false) };
-        let shape = node.shape.enter().await;
+        let relocation = node.relocation_gate.enter().await;
         {
             let file = file.borrow();
             file.check()?;
@@ -164,13 +164,13 @@ impl Log {
         file.borrow_mut().behind = None;
         let moment = staged?;
         if file.borrow().generation == 0 {
-            self.give_birth(lower, node).await?;
+            self.write_initial_commit(lower, node).await?;
         }
         self.unmark(lower, node.ino, node).await?;
         let mut file = file.borrow_mut();
         let keeps_mark_away = behind.is_none_or(|behind| file.space.end() > behind); // P2
         file.prepare(&moment, provisional && keeps_mark_away);
-        drop(shape);
+        drop(relocation);
         Ok(true)
     }
 
@@ -203,9 +203,9 @@ impl Log {
     }
 
     /// Writes the initial commit of a file without records.
-    async fn give_birth(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+    async fn write_initial_commit(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
-        let mut start = file.borrow().birth().encode().to_vec();
+        let mut start = file.borrow().initial_commit().encode().to_vec();
         start.resize(RECORDS_START as usize, 0);
         self.write_lower(lower, node, 0, Data::from_slice(&start)).await?;
         let mut file = file.borrow_mut();
@@ -214,7 +214,7 @@ impl Log {
     }
 
     /// Step 3.
-    async fn write_slot(&self, lower: &Fs, turn: &Turn) -> FsResult<()> {
+    async fn write_slot(&self, lower: &Fs, turn: &CommitTurn) -> FsResult<()> {
         let node = turn.node();
         let Some(file) = node.regular() else { return Ok(()) };
         let slot = {
@@ -244,10 +244,10 @@ impl Log {
     }
 
     /// The commit of `generation` is durable: frees the space that it does not use.
-    async fn settle(&self, lower: &Fs, node: &Rc<Node>, generation: u64) {
+    async fn release_superseded(&self, lower: &Fs, node: &Rc<Node>, generation: u64) {
         let Some(file) = node.regular() else { return };
-        file.borrow_mut().settle(generation);
-        let shape = node.shape.enter().await;
+        file.borrow_mut().commit_durable(generation);
+        let relocation = node.relocation_gate.enter().await;
         let end = {
             let file = file.borrow();
             let is_last = file.durable_generation == file.generation && file.prepared.is_none();
@@ -270,7 +270,7 @@ impl Log {
             let _ = lower.setattr(node.ino, handle, cut).await;
         }
         drop(pass);
-        drop(shape);
+        drop(relocation);
         if !node.wants_writer()
             && let Some(writer) = node.writer.take()
         {
@@ -289,8 +289,8 @@ impl Log {
     pub(super) async fn commit_all(&self, lower: &Fs, nodes: &Nodes<Node>, durable: bool) -> FsResult<()> {
         let _pass = self.passes.enter().await;
         let mut result = Ok(());
-        let mut prepared: Vec<Turn> = Vec::new();
-        let mut written: Vec<Turn> = Vec::new();
+        let mut prepared: Vec<CommitTurn> = Vec::new();
+        let mut written: Vec<CommitTurn> = Vec::new();
         for (ino, node) in nodes.all() {
             // A file closed while others were prepared has nothing left to commit: it was removed, or its commit
             // completed. Below, its inode may be forgotten, or reused for another file.
@@ -301,7 +301,7 @@ impl Log {
             if !nodes.is_in_use(ino) && self.is_gone(lower, &node).await {
                 continue;
             }
-            let turn = Turn::of(&node).await;
+            let turn = CommitTurn::take(&node).await;
             if is_closed() {
                 continue;
             }
@@ -319,7 +319,7 @@ impl Log {
             written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in written.drain(..) {
-                self.settle_and_mark(lower, &turn).await;
+                self.release_and_mark(lower, &turn).await;
             }
             for turn in &prepared {
                 let slot = self.write_slot(lower, turn).await;
@@ -334,22 +334,22 @@ impl Log {
             written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in &written {
-                self.settle_and_mark(lower, turn).await;
+                self.release_and_mark(lower, turn).await;
             }
         }
         result
     }
 
     /// The last commit of a file is durable: frees its space and sets its mark.
-    async fn settle_and_mark(&self, lower: &Fs, turn: &Turn) {
+    async fn release_and_mark(&self, lower: &Fs, turn: &CommitTurn) {
         let node = turn.node();
         let generation = node.regular().map_or(0, |file| file.borrow().generation);
-        self.settle(lower, node, generation).await;
+        self.release_superseded(lower, node, generation).await;
         self.mark(lower, node.ino, node).await;
     }
 
     /// A single file is synced by itself, which may cost the file system below less than syncing everything.
-    async fn sync_many(&self, lower: &Fs, prepared: &[Turn], written: &[Turn]) -> FsResult<()> {
+    async fn sync_many(&self, lower: &Fs, prepared: &[CommitTurn], written: &[CommitTurn]) -> FsResult<()> {
         match (prepared, written) {
             ([turn], []) | ([], [turn]) => lower.fsync(turn.node().ino, None, false).await,
             _ => lower.syncfs().await,

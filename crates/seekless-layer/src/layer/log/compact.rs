@@ -5,10 +5,10 @@
 
 use std::rc::Rc;
 
-use super::file::{Form, Node, Tail, Turn};
+use super::file::{CommitTurn, Form, Node, Tail};
 use super::format::{Entry, Record};
 use super::load::damaged;
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsResult, XATTR_CAPABILITY};
 use crate::layer::read_lower;
@@ -33,7 +33,7 @@ pub(super) enum Urgency {
     Bound,
 }
 
-impl Log {
+impl ChunkedLayer {
     /// True when the file has more free space in it than it should.
     pub(super) fn wants_compaction(&self, node: &Node, urgency: Urgency) -> bool {
         let Some(file) = node.regular() else { return false };
@@ -63,8 +63,8 @@ impl Log {
 
     async fn move_records(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
         let Some(file) = node.regular() else { return Ok(false) };
-        let _turn = Turn::of(node).await;
-        let _shape = node.shape.enter().await;
+        let _turn = CommitTurn::take(node).await;
+        let _relocation = node.relocation_gate.enter().await;
         // Before anything is written (L3).
         self.hold_times(lower, node).await?;
         let mut records: Vec<(u64, Entry)> = Vec::new();

@@ -13,7 +13,7 @@ use super::file::{Dirty, File, Form, Node, Tail};
 use super::format::{Entry, kinds};
 use super::index::{Index, Step};
 use super::load::{damaged, read_record};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::codecs::{self, Codec, Position};
@@ -74,7 +74,7 @@ struct Loaded {
     base: Option<u32>,
 }
 
-impl Log {
+impl ChunkedLayer {
     /// The codec that decodes chunks with the number `id`.
     ///
     /// # Errors
@@ -357,7 +357,7 @@ impl Log {
     pub(super) async fn resize_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, size: u64) -> FsResult<()> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         check_end(&file.borrow(), size, 0)?;
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         if size == 0 {
             let mut file = file.borrow_mut();
             file.check()?;
@@ -404,7 +404,7 @@ impl Log {
     /// Makes `range` a hole, up to the end of the file.
     async fn punch_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<()> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         loop {
             let (shift, size) = {
                 let file = file.borrow();

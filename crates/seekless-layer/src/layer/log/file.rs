@@ -29,8 +29,8 @@ pub struct Node {
     /// `None` for anything but a regular file.
     pub(super) file: Option<RefCell<File>>,
     /// Held by operations that move records: staging, truncating, compacting.
-    pub(super) shape: Gate,
-    pub(super) committing: Turns,
+    pub(super) relocation_gate: Gate,
+    pub(super) committing: CommitTurns,
     /// Held from reading attributes to writing them back, and from changing attributes below to recording that: so no
     /// change gets lost. Its holder awaits only the file system below.
     pub(super) attributes: Gate,
@@ -50,20 +50,20 @@ pub(super) struct Writer {
 
 /// One commit of a file at a time. Like a [`Gate`], but a turn can be kept together with its node.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct CommitTurns {
     taken: Cell<bool>,
     ended: Event,
 }
 
-/// A turn in [`Turns`] of a node.
-pub(super) struct Turn(std::rc::Rc<Node>);
+/// A turn in [`CommitTurns`] of a node.
+pub(super) struct CommitTurn(std::rc::Rc<Node>);
 
-impl Turn {
-    pub(super) async fn of(node: &std::rc::Rc<Node>) -> Turn {
+impl CommitTurn {
+    pub(super) async fn take(node: &std::rc::Rc<Node>) -> CommitTurn {
         while node.committing.taken.replace(true) {
             node.committing.ended.wait().await;
         }
-        Turn(node.clone())
+        CommitTurn(node.clone())
     }
 
     pub(super) fn node(&self) -> &std::rc::Rc<Node> {
@@ -71,7 +71,7 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CommitTurn {
     fn drop(&mut self) {
         // An abandoned commit becomes part of the next one.
         if let Some(file) = self.0.regular() {
@@ -207,8 +207,8 @@ impl Node {
             ino,
             serial,
             file: file.map(RefCell::new),
-            shape: Gate::new(),
-            committing: Turns::default(),
+            relocation_gate: Gate::new(),
+            committing: CommitTurns::default(),
             attributes: Gate::new(),
             writer: Cell::new(None),
             is_plain_program: Cell::new(false),
@@ -516,7 +516,7 @@ impl File {
     }
 
     /// The commit of `generation` is known to be durable.
-    pub(super) fn settle(&mut self, generation: u64) {
+    pub(super) fn commit_durable(&mut self, generation: u64) {
         if generation != self.generation || self.durable_generation == generation {
             // A later one is in progress, whose extents wait together with those of this one.
             return;

@@ -314,7 +314,7 @@ impl Commit {
     }
 
     /// The initial commit of a file, without content.
-    pub fn birth(chunk_shift: u8, file_id: u64) -> Commit {
+    pub fn initial(chunk_shift: u8, file_id: u64) -> Commit {
         Commit {
             chunk_shift,
             depth: 0,
@@ -331,13 +331,13 @@ impl Commit {
 
     /// Whether `bytes`, fewer than a slot, are the start of an initial commit. All of its information is in its first
     /// 24 bytes, including its checksum, so fewer bytes are not enough to know.
-    pub fn is_cut_birth(bytes: &[u8]) -> bool {
+    pub fn is_cut_initial(bytes: &[u8]) -> bool {
         const KNOWN_BYTES: usize = 24;
         let mut known = [0; Slot::BYTES];
         let Some(start) = bytes.get(..KNOWN_BYTES) else { return false };
         known[..KNOWN_BYTES].copy_from_slice(start);
         let Some(slot) = Slot::decode(&known) else { return false };
-        Commit::birth(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
+        Commit::initial(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
     }
 
     /// Checks that the numbers of a slot fit each other.

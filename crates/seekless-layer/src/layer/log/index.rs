@@ -20,11 +20,11 @@ use crate::rt::cover;
 pub(super) struct Index {
     depth: u8,
     root: Vec<Entry>,
-    nodes: BTreeMap<(u8, u64), Node>,
+    nodes: BTreeMap<(u8, u64), IndexNode>,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct IndexNode {
     entries: Vec<Entry>,
     changed: bool,
 }
@@ -76,7 +76,7 @@ impl Index {
     /// Adds a node that [`Step::Load`] asked for.
     pub(super) fn insert(&mut self, at: NodeAt, mut entries: Vec<Entry>) {
         entries.resize(NODE_ENTRIES, Entry::HOLE);
-        self.nodes.entry((at.level, at.number)).or_insert(Node { entries, changed: false });
+        self.nodes.entry((at.level, at.number)).or_insert(IndexNode { entries, changed: false });
     }
 
     /// The record of `chunk`.
@@ -137,7 +137,7 @@ impl Index {
         }
         // A node missing now has no entry: `get` has loaded all the others.
         for level in (1..=self.depth).rev() {
-            let blank = || Node { entries: vec![Entry::HOLE; NODE_ENTRIES], changed: true };
+            let blank = || IndexNode { entries: vec![Entry::HOLE; NODE_ENTRIES], changed: true };
             let node = self.nodes.entry((level, at_level(chunk, level))).or_insert_with(blank);
             node.changed = true; // X1
         }
@@ -158,7 +158,7 @@ impl Index {
         let mut entries = std::mem::take(&mut self.root);
         if !is_empty {
             entries.resize(NODE_ENTRIES, Entry::HOLE);
-            self.nodes.insert((self.depth, 0), Node { entries, changed: true });
+            self.nodes.insert((self.depth, 0), IndexNode { entries, changed: true });
             self.root.push(Entry::HOLE);
         }
     }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use super::compact::Urgency;
 use super::file::{File, Form, Node, Times, Writer};
 use super::mark;
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
     AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode, SeekTo,
@@ -17,7 +17,7 @@ use crate::units::{Ino, Nanos};
 /// Set-user-id and set-group-id.
 const SET_ID_BITS: u16 = 0o6000;
 
-impl Log {
+impl ChunkedLayer {
     /// Opens a file for access to its data: `None` where the file is passed through.
     async fn open_data<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
         let Some(file) = at.node.regular() else { return Ok(None) };
@@ -78,7 +78,7 @@ impl Log {
     }
 }
 
-impl Layer for Log {
+impl Layer for ChunkedLayer {
     type Node = Node;
 
     const NAME: &'static str = "log";
@@ -347,7 +347,7 @@ impl Layer for Log {
     }
 }
 
-impl Log {
+impl ChunkedLayer {
     /// Changes attributes below other than the size.
     async fn set_attributes(&self, at: &At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
         let _pass = at.node.attributes.enter().await;

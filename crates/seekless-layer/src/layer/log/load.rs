@@ -4,7 +4,7 @@ use super::file::{File, Form, Node, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
 use super::mark::NAME;
-use super::{Log, Plain, count};
+use super::{ChunkedLayer, Plain, count};
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::read_lower;
 use crate::rt::cover;
@@ -100,7 +100,7 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
         Some(commit) => Ok(Content::Log(commit)),
         None if foreign => Ok(Content::Plain),
         // The first write was cut off.
-        None if states[0] == SlotState::CutOff && Commit::is_cut_birth(first) => Ok(Content::Empty),
+        None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => Ok(Content::Empty),
         None if states[0] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
         }
@@ -230,7 +230,7 @@ pub(super) fn damaged(what: &'static str, ino: Ino, entry: Entry, problem: Strin
     FsError::corrupt(what, format_args!("byte {} of the lower file of inode {ino}", entry.offset), problem)
 }
 
-impl Log {
+impl ChunkedLayer {
     /// A number for a new file, stored in all its records: unique for all practical purposes.
     pub(super) fn new_file_id(&self, ino: Ino) -> u64 {
         let now = self.rt.wall().nanos_since_epoch() as u64;

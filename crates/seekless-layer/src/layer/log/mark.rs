@@ -6,7 +6,7 @@
 //! Names. The attribute is hidden from users of the layer. When they set an attribute of that name, as another layer
 //! like this one does, it gets a `+` below; one that already has a `+` gets another, and so on.
 
-use super::Log;
+use super::ChunkedLayer;
 use super::file::{File, Mark, Node};
 use super::format::SizeMark;
 use crate::fs::{Attr, Fs, FsError, FsResult, SetAttr, XattrMode};
@@ -42,7 +42,7 @@ fn is_ours_with_plus(name: &[u8]) -> bool {
     NAMES.iter().any(has_pluses)
 }
 
-impl Log {
+impl ChunkedLayer {
     /// The mark of the lower file with `attr` if it can be trusted, and whether there is a clean one.
     pub(super) async fn marked(&self, lower: &Fs, attr: &Attr) -> (Option<SizeMark>, Mark) {
         let value = lower.getxattr(attr.ino, NAME).await.unwrap_or_default();
@@ -77,8 +77,8 @@ impl Log {
     pub(super) async fn mark(&self, lower: &Fs, ino: Ino, node: &Node) {
         let Some(file) = node.regular() else { return };
         let wants_mark = |file: &File| {
-            let settled = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
-            settled && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
+            let is_durable = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
+            is_durable && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
         };
         if self.read_only || !wants_mark(&file.borrow()) {
             return;

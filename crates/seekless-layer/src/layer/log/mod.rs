@@ -128,13 +128,13 @@ impl Counts {
 }
 
 /// The layer. See the head of the file.
-pub struct Log {
+pub struct ChunkedLayer {
     rt: Rt,
     options: Options,
     /// Refuses every change below.
     read_only: bool,
     /// For the background task.
-    stacked: RefCell<Weak<Stacked<Log>>>,
+    stacked: RefCell<Weak<Stacked<ChunkedLayer>>>,
     cache: RefCell<Cache>,
     /// Changed bytes in memory.
     dirty_bytes: Cell<u64>,
@@ -148,10 +148,10 @@ pub struct Log {
     counts: Counts,
 }
 
-impl Log {
-    fn new(rt: &Rt, lower: &Fs, options: Options) -> Log {
+impl ChunkedLayer {
+    fn new(rt: &Rt, lower: &Fs, options: Options) -> ChunkedLayer {
         let cache = RefCell::new(Cache::new(options.cache_bytes));
-        Log {
+        ChunkedLayer {
             rt: rt.clone(),
             read_only: lower.traits().read_only,
             stacked: RefCell::default(),
@@ -182,8 +182,8 @@ pub async fn stack_on(rt: &Rt, lower: Fs, options: Options) -> FsResult<Fs> {
 }
 
 /// As [`stack_on`], with the concrete type.
-async fn stack(rt: &Rt, lower: Fs, options: Options) -> FsResult<Rc<Stacked<Log>>> {
-    let log = Log::new(rt, &lower, options);
+async fn stack(rt: &Rt, lower: Fs, options: Options) -> FsResult<Rc<Stacked<ChunkedLayer>>> {
+    let log = ChunkedLayer::new(rt, &lower, options);
     log.claim().make(&lower, log.read_only).await?;
     let stacked = Rc::new(Stacked::new(lower, log).await?);
     *stacked.layer().stacked.borrow_mut() = Rc::downgrade(&stacked);

@@ -67,7 +67,7 @@ pub async fn convert(
     let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
     let wants_gain = direction == Direction::Pack && !is_secret;
-    let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
+    let work = PackJob { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
     let mut progress = Progress::default();
     let converted = work.tree(&mut progress, tell).await;
     // Also after an error: everything converted is durable when this returns.
@@ -79,7 +79,7 @@ pub async fn convert(
     Ok(progress)
 }
 
-struct Work {
+struct PackJob {
     lower: Client,
     top: Client,
     direction: Direction,
@@ -123,7 +123,7 @@ impl Side<'_> {
     }
 }
 
-impl Work {
+impl PackJob {
     async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
         let mut open = vec![Vec::new()];
         while let Some(directory) = open.pop() {

@@ -9,7 +9,7 @@ use futures_util::future::join_all;
 use super::file::{File, Form, Moment, Node, Tail};
 use super::format::{Commit, Entry, NODE_ENTRIES, RECORDS_START, Record, entries_to_bytes, kinds};
 use super::space::{Extent, Space};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, WriteMode};
 use crate::layer::codecs::{Position, ids};
@@ -38,8 +38,8 @@ enum Staged {
     Tail(Record),
 }
 
-impl Log {
-    /// Stages all changes. The caller holds `shape`.
+impl ChunkedLayer {
+    /// Stages all changes. The caller holds `relocation_gate`.
     ///
     /// # Errors
     /// Chunks that have not been staged are still in memory; nothing is lost.
@@ -59,7 +59,7 @@ impl Log {
     /// Stages the changed chunks that are not likely to change again soon: all but the last.
     pub(super) async fn stage_full_chunks(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         file.borrow().check()?;
         self.ensure_space(lower, node).await?;
         let snapshots = {
@@ -144,8 +144,8 @@ impl Log {
             if file.generation == 0 {
                 // The initial commit of a file is in the same write as its first record, so that even the rest of an
                 // unfinished first commit shows which layer wrote it.
-                let birth = file.birth();
-                let mut start = birth.encode().to_vec();
+                let initial = file.initial_commit();
+                let mut start = initial.encode().to_vec();
                 start.resize(RECORDS_START as usize, 0);
                 runs.push((0, start));
             }
@@ -246,7 +246,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the changed nodes of the index. The caller holds `shape`.
+    /// Writes the changed nodes of the index. The caller holds `relocation_gate`.
     pub(super) async fn stage_index(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         let depth = file.borrow().index.depth();
@@ -338,7 +338,7 @@ impl File {
     }
 
     /// The initial commit of a file, without content.
-    pub(super) fn birth(&self) -> Commit {
-        Commit::birth(self.chunk_shift, self.file_id)
+    pub(super) fn initial_commit(&self) -> Commit {
+        Commit::initial(self.chunk_shift, self.file_id)
     }
 }

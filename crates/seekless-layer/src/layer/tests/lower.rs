@@ -12,7 +12,7 @@ use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::testing::environment::replay;
 use crate::testing::subject::simulate;
-use crate::testing::{Loose, MemFs, MemFsOptions};
+use crate::testing::{MemFs, MemFsOptions, WeakFs};
 use crate::units::{Nanos, SECTOR_BYTES};
 
 /// A hundred times the needs of an undamaged file.
@@ -72,7 +72,7 @@ fn content(file: usize) -> Vec<u8> {
 async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
     let text = |error: crate::fs::FsError| error.to_string();
     let options = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
-    let lower = Loose::around(rt, options, MemFs::with_options(rt, options));
+    let lower = WeakFs::around(rt, options, MemFs::with_options(rt, options));
     let below: Fs = lower.clone();
     let fs = scheme.stack_on(rt, below.clone(), seed).await.map_err(text)?;
     let client = Client::new(fs.clone());

@@ -1,10 +1,10 @@
 //! Aim: a power cut, or lack of space, damages only the file that is being written [za01 §5]. Method: files are written
-//! and synced one after another over the weak model `Loose`, cut everywhere. Of the files that no change has touched
+//! and synced one after another over the weak model `WeakFs`, cut everywhere. Of the files that no change has touched
 //! since their sync, every byte must be there; the others must lead to results or errors.
 
 use super::*;
 use crate::fs::FsError;
-use crate::testing::Loose;
+use crate::testing::WeakFs;
 
 /// The file being written from a given position on, and its content once it is synced.
 struct Written {
@@ -18,7 +18,7 @@ struct Written {
 fn a_cut_damages_one_file() {
     for seed in replay("crash::a_cut_damages_one_file").seeds(0..4) {
         simulate(seed, async |rt| {
-            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
             let fs = stack_on(&rt, lower.clone(), codec(seed)).await.unwrap();
             let client = Client::new(fs.clone());
             let mut rng = Rng::new(seed);
@@ -75,7 +75,7 @@ fn a_full_file_system_damages_one_file() {
         let first = text(30_000);
         let mut number = 0;
         loop {
-            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
             let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
             let client = Client::new(fs.clone());
             client.write_file(b"/other", &first).await.unwrap();

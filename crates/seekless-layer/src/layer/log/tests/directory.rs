@@ -8,7 +8,7 @@ use crate::fs::{FileSystem, FsError, XattrMode};
 use crate::layer::codecs::{Key, Sealed};
 use crate::layer::log::pack::{Direction, convert};
 use crate::layer::{classic, directory};
-use crate::testing::{Loose, MemFsOptions, Tree};
+use crate::testing::{MemFsOptions, Tree, WeakFs};
 use crate::units::Ino;
 
 /// Number of kinds of layers that a directory distinguishes.
@@ -178,7 +178,7 @@ fn the_first_of_several_has_it() {
 #[test]
 fn a_cut_leaves_it_or_not() {
     simulate(1, async |rt| {
-        let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+        let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
         let fs = stack_on(&rt, lower.clone(), encrypt(1)).await.unwrap();
         let client = Client::new(fs.clone());
         client.write_file(b"/f", &text(9_000)).await.unwrap();

@@ -122,13 +122,13 @@ fn images_of_anything_are_plain() {
 /// What a cut leaves of a file's first write is an empty file, and can be written; a file that only begins like it is
 /// foreign.
 #[test]
-fn a_short_file_is_ours_only_if_it_begins_with_a_birth() {
+fn a_short_file_is_ours_only_if_it_begins_with_an_initial_commit() {
     simulate(1, async |rt| {
-        let born = Commit::birth(16, 77).encode();
+        let initial = Commit::initial(16, 77).encode();
         for length in [24, 100, 511, 512] {
             let lower = model(&rt);
             let below = Client::new(lower.clone() as Fs);
-            below.write_file(b"/f", &born[..length]).await.unwrap();
+            below.write_file(b"/f", &initial[..length]).await.unwrap();
             let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
             let client = Client::new(fs.clone());
             assert_eq!(client.read_file(b"/f").await, Ok(Vec::new()), "{length} bytes");
@@ -138,8 +138,8 @@ fn a_short_file_is_ours_only_if_it_begins_with_a_birth() {
             fs.close().await.unwrap();
             assert_clean(&rt, &(lower as Fs), &zstd()).await;
         }
-        assert_untouched(&rt, "the magic alone", &born[..8], None).await;
-        assert_untouched(&rt, "too short to be sure", &born[..20], None).await;
+        assert_untouched(&rt, "the magic alone", &initial[..8], None).await;
+        assert_untouched(&rt, "too short to be sure", &initial[..20], None).await;
         assert_untouched(&rt, "text that begins with the magic", b"SKLSlog1 is what a file begins with\n", None).await;
         let whole = ours(&rt, 20_000, 2).await;
         for length in [24, 300, 511] {

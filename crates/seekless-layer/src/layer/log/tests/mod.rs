@@ -6,13 +6,13 @@ mod crash;
 mod damage;
 mod directory;
 mod foreign;
-mod loose;
 mod model;
 mod pack;
 mod replaced;
 mod secret;
 mod times;
 mod troubles;
+mod weak_fs;
 
 use std::rc::Rc;
 

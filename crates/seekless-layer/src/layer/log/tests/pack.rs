@@ -63,9 +63,9 @@ fn packing_changes_nothing_but_space() {
 /// Power cuts everywhere: each file is whole, in one form or the other, and starting again finishes the work.
 #[test]
 fn packing_can_be_interrupted() {
-    use crate::testing::{Loose, MemFsOptions};
+    use crate::testing::{MemFsOptions, WeakFs};
     simulate(1, async |rt| {
-        let lower = Loose::new(&rt, MemFsOptions::default());
+        let lower = WeakFs::new(&rt, MemFsOptions::default());
         make_tree(lower.clone()).await;
         crate::fs::FileSystem::syncfs(&*lower).await.unwrap();
         let start = lower.position();

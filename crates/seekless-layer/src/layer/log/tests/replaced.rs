@@ -1,7 +1,7 @@
 //! Aim: a file that replaces another has the old or the new content when the daemon is killed, without a sync; and
 //! after a power cut no file is in a state that it never had. Method: renames over files, and files that are truncated
-//! and rewritten, by one client and by several, over the weak model `Loose` and over a slow file system; at each moment
-//! everything or only a part of what was written below is kept.
+//! and rewritten, by one client and by several, over the weak model `WeakFs` and over a slow file system; at each
+//! moment everything or only a part of what was written below is kept.
 
 use super::times::slow;
 use super::*;
@@ -9,12 +9,12 @@ use crate::fs::client::Client;
 use crate::fs::{AllocateMode, FileRange, FileSystem, FsError, OpenFlags, RenameMode};
 use crate::rng::Rng;
 use crate::testing::volumes::life::must_have_covered;
-use crate::testing::{Loose, MemFsOptions};
+use crate::testing::{MemFsOptions, WeakFs};
 
-fn loose(rt: &Rt) -> Rc<Loose> {
+fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
     // With handles, whose release shows when a file is closed.
     let open_protocol = crate::fs::OpenProtocol::Handles;
-    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, open_protocol, ..MemFsOptions::default() })
+    WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, open_protocol, ..MemFsOptions::default() })
 }
 
 fn content(version: u64, bytes: usize) -> Vec<u8> {
@@ -61,7 +61,7 @@ fn a_killed_daemon_leaves_old_or_new() {
     for seed in replay.seeds(0..8) {
         simulate(seed, async |rt| {
             let mut rng = Rng::new(seed);
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let (write_back_interval, dirty_bytes_max) = (Nanos::from_secs(5), 32 << 20);
             let options = Options { write_back_interval, dirty_bytes_max, ..tiny(Arc::new(Zstd::default())) };
             let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
@@ -120,14 +120,14 @@ fn a_killed_daemon_leaves_old_or_new() {
 #[test]
 fn what_was_replaced_is_confirmed() {
     simulate(1, async |rt| {
-        let lower = loose(&rt);
+        let lower = weak_fs(&rt);
         let options = tiny(Arc::new(Zstd::default()));
         let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
         let client = Client::new(fs.clone());
         rewrite(&client, b"/f", &content(1, 20_000)).await;
         client.sync().await.unwrap();
         rewrite(&client, b"/f", &content(2, 20_000)).await;
-        let provisional = |fs: &Rc<Stacked<Log>>| fs.layer().counts.provisional_commits.get();
+        let provisional = |fs: &Rc<Stacked<ChunkedLayer>>| fs.layer().counts.provisional_commits.get();
         assert_eq!(provisional(&fs), 1);
         // Killed and mounted again, it is loaded as provisional, and confirmed there; the older commit is kept until
         // then.
@@ -171,7 +171,7 @@ fn clients_replace_at_once() {
     crate::rt::covered();
     for seed in replay.seeds(0..6) {
         simulate(seed, async |rt| {
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let options = Options { write_back_interval: Nanos(2_000), ..tiny(Arc::new(Zstd::default())) };
             let below = slow(&rt, lower.clone(), seed, 30).await;
             let fs = stack(&rt, below, options.clone()).await.unwrap();
@@ -265,7 +265,7 @@ fn space_waits_for_durable_commits() {
     for seed in replay.seeds(0..6) {
         simulate(seed, async |rt| {
             let mut rng = Rng::new(seed);
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let options = tiny(Arc::new(crate::layer::codecs::Copy));
             let mut fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
             let mut now = content(7, 8 * 4096);

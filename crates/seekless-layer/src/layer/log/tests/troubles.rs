@@ -1,15 +1,15 @@
 //! Aim: data that could not be written or synced below is never acknowledged as durable, and does no harm to later
-//! data. Method: `Loose` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
+//! data. Method: `WeakFs` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
 
 use super::*;
 use crate::fs::FsError;
 use crate::fs::client::Client;
 use crate::layer::codecs::Copy;
 use crate::rng::Rng;
-use crate::testing::{Loose, MemFsOptions};
+use crate::testing::{MemFsOptions, WeakFs};
 
-fn loose(rt: &Rt) -> Rc<Loose> {
-    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
+fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
+    WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
 }
 
 /// An error after which the content of the medium is unknown.
@@ -18,7 +18,7 @@ fn unknown() -> FsError {
 }
 
 /// Content of `/f` when only synced data is left.
-async fn durable(rt: &Rt, lower: &Rc<Loose>, options: &Options) -> Vec<u8> {
+async fn durable(rt: &Rt, lower: &Rc<WeakFs>, options: &Options) -> Vec<u8> {
     let left: Fs = lower.cut(lower.position(), 1).await.unwrap();
     Client::new(stack_on(rt, left, options.clone()).await.unwrap()).read_file(b"/f").await.unwrap()
 }
@@ -35,7 +35,7 @@ fn syncs_that_fail() {
             {
                 let name = format!("of all: {of_all}, after {earlier}, {error}, exclusive: {exclusive}");
                 simulate(1, async |rt| {
-                    let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+                    let (lower, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
                     lower.set_exclusive(exclusive);
                     let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
                     let client = Client::new(fs.clone());
@@ -76,7 +76,7 @@ fn syncs_that_fail() {
 #[test]
 fn slots_that_cannot_be_written() {
     simulate(1, async |rt| {
-        let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+        let (lower, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
         let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
         let client = Client::new(fs.clone());
         let file = client.create(b"/f").await.unwrap();
