@@ -15,7 +15,7 @@ use seekless::stack::{Stack, Target, Usage, Value, read_bytes};
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_here, run_in_directory, simulate};
 use seekless_lab::target::Host;
-use seekless_lab::workload::{Data, Form, Key, Program, Step, WORKLOADS, Watch, WorkloadSpec};
+use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS, Watch, WorkloadSpec};
 use toml::Table;
 
 use super::world::{World, identity};
@@ -216,7 +216,7 @@ pub(super) fn run(bench: &Bench) -> Done {
     for (number, contestant) in contestants.iter().enumerate() {
         let bar = output::progress(1);
         let shown = RefCell::new(String::new());
-        let watch = |step: Step<'_>| {
+        let watch = |step: PhaseProgress<'_>| {
             if let Some(signal) = signals.pending() {
                 ended_by.set(Some(signal));
                 return ControlFlow::Break(());

@@ -10,10 +10,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
-    Checked, Deviation, Experiment, Measure, On, Outside, Plan, Results, Row, Verdict, deviations, digits,
+    Checked, Deviation, Experiment, Measure, Outside, Plan, Results, Row, RunTarget, Verdict, deviations, digits,
 };
 use seekless_lab::run::{Run, run_in_directory};
-use seekless_lab::workload::{Program, Step};
+use seekless_lab::workload::{PhaseProgress, Program};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -290,12 +290,12 @@ impl Sweep<'_> {
 struct World;
 
 impl Outside for World {
-    fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError> {
-        let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
+    fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError> {
+        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
         match on {
-            On::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            On::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
-            On::Stack(stack) => {
+            RunTarget::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
+            RunTarget::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
+            RunTarget::Stack(stack) => {
                 bench::run_here_in_a_world(stack, program, unwatched).map_err(|failure| LabError::Spec(failure.text))
             }
         }

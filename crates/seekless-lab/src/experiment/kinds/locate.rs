@@ -14,9 +14,9 @@ use seekless::vlog::tracks::Tracks;
 use seekless::vlog::{MapLog, Plan, model};
 use serde::Deserialize;
 
-use super::{Context, Kind, Measure, On, Read, Workload, parse};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "locate",
     help: "the wait for a free sector, calculated, drawn and on a modelled drive",
     dims: &[],
@@ -94,7 +94,7 @@ impl Locate {
 }
 
 impl Workload for Locate {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         Figures::of(self.drive()?)?;
         let good = |percent: f64| (0.0..=99.0).contains(&percent);
         let (free, keep) = (self.free_percent, self.keep_percent);
@@ -109,17 +109,17 @@ impl Workload for Locate {
                 Err("[workload]: `cylinder` needs free_percent, `track-at-random` keep_percent".into())
             }
             _ => match on {
-                On::Nothing => Ok(()),
+                RunTarget::Nothing => Ok(()),
                 _ => Err("nothing runs here, so a contestant has no `on`".into()),
             },
         }
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, _: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+    fn run(&self, _: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let figures = Figures::of(self.drive()?)?;
         let (n, sector) = (figures.sectors, figures.sector_ms());
         let mut rng = Rng::new(context.seed);
