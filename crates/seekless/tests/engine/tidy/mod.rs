@@ -12,6 +12,7 @@ mod points;
 mod project;
 mod rooms;
 mod rust;
+mod unsafe_blocks;
 mod words;
 
 use std::path::PathBuf;
