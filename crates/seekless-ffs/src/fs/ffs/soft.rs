@@ -135,10 +135,10 @@ pub(super) struct Soft {
     pub pending_inodes: i64,
 }
 
+/// Since when the block waits for its content, and for its group, to be durable; `None`: it does not.
 struct Fresh {
-    since: u64,
-    written: bool,
-    taken: bool,
+    unwritten: Option<u64>,
+    untaken: Option<u64>,
 }
 
 /// What follows when a buffer is durable.
@@ -237,6 +237,18 @@ impl Soft {
 
     fn is_fresh(&self, at: u32) -> bool {
         self.fresh.contains_key(&at)
+    }
+
+    /// One of the two things that a fresh block lacks is durable, if it is still what the block lacks.
+    fn make_less_fresh(&mut self, at: u32, lacking: impl FnOnce(&mut Fresh) -> &mut Option<u64>, since: u64) {
+        let Some(fresh) = self.fresh.get_mut(&at) else { return };
+        let lacking = lacking(fresh);
+        if *lacking == Some(since) {
+            *lacking = None;
+        }
+        if fresh.unwritten.is_none() && fresh.untaken.is_none() {
+            self.fresh.remove(&at);
+        }
     }
 
     fn record(&mut self, id: u64, unmet: u32, what: What) {
@@ -372,7 +384,7 @@ impl State {
                 let born = !soft.newborn.contains_key(&ino);
                 let pointers = self.inodes.get(&ino).map(|known| known.inode.db.into_iter().chain(known.inode.ib));
                 let fresh = pointers.into_iter().flatten().filter_map(|at| Some((at, soft.fresh.get(&at)?)));
-                let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.written, fresh.taken)).collect();
+                let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.unwritten, fresh.untaken)).collect();
                 let complete = waiter.complete;
                 found.push(format!(
                     "an image of inode {ino} (complete {complete}, born {born}, links and dirty {links:?}, fresh {fresh:?})"
@@ -418,26 +430,8 @@ impl State {
     fn happen(&mut self, event: Event) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         match event {
-            Event::Written { at, since } => {
-                if let Some(fresh) = soft.fresh.get_mut(&at)
-                    && fresh.since == since
-                {
-                    fresh.written = true;
-                    if fresh.taken {
-                        soft.fresh.remove(&at);
-                    }
-                }
-            }
-            Event::Taken { at, since } => {
-                if let Some(fresh) = soft.fresh.get_mut(&at)
-                    && fresh.since == since
-                {
-                    fresh.taken = true;
-                    if fresh.written {
-                        soft.fresh.remove(&at);
-                    }
-                }
-            }
+            Event::Written { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.unwritten, since),
+            Event::Taken { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.untaken, since),
             Event::Born { ino, since } => {
                 if soft.newborn.get(&ino) == Some(&since) {
                     soft.newborn.remove(&ino);
