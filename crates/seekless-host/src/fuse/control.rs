@@ -44,7 +44,9 @@ pub enum UmountError {
              logged"
     )]
     DaemonFailed { pid: u32, status: i32 },
-    #[error("unmounted, but its daemon had died before: what was not synced by then is lost; the next mount has the rest")]
+    #[error(
+        "unmounted, but its daemon had died before: what was not synced by then is lost; the next mount has the rest"
+    )]
     DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
     Unknown { why: String },

@@ -105,7 +105,7 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
     }
     if is_first && change.state.inode(ino)?.reclaiming {
         // What is being cut off stays on the list of orphans until that is done, which takes it off then.
-        return Err(Stop::Wait(Wait::Reclaim(ino)));
+        return need(Wait::Reclaim(ino));
     }
     change.add_link(ino)?;
     if is_first {

@@ -205,7 +205,7 @@ impl State {
                 soft.new_names
             ));
         }
-        for (ino, known) in &self.inodes {
+        for (ino, known) in self.inodes.iter() {
             let Some(own) = known.soft.as_deref() else { continue };
             let (links, names) = (held.remove(ino).unwrap_or(0), ghosts.remove(ino).unwrap_or(0));
             if (links, names) != (u64::from(own.held), own.ghosts) {
