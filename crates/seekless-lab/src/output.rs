@@ -126,14 +126,14 @@ fn identity(stat: &Stat) -> (u64, u64) {
 /// A file being written that does not have its name yet. If it is dropped, it vanishes.
 pub struct NewFile {
     file: File,
-    place: Place,
+    place: Destination,
     wish: Wish,
     /// Its name until it is complete, where it needs one.
     temporary: Option<OsString>,
 }
 
 /// Destination of a file.
-struct Place {
+struct Destination {
     directory: OwnedFd,
     /// False for a directory that may be written but not read.
     can_sync: bool,
@@ -146,7 +146,7 @@ struct Place {
 /// # Errors
 /// As [`NewFile::begin`].
 pub fn check(path: &Path, wish: &Wish) -> Result<(), OutputError> {
-    Place::of(path)?.admit(wish).map(drop)
+    Destination::of(path)?.admit(wish).map(drop)
 }
 
 /// Writes a complete file.
@@ -166,7 +166,7 @@ impl NewFile {
     /// # Errors
     /// `Exists`, `NotAFile` and `Source` for an existing file; `Io`.
     pub fn begin(path: &Path, wish: &Wish) -> Result<NewFile, OutputError> {
-        let place = Place::of(path)?;
+        let place = Destination::of(path)?;
         place.admit(wish)?;
         let mode = Mode::from_raw_mode(wish.permissions);
         let unnamed = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
@@ -292,8 +292,8 @@ fn link_to(file: &impl AsFd) -> PathBuf {
 /// Counter of temporary names, so that two files of one process do not collide.
 static NAMES: AtomicU32 = AtomicU32::new(0);
 
-impl Place {
-    fn of(path: &Path) -> Result<Place, OutputError> {
+impl Destination {
+    fn of(path: &Path) -> Result<Destination, OutputError> {
         let failed = |cause: Errno| OutputError::Io { action: "write", path: path.to_owned(), cause: cause.into() };
         let name = path.file_name().filter(|_| !path.as_os_str().as_bytes().ends_with(b"/"));
         let Some(name) = name else {
@@ -306,7 +306,7 @@ impl Place {
             Err(Errno::ACCESS) => (open(OFlags::PATH).map_err(failed)?, false),
             Err(cause) => return Err(failed(cause)),
         };
-        Ok(Place { directory, can_sync, name: name.to_owned(), path: path.to_owned() })
+        Ok(Destination { directory, can_sync, name: name.to_owned(), path: path.to_owned() })
     }
 
     fn failed(&self, action: &'static str, cause: Errno) -> OutputError {

@@ -16,7 +16,7 @@ use seekless::testing::MemFs;
 use crate::LabError;
 pub use crate::measured::{Bound, Clock, Failed, Run};
 use crate::target::{Directory, Host, Target, Vfs};
-use crate::workload::{On, Outcome, Program, Watch, remove_all};
+use crate::workload::{Outcome, Program, ProgramTarget, Watch, remove_all};
 
 /// Leaves of the simulated world: only the model file system.
 pub(crate) struct SimulatedLeaves;
@@ -70,7 +70,7 @@ pub fn simulate(
             let mounted = beside.mount(&rt, &SimulatedLeaves, &other, Usage::default()).await?;
             target = target.with_beside(Vfs::new(rt.clone(), mounted));
         }
-        let outcome = spec.run_on(On::Stack(&target), watch).await?;
+        let outcome = spec.run_on(ProgramTarget::Stack(&target), watch).await?;
         close(target.fs()).await?;
         if let Some(beside) = target.beside() {
             close(beside.fs()).await?;
@@ -99,7 +99,7 @@ pub async fn run_here(
     let outside = Vfs::new(rt.clone(), mounted).over_host(drop_host_caches);
     outside.mkdir(HOME).await?;
     let target = outside.at(HOME);
-    let outcome = spec.run_on(On::Stack(&target), watch).await;
+    let outcome = spec.run_on(ProgramTarget::Stack(&target), watch).await;
     if outcome.is_err() {
         remove_all(&target, "").await;
     }
@@ -118,7 +118,7 @@ pub async fn run_here(
 /// Those of the host.
 pub fn run_in_directory(argument: &str, host: Host, spec: &dyn Program, watch: Watch<'_>) -> Result<Run, LabError> {
     let target = Directory::new(Path::new(argument), host)?;
-    let outcome = at_once(spec.run_on(On::Directory(&target), watch))?;
+    let outcome = at_once(spec.run_on(ProgramTarget::Directory(&target), watch))?;
     Ok(Run {
         contestant: argument.to_owned(),
         parts: vec![target.describe()],

@@ -1,4 +1,4 @@
-//! LFS, VLFS, and what they have in common above their logs.
+//! LFS, VLFS, and the code that they share above their logs.
 
 #[cfg(test)]
 use seekless_core::rng;
@@ -10,7 +10,7 @@ use seekless_testing::testing;
 use seekless_vlog::vlog;
 
 pub mod fs {
-    //! The interface of file systems, and the two of this crate.
+    //! The interface of file systems, and the two in this crate.
 
     pub mod lfs;
     mod logfs;

@@ -24,7 +24,7 @@ use async_trait::async_trait;
 pub use buf::{ALIGN_BYTES, Buf, BufPool, Data};
 pub use memory::{Image, Memory};
 pub use readings::{read_checked, read_right, read_span};
-pub use redundancy::{MemberStatus, Redundancy, RedundancyStatus, Scrubbed, Standing, news};
+pub use redundancy::{MemberState, MemberStatus, Redundancy, RedundancyStatus, Scrubbed, news};
 pub use snapshots::{SnapshotError, SnapshotInfo, Snapshots};
 
 use crate::units::{Nanos, SECTOR_BYTES, Sector};
@@ -133,8 +133,8 @@ impl WriteFlags {
     pub const FUA: WriteFlags = WriteFlags { fua: true };
 }
 
-/// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping devices do not pass it on. A concatenation
-/// of disks does, with one arm for each disk.
+/// Where a disk's heads are, for eager writing \[wa99\]. Arrays and remapping devices do not pass it on. A
+/// concatenation of disks does, with one arm for each disk.
 pub trait HeadView {
     /// Time from `at` until the first byte of a one-sector write to `sector` would be under the head if the drive were
     /// idle from now on: seek, head switch and rotation, without command overhead.

@@ -6,7 +6,7 @@ use super::DeviceError;
 
 /// State of a member in its array.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Standing {
+pub enum MemberState {
     /// It holds everything.
     Active,
     /// It holds no valid data.
@@ -18,7 +18,7 @@ pub enum Standing {
 /// A member of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MemberStatus {
-    pub standing: Standing,
+    pub state: MemberState,
     /// Times that it returned wrong data, as a checksum or the majority of members showed.
     pub wrong: u64,
 }
@@ -35,7 +35,7 @@ pub struct RedundancyStatus {
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
     /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
-    pub unsettled: u64,
+    pub out_of_sync: u64,
     /// Of these, the rows with a unit that cannot be reconstructed.
     pub doubtful: u64,
     /// More members are lost than the array tolerates.
@@ -47,12 +47,12 @@ pub struct RedundancyStatus {
 impl RedundancyStatus {
     /// Every member holds everything, and all rows are consistent.
     pub fn is_healthy(&self) -> bool {
-        self.is_complete() && self.unsettled == 0 && !self.stopped
+        self.is_complete() && self.out_of_sync == 0 && !self.stopped
     }
 
     /// Every member holds everything.
     pub fn is_complete(&self) -> bool {
-        self.members.iter().all(|member| member.standing == Standing::Active)
+        self.members.iter().all(|member| member.state == MemberState::Active)
     }
 
     /// What the user should know, a line for each; none when all is well.
@@ -60,15 +60,15 @@ impl RedundancyStatus {
         let name = self.name;
         let mut lines = Vec::new();
         for (slot, member) in self.members.iter().enumerate() {
-            match member.standing {
-                Standing::Active => {}
-                Standing::Failed if self.members.iter().any(|member| member.standing == Standing::Rebuilding) => {
+            match member.state {
+                MemberState::Active => {}
+                MemberState::Failed if self.members.iter().any(|member| member.state == MemberState::Rebuilding) => {
                     lines.push(format!("{name}: member {slot} has failed"));
                 }
-                Standing::Failed => lines.push(format!(
+                MemberState::Failed => lines.push(format!(
                     "{name} is degraded: member {slot} is missing or has failed, and its data is not kept twice any more"
                 )),
-                Standing::Rebuilding => lines.push(format!(
+                MemberState::Rebuilding => lines.push(format!(
                     "{name} is degraded: member {slot} is being rebuilt, {} done",
                     percent(self.rebuilt, self.rows)
                 )),
@@ -87,7 +87,7 @@ impl RedundancyStatus {
             lines.push(format!("{name} has lost more members than it can bear, and has stopped"));
         }
         if let Some(error) = &self.error {
-            lines.push(format!("{name}: rebuilding or settling has ended: {error}"));
+            lines.push(format!("{name}: rebuilding or resynchronising has ended: {error}"));
         }
         lines
     }
@@ -98,17 +98,17 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
     let name = after.name;
     let mut lines = Vec::new();
     for (slot, (old, new)) in before.members.iter().zip(&after.members).enumerate() {
-        match (old.standing, new.standing) {
-            (Standing::Active | Standing::Rebuilding, Standing::Failed) => {
+        match (old.state, new.state) {
+            (MemberState::Active | MemberState::Rebuilding, MemberState::Failed) => {
                 lines.push((true, format!("{name}: member {slot} has failed, and is not used any more")));
             }
-            (_, Standing::Active) if old.standing != Standing::Active => {
+            (_, MemberState::Active) if old.state != MemberState::Active => {
                 lines.push((false, format!("{name}: member {slot} is rebuilt and holds everything")));
             }
-            (Standing::Failed | Standing::Active, Standing::Rebuilding) => {
+            (MemberState::Failed | MemberState::Active, MemberState::Rebuilding) => {
                 lines.push((false, format!("{name}: member {slot} is being rebuilt")));
             }
-            (Standing::Rebuilding, Standing::Rebuilding) => {
+            (MemberState::Rebuilding, MemberState::Rebuilding) => {
                 let tenth = |status: &RedundancyStatus| tenths(status.rebuilt, status.rows);
                 if tenth(after) > tenth(before) {
                     let done = percent(after.rebuilt, after.rows);
@@ -121,14 +121,14 @@ pub fn news(before: &RedundancyStatus, after: &RedundancyStatus) -> Vec<(bool, S
             lines.push((true, format!("{name}: member {slot} held something else than was stored; it was corrected")));
         }
     }
-    if before.unsettled > 0 && after.unsettled == 0 {
+    if before.out_of_sync > 0 && after.out_of_sync == 0 {
         lines.push((false, format!("{name}: all rows are consistent again")));
     }
     if after.stopped && !before.stopped {
         lines.push((true, format!("{name} has lost more members than it can bear, and has stopped")));
     }
     if let (Some(error), true) = (&after.error, after.error != before.error) {
-        lines.push((true, format!("{name}: rebuilding or settling has ended: {error}")));
+        lines.push((true, format!("{name}: rebuilding or resynchronising has ended: {error}")));
     }
     lines
 }
@@ -178,7 +178,7 @@ pub trait Redundancy {
     fn read_from_first(&self, on: bool);
 
     /// Waits until the resync and the rebuild have finished or ended with an error.
-    async fn settled(&self);
+    async fn resynced(&self);
 }
 
 #[cfg(test)]
@@ -188,22 +188,22 @@ mod tests {
     /// Aim: a log reports each event of a member once. Method: the life of an array, state by state.
     #[test]
     fn news_are_told_once() {
-        let member = |standing| MemberStatus { standing, wrong: 0 };
+        let member = |state| MemberStatus { state, wrong: 0 };
         let well = RedundancyStatus {
             name: "raid5",
-            members: vec![member(Standing::Active); 3],
+            members: vec![member(MemberState::Active); 3],
             rows: 1000,
             row_bytes: 4096,
             rebuilt: 0,
-            unsettled: 0,
+            out_of_sync: 0,
             doubtful: 0,
             stopped: false,
             error: None,
         };
         let mut failed = well.clone();
-        failed.members[1] = member(Standing::Failed);
+        failed.members[1] = member(MemberState::Failed);
         let mut rebuilding = well.clone();
-        rebuilding.members[1] = member(Standing::Rebuilding);
+        rebuilding.members[1] = member(MemberState::Rebuilding);
         let at = |rebuilt| RedundancyStatus { rebuilt, ..rebuilding.clone() };
         let told = |one: &RedundancyStatus, two: &RedundancyStatus| -> Vec<String> {
             news(one, two).into_iter().map(|(_, line)| line).collect()

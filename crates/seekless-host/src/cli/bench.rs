@@ -15,7 +15,7 @@ use seekless::stack::{Stack, Target, Usage, Value, read_bytes};
 use seekless_lab::report::Report;
 use seekless_lab::run::{Failed, Run, can_be_simulated, run_here, run_in_directory, simulate};
 use seekless_lab::target::Host;
-use seekless_lab::workload::{Data, Form, Key, Program, Step, WORKLOADS, Watch, WorkloadSpec};
+use seekless_lab::workload::{Data, Form, Key, PhaseProgress, Program, WORKLOADS, Watch, WorkloadSpec};
 use toml::Table;
 
 use super::world::{World, identity};
@@ -34,7 +34,7 @@ pub(super) struct Bench {
 enum Clock {
     /// Virtual where everything is modelled, real otherwise
     Auto,
-    /// Virtual time: nothing but the models takes time, and every run is the same
+    /// Virtual time: only the models take time, and every run is the same
     Virtual,
     /// Real time, in this process
     Real,
@@ -152,7 +152,7 @@ fn command_of(spec: &'static WorkloadSpec) -> Command {
         command = command.long_about(format!("{}\n\n{}", spec.help, spec.about));
     }
     if spec.has_log {
-        let help = "In virtual time, what the log is on; without, it is on what is measured";
+        let help = "Storage of the log, in virtual time; by default the measured stack";
         command = command.arg(Arg::new(LOG).long(LOG).value_name("STACK").help(help));
     }
     let seed = Arg::new(SEED).long(SEED).value_name("SEED").value_parser(value_parser!(u64));
@@ -197,7 +197,7 @@ pub(super) fn run(bench: &Bench) -> Done {
     let program = &**program;
     let log = log.as_deref().map(read_stack).transpose()?;
     if let Some(log) = log.as_ref().filter(|log| !can_be_simulated(log)) {
-        let problem = format!("--log {log}: it is for virtual time, and this lies in the real world");
+        let problem = format!("--log {log}: it is for virtual time, and this benchmark runs in real time");
         let hint = "leave it out, and the log is on what is measured; or model a disk: 'lfs / disk:dec-rz26'";
         return Err(Failure::new(problem).hint(hint).code(WRONG_USAGE));
     }
@@ -216,7 +216,7 @@ pub(super) fn run(bench: &Bench) -> Done {
     for (number, contestant) in contestants.iter().enumerate() {
         let bar = output::progress(1);
         let shown = RefCell::new(String::new());
-        let watch = |step: Step<'_>| {
+        let watch = |step: PhaseProgress<'_>| {
             if let Some(signal) = signals.pending() {
                 ended_by.set(Some(signal));
                 return ControlFlow::Break(());
@@ -272,7 +272,7 @@ fn check_clocks(args: &Common, contestants: &[Contestant]) -> Result<(), Failure
     let directory = contestants.iter().find(|contestant| matches!(contestant, Contestant::Directory(_)));
     if let (Clock::Virtual, Some(directory)) = (args.clock, directory) {
         return wrong(format!(
-            "--clock virtual: {directory} is a directory of the host, which knows real time only\nleave the directory \
+            "--clock virtual: {directory} is a directory of the host, which has real time only\nleave the directory \
              out, or leave the clock to each contestant: --clock auto"
         ));
     }

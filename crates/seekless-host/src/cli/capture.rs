@@ -25,11 +25,11 @@ const TRACEFS: &str = "/sys/kernel/tracing";
 /// Recorded events: a request is issued to the driver, and completes.
 const EVENTS: [&str; 2] = ["block_rq_issue", "block_rq_complete"];
 
-/// Record what a block device is asked
+/// Record the requests to a block device
 ///
-/// Requests are recorded while a command runs, for a while, or until Ctrl-C. The device can be a file that a loop device
-/// shows. Needs root and the kernel's tracing file system. The file has its name only once the recording has ended; what a
-/// killed recording had is lost.
+/// Requests are recorded while a command runs, for a while, or until Ctrl-C. The device can be the file behind a loop
+/// device. Needs root and the kernel's tracing file system. The output file gets its name only when the recording ends;
+/// a killed recording leaves nothing.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless trace capture /dev/sda -o sda.trace.zst --for 10min
@@ -114,9 +114,8 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
         let lost = counted(lost, "lost event");
         output::note(&format!("warning: {lost}; give more memory with --buffer"));
     }
-    let mut trace =
-        Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })
-            .map_err(|error| Failure::new(error).hint("the device was not asked for anything while it was recorded"))?;
+    let mut trace = Trace::open(std::slice::from_ref(&args.output), &Options { latency: true, ..Options::default() })
+        .map_err(|error| Failure::new(error).hint("the device got no request during the recording"))?;
     survey(&mut trace, "checking")?;
     describe(&trace.import(), false);
     match command_failed {
@@ -127,7 +126,7 @@ pub(super) fn run(args: &CaptureArgs) -> Done {
                 (_, Some(signal)) => format!("was ended by signal {signal}"),
                 _ => "failed".to_owned(),
             };
-            Err(Failure::new(format!("the command {how}; what it did until then is in {name}")))
+            Err(Failure::new(format!("the command {how}; its requests until then are in {name}")))
         }
     }
 }
@@ -151,7 +150,7 @@ fn device_number(path: &Path) -> Result<u32, Failure> {
             return Ok(major << 20 | minor);
         }
     }
-    let problem = format!("{} is no block device, and no loop device shows it", path.display());
+    let problem = format!("{} is neither a block device nor the file behind a loop device", path.display());
     Err(Failure::new(problem).hint(format!("make one with: losetup --find --show {}", quoted_path(path))))
 }
 

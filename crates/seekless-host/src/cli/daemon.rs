@@ -62,7 +62,7 @@ impl Waiting {
             Some((0, _)) => Ok(0),
             Some((&code, text)) => Err(Failure::new(String::from_utf8_lossy(text)).code(code)),
             None => {
-                Err(Failure::new(format!("the daemon has ended without a word{}", self.how_it_ended())).code(FAILED))
+                Err(Failure::new(format!("the daemon ended without a message{}", self.how_it_ended())).code(FAILED))
             }
         }
     }

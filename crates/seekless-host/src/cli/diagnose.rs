@@ -14,9 +14,8 @@ pub(super) fn explain(stack: &Stack, leaves: &HostLeaves, error: StackError) -> 
     match &error.cause {
         Some(Cause::FileSystem(FsError::Corrupt { what: "volume", .. })) => {}
         Some(Cause::FileSystem(FsError::Corrupt { .. })) => {
-            return Failure::new(&error).hint(
-                "`seekless fsck` says what else is damaged; mounted with -o ro, what can still be shown can be copied",
-            );
+            return Failure::new(&error)
+                .hint("`seekless fsck` says what else is damaged; mount it with -o ro to copy what can still be read");
         }
         _ => return Failure::new(&error),
     }
@@ -53,8 +52,7 @@ pub(super) fn place_of(stack: &Stack) -> String {
 pub(super) fn something_else(stack: &Stack, leaves: &HostLeaves) -> Failure {
     let name = stack.volume().map_or("file system", |word| word.name());
     if stack.is_volatile() {
-        let problem =
-            format!("there is no {name} here: this store is new and empty in every command, and keeps nothing");
+        let problem = format!("there is no {name} here: every command creates this store empty, and it keeps nothing");
         return Failure::new(problem)
             .hint("mount and bench make a file system on it by themselves; to keep one, put it on file:PATH");
     }

@@ -52,7 +52,7 @@ fn to_text(drive: &Drive, seeks: &SeekFigures) -> String {
         ("source", drive.source.to_string()),
         ("capacity", format!("{} ({} sectors)", human_bytes(drive.sectors * SECTOR_BYTES), drive.sectors)),
         ("geometry", format!("{cylinders} cylinders, {heads} heads, {}", surfaces(drive.surfaces))),
-        ("rotation", format!("{rpm} rpm, {turn:.2} ms a turn")),
+        ("rotation", format!("{rpm} rpm, {turn:.2} ms a revolution")),
         ("seek", format!("one cylinder {}, average {}, full {}", ms(seeks.one), ms(seeks.average), ms(seeks.full))),
         ("seek curve", seek_text(&drive.seek)),
         ("head switch", ms(drive.head_switch)),

@@ -5,7 +5,7 @@ use seekless::stack::Purpose;
 use super::world::World;
 use super::{Done, diagnose, output, read_volume};
 
-/// Show the structures of a file system on its device, for people who want to see inside
+/// Show the on-disk structures of a file system
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless dump 'lfs / file:a.img'                superblock and checkpoints
@@ -19,7 +19,7 @@ pub(super) struct Args {
     /// For example 'lfs / file:a.img'; see `seekless list`
     stack: String,
 
-    /// What to show; a wrong one gets a list of what there is
+    /// What to show; an unknown word prints the choices
     what: Option<String>,
 }
 

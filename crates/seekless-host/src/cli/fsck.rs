@@ -32,7 +32,7 @@ pub(super) const WRONG_USAGE: u8 = 16;
   seekless fsck -n 'zstd / hostdir:/srv'      all files that are compressed in a directory
   seekless fsck -n 'ffs / file:ufs.img'       say what is wrong, and repair nothing
 
-Exit codes, as of fsck(8): 0 no damage, 1 damage was mended, 4 damage is left, 8 the check could not be done, 16 \
+Exit codes, as of fsck(8): 0 no damage, 1 damage was repaired, 4 damage is left, 8 the check could not be done, 16 \
                       wrong usage")]
 pub(super) struct Args {
     /// For example 'lfs / file:a.img'; see `seekless list`
@@ -153,7 +153,7 @@ fn to_text(stack: &Stack, checked: &Checked, args: &Args) -> String {
                 "\n{found}; `seekless scrub` with the file system on the stack finds out by its checksums which is right"
             ),
             true => format!("\n{found}; save what can be read: mount it with -o ro and copy it"),
-            false => format!("\n{found}; nothing can be shown of it"),
+            false => format!("\n{found}; nothing of it can be read"),
         };
     }
     text

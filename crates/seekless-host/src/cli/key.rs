@@ -10,8 +10,8 @@ use super::{Done, Failure, output};
 
 /// Make a key for `encrypt`
 ///
-/// The file is all that it takes to read what was encrypted with it, and without it the data is lost: keep a copy in
-/// another place. It is text and can be printed. With a passphrase, the file alone is of no use; then both are needed.
+/// The file alone decrypts everything that was encrypted with it, and without it the data is lost: keep a copy in
+/// another place. It is text and can be printed. With a passphrase, both the file and the passphrase are needed.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless key ~/data.key
@@ -25,7 +25,7 @@ pub(super) struct Args {
     /// The file to make
     file: PathBuf,
 
-    /// A file whose contents are to protect the key; an end of line at its end does not count
+    /// A file with the passphrase that protects the key; a line end at its end does not count
     #[arg(long, value_name = "FILE")]
     passphrase: Option<PathBuf>,
 
@@ -39,7 +39,7 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Done {
-    let wish = Wish::new(Replace::Never(", and a key is never written over; name another file")).permissions(0o600);
+    let wish = Wish::new(Replace::Never(", and a key is never overwritten; name another file")).permissions(0o600);
     files::check(&args.file, &wish)?;
     let key = match &args.from {
         None => Key::new(random()?),

@@ -9,12 +9,12 @@ use super::{Done, Failure, WRONG_USAGE, info, output, read_volume};
 /// Make an empty file system on an image file or a block device
 ///
 /// Existing data is protected: a target with any byte that is not zero is refused unless --force is given. This reads
-/// all of a block device, and everything but the holes of a file. A target that takes longer than 20 seconds is refused,
-/// too. A target that is mounted or in use is always refused.
+/// all of a block device, and everything but the holes of a file. A target that takes longer than 20 seconds is
+/// refused, too. A target that is mounted or in use is always refused.
 ///
-/// Options that the stack line gives here and that `seekless list` calls fixed (segment, label, uuid) are kept in the file
-/// system, and those for mkfs alone (size) are not needed later. All others belong to the line: the last line of the output
-/// is the command that opens what was made.
+/// Options that the stack line gives here and that `seekless list` calls fixed (segment, label, uuid) are kept in the
+/// file system, and those for mkfs alone (size) are not needed later. All others belong to the line: the last line of
+/// the output is the command that opens what was made.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless mkfs 'lfs / file:a.img,size=1GiB'          makes the image file, too; it is sparse
@@ -29,15 +29,15 @@ pub(super) struct Args {
     #[arg(short, long)]
     force: bool,
 
-    /// Name of the file system, for people
+    /// Label of the file system
     #[arg(short = 'L', long)]
     label: Option<String>,
 
-    /// Name of the file system, for programs; otherwise random
+    /// UUID of the file system; otherwise random
     #[arg(short = 'U', long)]
     uuid: Option<Uuid>,
 
-    /// Say nothing unless it fails
+    /// Print nothing unless it fails
     #[arg(short, long, conflicts_with = "json")]
     quiet: bool,
 

@@ -54,7 +54,7 @@ use seekless::stack::{Stack, Target};
 #[command(name = "seekless", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(long_about = "File systems to mount and to put on a test bench.
 
-A stack says on one line what stands on what, top first: wrap / lfs:cleaner=greedy / file:a.img. The same line works on \
+A stack line names the parts of a stack, top first: wrap / lfs:cleaner=greedy / file:a.img. The same line works on \
                         every command. `seekless list` shows every word, option and drive; @FILE takes the line from a \
                         file (stack = \"...\" in TOML).")]
 #[command(after_help = "Examples:

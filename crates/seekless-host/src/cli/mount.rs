@@ -22,7 +22,7 @@ use crate::reactor::Signals;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum Transport {
-    /// The best that there is
+    /// The best available
     Auto,
     /// Reads and writes of /dev/fuse
     Devfuse,
@@ -83,7 +83,7 @@ pub(super) struct Args {
     #[arg(short, long, action = clap::ArgAction::Count)]
     verbose: u8,
 
-    /// Pass over mount options that are not known
+    /// Ignore unknown mount options
     #[arg(long, hide = true)]
     sloppy: bool,
 

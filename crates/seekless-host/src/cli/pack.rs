@@ -10,13 +10,13 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Compress the files that a directory has already
 ///
-/// The stack is the one that the directory is mounted with afterwards; as long as it is in use, it is refused. Each file is
-/// written anew, made durable, read back and compared, and then takes the place of the old one, with its owner,
+/// The stack is the one that the directory is mounted with afterwards; as long as it is in use, it is refused. Each
+/// file is written again, made durable, read back and compared, and then replaces the old one, with its owner,
 /// permissions, times and attributes. It can be interrupted at any time: every name has one whole file at every moment,
-/// and running it again goes on where it ended.
+/// and running it again continues where it ended.
 ///
-/// Files with several names are left as they are, and so are those that would not take less space. A mount shows them like
-/// the others.
+/// Files with several names are left as they are, and so are those that would not take less space. A mount shows them
+/// like the others.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   seekless pack 'zstd / hostdir:/srv/data'
@@ -88,7 +88,7 @@ fn to_text(progress: &Progress, direction: Direction) -> String {
     let (before, after) = (human_bytes(progress.bytes_before), human_bytes(progress.bytes_after));
     text += &format!("{} of {} files {done}: {before} became {after}", progress.files_converted, progress.files_seen);
     if progress.files_done_before > 0 {
-        text += &format!("; {} were as they should be", progress.files_done_before);
+        text += &format!("; {} had the right form already", progress.files_done_before);
     }
     text
 }

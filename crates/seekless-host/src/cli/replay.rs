@@ -48,7 +48,7 @@ pub(super) struct Args {
     #[arg(long, default_value = "one", value_parser = devices)]
     devices: Devices,
 
-    /// Decides the order of what happens at the same moment
+    /// Decides the order of simultaneous events
     #[arg(long, default_value_t = 1)]
     seed: u64,
 
@@ -61,7 +61,7 @@ fn devices(text: &str) -> Result<Devices, String> {
     match text {
         "one" => Ok(Devices::One),
         "concatenate" => Ok(Devices::Concatenate),
-        _ => Err("there are one and concatenate".into()),
+        _ => Err("the choices are one and concatenate".into()),
     }
 }
 
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Done {
     let latency = args.timing == Timing::Think;
     let stream = args.trace.is_a_stream();
     if stream && (stacks.len() > 1 || args.map == Map::Scale || args.devices == Devices::Concatenate) {
-        let failure = Failure::new("what is read as a stream can be read once only").code(WRONG_USAGE);
+        let failure = Failure::new("a stream can be read only once").code(WRONG_USAGE);
         return Err(failure.hint("write it to a file to compare several stacks, to scale or to concatenate"));
     }
     let mut trace = args.trace.open(latency)?;

@@ -12,7 +12,7 @@ use crate::report;
 
 /// Make a page of results: one file with interactive figures, which needs no network
 ///
-/// Published figures are shown beside measured ones, claims with their verdicts, and everything can be taken along as
+/// Published figures are shown beside measured ones, claims with their verdicts, and everything can be downloaded as
 /// CSV and SVG. The page is made of the results' files alone; nothing is measured. A page or picture that a report has
 /// made is replaced once the new one is whole; any other file needs --force.
 #[derive(clap::Args)]
@@ -34,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     svg: Option<PathBuf>,
 
-    /// Replace files that are there already and that no `seekless report` has made
+    /// Replace existing files that `seekless report` did not write
     #[arg(short, long)]
     force: bool,
 

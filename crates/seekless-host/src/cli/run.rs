@@ -10,10 +10,10 @@ use comfy_table::{Cell, CellAlignment, Table, presets};
 use indicatif::ProgressBar;
 use seekless_lab::LabError;
 use seekless_lab::experiment::{
-    Checked, Deviation, Experiment, Measure, On, Outside, Plan, Results, Row, Verdict, deviations, digits,
+    Checked, Deviation, Experiment, Measure, Outside, Plan, Results, Row, RunTarget, Verdict, deviations, digits,
 };
 use seekless_lab::run::{Run, run_in_directory};
-use seekless_lab::workload::{Program, Step};
+use seekless_lab::workload::{PhaseProgress, Program};
 use serde_json::json;
 use sha2::{Digest, Sha256};
 
@@ -22,9 +22,10 @@ use crate::reactor::Signals;
 
 /// Run an experiment: measure all of its points, and check what it claims
 ///
-/// An experiment is a folder with experiment.toml: a workload, who is compared, what is swept, figures, and claims of a
-/// paper; published.csv beside it holds published figures. Points that have been measured are not measured again, so a
-/// run that was killed goes on where it was. Afterwards, seekless report makes a page of the results.
+/// An experiment is a folder with experiment.toml: a workload, the contestants, the parameters that are swept, figures,
+/// and claims of a paper; published.csv beside it holds published figures. Points that have been measured are not
+/// measured again, so a run that was killed continues where it stopped. Afterwards, seekless report makes a page of the
+/// results.
 #[derive(clap::Args)]
 #[command(after_help = "The results' folder holds rows.jsonl and rows.csv (what was measured), resolved.toml (the \
                         experiment with everything filled in) and provenance.json (which program, when, where). Points \
@@ -45,11 +46,11 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
 
-    /// Stack below the layers of every contestant, in place of the one that the experiment says
+    /// Stack below the layers of every contestant, instead of the experiment's own
     #[arg(long, value_name = "STACK")]
     over: Option<String>,
 
-    /// How often to measure what takes real time: round after round, and medians count
+    /// Rounds of the measurements in real time; the results are medians
     #[arg(long, value_name = "COUNT", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1000))]
     rounds: u16,
 
@@ -119,7 +120,7 @@ pub(super) fn run(args: &Args) -> Done {
     if ended.interrupted {
         let done = all - ended.failed.len() - ended.left;
         output::note(&format!(
-            "interrupted: {done} of {all} points are in {}; the same command goes on from there",
+            "interrupted: {done} of {all} points are in {}; the same command continues from there",
             folder.display()
         ));
         return Ok(INTERRUPTED);
@@ -275,7 +276,7 @@ impl Sweep<'_> {
                 if !ended.interrupted && signals.pending().is_some() {
                     ended.interrupted = true;
                     stop.store(true, Ordering::Relaxed);
-                    output::note("interrupted; what is under way is brought to its end (once more gives it up)");
+                    output::note("interrupted; measurements under way are completed (interrupt again to abandon them)");
                 } else if ended.interrupted && signals.pending().is_some() {
                     bar.finish_and_clear();
                     // All finished points have been written. Simulations cannot be stopped in the middle.
@@ -290,12 +291,12 @@ impl Sweep<'_> {
 struct World;
 
 impl Outside for World {
-    fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError> {
-        let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
+    fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError> {
+        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
         match on {
-            On::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            On::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
-            On::Stack(stack) => {
+            RunTarget::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
+            RunTarget::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
+            RunTarget::Stack(stack) => {
                 bench::run_here_in_a_world(stack, program, unwatched).map_err(|failure| LabError::Spec(failure.text))
             }
         }

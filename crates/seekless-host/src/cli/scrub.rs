@@ -27,7 +27,7 @@ use super::{Done, Failure, fsck, output, read_stack};
   seekless scrub -n 'raid1 / file:disk-{}.img'                   say what is wrong, and change nothing
   seekless scrub --believe-data 'ffs / raid5:n=4 / file:disk-{}.img'
 
-Exit codes, as of fsck(8): 0 all members agree, 1 what did not was put right, 4 something is left, 8 it could not be \
+Exit codes, as of fsck(8): 0 all members agree, 1 differences were corrected, 4 differences are left, 8 it could not be \
                       done, 16 wrong usage")]
 pub(super) struct Args {
     /// A stack with raid1 or raid5, for example 'lfs / raid5:n=3 / file:disk-{}.img'; see `seekless list`
@@ -63,15 +63,15 @@ pub(super) fn run(args: &Args) -> Done {
         let opened = stack.open(&world.rt, &leaves, purpose).await.map_err(failed)?;
         let arrays = opened.arrays();
         if arrays.is_empty() {
-            return Err(Failure::new("there is no array that keeps anything twice in this stack")
+            return Err(Failure::new("this stack has no array with redundancy")
                 .hint("for example: seekless scrub 'lfs / raid5:n=3 / file:disk-{}.img'")
                 .code(fsck::WRONG_USAGE));
         }
         for array in arrays.iter().filter_map(|array| array.redundancy()) {
             array.read_from_first(true);
             if !args.no_changes {
-                bar.set_message("settling and rebuilding");
-                array.settled().await;
+                bar.set_message("resynchronising and rebuilding");
+                array.resynced().await;
             }
         }
         bar.set_message("reading the file system");
@@ -149,9 +149,9 @@ fn to_text(above: &Checked, all: &[One], checked: &Checked, is_verified: bool) -
     text += match checked.verdict() {
         Verdict::Clean if is_verified => "all members agree, and all data fits its checksums",
         Verdict::Clean => "all members agree",
-        Verdict::Repaired => "what did not agree was put right",
+        Verdict::Repaired => "all differences were corrected",
         Verdict::Damaged => {
-            "something is left; nothing above says which member is right, or -n kept it from being changed"
+            "differences are left: nothing above the array shows which member is right, or -n forbade changes"
         }
     };
     text

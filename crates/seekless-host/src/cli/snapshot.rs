@@ -12,9 +12,9 @@ use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Take, list, remove and revert to snapshots of a virtual log disk
 ///
-/// A snapshot is a second map to the same blocks: nothing is copied, and it holds the blocks that the disk changes later.
-/// The disk must be made with room for some (`vld:snapshots=8`), and must not be in use by another command. To read one,
-/// name it where the disk is named: 'vld:snapshot=monday / file:disk.img'.
+/// A snapshot is a second map to the same blocks: nothing is copied, and it holds the blocks that the disk changes
+/// later. The disk must be made with room for some (`vld:snapshots=8`), and must not be in use by another command. To
+/// read one, name it where the disk is named: 'vld:snapshot=monday / file:disk.img'.
 #[derive(clap::Subcommand)]
 pub(super) enum Command {
     Take(TakeArgs),
@@ -96,13 +96,13 @@ pub(super) fn run(command: &Command) -> Done {
 fn snapshots_of(device: &Device) -> Result<&dyn Snapshots, Failure> {
     device.snapshots().ok_or_else(|| {
         Failure::new(format!("{} has no room for snapshots", device.describe()))
-            .hint("a virtual log disk has when it was made with some: seekless mkfs 'vld:snapshots=8 / ...'")
+            .hint("make the virtual log disk with room for some: seekless mkfs 'vld:snapshots=8 / ...'")
     })
 }
 
 fn told(error: SnapshotError) -> Failure {
     let hint = match &error {
-        SnapshotError::Full { .. } => "give one up: seekless snapshot remove",
+        SnapshotError::Full { .. } => "remove one: seekless snapshot remove",
         SnapshotError::NotFound { .. } => "seekless snapshot list shows which there are",
         SnapshotError::Device(_) | SnapshotError::Exists { .. } | SnapshotError::Name { .. } => "",
     };

@@ -7,7 +7,7 @@ use super::{Done, output};
 /// Make everything in a mounted file system durable
 ///
 /// sync(1) and syncfs(2) reach a mount on a block device, but not one on an image file or a directory, because the
-/// kernel does not pass them on there. This does.
+/// kernel does not pass them on there. This command does.
 #[derive(clap::Args)]
 #[command(after_help = "Example:
   seekless sync /mnt

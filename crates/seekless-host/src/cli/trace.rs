@@ -25,8 +25,8 @@ pub(super) enum Command {
 /// A trace, and how it is read.
 #[derive(clap::Args)]
 pub(super) struct TraceArgs {
-    /// The trace: a file (also .gz and .zst), - for standard input, or the directory or common name of blktrace's files;
-    /// several files are one trace, merged by time
+    /// The trace: a file (also .gz and .zst), - for standard input, or the directory or common name of blktrace's
+    /// files; several files are one trace, merged by time
     #[arg(required = true, value_name = "TRACE")]
     pub(super) files: Vec<PathBuf>,
 
@@ -42,7 +42,7 @@ pub(super) struct TraceArgs {
     #[arg(long, value_name = "DEVICE")]
     device: Vec<String>,
 
-    /// Requests that are held back to put those out of order in their place
+    /// Requests that are held back to sort those that are out of order
     #[arg(long, default_value_t = SORT_WINDOW, value_name = "COUNT")]
     sort_window: usize,
 }
@@ -184,7 +184,7 @@ struct TargetArgs {
 /// Write a trace in another format
 #[derive(clap::Args)]
 #[command(
-    after_help = "What a format cannot hold, such as flushes, is left out and counted. The file that is written has its name only once it \
+    after_help = "What a format cannot hold, such as flushes, is left out and counted. The output file gets its name only once it \
                         is whole and durable.
 
 Examples:
@@ -208,7 +208,7 @@ pub(super) struct ConvertArgs {
 /// Write a part of a trace
 #[derive(clap::Args)]
 #[command(
-    after_help = "Times count from the first request. The file that is written has its name only once it is whole and durable.
+    after_help = "Times count from the first request. The output file gets its name only once it is whole and durable.
 
 Examples:
   seekless trace slice --from 10s --until 20s -o part.csv hm_0.csv.gz
@@ -273,7 +273,7 @@ fn write(
     let readable_only = || {
         let can: Vec<String> = FORMATS.iter().filter(|spec| spec.writes()).map(|spec| spec.usage()).collect();
         let failure = Failure::new(format!("{format} can be read, but not written"));
-        failure.code(WRONG_USAGE).hint(format!("say --to with one of {}", can.join(", ")))
+        failure.code(WRONG_USAGE).hint(format!("use --to with one of {}", can.join(", ")))
     };
     format.spec().info().writes.then_some(()).ok_or_else(readable_only)?;
     let name = target.output.as_ref().map_or("standard output".to_owned(), |path| path.display().to_string());

@@ -25,7 +25,7 @@ Sectors have 512 bytes. Times are in microseconds: what the real drive took, and
                         end in .gz or .zst will do, and - is standard input.
 
 The demerit figure is the root mean square of the horizontal distance between the two distributions of service \
-                        times: 0 says that the model is as often slow as the drive, though maybe not for the same \
+                        times: 0 means that the distributions are equal, though perhaps not the times of single \
                         requests. The error per request is therefore shown too.
 
 Examples:
@@ -44,7 +44,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "FILE")]
     svg: Option<PathBuf>,
 
-    /// Replace that file if it is there already and no picture of this command
+    /// Replace that file even if this command did not write it
     #[arg(short, long, requires = "svg")]
     force: bool,
 
@@ -71,7 +71,7 @@ pub(super) fn run(args: &Args) -> Done {
         let [name, trace] = pair else {
             let alone = pair.first().map_or(Cow::default(), |name| name.to_string_lossy());
             let failure = Failure::new(format!("there is no trace for {alone}")).code(WRONG_USAGE);
-            return Err(failure.hint("write a drive and its trace, then maybe the next drive and its trace"));
+            return Err(failure.hint("give a drive and its trace, then optionally more such pairs"));
         };
         let name = name.to_string_lossy().into_owned();
         let drive = drives::read_drive(&name)?;

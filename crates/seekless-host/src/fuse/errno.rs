@@ -45,6 +45,6 @@ pub fn errno_of(error: &FsError) -> Errno {
 }
 
 /// True when `error` matters to the administrator of the mount, and is not just an answer to a program.
-pub(super) fn worth_a_message(error: &FsError) -> bool {
+pub(super) fn is_worth_logging(error: &FsError) -> bool {
     matches!(error, FsError::Corrupt { .. } | FsError::Stopped(_) | FsError::Device(_))
 }

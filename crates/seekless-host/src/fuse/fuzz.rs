@@ -13,7 +13,7 @@ use seekless::units::{MIB, Nanos};
 
 use super::abi::{self, InitFlags};
 use super::request::{Init, Request};
-use super::session::{Session, TRANSFER_BYTES_MAX, Wishes, negotiate};
+use super::session::{RequestedFeatures, Session, TRANSFER_BYTES_MAX, negotiate};
 
 /// Limit of requests for one input, so that no input takes long.
 const REQUESTS_MAX: usize = 300;
@@ -58,10 +58,15 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
     let choice = bytes.u8();
     let flags = InitFlags::from_bits_truncate(if choice & 1 == 0 { u64::MAX } else { bytes.u64() });
     let init = Init { major: 7, minor: 31 + u32::from(choice) % 16, max_readahead: 0, flags };
-    let wishes =
-        Wishes { writeback_cache: choice & 2 != 0, zero_message_open: true, direct: false, uring: false, times: None };
-    let (agreed, _) = negotiate(&init, &fs.traits(), &wishes).map_err(|error| error.to_string())?;
-    let session = Rc::new(Session::new(fs.clone(), agreed, "fuzz".into()));
+    let requested = RequestedFeatures {
+        writeback_cache: choice & 2 != 0,
+        zero_message_open: true,
+        direct: false,
+        uring: false,
+        times: None,
+    };
+    let (negotiated, _) = negotiate(&init, &fs.traits(), &requested).map_err(|error| error.to_string())?;
+    let session = Rc::new(Session::new(fs.clone(), negotiated, "fuzz".into()));
     for _ in 0..REQUESTS_MAX {
         if bytes.is_empty() {
             break;
@@ -74,7 +79,7 @@ async fn converse(fs: &Fs, mut bytes: Bytes<'_>) -> Result<(), String> {
         let nodeid = if bytes.u8() < 250 { 1 + bytes.below(24) } else { bytes.edge() };
         let header = abi::InHeader { opcode, nodeid, uid: 10, gid: 20, ..abi::InHeader::default() };
         let body = body(&mut bytes);
-        let Ok(request) = Request::decode(&header, &body, None, session.agreed_flags()) else { continue };
+        let Ok(request) = Request::decode(&header, &body, None, session.negotiated_flags()) else { continue };
         let running = session.begin();
         let reply = session.handle(request).await;
         drop(running);

@@ -6,9 +6,9 @@
 //! The engine thread itself reads the requests. Each becomes one task on the engine's executor, so a request that
 //! needs no I/O is answered without another thread or a wait, and one that waits holds up no other.
 //!
-//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `session` (a request in, a reply out),
-//! `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve` (the life of a
-//! mount), `control` (for other processes), `fuzz`.
+//! Rooms, each using only those above it: `abi errno`, `names options`, `request reply`, `session` (a request in, a
+//! reply out), `transport` (how they travel), `mount` (the kernel's mount table), `farewell` (how it ended), `serve`
+//! (the life of a mount), `control` (for other processes), `fuzz`.
 //!
 //! Invariants
 //!   U1  The engine thread makes no system call that its own mount would have to answer: not on the mount point,
@@ -36,4 +36,4 @@ pub use mount::{MountError, MountOptions};
 pub use options::{InitError, TransportChoice};
 pub use reply::CacheTimes;
 pub use serve::{Mount, ServeError};
-pub use session::Agreed;
+pub use session::Negotiated;

@@ -226,9 +226,9 @@ impl<'a> Request<'a> {
         header: &abi::InHeader,
         body: &'a [u8],
         data: Option<Data>,
-        agreed: abi::InitFlags,
+        negotiated: abi::InitFlags,
     ) -> Result<Request<'a>, Errno> {
-        let operation = decode_operation(header, &mut Body(body), data, agreed)?;
+        let operation = decode_operation(header, &mut Body(body), data, negotiated)?;
         Ok(Request { opcode: header.opcode, unique: header.unique, ino: Ino(header.nodeid), operation })
     }
 }
@@ -237,7 +237,7 @@ fn decode_operation<'a>(
     header: &abi::InHeader,
     body: &mut Body<'a>,
     data: Option<Data>,
-    agreed: abi::InitFlags,
+    negotiated: abi::InitFlags,
 ) -> Result<Operation<'a>, Errno> {
     // Without DONT_MASK the umask is sent as well, but has already been applied.
     let new_node = |mode: u32, umask: u32| NewNode {
@@ -360,7 +360,7 @@ fn decode_operation<'a>(
                 libc::XATTR_REPLACE => XattrMode::Replace,
                 _ => return Err(libc::EINVAL),
             };
-            let flags = match agreed.contains(abi::InitFlags::SETXATTR_EXT) {
+            let flags = match negotiated.contains(abi::InitFlags::SETXATTR_EXT) {
                 true => body.take::<abi::SetxattrInExt>()?.setxattr_flags,
                 false => 0,
             };
@@ -629,8 +629,8 @@ mod tests {
             if rng.chance(1, 2) {
                 body.iter_mut().for_each(|byte| *byte &= if *byte > 40 { 0 } else { 3 });
             }
-            let agreed = if rng.chance(1, 2) { abi::InitFlags::all() } else { abi::InitFlags::empty() };
-            let _ = Request::decode(&header(rng.below(60) as u32), &body, None, agreed);
+            let negotiated = if rng.chance(1, 2) { abi::InitFlags::all() } else { abi::InitFlags::empty() };
+            let _ = Request::decode(&header(rng.below(60) as u32), &body, None, negotiated);
         }
     }
 

@@ -20,7 +20,7 @@ use super::mount::{Call, MountError, MountOptions, Mounted, mount};
 use super::names::daemon_identity;
 use super::options::{InitError, TransportChoice};
 use super::request::{Operation, Request};
-use super::session::{Agreed, AtOnce, Session, TRANSFER_BYTES_MAX, Wishes, negotiate};
+use super::session::{AtOnce, Negotiated, RequestedFeatures, Session, TRANSFER_BYTES_MAX, negotiate};
 use super::transport::{DevFuse, End, Message, Transport, Uring};
 use crate::leaves::{MountMark, OpenedLeaves};
 use crate::reactor::{File, Reactor};
@@ -56,7 +56,7 @@ pub struct Mount {
     session: Rc<Session>,
     transport: Box<dyn Transport>,
     commit_interval: Option<Nanos>,
-    agreed: Agreed,
+    negotiated: Negotiated,
     farewell: Farewell,
     leaves: OpenedLeaves,
     guard: Guard,
@@ -109,29 +109,29 @@ impl Mount {
             TransportChoice::Uring => Uring::new(rt, reactor, device, devfuse.clone(), options.uring_depth),
             TransportChoice::Auto | TransportChoice::DevFuse => None,
         };
-        let wishes = Wishes {
+        let requested = RequestedFeatures {
             writeback_cache: options.writeback_cache,
             zero_message_open: options.zero_message_open && !options.as_file,
             direct: options.as_file,
             uring: uring.is_some(),
             times: options.cache_times,
         };
-        let agreed = loop {
+        let negotiated = loop {
             let Message { header, body, .. } =
                 devfuse.receive_one().await.map_err(MountError::Talk)?.ok_or(MountError::EndedEarly)?;
             let init = match Request::decode(&header, &body, None, InitFlags::empty()) {
                 Ok(Request { operation: Operation::Init(init), .. }) => init,
                 _ => return Err(InitError::NotInit(header.opcode).into()),
             };
-            match negotiate(&init, &traits, &wishes) {
-                Ok((agreed, out)) => {
+            match negotiate(&init, &traits, &requested) {
+                Ok((negotiated, out)) => {
                     let reply = super::reply::Reply::of(&out);
                     if !devfuse.send(header.unique, &reply.body) {
                         return Err(MountError::EndedEarly);
                     }
                     // A newer major version is answered with ours; the kernel then asks again.
                     if init.major == super::abi::MAJOR {
-                        break agreed;
+                        break negotiated;
                     }
                 }
                 Err(error) => {
@@ -143,7 +143,7 @@ impl Mount {
         let for_worker = mounted.clone();
         reactor.blocking(move || for_worker.set_read_ahead(TRANSFER_BYTES_MAX)).await;
         let transport: Box<dyn Transport> = match uring {
-            Some(uring) if agreed.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
+            Some(uring) if negotiated.flags.contains(InitFlags::OVER_IO_URING) => Box::new(Rc::new(uring)),
             _ => Box::new(devfuse),
         };
         let identity = daemon_identity();
@@ -152,17 +152,17 @@ impl Mount {
             reactor: reactor.clone(),
             farewell: Farewell::listen(&identity),
             leaves: OpenedLeaves::default(),
-            session: Rc::new(Session::new(fs, agreed, identity).durable_at_once(at_once)),
+            session: Rc::new(Session::new(fs, negotiated, identity).durable_at_once(at_once)),
             transport,
             commit_interval: options.commit_interval,
-            agreed,
+            negotiated,
             guard,
         })
     }
 
     /// What was agreed with the kernel.
-    pub fn agreed(&self) -> &Agreed {
-        &self.agreed
+    pub fn negotiated(&self) -> &Negotiated {
+        &self.negotiated
     }
 
     /// Marks `leaves` as mounted, for other processes that find them in use, and at the end as unmounted.

@@ -13,7 +13,7 @@ use seekless::rt::Event;
 use seekless::units::Ino;
 
 use super::abi::{self, InitFlags};
-use super::errno::worth_a_message;
+use super::errno::is_worth_logging;
 use super::names::{
     ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE,
 };
@@ -41,7 +41,7 @@ const ACCESS_LISTS: InitFlags = InitFlags::POSIX_ACL.union(InitFlags::DONT_MASK)
 
 /// Features requested in INIT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Wishes {
+pub(super) struct RequestedFeatures {
     /// Let the kernel collect small writes.
     pub(super) writeback_cache: bool,
     /// No message at open and close, where the file system allows it.
@@ -56,7 +56,7 @@ pub(super) struct Wishes {
 
 /// Features agreed in INIT.
 #[derive(Clone, Copy, Debug)]
-pub struct Agreed {
+pub struct Negotiated {
     pub flags: InitFlags,
     /// Minor version of the kernel's protocol.
     pub minor: u32,
@@ -70,7 +70,11 @@ pub struct Agreed {
 ///
 /// # Errors
 /// `TooOld`, after which the kernel must get an error.
-pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Result<(Agreed, abi::InitOut), InitError> {
+pub(super) fn negotiate(
+    init: &Init,
+    traits: &FsTraits,
+    requested: &RequestedFeatures,
+) -> Result<(Negotiated, abi::InitOut), InitError> {
     if init.major < abi::MAJOR || (init.major == abi::MAJOR && init.minor < abi::MINOR_MIN) {
         return Err(InitError::TooOld { major: init.major, minor: init.minor });
     }
@@ -92,28 +96,28 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
     if traits.access_lists && init.flags.contains(ACCESS_LISTS) {
         wanted |= ACCESS_LISTS;
     }
-    let times = wishes.times.unwrap_or(if traits.exclusive { CacheTimes::EXCLUSIVE } else { CacheTimes::SHARED });
+    let times = requested.times.unwrap_or(if traits.exclusive { CacheTimes::EXCLUSIVE } else { CacheTimes::SHARED });
     if traits.exclusive {
         wanted |= InitFlags::CACHE_SYMLINKS | InitFlags::EXPLICIT_INVAL_DATA;
     } else {
         wanted |= InitFlags::AUTO_INVAL_DATA;
     }
-    if traits.open_protocol == OpenProtocol::ZeroMessage && wishes.zero_message_open {
+    if traits.open_protocol == OpenProtocol::ZeroMessage && requested.zero_message_open {
         wanted |= InitFlags::NO_OPEN_SUPPORT | InitFlags::NO_OPENDIR_SUPPORT;
     }
-    if wishes.writeback_cache {
+    if requested.writeback_cache {
         wanted |= InitFlags::WRITEBACK_CACHE;
     }
-    if wishes.uring {
+    if requested.uring {
         wanted |= InitFlags::OVER_IO_URING;
     }
     let flags = wanted & init.flags;
-    let agreed = Agreed {
+    let negotiated = Negotiated {
         flags,
         minor: init.minor.min(abi::MINOR),
         zero_message_open: flags.contains(InitFlags::NO_OPEN_SUPPORT),
         zero_message_opendir: flags.contains(InitFlags::NO_OPENDIR_SUPPORT),
-        direct: wishes.direct,
+        direct: requested.direct,
         times,
     };
     let page_bytes = rustix::param::page_size() as u32;
@@ -130,7 +134,7 @@ pub(super) fn negotiate(init: &Init, traits: &FsTraits, wishes: &Wishes) -> Resu
         flags2: (flags.bits() >> 32) as u32,
         ..abi::InitOut::default()
     };
-    Ok((agreed, out))
+    Ok((negotiated, out))
 }
 
 /// Which changes are durable before they are answered: `dirsync` and `sync` of mount(8). The kernel follows buffered
@@ -222,7 +226,7 @@ impl Drop for Running {
 pub(super) struct Session {
     fs: Fs,
     traits: FsTraits,
-    agreed: Agreed,
+    negotiated: Negotiated,
     daemon: String,
     pub(super) activity: Activity,
     /// Result of closing the file system, once DESTROY has done it.
@@ -233,11 +237,11 @@ pub(super) struct Session {
 }
 
 impl Session {
-    pub(super) fn new(fs: Fs, agreed: Agreed, daemon: String) -> Session {
+    pub(super) fn new(fs: Fs, negotiated: Negotiated, daemon: String) -> Session {
         Session {
             traits: fs.traits(),
             fs,
-            agreed,
+            negotiated,
             daemon,
             durable_at_once: AtOnce::default(),
             activity: Activity::default(),
@@ -256,8 +260,8 @@ impl Session {
     }
 
     /// What was agreed in INIT.
-    pub(super) fn agreed_flags(&self) -> InitFlags {
-        self.agreed.flags
+    pub(super) fn negotiated_flags(&self) -> InitFlags {
+        self.negotiated.flags
     }
 
     /// Counts an arrived request.
@@ -375,14 +379,14 @@ impl Session {
     }
 
     fn report(&self, opcode: u32, ino: Ino, error: &FsError) {
-        if worth_a_message(error) && self.reported.borrow().as_ref() != Some(error) {
+        if is_worth_logging(error) && self.reported.borrow().as_ref() != Some(error) {
             log::error!("{} of {ino:?}: {error}", abi::opcode_name(opcode));
             *self.reported.borrow_mut() = Some(error.clone());
         }
     }
 
     async fn answer(&self, ino: Ino, operation: Operation<'_>) -> FsResult<Reply> {
-        let (fs, times) = (&self.fs, &self.agreed.times);
+        let (fs, times) = (&self.fs, &self.negotiated.times);
         Ok(match operation {
             Operation::Lookup { name } => match fs.lookup(ino, name).await {
                 Ok(entry) => self.entry(entry),
@@ -405,12 +409,12 @@ impl Session {
             }
             Operation::Link { ino: target, name } => self.entry(fs.link(target, ino, name).await?),
             Operation::Open { flags } => {
-                let direct = if self.agreed.direct { abi::FOPEN_DIRECT_IO } else { 0 };
-                self.open(ino, flags, self.agreed.zero_message_open, direct).await?
+                let direct = if self.negotiated.direct { abi::FOPEN_DIRECT_IO } else { 0 };
+                self.open(ino, flags, self.negotiated.zero_message_open, direct).await?
             }
             Operation::Opendir => {
                 let cache = if self.traits.exclusive { abi::FOPEN_CACHE_DIR } else { 0 };
-                self.open(ino, OpenFlags::READ, self.agreed.zero_message_opendir, cache).await?
+                self.open(ino, OpenFlags::READ, self.negotiated.zero_message_opendir, cache).await?
             }
             Operation::Create { name, new, flags, exclusive } => self.create(ino, name, new, flags, exclusive).await?,
             Operation::Tmpfile { new, flags, linkable } => self.made(fs.tmpfile(ino, new, flags, linkable).await?),
@@ -421,7 +425,7 @@ impl Session {
             Operation::Read { handle, offset, bytes } => {
                 // The kernel asks for no more than agreed; the reply must fit its pages.
                 let pieces = fs.read(ino, handle, offset, bytes.min(TRANSFER_BYTES_MAX)).await?;
-                Reply::data(fit(pieces, bytes as usize))
+                Reply::data(clamp_pieces(pieces, bytes as usize))
             }
             Operation::Write { handle, offset, data, mode } => {
                 let size = data.len() as u32;
@@ -504,7 +508,7 @@ impl Session {
 
     fn entry(&self, entry: Entry) -> Reply {
         let undo = Undo { lookups: vec![entry.attr.ino], opened: None };
-        Reply { undo, ..Reply::of(&self.agreed.times.entry(&entry)) }
+        Reply { undo, ..Reply::of(&self.negotiated.times.entry(&entry)) }
     }
 
     /// Clears the privileges of a file that an allocation changes; a write carries its own flag.
@@ -534,7 +538,11 @@ impl Session {
     /// worse.
     fn check_access_list(&self, name: &[u8]) -> FsResult<()> {
         let is_list = name == XATTR_ACL_ACCESS || name == XATTR_ACL_DEFAULT;
-        if is_list && !self.agreed.flags.contains(InitFlags::POSIX_ACL) { Err(FsError::Unsupported) } else { Ok(()) }
+        if is_list && !self.negotiated.flags.contains(InitFlags::POSIX_ACL) {
+            Err(FsError::Unsupported)
+        } else {
+            Ok(())
+        }
     }
 
     async fn open(&self, ino: Ino, flags: OpenFlags, zero_message: bool, more: u32) -> FsResult<Reply> {
@@ -573,7 +581,7 @@ impl Session {
     /// The reply of an operation that created and opened a file.
     fn made(&self, (entry, opened): (Entry, Opened)) -> Reply {
         let ino = entry.attr.ino;
-        let mut bytes = zerocopy::IntoBytes::as_bytes(&self.agreed.times.entry(&entry)).to_vec();
+        let mut bytes = zerocopy::IntoBytes::as_bytes(&self.negotiated.times.entry(&entry)).to_vec();
         bytes.extend_from_slice(zerocopy::IntoBytes::as_bytes(&open_out(opened, 0)));
         let undo = Undo { lookups: vec![ino], opened: opened.handle.map(|handle| (ino, handle)) };
         Reply { body: Ok(Body::Bytes(bytes)), undo }
@@ -619,7 +627,7 @@ fn open_out(opened: Opened, more: u32) -> abi::OpenOut {
 }
 
 /// File data as the kernel accepts it: at most `bytes`, and no more pieces than a vectored write allows.
-fn fit(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
+fn clamp_pieces(mut pieces: Vec<Data>, bytes: usize) -> Vec<Data> {
     /// `UIO_MAXIOV` is 1024; one is the header.
     const PIECES_MAX: usize = 1023;
     let mut room = bytes;
@@ -677,10 +685,15 @@ mod tests {
     fn session(executor: &Executor, open_protocol: OpenProtocol) -> (Rc<MemFs>, Rc<Session>) {
         let fs = MemFs::with_options(executor.rt(), MemFsOptions { open_protocol, ..MemFsOptions::default() });
         let init = Init { major: 7, minor: 45, max_readahead: 0, flags: InitFlags::all() };
-        let wishes =
-            Wishes { writeback_cache: false, zero_message_open: true, direct: false, uring: false, times: None };
-        let (agreed, _) = negotiate(&init, &fs.traits_now(), &wishes).unwrap();
-        (fs.clone(), Rc::new(Session::new(fs, agreed, "me".into())))
+        let requested = RequestedFeatures {
+            writeback_cache: false,
+            zero_message_open: true,
+            direct: false,
+            uring: false,
+            times: None,
+        };
+        let (negotiated, _) = negotiate(&init, &fs.traits_now(), &requested).unwrap();
+        (fs.clone(), Rc::new(Session::new(fs, negotiated, "me".into())))
     }
 
     trait TraitsNow {
@@ -704,24 +717,29 @@ mod tests {
     fn init_is_negotiated() {
         let executor = Executor::simulated(1, HostProfile::NONE);
         let traits = MemFs::new(executor.rt()).traits_now();
-        let mut wishes =
-            Wishes { writeback_cache: true, zero_message_open: true, direct: false, uring: false, times: None };
+        let mut requested = RequestedFeatures {
+            writeback_cache: true,
+            zero_message_open: true,
+            direct: false,
+            uring: false,
+            times: None,
+        };
         let offer = |minor, flags| Init { major: 7, minor, max_readahead: 0, flags };
-        let refused = negotiate(&offer(23, InitFlags::all()), &traits, &wishes).unwrap_err();
+        let refused = negotiate(&offer(23, InitFlags::all()), &traits, &requested).unwrap_err();
         assert_eq!(refused, InitError::TooOld { major: 7, minor: 23 });
-        let (agreed, out) = negotiate(&offer(45, InitFlags::all()), &traits, &wishes).unwrap();
-        assert!(agreed.flags.contains(InitFlags::NO_OPEN_SUPPORT | InitFlags::WRITEBACK_CACHE));
-        assert!(agreed.flags.contains(ACCESS_LISTS) && !agreed.flags.contains(InitFlags::OVER_IO_URING));
+        let (negotiated, out) = negotiate(&offer(45, InitFlags::all()), &traits, &requested).unwrap();
+        assert!(negotiated.flags.contains(InitFlags::NO_OPEN_SUPPORT | InitFlags::WRITEBACK_CACHE));
+        assert!(negotiated.flags.contains(ACCESS_LISTS) && !negotiated.flags.contains(InitFlags::OVER_IO_URING));
         let older = InitFlags::all().difference(InitFlags::SETXATTR_EXT);
         let without_lists = FsTraits { access_lists: false, ..traits };
         for (offered, traits) in [(older, traits), (InitFlags::all(), without_lists)] {
-            let (agreed, _) = negotiate(&offer(32, offered), &traits, &wishes).unwrap();
-            assert!(!agreed.flags.intersects(ACCESS_LISTS), "all of it or nothing");
+            let (negotiated, _) = negotiate(&offer(32, offered), &traits, &requested).unwrap();
+            assert!(!negotiated.flags.intersects(ACCESS_LISTS), "all of it or nothing");
         }
         assert_eq!((out.max_write, out.max_pages, out.minor), (1 << 20, 256, 45));
-        wishes.zero_message_open = false;
-        let (agreed, _) = negotiate(&offer(31, InitFlags::BIG_WRITES), &traits, &wishes).unwrap();
-        assert_eq!((agreed.flags, agreed.minor), (InitFlags::BIG_WRITES, 31));
+        requested.zero_message_open = false;
+        let (negotiated, _) = negotiate(&offer(31, InitFlags::BIG_WRITES), &traits, &requested).unwrap();
+        assert_eq!((negotiated.flags, negotiated.minor), (InitFlags::BIG_WRITES, 31));
     }
 
     /// U3: the references of an undelivered reply are given back, so that no inode stays in use.
@@ -780,7 +798,7 @@ mod tests {
                     }
                 };
                 let header = abi::InHeader { opcode, nodeid: rng.between(1, 20), ..abi::InHeader::default() };
-                let Ok(request) = Request::decode(&header, &body, None, session.agreed_flags()) else { continue };
+                let Ok(request) = Request::decode(&header, &body, None, session.negotiated_flags()) else { continue };
                 let reply = executor.block_on(session.handle(request)).unwrap();
                 if let Some(Ok(body)) = reply.map(|reply| reply.body) {
                     answered += 1;
@@ -795,8 +813,11 @@ mod tests {
     #[test]
     fn read_replies_fit() {
         let piece = Data::from_slice(&[7; 10]);
-        assert_eq!(fit(vec![piece.clone(); 3], 25).iter().map(|piece| piece.len()).collect::<Vec<_>>(), [10, 10, 5]);
-        let whole = fit(vec![piece; 2000], 19_995);
+        assert_eq!(
+            clamp_pieces(vec![piece.clone(); 3], 25).iter().map(|piece| piece.len()).collect::<Vec<_>>(),
+            [10, 10, 5]
+        );
+        let whole = clamp_pieces(vec![piece; 2000], 19_995);
         assert_eq!((whole.len(), whole[0].len()), (1, 19_995));
         assert!(whole[0].as_bytes().iter().all(|&byte| byte == 7));
     }

@@ -2,7 +2,7 @@
 
 mod file;
 mod hostdir;
-mod occupied;
+mod in_use;
 pub mod signature;
 mod stack;
 mod users;

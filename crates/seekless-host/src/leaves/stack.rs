@@ -17,7 +17,7 @@ use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
 use super::users::{self, MountMark, Users};
-use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, occupied, signature};
+use super::{FileDevice, FileError, FileOptions, HostDir, HostDirError, HostDirOptions, in_use, signature};
 use crate::reactor::Reactor;
 
 /// The real world, for [`Stack::open`](seekless::stack::Stack::open).
@@ -168,7 +168,7 @@ impl HostLeaves {
             return Ok(self.create(rt, word, &path, options, purpose)?);
         }
         if purpose != Purpose::Inspect
-            && let Some(user) = occupied::user_of(&path)
+            && let Some(user) = in_use::user_of(&path)
         {
             let problem = format!("{} is {user}", path.display());
             return Err(Trouble::other(problem).hint("unmount or detach it first").into());

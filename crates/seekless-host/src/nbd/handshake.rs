@@ -9,7 +9,7 @@ use super::wire::{
 
 /// Features agreed with the client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct Agreed {
+pub(super) struct Negotiated {
     pub(super) structured: bool,
 }
 
@@ -25,7 +25,7 @@ pub(super) fn flags(offer: &Export, structured: bool) -> u16 {
 }
 
 /// Negotiates until the client starts transmission; `None` when it closed the connection properly.
-pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<Agreed>, Closed> {
+pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<Negotiated>, Closed> {
     let hello = [&MAGIC.to_be_bytes()[..], &OPTION_MAGIC.to_be_bytes(), &(FIXED_NEWSTYLE | NO_ZEROES).to_be_bytes()];
     stream.send(&hello.concat()).await?;
     let client = u32::from_be_bytes(stream.number().await?);
@@ -33,7 +33,7 @@ pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<
         return Err(Closed::Nonsense);
     }
     let wants_padding = client & u32::from(NO_ZEROES) == 0;
-    let mut agreed = Agreed::default();
+    let mut negotiated = Negotiated::default();
     loop {
         if u64::from_be_bytes(stream.number().await?) != OPTION_MAGIC {
             return Err(Closed::Nonsense);
@@ -53,12 +53,12 @@ pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<
         match number {
             option::EXPORT_NAME => {
                 let mut answer = offer.bytes.to_be_bytes().to_vec();
-                answer.extend(flags(offer, agreed.structured).to_be_bytes());
+                answer.extend(flags(offer, negotiated.structured).to_be_bytes());
                 if wants_padding {
                     answer.extend([0; 124]);
                 }
                 stream.send(&answer).await?;
-                return Ok(Some(agreed));
+                return Ok(Some(negotiated));
             }
             option::ABORT => {
                 stream.send(&option_reply(number, reply::ACK, b"")).await?;
@@ -72,17 +72,17 @@ pub(super) async fn negotiate(stream: &Stream, offer: &Export) -> Result<Option<
             }
             option::STRUCTURED_REPLY if !data.is_empty() => refuse(stream, number, "this has no arguments").await?,
             option::STRUCTURED_REPLY => {
-                agreed.structured = true;
+                negotiated.structured = true;
                 stream.send(&option_reply(number, reply::ACK, b"")).await?;
             }
             option::INFO | option::GO => match wanted(&data) {
                 Some((name, wanted)) => {
-                    for answer in facts(offer, &name, &wanted, agreed.structured) {
+                    for answer in facts(offer, &name, &wanted, negotiated.structured) {
                         stream.send(&option_reply(number, reply::INFO, &answer)).await?;
                     }
                     stream.send(&option_reply(number, reply::ACK, b"")).await?;
                     if number == option::GO {
-                        return Ok(Some(agreed));
+                        return Ok(Some(negotiated));
                     }
                 }
                 None => refuse(stream, number, "the lengths in this option do not fit").await?,

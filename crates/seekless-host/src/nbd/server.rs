@@ -27,7 +27,7 @@ use seekless::rt::{Event, Gate, Rt};
 use seekless::units::{Nanos, human_bytes};
 
 use super::export::Export;
-use super::handshake::{Agreed, negotiate};
+use super::handshake::{Negotiated, negotiate};
 use super::requests::{Disk, Refusal};
 use super::stream::{Closed, Stream};
 use super::wire::{Error, PAYLOAD_MAX, REQUEST_BYTES, Request, chunk, chunk_head, command, flag, simple_reply};
@@ -242,7 +242,7 @@ impl Listener {
 struct Connection {
     shared: Rc<Shared>,
     stream: Stream,
-    agreed: Agreed,
+    negotiated: Negotiated,
     replies: Gate,
     requests: Cell<u64>,
     bytes: Cell<u64>,
@@ -253,8 +253,8 @@ impl Shared {
     /// Serves one connection to its end.
     async fn attend(self: Rc<Self>, stream: Stream) -> Closed {
         let patience = pin!(self.rt.sleep(HANDSHAKE));
-        let agreed = match select(pin!(negotiate(&stream, &self.export)), patience).await {
-            Either::Left((Ok(Some(agreed)), _)) => agreed,
+        let negotiated = match select(pin!(negotiate(&stream, &self.export)), patience).await {
+            Either::Left((Ok(Some(negotiated)), _)) => negotiated,
             Either::Left((Ok(None), _)) => return Closed::Orderly,
             Either::Left((Err(closed), _)) => return closed,
             Either::Right(_) => return Closed::Short,
@@ -262,7 +262,7 @@ impl Shared {
         let (requests, bytes) = (Cell::new(0), Cell::new(0));
         let replies = Gate::new();
         let connection =
-            Rc::new(Connection { shared: self, stream, agreed, replies, requests, bytes, ended: Event::new() });
+            Rc::new(Connection { shared: self, stream, negotiated, replies, requests, bytes, ended: Event::new() });
         let closed = connection.take_requests().await;
         loop {
             let ended = connection.ended.wait();
@@ -361,7 +361,7 @@ impl Connection {
             other => Err(Refusal::new(Error::Unsupported, format!("there is no command {other}"))),
         };
         let answered = match result {
-            Ok(()) if self.agreed.structured => self.send(&[&chunk_head(request.cookie, chunk::NONE, 0)]).await,
+            Ok(()) if self.negotiated.structured => self.send(&[&chunk_head(request.cookie, chunk::NONE, 0)]).await,
             Ok(()) => self.send(&[&simple_reply(request.cookie, None)]).await,
             Err(refusal) => self.refuse(request, &refusal).await,
         };
@@ -372,7 +372,7 @@ impl Connection {
 
     async fn answer_read(&self, request: &Request, data: &Data) -> Result<(), Closed> {
         let Request { cookie, offset, length, .. } = *request;
-        if !self.agreed.structured {
+        if !self.negotiated.structured {
             return self.send(&[&simple_reply(cookie, None), data]).await;
         }
         let offset = offset.to_be_bytes();
@@ -388,7 +388,7 @@ impl Connection {
 
     async fn refuse(&self, request: &Request, refusal: &Refusal) -> Result<(), Closed> {
         log::debug!("request refused: {request:?}: {}", refusal.text);
-        if !self.agreed.structured {
+        if !self.negotiated.structured {
             return self.send(&[&simple_reply(request.cookie, Some(refusal.error))]).await;
         }
         let text = &refusal.text.as_bytes()[..refusal.text.len().min(4096)];

@@ -49,19 +49,19 @@ pub(crate) struct Ring {
 
 /// An operation submitted to the kernel, or about to be.
 struct Operation {
-    hold: Hold,
+    resources: Resources,
     state: State,
 }
 
 enum State {
-    Flying(Waker),
-    Landed(i32),
+    Pending(Waker),
+    Completed(i32),
     /// The future was dropped.
     Orphaned,
 }
 
 /// Resources that must stay alive until the kernel is done.
-enum Hold {
+enum Resources {
     Read {
         buf: Buf,
         _file: File,
@@ -114,15 +114,15 @@ impl Ring {
 
     pub(super) async fn read_at(&self, file: File, offset: u64, buf: Buf, from: usize) -> (Result<usize, Errno>, Buf) {
         let fd = Fd(file.as_raw_fd());
-        let (hold, result) = self
-            .operation(Hold::Read { buf, _file: file }, |hold| {
-                let Hold::Read { buf, .. } = hold else { unreachable!("made above") };
+        let (resources, result) = self
+            .operation(Resources::Read { buf, _file: file }, |resources| {
+                let Resources::Read { buf, .. } = resources else { unreachable!("made above") };
                 let target = &mut buf[from..];
                 let length = u32::try_from(target.len()).unwrap_or(u32::MAX);
                 opcode::Read::new(fd, target.as_mut_ptr(), length).offset(offset).build().into()
             })
             .await;
-        let Hold::Read { buf, .. } = hold else { unreachable!("an operation gives back what it held") };
+        let Resources::Read { buf, .. } = resources else { unreachable!("an operation gives back what it held") };
         (count(result), buf)
     }
 
@@ -130,8 +130,8 @@ impl Ring {
         let fd = Fd(file.as_raw_fd());
         let flags = if durable { libc::RWF_DSYNC } else { 0 };
         let (_, result) = self
-            .operation(Hold::Write { data, _file: file }, |hold| {
-                let Hold::Write { data, .. } = hold else { unreachable!("made above") };
+            .operation(Resources::Write { data, _file: file }, |resources| {
+                let Resources::Write { data, .. } = resources else { unreachable!("made above") };
                 let length = u32::try_from(data.len()).unwrap_or(u32::MAX);
                 opcode::Write::new(fd, data.as_ptr(), length).offset(offset).rw_flags(flags).build().into()
             })
@@ -142,8 +142,9 @@ impl Ring {
     pub(super) async fn sync(&self, file: File, metadata: bool) -> Result<(), Errno> {
         let fd = Fd(file.as_raw_fd());
         let flags = if metadata { FsyncFlags::empty() } else { FsyncFlags::DATASYNC };
-        let (_, result) =
-            self.operation(Hold::File { _file: file }, |_| opcode::Fsync::new(fd).flags(flags).build().into()).await;
+        let (_, result) = self
+            .operation(Resources::File { _file: file }, |_| opcode::Fsync::new(fd).flags(flags).build().into())
+            .await;
         count(result).map(drop)
     }
 
@@ -157,7 +158,7 @@ impl Ring {
         let fd = Fd(file.as_raw_fd());
         let mode = mode.bits() as i32;
         let (_, result) = self
-            .operation(Hold::File { _file: file }, |_| {
+            .operation(Resources::File { _file: file }, |_| {
                 opcode::Fallocate::new(fd, bytes).offset(offset).mode(mode).build().into()
             })
             .await;
@@ -168,7 +169,7 @@ impl Ring {
         let fd = Fd(file.as_raw_fd());
         let events = u32::from(events.bits());
         // An error here is an error of the file; the following read or write reports it.
-        self.operation(Hold::Poll { _file: file }, |_| opcode::PollAdd::new(fd, events).build().into()).await;
+        self.operation(Resources::Poll { _file: file }, |_| opcode::PollAdd::new(fd, events).build().into()).await;
     }
 
     /// Sends a command to the FUSE device, lends `memory` to the kernel, and waits for the completion.
@@ -179,23 +180,23 @@ impl Ring {
         command: FuseCommand,
     ) -> Result<usize, Errno> {
         let fd = Fd(device.as_raw_fd());
-        let hold = Hold::Command { memory: memory.lend(), _file: device };
+        let resources = Resources::Command { memory: memory.lend(), _file: device };
         let (_, result) = self
-            .operation(hold, |hold| {
-                let Hold::Command { memory, .. } = hold else { unreachable!("a command holds its memory") };
+            .operation(resources, |resources| {
+                let Resources::Command { memory, .. } = resources else { unreachable!("a command holds its memory") };
                 command.entry(fd, memory)
             })
             .await;
         count(result)
     }
 
-    /// Queues an operation on `hold`. `entry` builds it once the held resources have their final address.
-    fn operation(&self, hold: Hold, entry: impl FnOnce(&mut Hold) -> Sqe) -> InFlight<'_> {
+    /// Queues an operation on `resources`. `entry` builds it once the held resources have their final address.
+    fn operation(&self, resources: Resources, entry: impl FnOnce(&mut Resources) -> Sqe) -> InFlight<'_> {
         let mut operations = self.operations.borrow_mut();
         let slot = operations.vacant_entry();
         let key = slot.key();
-        let operation = slot.insert(Operation { hold, state: State::Flying(Waker::noop().clone()) });
-        let entry = entry(&mut operation.hold).user_data(key as u64);
+        let operation = slot.insert(Operation { resources, state: State::Pending(Waker::noop().clone()) });
+        let entry = entry(&mut operation.resources).user_data(key as u64);
         drop(operations);
         self.awaited.set(self.awaited.get() + 1);
         self.push(&entry);
@@ -236,7 +237,7 @@ impl Ring {
             {
                 let mut uring = self.uring.borrow_mut();
                 // SAFETY: buffers and files of the operation stay where they are and alive until its completion
-                // has been reaped: `Operation::hold` owns them (H2), or the ring itself (`notifier_value`).
+                // has been reaped: `Operation::resources` owns them (H2), or the ring itself (`notifier_value`).
                 if unsafe { uring.submission().push(entry) }.is_ok() {
                     return;
                 }
@@ -303,8 +304,8 @@ impl Ring {
                 let Some(operation) = operations.get_mut(key as usize) else {
                     unreachable!("an operation stays in the slab until its one completion")
                 };
-                match std::mem::replace(&mut operation.state, State::Landed(result)) {
-                    State::Flying(waker) => {
+                match std::mem::replace(&mut operation.state, State::Completed(result)) {
+                    State::Pending(waker) => {
                         drop(operations);
                         waker.wake();
                     }
@@ -313,7 +314,7 @@ impl Ring {
                         drop(operations);
                         drop(orphan);
                     }
-                    State::Landed(_) => unreachable!("an operation completes once"),
+                    State::Completed(_) => unreachable!("an operation completes once"),
                 }
             }
         }
@@ -339,7 +340,7 @@ impl Drop for Ring {
         let deadline = Instant::now() + PATIENCE;
         if let Ok(mut operations) = self.operations.try_borrow_mut() {
             operations.iter_mut().for_each(|(_, operation)| {
-                if matches!(operation.state, State::Flying(_)) {
+                if matches!(operation.state, State::Pending(_)) {
                     operation.state = State::Orphaned;
                 }
             });
@@ -367,23 +368,23 @@ struct InFlight<'a> {
 }
 
 impl Future for InFlight<'_> {
-    type Output = (Hold, i32);
+    type Output = (Resources, i32);
 
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Hold, i32)> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<(Resources, i32)> {
         let Some(key) = self.key else { unreachable!("polled after it was done") };
         let mut operations = self.ring.operations.borrow_mut();
         match &mut operations[key].state {
-            State::Flying(waker) => {
+            State::Pending(waker) => {
                 waker.clone_from(context.waker());
                 Poll::Pending
             }
-            State::Landed(result) => {
+            State::Completed(result) => {
                 let result = *result;
                 let operation = operations.remove(key);
                 drop(operations);
                 self.key = None;
                 self.ring.awaited.set(self.ring.awaited.get() - 1);
-                Poll::Ready((operation.hold, result))
+                Poll::Ready((operation.resources, result))
             }
             State::Orphaned => unreachable!("only dropping the future orphans its operation"),
         }
@@ -395,7 +396,7 @@ impl Drop for InFlight<'_> {
         let Some(key) = self.key else { return };
         self.ring.awaited.set(self.ring.awaited.get() - 1);
         let mut operations = self.ring.operations.borrow_mut();
-        if matches!(operations[key].state, State::Landed(_)) {
+        if matches!(operations[key].state, State::Completed(_)) {
             let landed = operations.remove(key);
             drop(operations);
             drop(landed);
@@ -403,7 +404,7 @@ impl Drop for InFlight<'_> {
         }
         operations[key].state = State::Orphaned;
         // Other operations end by themselves. A poll might never, and would keep its file open.
-        let endless = matches!(operations[key].hold, Hold::Poll { .. });
+        let endless = matches!(operations[key].resources, Resources::Poll { .. });
         drop(operations);
         if endless {
             let cancel = opcode::AsyncCancel::new(key as u64).build().user_data(USER_DATA_CANCEL);

@@ -67,7 +67,7 @@ fn bad_stack_lines_are_pointed_at() {
             (
                 &["bench", "smallfile", "--clock", "virtual", "--on", "memfs", "--on", "/tmp"],
                 2,
-                "seekless: --clock virtual: /tmp is a directory of the host, which knows real time only\nleave the \
+                "seekless: --clock virtual: /tmp is a directory of the host, which has real time only\nleave the \
                  directory out, or leave the clock to each contestant: --clock auto",
             ),
             (
@@ -291,7 +291,7 @@ fn damage_is_told_from_other_failures() {
     let ended = scratch.run(&["fsck", "lfs / file:a.img"]);
     assert_eq!(ended.code, 4, "{}{}", ended.out, ended.err);
     assert!(
-        ended.out.contains("a.img: damaged") && ended.out.contains("\n1 error; nothing can be shown of it"),
+        ended.out.contains("a.img: damaged") && ended.out.contains("\n1 error; nothing of it can be read"),
         "{}",
         ended.out
     );

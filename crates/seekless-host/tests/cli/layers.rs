@@ -142,7 +142,7 @@ fn packing_and_unpacking() {
     }
     let packed = scratch.good(&["pack", LINE]);
     assert!(packed.starts_with("19 of 19 files packed: "), "{packed}");
-    assert!(scratch.good(&["pack", LINE]).contains("19 were as they should be"));
+    assert!(scratch.good(&["pack", LINE]).contains("19 had the right form already"));
     scratch.good(&["mount", LINE, "mnt"]);
     for number in 1..20 {
         assert!(std::fs::read(scratch.path(&format!("mnt/d/{number}"))).unwrap() == text(number * 10_000));

@@ -123,7 +123,8 @@ fn only_regular_files_are_written() {
     assert_eq!(std::fs::metadata(scratch.path("image")).unwrap().len(), 10_000);
 }
 
-/// A page, a picture and a manual page are replaced by their own kind, and by nothing else unless the user says --force.
+/// A page, a picture and a manual page are replaced by their own kind, and by nothing else unless the user says
+/// --force.
 #[test]
 fn pages_replace_their_own_kind() {
     let scratch = Scratch::new();
@@ -204,7 +205,7 @@ fn a_key_is_never_written_over() {
     assert_eq!(std::fs::metadata(scratch.path("k")).unwrap().permissions().mode() & 0o777, 0o600);
     let ended = scratch.run(&["key", "k", "--from", "k"]);
     assert_eq!(ended.code, 1);
-    assert!(ended.err.contains("a key is never written over"), "{}", ended.err);
+    assert!(ended.err.contains("a key is never overwritten"), "{}", ended.err);
     assert_eq!((std::fs::read(scratch.path("k")).unwrap(), names(&scratch, ".")), (key, vec!["k".to_owned()]));
 }
 

@@ -1,5 +1,5 @@
-//! Parts of pages that come from the program or from the experiments: what stands between two marks is compared, and written anew with
-//! `SEEKLESS_BLESS=1`.
+//! Parts of pages that come from the program or from the experiments: the text between two marks is compared, and
+//! rewritten with `SEEKLESS_BLESS=1`.
 
 use std::process::Command;
 
@@ -97,7 +97,7 @@ fn sources() -> String {
 }
 
 /// Aim: the page of messages has messages of the program. Method: each heading that is a piece of code, against the sources; `…` is
-/// where a name stands.
+/// in place of a name.
 #[test]
 fn messages_are_those_of_the_program() {
     let sources = sources();

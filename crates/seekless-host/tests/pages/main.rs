@@ -7,10 +7,10 @@
 //!   fuse            the block mounts: where that is impossible, it is left out
 //!   no-run=REASON   the block is not run; `REASONS` says what each reason means
 //!
-//! A block ```` ```text output ```` right behind a command block is what that block prints. A line `…` in it stands for any lines,
-//! and a line that ends in `…` for every line that begins like it.
+//! A block ```` ```text output ```` right behind a command block is what that block prints. A line `…` in it matches any
+//! lines, and a line that ends in `…` matches every line that begins like it.
 //!
-//! `SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages` writes the generated parts anew.
+//! `SEEKLESS_BLESS=1 cargo test -p seekless-host --test pages` rewrites the generated parts.
 
 mod commands;
 mod generated;

@@ -104,7 +104,7 @@ impl Verdict {
 type Line = (BTreeMap<String, Value>, Vec<(Value, f64)>);
 
 /// One case of a claim: its place, the result, and whether it holds.
-struct Case {
+struct ClaimCase {
     place: String,
     found: f64,
     held: bool,
@@ -157,45 +157,45 @@ impl Claim {
         self.above.is_none_or(|limit| found > limit) && self.below.is_none_or(|limit| found < limit)
     }
 
-    fn compare(&self, rows: &[Row]) -> Vec<Case> {
+    fn compare(&self, rows: &[Row]) -> Vec<ClaimCase> {
         let of = rows.iter().filter(|row| self.only.holds(&row.dims) && self.of.holds(&row.dims));
         let case = |row: &Row| {
             let other = counterpart(row, &self.to, rows)?;
             let found = self.metric_of(row)? / self.metric_of(other)?;
-            found.is_finite().then(|| Case { place: place(&row.dims), found, held: self.is_within(found) })
+            found.is_finite().then(|| ClaimCase { place: place(&row.dims), found, held: self.is_within(found) })
         };
         of.filter_map(case).collect()
     }
 
-    fn value(&self, rows: &[Row]) -> Vec<Case> {
+    fn value(&self, rows: &[Row]) -> Vec<ClaimCase> {
         let case = |row: &&Row| {
             let found = self.metric_of(row)?;
             let near = match (self.expect, self.tolerance) {
                 (Some(expected), Some(tolerance)) => (found - expected).abs() <= (tolerance * expected).abs(),
                 _ => true,
             };
-            Some(Case { place: place(&row.dims), found, held: near && self.is_within(found) })
+            Some(ClaimCase { place: place(&row.dims), found, held: near && self.is_within(found) })
         };
         self.only.of(rows).iter().filter_map(case).collect()
     }
 
-    fn spread(&self, rows: &[Row]) -> Vec<Case> {
+    fn spread(&self, rows: &[Row]) -> Vec<ClaimCase> {
         let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
             let values = || line.iter().map(|(_, value)| *value);
             let mean = values().sum::<f64>() / line.len() as f64;
             let found = (values().fold(f64::MIN, f64::max) - values().fold(f64::MAX, f64::min)) / mean;
             let held = self.at_most.is_some_and(|limit| found <= limit);
-            (line.len() > 1 && found.is_finite()).then(|| Case { place: place(&dims), found, held })
+            (line.len() > 1 && found.is_finite()).then(|| ClaimCase { place: place(&dims), found, held })
         };
         self.lines(rows).into_iter().filter_map(case).collect()
     }
 
-    fn shape(&self, rows: &[Row]) -> Vec<Case> {
+    fn shape(&self, rows: &[Row]) -> Vec<ClaimCase> {
         let case = |(dims, line): (BTreeMap<String, Value>, Vec<(Value, f64)>)| {
             let values: Vec<f64> = line.iter().map(|(_, value)| *value).collect();
             let found = values.last()? / values.first()?;
             let held = self.shape.is_some_and(|shape| shape.is_of(&values, self.slack));
-            (values.len() > 2 && found.is_finite()).then(|| Case { place: place(&dims), found, held })
+            (values.len() > 2 && found.is_finite()).then(|| ClaimCase { place: place(&dims), found, held })
         };
         self.lines(rows).into_iter().filter_map(case).collect()
     }
@@ -217,8 +217,8 @@ impl Claim {
         lines
     }
 
-    fn in_words(&self, cases: &[Case]) -> String {
-        let by_size = |one: &&Case, two: &&Case| one.found.total_cmp(&two.found);
+    fn in_words(&self, cases: &[ClaimCase]) -> String {
+        let by_size = |one: &&ClaimCase, two: &&ClaimCase| one.found.total_cmp(&two.found);
         let (Some(least), Some(most)) = (cases.iter().min_by(by_size), cases.iter().max_by(by_size)) else {
             return "no rows".to_owned();
         };
@@ -232,7 +232,7 @@ impl Claim {
             [only] => text(only.found),
             _ => format!("{} to {}", text(least.found), text(most.found)),
         };
-        let wrong: Vec<&Case> = cases.iter().filter(|case| !case.held).collect();
+        let wrong: Vec<&ClaimCase> = cases.iter().filter(|case| !case.held).collect();
         // The case with the largest deviation is the most interesting.
         match wrong.as_slice() {
             [] => range,

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ExperimentError;
 use super::claim::Claim;
-use super::kinds::{Kind, kinds};
+use super::kinds::{WorkloadKind, kinds};
 use super::published::{self, Published};
 use super::rows::{CONTESTANT, Columns, Selection, check_dimension, check_selection};
 use super::value::{Unit, Value};
@@ -229,7 +229,7 @@ impl Description {
     ///
     /// # Errors
     /// When there is none of this name.
-    pub fn kind(&self) -> Result<Kind, String> {
+    pub fn kind(&self) -> Result<WorkloadKind, String> {
         let names = || kinds().map(|kind| kind.name).collect::<Vec<_>>().join(", ");
         match self.workload.get("kind") {
             Some(toml::Value::String(name)) => kinds()

@@ -9,7 +9,7 @@ use serde::Serialize;
 use siphasher::sip128::{Hasher128, SipHasher13};
 
 use super::description::{Clock, Contestant, Experiment};
-use super::kinds::{Context, Kind, Measure, On, Outside, Workload, digest};
+use super::kinds::{Context, Measure, Outside, RunTarget, Workload, WorkloadKind, digest};
 use super::rounds::{self, Round};
 use super::rows::{CONTESTANT, Row};
 use super::value::{Value, Values, fill, fill_all};
@@ -31,7 +31,7 @@ pub struct Point {
 /// A place in the experiment, and the point that is measured for it. Places that differ only in variables that a
 /// contestant does not use share a point.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct PlanCell {
     pub dims: BTreeMap<String, Value>,
     /// Index into the plan's points.
     pub point: usize,
@@ -41,7 +41,7 @@ pub struct Place {
 #[derive(Clone, Debug)]
 pub struct Plan {
     pub points: Vec<Point>,
-    pub places: Vec<Place>,
+    pub places: Vec<PlanCell>,
 }
 
 impl Plan {
@@ -84,7 +84,7 @@ impl Plan {
                     plan.points.push(point);
                     plan.points.len() - 1
                 });
-                plan.places.push(Place { dims, point: index });
+                plan.places.push(PlanCell { dims, point: index });
             }
         }
         Ok(plan)
@@ -92,7 +92,7 @@ impl Plan {
 
     /// The rows of the places whose points have been measured, in the order of the plan.
     pub fn rows(&self, measured: &BTreeMap<String, Vec<Round>>) -> Vec<Row> {
-        let of_place = |place: &Place| {
+        let of_place = |place: &PlanCell| {
             let measures = rounds::medians(measured.get(&self.points[place.point].key)?);
             let row = |measure: &Measure| {
                 let dims = place.dims.clone().into_iter().chain(measure.dims.clone());
@@ -136,14 +136,14 @@ impl Point {
 
 /// A parsed point.
 struct Parsed {
-    on: On,
+    on: RunTarget,
     workload: Box<dyn Workload>,
 }
 
 impl Parsed {
-    fn new(kind: Kind, point: &Point) -> Result<Parsed, String> {
+    fn new(kind: WorkloadKind, point: &Point) -> Result<Parsed, String> {
         profile(&point.profile)?;
-        Ok(Parsed { on: On::read(&point.on)?, workload: kind.read(&point.workload)? })
+        Ok(Parsed { on: RunTarget::read(&point.on)?, workload: kind.read(&point.workload)? })
     }
 }
 
@@ -172,8 +172,8 @@ fn fill_point(description: &Description, contestant: &Contestant, values: &Value
 
 /// The storage of a contestant with its layers on `lower`, if that is given.
 fn over(on: String, lower: &str) -> Result<String, String> {
-    match On::read(&on)? {
-        On::Stack(stack) if !lower.is_empty() => {
+    match RunTarget::read(&on)? {
+        RunTarget::Stack(stack) if !lower.is_empty() => {
             Ok(stack.over(lower).map_err(|error| error.to_string())?.line().to_owned())
         }
         _ => Ok(on),

@@ -14,7 +14,7 @@ use crate::workload::Program;
 struct NoOutside;
 
 impl Outside for NoOutside {
-    fn files(&self, _: &On, _: &dyn Program) -> Result<Run, LabError> {
+    fn files(&self, _: &RunTarget, _: &dyn Program) -> Result<Run, LabError> {
         Err(LabError::Spec("there is no real time in this test".into()))
     }
 }
@@ -356,7 +356,7 @@ fn texts_are_filled() {
 fn measured(workload: &str, on: &str) -> Result<BTreeMap<String, f64>, String> {
     let table: toml::Table = workload.parse().expect("TOML");
     let kind = kinds().find(|kind| Some(kind.name) == table["kind"].as_str()).expect("a kind");
-    let (workload, on) = (kind.read(&table)?, On::read(on)?);
+    let (workload, on) = (kind.read(&table)?, RunTarget::read(on)?);
     workload.check(&on)?;
     let (folder, profile, clock) = (Path::new("."), HostProfile::NONE, Clock::Virtual);
     let context = Context { folder, seed: 1, profile, clock, outside: &NoOutside };

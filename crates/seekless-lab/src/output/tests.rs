@@ -17,7 +17,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 /// A file with a temporary name until it is complete, as on file systems without unnamed files.
 fn begin_named(path: &Path, wish: &Wish) -> NewFile {
-    let place = Place::of(path).unwrap();
+    let place = Destination::of(path).unwrap();
     place.admit(wish).unwrap();
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::RDWR;
     let make = |name: &OsStr| rustix::fs::openat(&place.directory, name, flags, Mode::from_raw_mode(wish.permissions));

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 
 use seekless::units::Nanos;
 
-use super::{Outcome, Step, Watch};
+use super::{Outcome, PhaseProgress, Watch};
 use crate::LabError;
 use crate::measured::Measured;
 pub(super) use crate::measured::Unit;
@@ -59,7 +59,7 @@ impl<'a, T: Target> Meter<'a, T> {
         running.done += count;
         running.bytes += bytes;
         let Running { phase, done, total, .. } = *running;
-        match (self.watch)(Step { phase, done, total }) {
+        match (self.watch)(PhaseProgress { phase, done, total }) {
             ControlFlow::Continue(()) => Ok(()),
             ControlFlow::Break(()) => Err(LabError::Interrupted),
         }

@@ -107,12 +107,12 @@ pub trait Program: Send + Sync {
     ///
     /// # Errors
     /// As there.
-    async fn run_on(&self, target: On<'_>, watch: Watch<'_>) -> Result<Outcome, LabError>;
+    async fn run_on(&self, target: ProgramTarget<'_>, watch: Watch<'_>) -> Result<Outcome, LabError>;
 }
 
 /// Where a [`Program`] runs.
 #[derive(Clone, Copy)]
-pub enum On<'a> {
+pub enum ProgramTarget<'a> {
     Stack(&'a Vfs),
     Directory(&'a Directory),
 }
@@ -143,24 +143,24 @@ impl<W: Workload> Program for W {
         Workload::published(self, runs)
     }
 
-    async fn run_on(&self, target: On<'_>, watch: Watch<'_>) -> Result<Outcome, LabError> {
+    async fn run_on(&self, target: ProgramTarget<'_>, watch: Watch<'_>) -> Result<Outcome, LabError> {
         match target {
-            On::Stack(target) => self.run(target, watch).await,
-            On::Directory(target) => self.run(target, watch).await,
+            ProgramTarget::Stack(target) => self.run(target, watch).await,
+            ProgramTarget::Directory(target) => self.run(target, watch).await,
         }
     }
 }
 
 /// How far a phase has come.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Step<'a> {
+pub struct PhaseProgress<'a> {
     pub phase: &'a str,
     pub done: u64,
     pub total: u64,
 }
 
 /// Receives the progress of a run, and decides whether to continue.
-pub type Watch<'a> = &'a dyn Fn(Step<'_>) -> ControlFlow<()>;
+pub type Watch<'a> = &'a dyn Fn(PhaseProgress<'_>) -> ControlFlow<()>;
 
 /// Measurements of a run.
 #[derive(Clone, PartialEq, Debug)]

@@ -164,7 +164,7 @@ impl<T: Target> Pool<'_, T> {
     }
 
     /// Adds `delta` to the balance of a record. Returns the record as it was and as it is.
-    async fn add(&mut self, place: Place, delta: i64) -> Result<[Vec<u8>; 2], LabError> {
+    async fn add(&mut self, place: RecordLocation, delta: i64) -> Result<[Vec<u8>; 2], LabError> {
         let page = self.page((place.file, place.page), false).await?;
         let record = &mut page.bytes[place.offset..place.offset + RECORD as usize];
         let before = record.to_vec();
@@ -177,7 +177,7 @@ impl<T: Target> Pool<'_, T> {
 
 /// Where a record is.
 #[derive(Clone, Copy)]
-struct Place {
+struct RecordLocation {
     file: usize,
     page: u64,
     offset: usize,
@@ -278,7 +278,7 @@ impl<T: Target> Bank<'_, T> {
     }
 
     /// Searches the tree from its root.
-    async fn find(&mut self, account: u64) -> Result<Place, LabError> {
+    async fn find(&mut self, account: u64) -> Result<RecordLocation, LabError> {
         let mut page = self.shape.pages() - 1;
         for _ in 1..self.shape.levels.len() - 1 {
             let bytes = &self.pool.page((ACCOUNT, page), false).await?.bytes;
@@ -290,7 +290,7 @@ impl<T: Target> Bank<'_, T> {
         let bytes = &self.pool.page((ACCOUNT, page), false).await?.bytes;
         let slot = bytes.chunks_exact(RECORD as usize).position(|record| number_of(record) == account);
         let slot = slot.ok_or_else(|| lost(account))?;
-        Ok(Place { file: ACCOUNT, page, offset: slot * RECORD as usize })
+        Ok(RecordLocation { file: ACCOUNT, page, offset: slot * RECORD as usize })
     }
 
     async fn transaction(&mut self) -> Result<(), LabError> {
@@ -354,9 +354,9 @@ fn branches(spec: &TpcB) -> u64 {
 }
 
 /// The place of a record in a file without a tree.
-fn flat(file: usize, number: u64) -> Place {
+fn flat(file: usize, number: u64) -> RecordLocation {
     let per_page = PAGE / RECORD;
-    Place { file, page: number / per_page, offset: ((number % per_page) * RECORD) as usize }
+    RecordLocation { file, page: number / per_page, offset: ((number % per_page) * RECORD) as usize }
 }
 
 fn lost(account: u64) -> LabError {

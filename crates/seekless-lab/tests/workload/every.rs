@@ -25,7 +25,7 @@ use seekless_lab::workload::sizes::{self, Sizes};
 use seekless_lab::workload::smallfile::SmallFile;
 use seekless_lab::workload::tool::Tool;
 use seekless_lab::workload::tpcb::{self, TpcB};
-use seekless_lab::workload::{Program, Step, WORKLOADS, remove_all};
+use seekless_lab::workload::{PhaseProgress, Program, WORKLOADS, remove_all};
 
 use crate::{GO_ON, simulated};
 
@@ -109,7 +109,7 @@ fn keeps_the_rules(spec: &dyn Program) {
     let scratch = Scratch::new(name);
     let parent = scratch.0.to_str().unwrap();
     let last = RefCell::new(Vec::<(String, u64, u64)>::new());
-    let watch = |step: Step<'_>| {
+    let watch = |step: PhaseProgress<'_>| {
         let mut last = last.borrow_mut();
         match last.last_mut().filter(|(phase, done, _)| *phase == step.phase && *done < step.done) {
             Some(known) => known.1 = step.done,
@@ -124,7 +124,7 @@ fn keeps_the_rules(spec: &dyn Program) {
     for ((phase, done, total), measured) in last.iter().zip(&here.phases) {
         assert_eq!((phase, done, *total), (&measured.phase, total, measured.count), "{name}");
     }
-    let stop = |step: Step<'_>| match step.phase == here.phases[1].phase {
+    let stop = |step: PhaseProgress<'_>| match step.phase == here.phases[1].phase {
         true => ControlFlow::Break(()),
         false => ControlFlow::Continue(()),
     };

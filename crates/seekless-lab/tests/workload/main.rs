@@ -8,10 +8,10 @@ use std::ops::ControlFlow;
 use seekless::rt::HostProfile;
 use seekless::stack::Stack;
 use seekless_lab::run::{Run, simulate};
-use seekless_lab::workload::{Program, Step};
+use seekless_lab::workload::{PhaseProgress, Program};
 
 /// Progress that is ignored.
-const GO_ON: fn(Step<'_>) -> ControlFlow<()> = |_| ControlFlow::Continue(());
+const GO_ON: fn(PhaseProgress<'_>) -> ControlFlow<()> = |_| ControlFlow::Continue(());
 
 fn simulated(line: &str, profile: HostProfile, spec: &dyn Program) -> Run {
     let stack = Stack::parse(line).unwrap_or_else(|error| panic!("{error}"));

@@ -13,7 +13,7 @@ use seekless_lab::report::Report;
 use seekless_lab::run::{Bound, can_be_simulated, run_in_directory, simulate};
 use seekless_lab::target::{Coldness, Host, Listed, Space, Target, Usage};
 use seekless_lab::workload::smallfile::{CREATE, DELETE, READ, SmallFile};
-use seekless_lab::workload::{Step, Workload};
+use seekless_lab::workload::{PhaseProgress, Workload};
 
 use crate::{GO_ON, simulated};
 
@@ -85,13 +85,13 @@ fn directories_are_measured_and_left_as_they_were() {
     let spec = SmallFile { files: 50, bytes: 3000, files_per_directory: 7, seed: 1 };
     // Dropping caches affects the whole machine, so concurrent tests do not do it.
     let done = RefCell::new(Vec::new());
-    let progress = |step: Step<'_>| {
+    let progress = |step: PhaseProgress<'_>| {
         done.borrow_mut().push((step.phase.to_owned(), step.done, step.total));
         ControlFlow::Continue(())
     };
     let run = run_in_directory(directory.to_str().unwrap(), Host::default(), &spec, &progress).unwrap();
     assert_eq!(std::fs::read_dir(&directory).unwrap().count(), 0);
-    let stop = |step: Step<'_>| match (step.phase, step.done) {
+    let stop = |step: PhaseProgress<'_>| match (step.phase, step.done) {
         (READ, 10) => ControlFlow::Break(()),
         _ => ControlFlow::Continue(()),
     };

@@ -1,35 +1,35 @@
-//! What the layers that store files encoded have in common.
+//! What the layers that encode files share.
 
 use crate::device::Data;
 use crate::fs::{Fs, FsResult, Handle};
 use crate::rt::{Rt, Work};
 use crate::units::Ino;
 
-/// What is done with lower files that such a layer has not written.
+/// Treatment of lower files that the layer has not written.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Plain {
-    /// They are shown as they are, and changed as they are.
+    /// They are shown and changed as they are.
     #[default]
     Pass,
-    /// They are listed, and cannot be read or changed.
+    /// They are listed, but cannot be read or changed.
     Error,
 }
 
-/// What a check of all files found.
+/// Result of a check of all files.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Report {
     pub findings: Vec<Finding>,
     pub files: u64,
     /// Files that the layer has not written.
     pub plain_files: u64,
-    /// Records, or units.
+    /// Records or units.
     pub records: u64,
-    /// Bytes of files as they are seen above, and as they are below.
+    /// Sizes of files as seen above, and as stored below.
     pub bytes_above: u64,
     pub bytes_below: u64,
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
     pub path: Vec<u8>,
@@ -37,10 +37,10 @@ pub struct Finding {
     pub repaired: bool,
 }
 
-/// Jobs of the processor that take fewer cycles are done at once: handing one to another thread costs 10 to 40 us.
+/// Jobs with fewer cycles run at once: handing one to another thread costs 10 to 40 us.
 const CYCLES_HERE_MAX: u64 = 100_000;
 
-/// Does `job`, which takes `cycles`, here or on another core, and charges it.
+/// Runs `job`, which takes `cycles`, here or on another core, and charges it.
 pub(super) async fn work<T: Send + 'static>(rt: &Rt, cycles: u64, job: impl FnOnce() -> T + Send + 'static) -> T {
     rt.charge(Work::Cycles(cycles)).await;
     match cycles <= CYCLES_HERE_MAX {

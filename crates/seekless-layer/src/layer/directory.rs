@@ -1,12 +1,12 @@
-//! What a directory knows of the layer that its files are of, so that no other is put on it: an attribute of its root.
+//! An attribute of a directory's root that records which layer its files belong to, so that no other layer is stacked
+//! on it.
 //!
-//! It says the scheme, and of a directory that is encrypted a check value of its key. A directory that has no such attribute
-//! gets one from the first layer that is put on it for writing; before that, some of its files are asked whether they agree.
-//! Where there are no attributes, they are asked every time.
+//! It records the scheme and, for an encrypted directory, a check value of its key. A directory without the attribute
+//! gets one from the first layer that is stacked on it for writing. Before that, the layer samples some of its files to
+//! see whether they agree. On a file system without attributes, it samples them every time.
 //!
 //! Invariants
-//!   D1  Nothing is written to a directory whose attribute, or one of whose files that were asked, says that it is of another
-//!       scheme or key.
+//!   D1  Nothing is written to a directory whose attribute, or a sampled file, shows another scheme or key.
 
 use super::classic::format::{self as units, Index};
 use super::codecs::{Codec, Position, ids};
@@ -20,7 +20,7 @@ use crate::units::Ino;
 /// Name of the attribute.
 pub(super) const NAME: &[u8] = b"user.seekless.layer";
 
-/// Files and directories that are asked in a directory without the attribute.
+/// Files and directories that are sampled in a directory without the attribute.
 const ASKED_MAX: usize = 300;
 
 pub(super) use super::log::format::schemes;
@@ -43,7 +43,7 @@ const NOT_CLASSIC: FsError = FsError::Invalid(
     "this directory is not used with `index=classic`: mount it without that option, or copy its files to another one",
 );
 
-/// The layer that is to be put on a directory.
+/// The layer that is about to be stacked on a directory.
 #[derive(Clone, Copy)]
 pub(super) struct Claim<'a> {
     /// One of [`schemes`].
@@ -56,7 +56,7 @@ impl Claim<'_> {
         DirectoryMark::new(self.scheme, self.codec.key_check())
     }
 
-    /// Whether the layer is one for a directory with `mark`.
+    /// Checks whether the layer fits a directory with `mark`.
     fn check(&self, mark: &DirectoryMark) -> FsResult<()> {
         let wanted = self.mark();
         match (mark.scheme == wanted.scheme, mark.is_secret, wanted.is_secret) {
@@ -69,7 +69,7 @@ impl Claim<'_> {
         }
     }
 
-    /// Whether the layer is one for a directory with such files.
+    /// Checks whether the layer fits a directory with such files.
     fn check_files(&self, files: &Files) -> FsResult<()> {
         match (self.scheme, self.codec.is_secret()) {
             (schemes::CLASSIC, _) if files.open || files.sealed || files.unsealed => Err(NOT_CLASSIC),
@@ -82,10 +82,11 @@ impl Claim<'_> {
         }
     }
 
-    /// Puts the layer on the directory `lower`, whose attribute is written unless that is `read_only` or cannot be.
+    /// Stacks the layer on the directory `lower`, and writes its attribute, unless that is `read_only` or cannot store
+    /// one.
     ///
     /// # Errors
-    /// `Invalid` with what to do, when its files are of another scheme or key; `Corrupt` when its attribute is damaged.
+    /// `Invalid`, with advice, when the files have another scheme or key; `Corrupt` when the attribute is damaged.
     pub(super) async fn make(&self, lower: &Fs, read_only: bool) -> FsResult<()> {
         loop {
             if let Some(known) = read(lower).await? {
@@ -96,16 +97,17 @@ impl Claim<'_> {
                 return Ok(());
             }
             match lower.setxattr(Ino::ROOT, NAME, &self.mark().to_bytes(), XattrMode::Create).await {
-                // Another layer was faster: what it has written counts.
+                // Another layer was faster: its attribute counts.
                 Err(FsError::Exists) => {}
-                // It is durable with the next sync of everything; if a power cut takes it, the files are asked once more. And
-                // where there is no room for attributes, or there are none at all, its files are asked again next time.
+                // It becomes durable with the next sync of everything; if a power cut loses it, the files are sampled
+                // once more. Where there is no room for attributes, or no support for them, the files are sampled again
+                // next time.
                 Ok(()) | Err(_) => return Ok(()),
             }
         }
     }
 
-    /// Asks up to `left` of the files what they are.
+    /// Samples up to `left` of the files.
     async fn ask(&self, lower: &Fs, mut left: usize) -> FsResult<Files> {
         let mut files = Files { is_all: true, ..Files::default() };
         // Each but the root with one lookup counted.
@@ -122,7 +124,7 @@ impl Claim<'_> {
         result.map(|()| files)
     }
 
-    /// Nothing that other files say would change anything.
+    /// True when no further file could change the result.
     fn is_clear(&self, files: &Files) -> bool {
         files.unsealed || files.units || files.sealed && !self.codec.is_secret()
     }
@@ -138,7 +140,7 @@ impl Claim<'_> {
         let mut names = Names { names: Vec::new(), max: *left, is_all: true };
         match lower.readdir(directory, None, 0, false, &mut names).await {
             Ok(()) => {}
-            // What cannot be read is not asked.
+            // Unreadable names are skipped.
             Err(_) => names.is_all = false,
         }
         files.is_all &= names.is_all;
@@ -163,7 +165,7 @@ impl Claim<'_> {
                     Some(base) => is_index(lower, directory, base, ino).await,
                     None => false,
                 };
-                // A file that cannot be read says nothing.
+                // An unreadable file shows nothing.
                 let _ = self.ask_file(lower, ino, files).await;
             }
             lower.forget(ino, 1).await;
@@ -209,7 +211,7 @@ impl Claim<'_> {
     }
 }
 
-/// Removes the attribute of a directory that has no files of any layer any more.
+/// Removes the attribute of a directory that no longer has files of any layer.
 ///
 /// # Errors
 /// Those of the file system below.
@@ -229,7 +231,7 @@ pub(super) async fn let_go(lower: &Fs, claim: Claim<'_>) -> FsResult<()> {
 async fn read(lower: &Fs) -> FsResult<Option<DirectoryMark>> {
     let bytes = match lower.getxattr(Ino::ROOT, NAME).await {
         Ok(bytes) => bytes,
-        // Where there are no attributes there is none.
+        // A file system without attributes has none.
         Err(_) => return Ok(None),
     };
     let problem = "it is damaged, or of a later version; if you know which layer and key the files are of, \
@@ -238,7 +240,7 @@ async fn read(lower: &Fs) -> FsResult<Option<DirectoryMark>> {
     mark.map(Some).ok_or_else(|| FsError::corrupt("attribute user.seekless.layer", "the directory", problem))
 }
 
-/// Whether `index` is the index of a file in the scheme `classic`, which is beside it.
+/// Whether `index` is the index of a file in the scheme `classic` beside it.
 async fn is_index(lower: &Fs, directory: Ino, name: &[u8], index: Ino) -> bool {
     let begins =
         read_lower(lower, index, None, 0, 8).await.is_ok_and(|start| start.len() >= 8 && Index::begins(&start));
@@ -251,18 +253,18 @@ async fn is_index(lower: &Fs, directory: Ino, name: &[u8], index: Ino) -> bool {
     start.is_ok_and(|start| units::head(&start).is_ok())
 }
 
-/// What files have said.
+/// What the sampled files show.
 #[derive(Default, Debug)]
 struct Files {
-    /// One is of the scheme `log`, with chunks that are not encrypted.
+    /// A file of the scheme `log` has chunks that are not encrypted.
     open: bool,
-    /// One has encrypted chunks.
+    /// A file has encrypted chunks.
     sealed: bool,
-    /// One has chunks that the key decrypts.
+    /// A file has chunks that the key decrypts.
     unsealed: bool,
-    /// One is of the scheme `classic`.
+    /// A file is of the scheme `classic`.
     units: bool,
-    /// All files have been asked.
+    /// All files have been sampled.
     is_all: bool,
 }
 
@@ -272,7 +274,7 @@ impl Files {
     }
 }
 
-/// Names and kinds in a directory, as many as are asked.
+/// Names and kinds in a directory, as many as are sampled.
 struct Names {
     names: Vec<(Vec<u8>, FileKind)>,
     max: usize,

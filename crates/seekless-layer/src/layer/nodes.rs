@@ -7,7 +7,7 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::Event;
 use crate::units::{FixedMap, Ino};
 
-/// Table of nodes. See the invariants of the room.
+/// Table of nodes. The invariants are in the parent module.
 pub struct Nodes<N> {
     /// Counts nodes that have been closed.
     closings: Cell<u64>,
@@ -17,12 +17,12 @@ pub struct Nodes<N> {
 enum Slot<N> {
     Ready {
         node: Rc<N>,
-        /// Counted above.
+        /// Lookups counted above.
         lookups: u64,
-        /// Counted below and not yet taken back there: more than `lookups` while the node lingers.
+        /// Lookups counted below and not yet forgotten there: more than `lookups` while the node lingers.
         held: u64,
     },
-    /// Its node is being opened or closed; who wants it waits.
+    /// Its node is being opened or closed; other tasks wait for it.
     Busy(Rc<Event>),
 }
 
@@ -62,7 +62,7 @@ impl<N> Nodes<N> {
     /// The node of `ino`.
     ///
     /// # Errors
-    /// `Stale` when nobody has looked it up.
+    /// `Stale` when the inode has not been looked up.
     pub fn get(&self, ino: Ino) -> FsResult<Rc<N>> {
         match self.slots.borrow().get(&ino) {
             Some(Slot::Ready { node, lookups, .. }) if *lookups > 0 => Ok(node.clone()),
@@ -70,17 +70,17 @@ impl<N> Nodes<N> {
         }
     }
 
-    /// True when somebody above has `ino` in use; a node can outlive that for a while.
+    /// True when a user of the layer has `ino` in use; a node can outlive that for a while.
     pub fn is_in_use(&self, ino: Ino) -> bool {
         !matches!(self.slots.borrow().get(&ino), Some(Slot::Ready { lookups: 0, .. }) | None)
     }
 
-    /// True while `node` is that of `ino`: it has not been closed.
+    /// True while `node` is the node of `ino`: it has not been closed.
     pub fn holds(&self, ino: Ino, node: &Rc<N>) -> bool {
         self.slots.borrow().get(&ino).and_then(Slot::node).is_some_and(|held| Rc::ptr_eq(held, node))
     }
 
-    /// Every node, in the order of inode numbers, also those that linger.
+    /// Every node, in the order of inode numbers, including those that linger.
     pub fn all(&self) -> Vec<(Ino, Rc<N>)> {
         let slots = self.slots.borrow();
         let mut all: Vec<(Ino, Rc<N>)> =
@@ -89,8 +89,8 @@ impl<N> Nodes<N> {
         all
     }
 
-    /// How many nodes have been closed so far. What a node has written below as it was closed is not in attributes that were
-    /// read before.
+    /// Number of nodes closed so far. Attributes that were read below before a node was closed do not show what the
+    /// node wrote as it was closed.
     pub(super) fn closings(&self) -> u64 {
         self.closings.get()
     }
@@ -106,7 +106,7 @@ impl<N> Nodes<N> {
         (Busy { nodes: self, ino, event }, before)
     }
 
-    /// Counts `lookups` lookups of `ino` and returns its node, which `open` makes if there is none.
+    /// Counts `lookups` lookups of `ino` and returns its node, which `open` creates if there is none.
     ///
     /// # Errors
     /// Those of `open`; then nothing is counted.
@@ -135,8 +135,8 @@ impl<N> Nodes<N> {
         Ok(node)
     }
 
-    /// Takes back up to `lookups` lookups of `ino` and returns how many are to be taken back below. When they were the
-    /// last, the node is closed with `close`; unless it `lingers`, and then nothing is taken back below before
+    /// Forgets up to `lookups` lookups of `ino` and returns how many the caller forgets below. When they were the last,
+    /// the node is closed with `close`; unless it `lingers`, and then nothing is forgotten below before
     /// [`Nodes::sweep`] finds that it no longer does.
     pub(super) async fn leave(
         &self,
@@ -157,17 +157,17 @@ impl<N> Nodes<N> {
                     return 0;
                 }
             }
-            // Whoever waits for a busy slot has not been counted yet.
+            // A task that waits for a busy slot has not been counted yet.
             Some(Slot::Busy(_)) | None => return 0,
         }
         self.end(ino, close).await
     }
 
-    /// Closes those nodes that have lingered and no longer do, and returns each with the lookups to be taken back below.
+    /// Closes the nodes that lingered and no longer do, and returns each with the lookups to forget below.
     pub(super) async fn sweep(&self, lingers: impl Fn(&N) -> bool, close: impl AsyncFn(Ino, Rc<N>)) -> Vec<(Ino, u64)> {
         let mut ended = Vec::new();
         for (ino, _) in self.all() {
-            // Anew for each, as closing takes time.
+            // Evaluated for each node in turn, as closing takes time.
             let taken = self.sweep_one(ino, &lingers, async |node| close(ino, node).await).await;
             if taken > 0 {
                 ended.push((ino, taken));
@@ -193,7 +193,7 @@ impl<N> Nodes<N> {
         }
     }
 
-    /// The node of an inode that nobody uses and that lingers.
+    /// The node of an inode without users, if it lingers.
     pub(super) fn lingering(&self, ino: Ino) -> Option<Rc<N>> {
         match self.slots.borrow().get(&ino) {
             Some(Slot::Ready { node, lookups: 0, .. }) => Some(node.clone()),

@@ -1,4 +1,4 @@
-//! What all layers have in common.
+//! What all layers share.
 
 use std::rc::Rc;
 
@@ -12,10 +12,10 @@ use crate::fs::{
 };
 use crate::units::{Ino, Nanos};
 
-/// No name is longer (Linux `PATH_MAX`).
+/// Longest name (Linux `PATH_MAX`).
 const PATH_BYTES_MAX: usize = 4_096;
 
-/// The place of an operation in a layer: which inode, through which handle, on which file system below.
+/// The target of an operation in a layer: which inode, through which handle, on which file system below.
 pub struct At<'a, N> {
     pub lower: &'a Fs,
     pub ino: Ino,
@@ -23,56 +23,57 @@ pub struct At<'a, N> {
     pub node: &'a Rc<N>,
 }
 
-/// What one layer does differently. Everything that it does not say is passed on.
+/// The operations that one layer changes. The default of each method passes the operation on.
 ///
-/// Attributes that methods return are those of the file system below; [`Layer::show`] alone turns them into what is
+/// Attributes that methods return are those of the file system below; only [`Layer::show`] converts them into those
 /// seen above.
-// The engine runs on one thread, so that the missing `Send` bound on these futures is what is wanted.
+/// seen above.
+// The engine runs on one thread, so these futures need no `Send` bound.
 #[allow(async_fn_in_trait)]
 pub trait Layer: 'static {
-    /// What the layer knows about an inode in use, such as its real size and its index.
+    /// The layer's state of an inode in use, such as its real size and its index.
     type Node: 'static;
 
-    /// The layer's word.
+    /// The layer's word on a stack line.
     const NAME: &'static str;
 
-    /// Begins the use of an inode, whose attributes below are `attr`, and which has been found at `place`; the root has
-    /// none, nor has a file without a name. Its first lookup waits for it.
+    /// Begins the use of an inode, whose attributes below are `attr`, and which was found at `place`; the root has no
+    /// place, nor has a file without a name. Its first lookup waits for this.
     ///
     /// # Errors
     /// They become those of the lookup.
     async fn open_node(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Self::Node>;
 
-    /// Ends the use of an inode. What has to be remembered is written below now.
+    /// Ends the use of an inode. The layer now writes below what it has to keep.
     ///
     /// # Errors
-    /// When the whole layer is closed, its caller is told of the first. After a forget there is nobody to tell: a
-    /// layer that has something to lose there must answer its next operations with the error.
+    /// When the whole layer is closed, its caller gets the first error. After a forget no caller can get it: a layer
+    /// that could lose something there must answer its next operations with the error.
     async fn close_node(&self, _lower: &Fs, _ino: Ino, _node: Rc<Self::Node>) -> FsResult<()> {
         Ok(())
     }
 
-    /// True while a node that nobody uses any more has something in memory that is better written later, with that of
-    /// others. Its inode stays in use below until [`Stacked::sweep`] finds that it no longer lingers.
+    /// True while a node without users has something in memory that is better written later, together with that of
+    /// other nodes. Its inode stays in use below until [`Stacked::sweep`] finds that it no longer lingers.
     fn lingers(&self, _node: &Self::Node) -> bool {
         false
     }
 
-    /// Nobody uses the inode any more, and its node lingers. Where that is in vain, because the file has no name either, the
-    /// layer gives up what it has in memory, so that the node lingers no longer.
+    /// The inode has no users any more, and its node lingers. If the file has no name either, its data in memory is
+    /// useless: the layer drops it, so that the node no longer lingers.
     async fn give_up(&self, _lower: &Fs, _node: &Rc<Self::Node>) {}
 
-    /// True for names below that are the layer's own: nobody sees them above, and nobody can make them there.
+    /// True for names below that are the layer's own: they are invisible above, and cannot be created there.
     fn hides(&self, _name: &[u8]) -> bool {
         false
     }
 
-    /// Turns attributes below into those above.
+    /// Converts attributes below into those above.
     fn show(&self, _node: &Self::Node, lower: Attr) -> Attr {
         lower
     }
 
-    /// Turns what the mount is told of the file system below into what it is told of the layer.
+    /// Converts the traits of the file system below into those of the layer.
     fn traits(&self, lower: FsTraits) -> FsTraits {
         FsTraits { name: Self::NAME, ..lower }
     }
@@ -92,7 +93,7 @@ pub trait Layer: 'static {
         Ok(())
     }
 
-    /// Ends the use of `at.handle`, which the file system below has given out.
+    /// Ends the use of `at.handle`, which the file system below has returned.
     async fn release(&self, at: At<'_, Self::Node>) -> FsResult<()> {
         match at.handle {
             Some(handle) => at.lower.release(at.ino, handle).await,
@@ -171,12 +172,12 @@ pub trait Layer: 'static {
         at.lower.fsync(at.ino, at.handle, data_only).await
     }
 
-    /// `nodes` are all inodes in use, for a layer that has something in memory to write first.
+    /// `nodes` are all inodes in use, for a layer that has to write something from memory first.
     async fn syncfs(&self, lower: &Fs, _nodes: &Nodes<Self::Node>) -> FsResult<()> {
         lower.syncfs().await
     }
 
-    /// The layer is about to be closed: nodes that have something in memory can write it together. All of them are
+    /// Called before the layer is closed: nodes that have something in memory can write it together. All of them are
     /// closed next, whether or not this fails.
     async fn before_close(&self, _lower: &Fs, _nodes: &Nodes<Self::Node>) -> FsResult<()> {
         Ok(())
@@ -220,7 +221,7 @@ impl<L: Layer> Stacked<L> {
     pub async fn new(lower: Fs, layer: L) -> FsResult<Stacked<L>> {
         let nodes = Nodes::new();
         let root = lower.getattr(Ino::ROOT, None).await?;
-        // The root is in use as long as the layer is; nobody looks it up or forgets it.
+        // The root is in use as long as the layer is, without a lookup or forget.
         nodes.enter(Ino::ROOT, 1, async || layer.open_node(&lower, &root, None).await).await?;
         Ok(Stacked { lower, layer, nodes })
     }
@@ -252,12 +253,12 @@ impl<L: Layer> Stacked<L> {
         At { lower: &self.lower, ino, handle, node }
     }
 
-    /// Takes over an entry that the file system below has counted: as seen above, and counted here.
+    /// Registers an entry that the file system below has counted: converts its attributes, and counts it here.
     async fn enter(&self, entry: Entry, place: Place<'_>) -> FsResult<Entry> {
         self.enter_at(entry, Some(place)).await
     }
 
-    /// As [`Stacked::enter`]; what has no name has no place.
+    /// As [`Stacked::enter`]; a file without a name has no place.
     async fn enter_at(&self, entry: Entry, place: Option<Place<'_>>) -> FsResult<Entry> {
         let ino = entry.attr.ino;
         let open = async || self.layer.open_node(&self.lower, &entry.attr, place).await;
@@ -270,7 +271,7 @@ impl<L: Layer> Stacked<L> {
         }
     }
 
-    /// Takes over a new file that is open below.
+    /// Registers a new file that is open below.
     async fn enter_made(&self, made: (Entry, Opened), place: Option<Place<'_>>) -> FsResult<(Entry, Opened)> {
         let (entry, opened) = made;
         match self.enter_at(entry, place).await {
@@ -285,10 +286,10 @@ impl<L: Layer> Stacked<L> {
         }
     }
 
-    /// A place for a name that has to be there already.
+    /// A place for a name that has to exist.
     ///
     /// # Errors
-    /// Those of the directory; `NotFound` for a name that nobody sees.
+    /// Those of the directory; `NotFound` for a hidden name.
     fn old_place<'a>(&self, parent: Ino, name: &'a [u8]) -> FsResult<Place<'a>> {
         self.nodes.get(parent)?;
         match self.layer.hides(name) {
@@ -297,7 +298,7 @@ impl<L: Layer> Stacked<L> {
         }
     }
 
-    /// A place for a name that is to be there.
+    /// A place for a name that is to be created.
     ///
     /// # Errors
     /// Those of the directory; `Invalid` for a name that the layer needs for itself.
@@ -310,15 +311,15 @@ impl<L: Layer> Stacked<L> {
         } else {
             return Ok(Place { parent, name });
         };
-        // In what is no directory no name is wrong.
+        // When the parent is not a directory, that is the error, whatever the name.
         match self.lower.getattr(parent, None).await?.kind {
             FileKind::Directory => Err(problem),
             _ => Err(FsError::NotDirectory),
         }
     }
 
-    /// What is wrong with a link of `ino` into `parent`, apart from its name. Only the file system below knows whether a file
-    /// takes links; it gets a name that is too long for it, so that nothing happens.
+    /// The error of a link of `ino` into `parent`, apart from its name. Only the file system below knows whether a file
+    /// accepts links; it gets a name that is too long for it, so that nothing happens.
     async fn link_problem(&self, ino: Ino, parent: Ino) -> Option<FsError> {
         let longest = (self.lower.traits().name_bytes_max as usize).min(PATH_BYTES_MAX);
         match self.lower.link(ino, parent, &vec![b'x'; longest + 1]).await {
@@ -332,7 +333,7 @@ impl<L: Layer> Stacked<L> {
             return;
         }
         let close = async |node| {
-            // Nobody waits for a forget; see `Layer::close_node`.
+            // A forget has no result; see `Layer::close_node`.
             let _ = self.layer.close_node(&self.lower, ino, node).await;
         };
         let mut taken = self.nodes.leave(ino, lookups, |node| self.layer.lingers(node), close).await;
@@ -348,8 +349,8 @@ impl<L: Layer> Stacked<L> {
         }
     }
 
-    /// Lists a directory with attributes. Opening a node may have to wait, and a sink cannot, so the entries below
-    /// are taken a batch at a time.
+    /// Lists a directory with attributes. Opening a node may have to wait, and a sink cannot, so the entries below are
+    /// read a batch at a time.
     async fn readdir_plus(
         &self,
         ino: Ino,
@@ -361,7 +362,7 @@ impl<L: Layer> Stacked<L> {
         loop {
             let mut batch = Batch::default();
             match self.lower.readdir(ino, handle, cookie, true, &mut batch).await {
-                // What has been passed on stays passed on; the next call meets the error again.
+                // Entries already passed on stay; the next call gets the error again.
                 Err(_) if any => return Ok(()),
                 other => other?,
             }
@@ -372,13 +373,13 @@ impl<L: Layer> Stacked<L> {
             for listed in &batch.entries {
                 let name = &batch.names[listed.name_start..listed.name_end];
                 if !has_room || self.layer.hides(name) {
-                    // The batch was larger than the sink, or nobody is to see it: it has not been looked up after all.
+                    // The batch was larger than the sink, or the entry is hidden: its lookup does not count.
                     if let Some(entry) = listed.entry {
                         self.lower.forget(entry.attr.ino, 1).await;
                     }
                     continue;
                 }
-                // An entry whose node cannot be opened is listed all the same, and its lookup will say why.
+                // An entry whose node cannot be opened is listed nevertheless, and its lookup will report why.
                 let entry = match listed.entry {
                     Some(entry) => self.enter(entry, Place { parent: ino, name }).await.ok(),
                     None => None,
@@ -397,7 +398,7 @@ impl<L: Layer> Stacked<L> {
     }
 }
 
-/// Entries on their way through a layer.
+/// Entries in transit through a layer.
 #[derive(Default)]
 struct Batch {
     entries: Vec<Listed>,
@@ -423,7 +424,7 @@ impl Batch {
     }
 }
 
-/// Passes on what is to be seen above.
+/// Passes on the entries that are visible above.
 struct Seen<'a, L> {
     layer: &'a L,
     sink: &'a mut dyn DirSink,

@@ -1,6 +1,6 @@
-//! Aim: the frame keeps its promises (Y1-Y3) for any layer, in any order of events, and the null layer changes
-//! nothing. Method: a layer whose nodes take time to open and close and which notes when it does, over the model
-//! file system, which counts lookups and handles.
+//! Aim: the frame keeps its promises (Y1-Y3) for any layer, in any order of events, and the null layer changes nothing.
+//! Method: a layer whose nodes take time to open and close, and which records that, over the model file system, which
+//! counts lookups and handles.
 
 mod lower;
 
@@ -153,7 +153,7 @@ impl DirSink for Listing {
     }
 }
 
-/// A listing with attributes shows every entry once, as the layer shows it, whatever fits into one call.
+/// A listing with attributes shows every entry once, as the layer shows it, however many fit into one call.
 #[test]
 fn listings_pass_through_in_batches() {
     for room in [1, 2, 63, 64, 65, 300] {
@@ -174,7 +174,7 @@ fn listings_pass_through_in_batches() {
                 }
                 cookie = listing.cookie;
                 for (name, entry) in listing.names.iter().zip(&listing.entries) {
-                    // What cannot be opened is listed without attributes.
+                    // An entry that cannot be opened is listed without attributes.
                     let has_none = [&b"."[..], b"..", b"077"].contains(&&name[..]);
                     assert_eq!(entry.is_none(), has_none);
                     assert!(entry.is_none_or(|(_, size)| size == 1));
@@ -193,8 +193,8 @@ fn listings_pass_through_in_batches() {
     }
 }
 
-/// A node that cannot be opened fails the lookup, and leaves no lookup and no handle behind; the next try opens
-/// it anew.
+/// A node that cannot be opened fails the lookup, and leaves no lookup and no handle behind; the next attempt opens it
+/// again.
 #[test]
 fn a_node_that_cannot_be_opened_leaves_nothing_behind() {
     for open_protocol in [OpenProtocol::ZeroMessage, OpenProtocol::Handles] {
@@ -248,7 +248,7 @@ fn truncation_at_open_goes_through_the_layer() {
     });
 }
 
-/// An inode that nobody has looked up through the layer is not in use there.
+/// An inode that was never looked up through the layer is not in use there.
 #[test]
 fn inodes_that_are_not_in_use_are_stale() {
     run(1, OpenProtocol::ZeroMessage, async |bench| {

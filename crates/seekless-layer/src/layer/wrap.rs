@@ -19,7 +19,7 @@ impl Layer for Wrap {
     }
 }
 
-/// The null layer on `lower`.
+/// Stacks the null layer on `lower`.
 ///
 /// # Errors
 /// When the root of `lower` cannot be read.

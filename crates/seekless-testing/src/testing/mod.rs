@@ -13,7 +13,6 @@ pub mod faults;
 pub mod generate;
 pub mod history;
 pub mod life;
-pub mod loose;
 pub mod memfs;
 pub mod ops;
 pub mod oracle;
@@ -25,6 +24,7 @@ pub mod subject;
 pub mod tree;
 #[doc(hidden)]
 pub mod volumes;
+pub mod weak_fs;
 
 pub use compare::{CompareReport, Comparison, Pair, SubjectComparison};
 pub use contents::Contents;
@@ -34,7 +34,6 @@ pub use faults::{Fault, FaultReport, Faults};
 pub use generate::{Generator, Space, Weights};
 pub use history::{History, Recorder};
 pub use life::{Life, LifeReport};
-pub use loose::Loose;
 pub use memfs::{MemFs, MemFsOptions};
 pub use ops::Op;
 pub use oracle::{Promise, Strength};
@@ -42,6 +41,7 @@ pub use replay::{CutName, Replay};
 pub use runner::{Outcome, Runner};
 pub use subject::Subject;
 pub use tree::Tree;
+pub use weak_fs::WeakFs;
 
 #[cfg(test)]
 mod tests;

@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use super::core::{Core, Log};
+use super::core::{Core, MapState};
 use super::open::{layout_of, newest_anchor, recover, superblocks_of_blocks};
 use super::options::{Recovery, VldError};
 use crate::device::Device;
@@ -53,8 +53,8 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
             }
             checkup.recovery = found.recovery;
             checkup.pieces = match &found.log {
-                Log::Tree(log) => u64::from(log.tree.live()),
-                Log::Append(log) => log.slots.len() as u64,
+                MapState::Tree(log) => u64::from(log.tree.live()),
+                MapState::Append(log) => log.slots.len() as u64,
             };
         }
         Err(error @ VldError::Corrupt { .. }) => checkup.errors.push(error.to_string()),
@@ -67,7 +67,7 @@ pub async fn check(device: &Device) -> Result<Checkup, VldError> {
 pub(super) fn invariants(core: &Rc<Core>) -> Result<(), String> {
     let state = core.state.borrow();
     let mut pieces = vec![0u8; core.layout.blocks as usize];
-    if let Log::Tree(log) = &state.log {
+    if let MapState::Tree(log) = &state.log {
         log.tree.check()?;
         for (index, node) in log.tree.nodes() {
             if state.space.is_cell_free(node.cell) {

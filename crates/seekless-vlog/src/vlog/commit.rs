@@ -18,7 +18,7 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::append::AppendLog;
-use super::core::{Core, Extent, Garbage, Log, State, TreeLog, count};
+use super::core::{CommitScope, Core, Garbage, MapState, State, TreeLog, count};
 use super::format::{Anchor, OPEN, PARKED, Piece, RawPointer};
 use super::tracks::Tracks;
 use super::tree::Planned;
@@ -52,8 +52,8 @@ struct Transaction {
 impl Core {
     pub(super) fn pending_max(&self) -> usize {
         match &self.state.borrow().log {
-            Log::Tree(_) => PENDING_MAX,
-            Log::Append(_) => AppendLog::pending_max(&self.layout).min(PENDING_MAX),
+            MapState::Tree(_) => PENDING_MAX,
+            MapState::Append(_) => AppendLog::pending_max(&self.layout).min(PENDING_MAX),
         }
     }
 
@@ -62,23 +62,23 @@ impl Core {
     /// # Errors
     /// Device errors. After any error but `NoSpace` before the tail, writing stops.
     pub(super) async fn commit(self: &Rc<Self>) -> Result<(), DeviceError> {
-        self.commit_with(Extent::All, &BTreeSet::new()).await
+        self.commit_with(CommitScope::All, &BTreeSet::new()).await
     }
 
-    /// Makes durable what `extent` says, and rewrites the pieces `moving`.
+    /// Makes durable what `scope` says, and rewrites the pieces `moving`.
     ///
     /// # Errors
     /// As those of [`Core::commit`].
     pub(super) async fn commit_with(
         self: &Rc<Self>,
-        extent: Extent,
+        scope: CommitScope,
         moving: &BTreeSet<u32>,
     ) -> Result<(), DeviceError> {
         let pass = self.commit_gate.enter().await;
         self.check_writable()?;
-        let is_tree = matches!(self.state.borrow().log, Log::Tree(_));
+        let is_tree = matches!(self.state.borrow().log, MapState::Tree(_));
         let result = match is_tree {
-            true => self.commit_tree(extent, moving).await,
+            true => self.commit_tree(scope, moving).await,
             false => self.commit_append().await,
         };
         drop(pass);
@@ -86,8 +86,8 @@ impl Core {
         result
     }
 
-    async fn commit_tree(&self, extent: Extent, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
-        let Some(transaction) = self.begin(extent, moving) else { return Ok(()) };
+    async fn commit_tree(&self, scope: CommitScope, moving: &BTreeSet<u32>) -> Result<(), DeviceError> {
+        let Some(transaction) = self.begin(scope, moving) else { return Ok(()) };
         match self.write_pieces(&transaction).await {
             Ok(cells) => {
                 self.settle(transaction, cells).await;
@@ -109,13 +109,14 @@ impl Core {
     }
 
     /// V2 of the core: the current pending changes of every piece that is written.
-    fn begin(&self, extent: Extent, moving: &BTreeSet<u32>) -> Option<Transaction> {
+    fn begin(&self, scope: CommitScope, moving: &BTreeSet<u32>) -> Option<Transaction> {
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         let piece_of = |logical: &u32| self.layout.piece_of(*logical).0;
-        let promised = state.pending.keys().filter(|logical| extent == Extent::All || !state.moved.contains(logical));
+        let promised =
+            state.pending.keys().filter(|logical| scope == CommitScope::All || !state.moved.contains(logical));
         let mut wanted: BTreeSet<u32> = promised.map(piece_of).collect();
-        if extent == Extent::Few {
+        if scope == CommitScope::Few {
             let others: BTreeSet<u32> =
                 state.moved.iter().map(piece_of).filter(|piece| !wanted.contains(piece)).collect();
             wanted.extend(others.into_iter().take(MOVED_PIECES));
@@ -124,7 +125,8 @@ impl Core {
         if wanted.is_empty() {
             return None;
         }
-        let State { log: Log::Tree(TreeLog { tree, sequence, .. }), map, pending, moved, garbage, .. } = state else {
+        let State { log: MapState::Tree(TreeLog { tree, sequence, .. }), map, pending, moved, garbage, .. } = state
+        else {
             unreachable!("asked for a tree")
         };
         let planned = tree.plan(&wanted);
@@ -164,7 +166,7 @@ impl Core {
         for written in join_all(early).await {
             written.map_err(|error| Failed::early(error, &cells))?;
         }
-        if !self.each && !self.durable {
+        if !self.commit_each_write && !self.durable_on_completion {
             // C1. After an error it is unknown what is durable, and a retry would not tell.
             self.below.flush().await.map_err(Failed::unknown)?;
         }
@@ -174,7 +176,7 @@ impl Core {
         self.aim(cell).await.map_err(|error| Failed::early(error, &cells))?;
         debug_assert!(self.is_in_window(cell), "C3: a tail lies in the window of the durable anchor");
         // Commit point: until now the older tail is the truth. After `NoSpace` it still is.
-        self.write_cell(cell, bytes, self.firm()).await.map_err(|error| Failed::early(error, &cells))?;
+        self.write_cell(cell, bytes, self.durable_flags()).await.map_err(|error| Failed::early(error, &cells))?;
         drop(arm);
         count(&self.counts.transactions, 1);
         count(&self.counts.pieces_written, cells.len() as u64);
@@ -183,7 +185,7 @@ impl Core {
 
     fn encode(&self, transaction: &Transaction, number: usize, piece: &Planned, cell: u64, cells: &[u64]) -> Vec<u8> {
         let state = self.state.borrow();
-        let Log::Tree(TreeLog { tree, .. }) = &state.log else { unreachable!("asked for a tree") };
+        let MapState::Tree(TreeLog { tree, .. }) = &state.log else { unreachable!("asked for a tree") };
         let point = |&child: &u32| {
             let new = transaction.planned[..number].iter().position(|earlier| earlier.index == child);
             match new {
@@ -214,7 +216,7 @@ impl Core {
         let block = self.layout.block_of(cell);
         let anchor = {
             let state = self.state.borrow();
-            let Log::Tree(log) = &state.log else { unreachable!("asked for a tree") };
+            let MapState::Tree(log) = &state.log else { unreachable!("asked for a tree") };
             if log.window.as_ref().is_some_and(|window| window.contains(&block)) {
                 return Ok(());
             }
@@ -244,7 +246,7 @@ impl Core {
 
     fn is_in_window(&self, cell: u64) -> bool {
         let state = self.state.borrow();
-        let Log::Tree(log) = &state.log else { return false };
+        let MapState::Tree(log) = &state.log else { return false };
         log.window.as_ref().is_some_and(|window| window.contains(&self.layout.block_of(cell)))
     }
 
@@ -265,13 +267,13 @@ impl Core {
 
     async fn write_anchor(&self, anchor: Anchor) -> Result<(), DeviceError> {
         let slot = self.layout.anchors()[(anchor.generation % 2) as usize];
-        self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.firm()).await?;
+        self.below.write(Sector(slot), Data::from_slice(&anchor.to_block()), self.durable_flags()).await?;
         count(&self.counts.anchors_written, 1);
         let mut state = self.state.borrow_mut();
         let start = anchor.window_start as u32;
         let window = (anchor.state == OPEN).then(|| start..start + anchor.window_blocks as u32);
-        state.chooser.window = window.clone();
-        let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+        state.allocator.window = window.clone();
+        let MapState::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
         debug_assert_eq!(anchor.generation, log.generation + 1, "C3: anchors are written one after the other");
         log.generation = anchor.generation;
         log.window = window;
@@ -287,7 +289,7 @@ impl Core {
             .collect();
         {
             let mut state = self.state.borrow_mut();
-            let Log::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
+            let MapState::Tree(log) = &mut state.log else { unreachable!("asked for a tree") };
             debug_assert_eq!(places.len(), transaction.planned.len(), "C1: every piece has been written");
             let freed = log.tree.apply(&transaction.planned, &places);
             debug_assert_eq!(log.tree.live(), transaction.live, "T2: as many pieces live as the tail says");
@@ -332,7 +334,7 @@ impl Core {
         let _pass = self.commit_gate.enter().await;
         let anchor = {
             let state = self.state.borrow();
-            let Log::Tree(log) = &state.log else { return Ok(()) };
+            let MapState::Tree(log) = &state.log else { return Ok(()) };
             // Already parked, or never used since the start.
             if log.window.is_none() {
                 return Ok(());

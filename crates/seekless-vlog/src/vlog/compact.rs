@@ -20,8 +20,8 @@
 use std::collections::BTreeSet;
 use std::rc::{Rc, Weak};
 
-use super::core::{Core, Extent, Log, count};
-use super::eager::{Run, Want};
+use super::core::{CommitScope, Core, MapState, count};
+use super::eager::{AllocPurpose, Run};
 use crate::device::{Buf, Data, DeviceError};
 
 /// Empty tracks that putting in order must leave for writes.
@@ -64,10 +64,10 @@ async fn use_idle_time(weak: &Weak<Core>, seen: u64) -> Option<bool> {
             return None;
         }
         match step(&core, Some(seen)).await {
-            Ok(Step::Done) if !core.is_wanted(Some(seen)) => {}
-            Ok(Step::Done) => return Some(false),
-            Ok(Step::Nothing) => return Some(true),
-            Ok(Step::Interrupted) => return Some(false),
+            Ok(Emptied::Done) if !core.is_wanted(Some(seen)) => {}
+            Ok(Emptied::Done) => return Some(false),
+            Ok(Emptied::Nothing) => return Some(true),
+            Ok(Emptied::Interrupted) => return Some(false),
             // The next request reports the error, if it matters.
             Err(_) => return Some(true),
         }
@@ -79,14 +79,14 @@ pub(super) async fn settle(core: &Rc<Core>) -> Result<u64, DeviceError> {
     // Each track is emptied, and each stretch put in order, a few times at most.
     let steps_max = 8 * u64::from(core.state.borrow().space.tracks.count()) + 64;
     let mut steps = 0;
-    while steps < steps_max && step(core, None).await? == Step::Done {
+    while steps < steps_max && step(core, None).await? == Emptied::Done {
         steps += 1;
     }
     Ok(steps)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Step {
+pub(super) enum Emptied {
     Done,
     Nothing,
     Interrupted,
@@ -114,7 +114,7 @@ pub trait Tenant {
     fn copied(&mut self, block: u32, to: &[Run]);
 
     /// Content of a block when the track was read.
-    fn shown(&mut self, block: u32, bytes: &[u8]);
+    fn inspect(&mut self, block: u32, bytes: &[u8]);
 }
 
 /// The track that is being emptied. Writes avoid it unless there is no other place.
@@ -125,19 +125,19 @@ pub struct Emptying {
 
 impl Emptying {
     pub(super) fn begin(core: &Rc<Core>, track: u32) -> Emptying {
-        core.state.borrow_mut().chooser.avoid = Some(track);
+        core.state.borrow_mut().allocator.avoid = Some(track);
         Emptying { core: core.clone(), track }
     }
 
     /// True when nothing has been written there since.
     pub fn holds(&self) -> bool {
-        self.core.state.borrow().chooser.avoid == Some(self.track)
+        self.core.state.borrow().allocator.avoid == Some(self.track)
     }
 }
 
 impl Drop for Emptying {
     fn drop(&mut self) {
-        self.core.state.borrow_mut().chooser.avoid = None;
+        self.core.state.borrow_mut().allocator.avoid = None;
     }
 }
 
@@ -176,18 +176,18 @@ impl Tenant for Mapped<'_> {
         }
     }
 
-    fn shown(&mut self, _: u32, _: &[u8]) {}
+    fn inspect(&mut self, _: u32, _: &[u8]) {}
 }
 
 /// One track, or one stretch.
-async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
+async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Emptied, DeviceError> {
     // A block that several maps share does not move.
     if !core.is_in_use() || core.layout.snapshots > 0 {
-        return Ok(Step::Nothing);
+        return Ok(Emptied::Nothing);
     }
     // Moves left over from an interrupted step.
     if !core.commit_moved(seen).await? {
-        return Ok(Step::Interrupted);
+        return Ok(Emptied::Interrupted);
     }
     // A moved piece may break open a block of its own; one more block is for concurrent requests.
     if let Some(track) = core.sparse_track(|used| used + 1, |_| true) {
@@ -198,7 +198,7 @@ async fn step(core: &Rc<Core>, seen: Option<u64>) -> Result<Step, DeviceError> {
     {
         return core.put_in_order(first, blocks, seen).await;
     }
-    Ok(Step::Nothing)
+    Ok(Emptied::Nothing)
 }
 
 impl Core {
@@ -212,7 +212,7 @@ impl Core {
             if self.is_wanted(seen) {
                 return Ok(false);
             }
-            self.commit_with(Extent::Few, &BTreeSet::new()).await?;
+            self.commit_with(CommitScope::Few, &BTreeSet::new()).await?;
         }
         Ok(!self.is_wanted(seen))
     }
@@ -220,8 +220,8 @@ impl Core {
     /// True when something was written since the start or the last park; otherwise idle work must not write.
     pub(super) fn is_in_use(&self) -> bool {
         match &self.state.borrow().log {
-            Log::Tree(log) => log.window.is_some(),
-            Log::Append(_) => true,
+            MapState::Tree(log) => log.window.is_some(),
+            MapState::Append(_) => true,
         }
     }
 
@@ -239,28 +239,28 @@ impl Core {
         (elsewhere >= needs(u64::from(used(sparsest)))).then_some(sparsest)
     }
 
-    async fn empty(self: &Rc<Self>, emptying: Emptying, seen: Option<u64>) -> Result<Step, DeviceError> {
+    async fn empty(self: &Rc<Self>, emptying: Emptying, seen: Option<u64>) -> Result<Emptied, DeviceError> {
         let track = emptying.track;
         let mut tenant = Mapped { core: self, seen, owner: Default::default() };
         match self.copy_out(&emptying, &mut tenant).await? {
-            Step::Done => {}
+            Emptied::Done => {}
             other => return Ok(other),
         }
         if !self.commit_moved(seen).await? {
-            return Ok(Step::Interrupted);
+            return Ok(Emptied::Interrupted);
         }
         for piece in self.pieces_in(track) {
-            self.commit_with(Extent::Promised, &BTreeSet::from([piece])).await?;
+            self.commit_with(CommitScope::Promised, &BTreeSet::from([piece])).await?;
             if self.is_wanted(seen) {
-                return Ok(Step::Interrupted);
+                return Ok(Emptied::Interrupted);
             }
         }
         // A reader may still use a block here, and a write to it may still be under way.
         if !self.state.borrow().space.is_empty(track) {
-            return Ok(Step::Nothing);
+            return Ok(Emptied::Nothing);
         }
         count(&self.counts.tracks_emptied, 1);
-        Ok(Step::Done)
+        Ok(Emptied::Done)
     }
 
     /// Copies the blocks of a track to holes of others, and shows the tenant those that it wants to see. Pieces stay.
@@ -268,42 +268,42 @@ impl Core {
         self: &Rc<Self>,
         emptying: &Emptying,
         tenant: &mut dyn Tenant,
-    ) -> Result<Step, DeviceError> {
+    ) -> Result<Emptied, DeviceError> {
         let blocks = self.state.borrow().space.tracks.blocks(emptying.track);
         let live: Vec<u32> = blocks.filter(|&block| tenant.need(block) != Need::Nothing).collect();
-        let (Some(&first), Some(&last)) = (live.first(), live.last()) else { return Ok(Step::Done) };
-        let Some(data) = self.read_span(first, last, tenant).await? else { return Ok(Step::Interrupted) };
+        let (Some(&first), Some(&last)) = (live.first(), live.last()) else { return Ok(Emptied::Done) };
+        let Some(data) = self.read_span(first, last, tenant).await? else { return Ok(Emptied::Interrupted) };
         for &block in &live {
             // Once this track is written, the bytes read from it may be stale.
             if tenant.is_wanted() || !emptying.holds() {
-                return Ok(Step::Interrupted);
+                return Ok(Emptied::Interrupted);
             }
             let at = (block - first) as usize * self.block_bytes();
             let part = data.slice(at..at + self.block_bytes());
             match tenant.need(block) {
                 // It was overwritten in the meantime.
                 Need::Nothing => continue,
-                Need::Look => tenant.shown(block, &part),
+                Need::Look => tenant.inspect(block, &part),
                 Need::Copy => {
                     if !self.try_admit(1) {
-                        return Ok(Step::Nothing);
+                        return Ok(Emptied::Nothing);
                     }
-                    match self.place(&part, Want::Hole, None).await {
+                    match self.place(&part, AllocPurpose::FillHole, None).await {
                         Ok(runs) => tenant.copied(block, &runs),
                         // No hole is left: other writes have filled them.
-                        Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
+                        Err(DeviceError::NoSpace { .. }) => return Ok(Emptied::Nothing),
                         Err(error) => return Err(error),
                     }
                 }
             }
         }
-        Ok(if tenant.is_wanted() { Step::Interrupted } else { Step::Done })
+        Ok(if tenant.is_wanted() { Emptied::Interrupted } else { Emptied::Done })
     }
 
     /// Live pieces on a track.
     pub(super) fn pieces_in(&self, track: u32) -> BTreeSet<u32> {
         let state = self.state.borrow();
-        let Log::Tree(log) = &state.log else { return BTreeSet::new() };
+        let MapState::Tree(log) = &state.log else { return BTreeSet::new() };
         let blocks = state.space.tracks.blocks(track);
         let nodes = log.tree.nodes().filter(|(_, node)| blocks.contains(&self.layout.block_of(node.cell)));
         nodes.map(|(index, _)| index).collect()
@@ -358,7 +358,7 @@ impl Core {
         stretches.find(|&first| (!paid || is_read(first)) && is_scattered(first)).map(|first| (first, length))
     }
 
-    async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Step, DeviceError> {
+    async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Emptied, DeviceError> {
         let places: Vec<u32> = self.state.borrow().map[first as usize..(first + blocks) as usize].to_vec();
         // Pinned blocks are not reused: while the map shows the old place, the bytes read are current.
         places.iter().for_each(|&block| self.state.borrow_mut().pin(block));
@@ -373,7 +373,7 @@ impl Core {
         first: u32,
         places: &[u32],
         seen: Option<u64>,
-    ) -> Result<Step, DeviceError> {
+    ) -> Result<Emptied, DeviceError> {
         let blocks = places.len() as u32;
         let mut buf = Buf::dirty(blocks as usize * self.block_bytes());
         // Along the tracks, one block at a time.
@@ -382,15 +382,15 @@ impl Core {
         for (logical, part) in parts {
             self.read_mapped(logical, part, false).await?;
             if self.is_wanted(seen) {
-                return Ok(Step::Interrupted);
+                return Ok(Emptied::Interrupted);
             }
         }
         if !self.try_admit(u64::from(blocks)) {
-            return Ok(Step::Nothing);
+            return Ok(Emptied::Nothing);
         }
-        let runs = match self.place(&buf.freeze(), Want::Order, None).await {
+        let runs = match self.place(&buf.freeze(), AllocPurpose::Sequential, None).await {
             Ok(runs) => runs,
-            Err(DeviceError::NoSpace { .. }) => return Ok(Step::Nothing),
+            Err(DeviceError::NoSpace { .. }) => return Ok(Emptied::Nothing),
             Err(error) => return Err(error),
         };
         {
@@ -408,6 +408,6 @@ impl Core {
             }
         }
         count(&self.counts.extents_ordered, 1);
-        Ok(if self.commit_moved(seen).await? { Step::Done } else { Step::Interrupted })
+        Ok(if self.commit_moved(seen).await? { Emptied::Done } else { Emptied::Interrupted })
     }
 }

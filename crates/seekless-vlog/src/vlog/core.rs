@@ -17,7 +17,7 @@ use futures_util::future::join_all;
 use super::append::AppendLog;
 use super::arms::{Arms, HeldArm};
 use super::buffer::{Aim, TrackBuffer};
-use super::eager::{Chooser, Head, Run, Want};
+use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
 use super::layout::Layout;
 use super::options::Options;
@@ -34,12 +34,12 @@ pub(super) struct Core {
     pub(super) key: Key,
     pub(super) options: Options,
     /// Every request is committed before it is acknowledged.
-    pub(super) each: bool,
+    pub(super) commit_each_write: bool,
     /// A write below is durable when it completes.
-    pub(super) durable: bool,
+    pub(super) durable_on_completion: bool,
     pub(super) state: RefCell<State>,
     /// The map that requests address: 0 is the disk, the others are snapshots.
-    pub(super) shown: u32,
+    pub(super) map_index: u32,
     /// One snapshot is taken or removed at a time.
     pub(super) snapshot_gate: Gate,
     /// One transaction at a time.
@@ -98,7 +98,7 @@ impl Garbage {
 
 pub(super) struct State {
     pub(super) space: Space,
-    pub(super) chooser: Chooser,
+    pub(super) allocator: EagerAllocator,
     /// Physical block of each logical one, or 0.
     pub(super) map: Vec<u32>,
     /// Logical block of each physical one plus 1, or 0.
@@ -118,7 +118,7 @@ pub(super) struct State {
     reserved: u64,
     /// Blocks taken and not yet mapped.
     in_flight: u64,
-    pub(super) log: Log,
+    pub(super) log: MapState,
     pub(super) buffer: TrackBuffer,
     /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
     pub(super) read_in_order: Vec<bool>,
@@ -130,7 +130,7 @@ pub(super) struct State {
 
 /// Which of the pending changes a transaction makes durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Extent {
+pub(super) enum CommitScope {
     All,
     /// All changes that requests wait for. Blocks moved by idle work are still valid at their old places until idle
     /// work commits them.
@@ -140,7 +140,7 @@ pub(super) enum Extent {
 }
 
 /// The map on the device.
-pub(super) enum Log {
+pub(super) enum MapState {
     Tree(TreeLog),
     Append(AppendLog),
 }
@@ -203,10 +203,10 @@ pub(super) fn count(cell: &Cell<u64>, more: u64) {
 }
 
 impl State {
-    pub(super) fn new(layout: &Layout, space: Space, options: &Options, log: Log) -> State {
+    pub(super) fn new(layout: &Layout, space: Space, options: &Options, log: MapState) -> State {
         State {
             space,
-            chooser: Chooser::new(options.keep),
+            allocator: EagerAllocator::new(options.track_fill_reserve),
             map: vec![0; layout.logical_blocks as usize],
             owner: if layout.superblock.is_above() { Vec::new() } else { vec![0; layout.blocks as usize] },
             pending: BTreeMap::new(),
@@ -302,7 +302,7 @@ impl State {
     }
 
     /// The owner above now references the blocks of `run`.
-    pub(super) fn keep(&mut self, run: Run) {
+    pub(super) fn mark_referenced(&mut self, run: Run) {
         debug_assert!(self.in_flight >= u64::from(run.blocks), "V3: what is kept was admitted and taken");
         self.in_flight -= u64::from(run.blocks);
     }
@@ -380,13 +380,13 @@ impl Core {
     }
 
     /// Flags of writes that must be durable when they complete.
-    pub(super) fn firm(&self) -> WriteFlags {
-        WriteFlags { fua: !self.durable }
+    pub(super) fn durable_flags(&self) -> WriteFlags {
+        WriteFlags { fua: !self.durable_on_completion }
     }
 
     /// Flags for writes of data, and for writes of a transaction before its tail.
     pub(super) fn flags(&self) -> WriteFlags {
-        if self.each { self.firm() } else { WriteFlags::NONE }
+        if self.commit_each_write { self.durable_flags() } else { WriteFlags::NONE }
     }
 
     /// Waits until `blocks` may be taken (V3).
@@ -438,11 +438,11 @@ impl Core {
     }
 
     /// Takes up to `blocks` of the admitted ones.
-    fn take(&self, busy: &[bool], want: Want, blocks: u32) -> Option<Run> {
+    fn take(&self, busy: &[bool], purpose: AllocPurpose, blocks: u32) -> Option<Run> {
         let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let run = state.chooser.run(&state.space, &self.layout, head, want, blocks)?;
+        let run = state.allocator.run(&state.space, &self.layout, head, purpose, blocks)?;
         let longest = self.below.geometry().request_bytes_max / self.layout.block_bytes();
         let run = Run { blocks: run.blocks.min(longest.max(1)), ..run };
         for block in run.first..run.first + run.blocks {
@@ -457,15 +457,20 @@ impl Core {
 
     /// Takes up to `blocks` of the admitted ones when `address` has its turn, and holds the arm that reaches them,
     /// where there is one. Idle work has no address.
-    async fn choose(&self, want: Want, address: Option<u32>, blocks: u32) -> Option<(Run, Option<HeldArm<'_>>)> {
+    async fn choose(
+        &self,
+        purpose: AllocPurpose,
+        address: Option<u32>,
+        blocks: u32,
+    ) -> Option<(Run, Option<HeldArm<'_>>)> {
         if self.below.head().is_none() {
-            return self.take(&[], want, blocks).map(|run| (run, None));
+            return self.take(&[], purpose, blocks).map(|run| (run, None));
         }
         self.leave_track();
         let place = self.arms.queue(address.unwrap_or(u32::MAX));
         loop {
             let busy = place.turn().await;
-            if let Some(run) = self.take(&busy, want, blocks) {
+            if let Some(run) = self.take(&busy, purpose, blocks) {
                 let arm = self.arms.hold(self.arm_of(run.first));
                 if let Some(address) = address {
                     place.leave(address.saturating_add(run.blocks));
@@ -492,7 +497,7 @@ impl Core {
     pub(super) async fn place(
         self: &Rc<Self>,
         data: &Data,
-        want: Want,
+        purpose: AllocPurpose,
         address: Option<u32>,
     ) -> Result<Vec<Run>, DeviceError> {
         let blocks = (data.len() / self.block_bytes()) as u32;
@@ -502,7 +507,7 @@ impl Core {
         let mut writes = Vec::new();
         while left > 0 && result.is_ok() {
             let next = address.map(|address| address + (blocks - left));
-            let Some((run, arm)) = self.choose(want, next, left).await else {
+            let Some((run, arm)) = self.choose(purpose, next, left).await else {
                 result = Err(DeviceError::NoSpace { at: Sector::ZERO, bytes: data.len() as u64 });
                 break;
             };
@@ -550,9 +555,9 @@ impl Core {
             let first = logical + (at / self.block_bytes()) as u32;
             self.admit((part.len() / self.block_bytes()) as u64).await?;
             let runs = self
-                .place(&part, Want::Data, Some(first))
+                .place(&part, AllocPurpose::Data, Some(first))
                 .await
-                .map_err(|error| self.told(error, first, part.len()))?;
+                .map_err(|error| self.at_logical_address(error, first, part.len()))?;
             {
                 let mut state = self.state.borrow_mut();
                 let places = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
@@ -561,12 +566,12 @@ impl Core {
                 }
             }
             self.changed.notify();
-            if self.each || self.has_much_pending() {
-                self.commit_with(Extent::Promised, &BTreeSet::new()).await?;
+            if self.commit_each_write || self.has_much_pending() {
+                self.commit_with(CommitScope::Promised, &BTreeSet::new()).await?;
             }
             at += step;
         }
-        if fua { self.commit_with(Extent::Promised, &BTreeSet::new()).await } else { Ok(()) }
+        if fua { self.commit_with(CommitScope::Promised, &BTreeSet::new()).await } else { Ok(()) }
     }
 
     /// Unmaps blocks: they read as zeroes.
@@ -581,8 +586,8 @@ impl Core {
                 }
             }
         }
-        match self.each || self.has_much_pending() {
-            true => self.commit_with(Extent::Promised, &BTreeSet::new()).await,
+        match self.commit_each_write || self.has_much_pending() {
+            true => self.commit_with(CommitScope::Promised, &BTreeSet::new()).await,
             false => Ok(()),
         }
     }
@@ -592,7 +597,7 @@ impl Core {
     }
 
     /// An error with the logical address, which the caller knows.
-    fn told(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
+    fn at_logical_address(&self, error: DeviceError, logical: u32, bytes: usize) -> DeviceError {
         let (at, bytes) = (self.layout.sector_of(logical), bytes as u64);
         match error {
             DeviceError::NoSpace { .. } => DeviceError::NoSpace { at, bytes },
@@ -614,7 +619,7 @@ impl Core {
             in_order && state.buffer.is_on()
         };
         let read = self.read_mapped(logical, buf, in_order).await;
-        read.map_err(|error| self.told(error, logical, buf.len()))
+        read.map_err(|error| self.at_logical_address(error, logical, buf.len()))
     }
 
     /// Reads the current mapping, and reads on along the track when the read is `in_order`.
@@ -831,7 +836,7 @@ impl Core {
         let head = self.head(busy);
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
-        let cell = state.chooser.cell(&state.space, &self.layout, head)?;
+        let cell = state.allocator.cell(&state.space, &self.layout, head)?;
         state.space.take_cell(cell);
         let block = self.layout.block_of(cell);
         state.buffer.forget(state.space.tracks.track_of(block), block..block + 1);
@@ -850,7 +855,7 @@ impl Core {
 
     /// Sectors of a request as logical blocks; `None` when it is empty.
     pub(super) fn blocks(&self, at: Sector, bytes: u64) -> Option<(u32, u32)> {
-        let first = u64::from(self.layout.map_start(self.shown)) + at.0 / self.layout.block_sectors;
+        let first = u64::from(self.layout.map_start(self.map_index)) + at.0 / self.layout.block_sectors;
         let count = bytes / SECTOR_BYTES / self.layout.block_sectors;
         (count > 0).then_some((first as u32, count as u32))
     }

@@ -44,13 +44,13 @@ pub struct Run {
 
 /// Purpose of an allocation.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Want {
+pub enum AllocPurpose {
     /// Data of a request.
     Data,
     /// Data that the compactor moves: into holes, never into an empty track.
-    Hole,
+    FillHole,
     /// Data to be placed in order: the start of an empty track.
-    Order,
+    Sequential,
 }
 
 /// The head at some moment.
@@ -68,9 +68,9 @@ impl Head<'_> {
     }
 }
 
-pub struct Chooser {
+pub struct EagerAllocator {
     /// Share of a track that is left free when it is filled, in hundredths of a per cent.
-    keep: u32,
+    track_fill_reserve: u32,
     /// The track that is being filled in each cylinder.
     filling: BTreeMap<u32, u32>,
     /// Address for the next block, without a head.
@@ -87,11 +87,11 @@ pub struct Chooser {
     last: Option<u32>,
 }
 
-impl Chooser {
-    /// `keep`: share of a track that is left free when it is filled, in hundredths of a per cent.
-    pub fn new(keep: u32) -> Chooser {
-        Chooser {
-            keep,
+impl EagerAllocator {
+    /// `track_fill_reserve`: share of a track that is left free when it is filled, in hundredths of a per cent.
+    pub fn new(track_fill_reserve: u32) -> EagerAllocator {
+        EagerAllocator {
+            track_fill_reserve,
             filling: BTreeMap::new(),
             cursor: 0,
             piece_block: None,
@@ -110,31 +110,38 @@ impl Chooser {
         space: &Space,
         layout: &Layout,
         head: Option<Head<'_>>,
-        want: Want,
+        purpose: AllocPurpose,
         count: u32,
     ) -> Option<Run> {
-        let found = self.find(space, layout, head, want, count);
-        if found.is_some() || want != Want::Data || self.avoid.take().is_none() {
+        let found = self.find(space, layout, head, purpose, count);
+        if found.is_some() || purpose != AllocPurpose::Data || self.avoid.take().is_none() {
             return found;
         }
-        self.find(space, layout, head, want, count)
+        self.find(space, layout, head, purpose, count)
     }
 
-    fn find(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>, want: Want, count: u32) -> Option<Run> {
+    fn find(
+        &mut self,
+        space: &Space,
+        layout: &Layout,
+        head: Option<Head<'_>>,
+        purpose: AllocPurpose,
+        count: u32,
+    ) -> Option<Run> {
         let Some(head) = head else {
-            return self.without_head(space, want, count);
+            return self.without_head(space, purpose, count);
         };
         let mut best: Option<(Nanos, Run)> = None;
         for arm in (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm)) {
-            let eye = Eye { space, layout, head, arm };
-            let here = self.here(&eye);
-            let found = match want {
-                Want::Data => self.data(&eye, here, count),
-                Want::Hole => self.hole(&eye, here, count),
-                Want::Order => self.empty(&eye, here, count),
+            let arm_view = ArmView { space, layout, head, arm };
+            let here = self.here(&arm_view);
+            let found = match purpose {
+                AllocPurpose::Data => self.data(&arm_view, here, count),
+                AllocPurpose::FillHole => self.hole(&arm_view, here, count),
+                AllocPurpose::Sequential => self.empty(&arm_view, here, count),
             };
             let Some(run) = found else { continue };
-            let wait = eye.wait(layout.sector_of(run.first), layout.block_sectors);
+            let wait = arm_view.wait(layout.sector_of(run.first), layout.block_sectors);
             if best.is_none_or(|(least, _)| wait < least) {
                 best = Some((wait, run));
             }
@@ -145,10 +152,10 @@ impl Chooser {
     }
 
     /// The cylinder from which the sweep continues.
-    fn here(&self, eye: &Eye<'_>) -> u32 {
-        let tracks = &eye.space.tracks;
-        let head = eye.cylinder();
-        let last = self.last.filter(|last| tracks.cylinders(eye.arm).contains(last)).unwrap_or(head);
+    fn here(&self, arm_view: &ArmView<'_>) -> u32 {
+        let tracks = &arm_view.space.tracks;
+        let head = arm_view.cylinder();
+        let last = self.last.filter(|last| tracks.cylinders(arm_view.arm).contains(last)).unwrap_or(head);
         let Some(window) = &self.window else { return head };
         let (first, end) = (tracks.tracks(head).start, tracks.tracks(head).end - 1);
         let blocks = tracks.blocks(first).start..tracks.blocks(end).end;
@@ -156,23 +163,23 @@ impl Chooser {
     }
 
     /// The start of an empty track.
-    fn empty(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
-        let space = eye.space;
+    fn empty(&self, arm_view: &ArmView<'_>, here: u32, count: u32) -> Option<Run> {
+        let space = arm_view.space;
         let near = space.empty_in(space.tracks.tracks(here)).find(|&track| !self.avoids(track));
-        let track = near.or_else(|| self.next_empty(eye, here))?;
+        let track = near.or_else(|| self.next_empty(arm_view, here))?;
         let first = space.tracks.blocks(track).find(|&block| space.is_free(block))?;
         Some(extend(space, Run { first, blocks: count }, space.tracks.blocks(track).end))
     }
 
     /// The arm's next empty track behind a cylinder.
-    fn next_empty(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
-        let (space, all) = (eye.space, eye.tracks());
+    fn next_empty(&self, arm_view: &ArmView<'_>, here: u32) -> Option<u32> {
+        let (space, all) = (arm_view.space, arm_view.tracks());
         let from = space.tracks.tracks(here).end;
         let mut empties = space.empty_in(from..all.end).chain(space.empty_in(all.start..from));
         empties.find(|&track| !self.avoids(track))
     }
 
-    /// The free cell that is written soonest; see [`Chooser::run`].
+    /// The free cell that is written soonest; see [`EagerAllocator::run`].
     pub fn cell(&mut self, space: &Space, layout: &Layout, head: Option<Head<'_>>) -> Option<u64> {
         let found = self.find_cell(space, layout, head);
         if found.is_some() || self.avoid.take().is_none() {
@@ -186,18 +193,21 @@ impl Chooser {
             return self.cell_without_head(space, layout);
         };
         let arms = (0..space.tracks.arm_count()).filter(|&arm| !head.is_busy(arm));
-        let found = arms.filter_map(|arm| self.cell_of_arm(&Eye { space, layout, head, arm }));
+        let found = arms.filter_map(|arm| self.cell_of_arm(&ArmView { space, layout, head, arm }));
         found.min().map(|(_, cell)| cell)
     }
 
-    fn cell_of_arm(&self, eye: &Eye<'_>) -> Option<(Nanos, u64)> {
-        let space = eye.space;
+    fn cell_of_arm(&self, arm_view: &ArmView<'_>) -> Option<(Nanos, u64)> {
+        let space = arm_view.space;
         let soonest = |cylinder: u32, is_empty: bool| {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track));
-            tracks.filter(|&track| space.is_empty(track) == is_empty).filter_map(|track| eye.soonest_cell(track)).min()
+            tracks
+                .filter(|&track| space.is_empty(track) == is_empty)
+                .filter_map(|track| arm_view.soonest_cell(track))
+                .min()
         };
-        let here = self.here(eye);
-        let cylinders = || eye.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
+        let here = self.here(arm_view);
+        let cylinders = || arm_view.sweep(here).filter(|&cylinder| space.has_free_cell(cylinder));
         // An empty cylinder under the head is as good as any, except while a track is being emptied: its pieces would
         // then move from one empty track to the next without end.
         let own = || soonest(here, false).or_else(|| soonest(here, true).filter(|_| self.avoid.is_none()));
@@ -220,95 +230,95 @@ impl Chooser {
 
     /// Blocks that a track can take before it counts as filled.
     fn room(&self, space: &Space, track: u32) -> u32 {
-        space.track_free(track).saturating_sub(kept(space, track, self.keep))
+        space.track_free(track).saturating_sub(kept(space, track, self.track_fill_reserve))
     }
 
     fn has_room(&self, space: &Space, track: u32) -> bool {
         !self.avoids(track) && self.room(space, track) > 0
     }
 
-    fn data(&mut self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
-        let (space, keep) = (eye.space, self.keep);
-        self.filling.retain(|_, track| space.track_free(*track) > kept(space, *track, keep));
-        let track = match self.fillable(eye, here) {
+    fn data(&mut self, arm_view: &ArmView<'_>, here: u32, count: u32) -> Option<Run> {
+        let (space, track_fill_reserve) = (arm_view.space, self.track_fill_reserve);
+        self.filling.retain(|_, track| space.track_free(*track) > kept(space, *track, track_fill_reserve));
+        let track = match self.fillable(arm_view, here) {
             Some(track) => track,
             None => {
-                let near = self.greedy(eye, here, count);
-                let far = self.next_fillable(eye, here);
+                let near = self.greedy(arm_view, here, count);
+                let far = self.next_fillable(arm_view, here);
                 match (near, far) {
-                    (Some(near), Some(far)) if self.is_sooner(eye, near, far) => return Some(near),
+                    (Some(near), Some(far)) if self.is_sooner(arm_view, near, far) => return Some(near),
                     (_, Some(far)) => far,
                     (near, None) => return near,
                 }
             }
         };
         self.filling.insert(space.tracks.cylinder_of(track), track);
-        let (_, first) = eye.soonest_block(track)?;
+        let (_, first) = arm_view.soonest_block(track)?;
         let room = self.room(space, track);
         Some(extend(space, Run { first, blocks: count.min(room) }, space.tracks.blocks(track).end))
     }
 
     /// 1 and 2 of the policy: the track of a cylinder to fill.
-    fn fillable(&self, eye: &Eye<'_>, cylinder: u32) -> Option<u32> {
-        let space = eye.space;
+    fn fillable(&self, arm_view: &ArmView<'_>, cylinder: u32) -> Option<u32> {
+        let space = arm_view.space;
         let filling = self.filling.get(&cylinder).copied().filter(|&track| self.has_room(space, track));
         filling.or_else(|| {
             let empties = space.empty_in(space.tracks.tracks(cylinder)).filter(|&track| !self.avoids(track));
             empties
-                .filter_map(|track| eye.soonest_block(track).map(|(wait, _)| (wait, track)))
+                .filter_map(|track| arm_view.soonest_block(track).map(|(wait, _)| (wait, track)))
                 .min()
                 .map(|(_, track)| track)
         })
     }
 
     /// 3 of the policy: the track to fill in the next cylinder that has one.
-    fn next_fillable(&self, eye: &Eye<'_>, here: u32) -> Option<u32> {
-        let tracks = &eye.space.tracks;
-        let cylinders = tracks.cylinders(eye.arm);
+    fn next_fillable(&self, arm_view: &ArmView<'_>, here: u32) -> Option<u32> {
+        let tracks = &arm_view.space.tracks;
+        let cylinders = tracks.cylinders(arm_view.arm);
         let length = cylinders.len() as u32;
-        let empty = self.next_empty(eye, here).map(|track| tracks.cylinder_of(track));
+        let empty = self.next_empty(arm_view, here).map(|track| tracks.cylinder_of(track));
         let distance = |cylinder: u32| (cylinder + length - here) % length;
         let open = self
             .filling
             .range(cylinders)
-            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(eye.space, track));
+            .filter(|&(&cylinder, &track)| cylinder != here && self.has_room(arm_view.space, track));
         let next = open.map(|(&cylinder, _)| cylinder).chain(empty).min_by_key(|&cylinder| distance(cylinder));
-        self.fillable(eye, next?)
+        self.fillable(arm_view, next?)
     }
 
     /// True when the wait of each block at `near` is shorter than its share of the way to a track that is then filled:
     /// beyond the wait where everything is free.
-    fn is_sooner(&self, eye: &Eye<'_>, near: Run, track: u32) -> bool {
-        let Some((far, _)) = eye.soonest_block(track) else { return true };
-        let least = eye.least();
+    fn is_sooner(&self, arm_view: &ArmView<'_>, near: Run, track: u32) -> bool {
+        let Some((far, _)) = arm_view.soonest_block(track) else { return true };
+        let least = arm_view.least();
         let share = |wait: Nanos, blocks: u32| wait.saturating_sub(least).0 / u64::from(blocks.max(1));
-        let near_wait = eye.wait(eye.layout.sector_of(near.first), eye.layout.block_sectors);
-        share(near_wait, near.blocks) < share(far, self.room(eye.space, track))
+        let near_wait = arm_view.wait(arm_view.layout.sector_of(near.first), arm_view.layout.block_sectors);
+        share(near_wait, near.blocks) < share(far, self.room(arm_view.space, track))
     }
 
     /// 4 of the policy.
-    fn greedy(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
-        self.sweep(eye, here, count, |_| true)
+    fn greedy(&self, arm_view: &ArmView<'_>, here: u32, count: u32) -> Option<Run> {
+        self.sweep(arm_view, here, count, |_| true)
     }
 
-    fn hole(&self, eye: &Eye<'_>, here: u32, count: u32) -> Option<Run> {
-        self.sweep(eye, here, count, |track| !eye.space.is_empty(track))
+    fn hole(&self, arm_view: &ArmView<'_>, here: u32, count: u32) -> Option<Run> {
+        self.sweep(arm_view, here, count, |track| !arm_view.space.is_empty(track))
     }
 
     /// The soonest free block from a cylinder upwards, on tracks accepted by `good`.
-    fn sweep(&self, eye: &Eye<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
-        let space = eye.space;
-        let cylinders = eye.sweep(here).filter(|&cylinder| space.cylinder_free(cylinder) > 0);
+    fn sweep(&self, arm_view: &ArmView<'_>, here: u32, count: u32, good: impl Fn(u32) -> bool) -> Option<Run> {
+        let space = arm_view.space;
+        let cylinders = arm_view.sweep(here).filter(|&cylinder| space.cylinder_free(cylinder) > 0);
         let soonest = cylinders.map(|cylinder| {
             let tracks = space.tracks.tracks(cylinder).filter(|&track| !self.avoids(track) && good(track));
-            tracks.filter_map(|track| eye.soonest_block(track)).min()
+            tracks.filter_map(|track| arm_view.soonest_block(track)).min()
         });
         let (_, first) = while_sooner(soonest)?;
         let end = space.tracks.blocks(space.tracks.track_of(first)).end;
         Some(extend(space, Run { first, blocks: count }, end))
     }
 
-    fn without_head(&mut self, space: &Space, want: Want, count: u32) -> Option<Run> {
+    fn without_head(&mut self, space: &Space, purpose: AllocPurpose, count: u32) -> Option<Run> {
         let tracks = &space.tracks;
         let here = tracks.track_of(self.cursor);
         let in_track = |track: u32, from: u32| {
@@ -316,14 +326,14 @@ impl Chooser {
             let first = (from.max(blocks.start)..blocks.end).find(|&block| space.is_free(block))?;
             Some(extend(space, Run { first, blocks: count }, blocks.end))
         };
-        let good = |track: u32| match want {
-            Want::Data => true,
-            Want::Hole => !space.is_empty(track),
-            Want::Order => space.is_empty(track),
+        let good = |track: u32| match purpose {
+            AllocPurpose::Data => true,
+            AllocPurpose::FillHole => !space.is_empty(track),
+            AllocPurpose::Sequential => space.is_empty(track),
         };
         let usable = |track: u32| !self.avoids(track) && space.track_free(track) > 0 && good(track);
         let mut found = None;
-        if want == Want::Data {
+        if purpose == AllocPurpose::Data {
             if usable(here) {
                 found = in_track(here, self.cursor);
             }
@@ -336,7 +346,7 @@ impl Chooser {
             let all = (here..tracks.count()).chain(0..here + 1);
             all.filter(|&track| usable(track)).find_map(|track| in_track(track, 0))
         })?;
-        if want == Want::Data {
+        if purpose == AllocPurpose::Data {
             self.cursor = found.first + found.blocks;
             if self.cursor >= tracks.blocks(tracks.count() - 1).end {
                 self.cursor = 0;
@@ -356,8 +366,8 @@ impl Chooser {
             return Some(cell);
         }
         // While a track is being emptied, no other empty one is started, as with a head.
-        let hole = if self.avoid.is_some() { self.without_head(space, Want::Hole, 1) } else { None };
-        if let Some(run) = hole.or_else(|| self.without_head(space, Want::Data, 1)) {
+        let hole = if self.avoid.is_some() { self.without_head(space, AllocPurpose::FillHole, 1) } else { None };
+        if let Some(run) = hole.or_else(|| self.without_head(space, AllocPurpose::Data, 1)) {
             self.piece_block = Some(run.first);
             return free_in(run.first);
         }
@@ -367,8 +377,8 @@ impl Chooser {
 }
 
 /// Blocks that a track keeps free when it is filled.
-fn kept(space: &Space, track: u32, keep: u32) -> u32 {
-    (u64::from(space.track_usable(track)) * u64::from(keep) / 10_000) as u32
+fn kept(space: &Space, track: u32, track_fill_reserve: u32) -> u32 {
+    (u64::from(space.track_usable(track)) * u64::from(track_fill_reserve) / 10_000) as u32
 }
 
 /// `run`, extended as far as its blocks are free and before `end`.
@@ -393,14 +403,14 @@ fn while_sooner<T: Ord>(places: impl Iterator<Item = Option<T>>) -> Option<T> {
 }
 
 /// Evaluates places from the current position of an arm's heads.
-struct Eye<'a> {
+struct ArmView<'a> {
     space: &'a Space,
     layout: &'a Layout,
     head: Head<'a>,
     arm: u32,
 }
 
-impl Eye<'_> {
+impl ArmView<'_> {
     /// The cylinder over which the heads of the arm are.
     fn cylinder(&self) -> u32 {
         let tracks = &self.space.tracks;

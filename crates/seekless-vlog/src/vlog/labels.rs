@@ -5,7 +5,7 @@ use super::layout::Layout;
 use crate::device::{Buf, Device, DeviceError};
 
 /// A snapshot, as its label describes it.
-pub(super) struct Found {
+pub(super) struct LabelledSnapshot {
     pub(super) number: u32,
     pub(super) created_seconds: i64,
     pub(super) name: String,
@@ -22,7 +22,7 @@ pub(super) async fn read_labels(
     device: &Device,
     layout: &Layout,
     places: Vec<(u32, u32)>,
-) -> Result<Vec<Found>, DeviceError> {
+) -> Result<Vec<LabelledSnapshot>, DeviceError> {
     let mut found = Vec::new();
     for (number, block) in places {
         let read = device.read(layout.sector_of(block), Buf::dirty(layout.block_bytes() as usize)).await?;
@@ -31,7 +31,7 @@ pub(super) async fn read_labels(
             Some((label, name)) => (label.created_seconds, name),
             None => (0, format!("damaged-{number}")),
         };
-        found.push(Found { number, created_seconds, name });
+        found.push(LabelledSnapshot { number, created_seconds, name });
     }
     Ok(found)
 }

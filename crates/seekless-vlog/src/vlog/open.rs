@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use super::append::AppendLog;
-use super::core::{Log, TreeLog};
+use super::core::{MapState, TreeLog};
 use super::format::{
     ABOVE_AT, ANCHORS, Anchor, FIXED_BYTES, FIXED_SECTORS, Key, OPEN, PARKED, Piece, RawPointer, Record, SUPERBLOCK,
     Superblock,
@@ -252,9 +252,9 @@ pub(super) async fn newest_anchor(
 }
 
 /// Result of a recovery.
-pub(super) struct Found {
+pub(super) struct RecoveredMap {
     pub(super) map: Vec<u32>,
-    pub(super) log: Log,
+    pub(super) log: MapState,
     /// Cells of pieces.
     pub(super) cells: Vec<u64>,
     pub(super) recovery: Recovery,
@@ -262,7 +262,7 @@ pub(super) struct Found {
 
 /// Finds the map. An unreadable place where the tail is searched may hold the tail, so going on could lose acknowledged
 /// writes: that is an error, except with `read_only`, which shows the latest state that is readable.
-pub(super) async fn recover(device: &Device, layout: &Layout, read_only: bool) -> Result<Found, VldError> {
+pub(super) async fn recover(device: &Device, layout: &Layout, read_only: bool) -> Result<RecoveredMap, VldError> {
     let finder = Finder { device, layout, key: layout.superblock.key(), read_only };
     let mut found = match layout.map_log {
         MapLog::Tree => finder.tree().await?,
@@ -298,14 +298,14 @@ impl Finder<'_> {
         VldError::Corrupt { what, at, why }
     }
 
-    async fn tree(&self) -> Result<Found, VldError> {
+    async fn tree(&self) -> Result<RecoveredMap, VldError> {
         let mut recovery = Recovery::default();
         let (anchor, is_whole) = newest_anchor(self.device, &self.layout.superblock).await?;
         let tail = self.tail(anchor, is_whole, &mut recovery).await?;
         let generation = anchor.map_or(1, |anchor| anchor.generation);
-        let mut found = Found {
+        let mut found = RecoveredMap {
             map: vec![0; self.layout.logical_blocks as usize],
-            log: Log::Append(AppendLog::default()),
+            log: MapState::Append(AppendLog::default()),
             cells: Vec::new(),
             recovery,
         };
@@ -315,7 +315,7 @@ impl Finder<'_> {
             // C4: an interrupted transaction used at most as many numbers as there are pieces.
             log.sequence = tail.sequence + u64::from(self.layout.pieces) + 1;
         }
-        found.log = Log::Tree(log);
+        found.log = MapState::Tree(log);
         Ok(found)
     }
 
@@ -455,7 +455,7 @@ impl Finder<'_> {
     }
 
     /// Visits every live piece, youngest first: T2.
-    async fn walk(&self, tail: &Visit, tree: &mut Tree, found: &mut Found) -> Result<(), VldError> {
+    async fn walk(&self, tail: &Visit, tree: &mut Tree, found: &mut RecoveredMap) -> Result<(), VldError> {
         let mut open: BTreeMap<Visit, ()> = BTreeMap::from([(*tail, ())]);
         let mut read: BTreeMap<Visit, Result<Option<Piece>, DeviceError>> = BTreeMap::new();
         let mut live = None;
@@ -513,7 +513,7 @@ impl Finder<'_> {
         }
     }
 
-    fn take(&self, visit: &Visit, piece: &Piece, tree: &mut Tree, found: &mut Found) -> Result<(), VldError> {
+    fn take(&self, visit: &Visit, piece: &Piece, tree: &mut Tree, found: &mut RecoveredMap) -> Result<(), VldError> {
         if visit.index >= self.layout.pieces {
             let why = format!("it says that it is piece {} of {}", visit.index, self.layout.pieces);
             return Err(self.corrupt("piece of the map", visit.cell, why));
@@ -526,7 +526,7 @@ impl Finder<'_> {
         Ok(())
     }
 
-    async fn append(&self) -> Result<Found, VldError> {
+    async fn append(&self) -> Result<RecoveredMap, VldError> {
         let mut log = AppendLog::default();
         let mut map = vec![0; self.layout.logical_blocks as usize];
         let mut recovery = Recovery { was_parked: false, ..Recovery::default() };
@@ -581,7 +581,7 @@ impl Finder<'_> {
             }
             log.sequence = log.sequence.max(last);
         }
-        Ok(Found { map, log: Log::Append(log), cells: Vec::new(), recovery })
+        Ok(RecoveredMap { map, log: MapState::Append(log), cells: Vec::new(), recovery })
     }
 
     /// The whole region of the append-only log.
@@ -600,7 +600,7 @@ impl Finder<'_> {
 
     /// No block is mapped twice except for the same place of the disk in several snapshots; none is outside the device,
     /// and none holds a piece.
-    fn check_map(&self, found: &Found) -> Result<(), VldError> {
+    fn check_map(&self, found: &RecoveredMap) -> Result<(), VldError> {
         let mut holders: Vec<u32> = vec![0; self.layout.blocks as usize];
         let mut problem = None;
         for &cell in &found.cells {
@@ -638,7 +638,7 @@ fn visit(piece: &Piece, cell: u64) -> Visit {
 
 /// Enters the recovered blocks and cells into the map of free space; returns the number of further references to each
 /// block.
-pub(super) fn occupy(found: &Found, layout: &Layout, space: &mut super::space::Space) -> Vec<u8> {
+pub(super) fn occupy(found: &RecoveredMap, layout: &Layout, space: &mut super::space::Space) -> Vec<u8> {
     found.cells.iter().for_each(|&cell| space.take_cell(cell));
     let mut shares = vec![0; if layout.snapshots > 0 { layout.blocks as usize } else { 0 }];
     for &block in found.map.iter().filter(|&&block| block != 0) {

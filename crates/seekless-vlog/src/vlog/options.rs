@@ -21,7 +21,7 @@ pub enum CommitUse {
 pub struct Options {
     pub commit: CommitUse,
     /// Share of a track that is left free when it is filled, in hundredths of a per cent.
-    pub keep: u32,
+    pub track_fill_reserve: u32,
     /// Limit of the bytes that the next start searches for the tail after a power cut.
     pub window: u64,
     /// Empty tracks, and put blocks in order, while idle.
@@ -44,7 +44,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             commit: CommitUse::Auto,
-            keep: 2500,
+            track_fill_reserve: 2500,
             window: 64 * MIB,
             compact: true,
             order: true,

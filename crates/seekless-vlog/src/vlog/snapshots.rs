@@ -14,15 +14,15 @@ use std::rc::Rc;
 use async_trait::async_trait;
 
 use super::core::Core;
-use super::eager::Want;
+use super::eager::AllocPurpose;
 use super::format::{Label, NAME_BYTES_MAX};
-use super::labels::{Found, places, read_labels};
+use super::labels::{LabelledSnapshot, places, read_labels};
 use super::vld::Vld;
 use crate::device::{Data, DeviceError, SnapshotError, SnapshotInfo, Snapshots};
 
 impl Core {
     /// All snapshots. The caller holds the gate, so none of them disappears.
-    async fn labels(&self) -> Result<Vec<Found>, DeviceError> {
+    async fn labels(&self) -> Result<Vec<LabelledSnapshot>, DeviceError> {
         let places = places(&self.layout, &self.state.borrow().map);
         read_labels(&self.below, &self.layout, places).await
     }
@@ -70,7 +70,7 @@ impl Core {
         };
         let label = Label::new(&name, self.rt.wall().seconds).to_block(self.layout.block_bytes());
         self.admit(1).await?;
-        let runs = self.place(&Data::from_slice(&label), Want::Data, None).await?;
+        let runs = self.place(&Data::from_slice(&label), AllocPurpose::Data, None).await?;
         let block = runs.first().map_or(0, |run| run.first);
         // H1: nothing waits between here and the transaction.
         self.copy_map(0, number);
@@ -108,7 +108,7 @@ impl Snapshots for Vld {
         let mut found = Vec::new();
         let labels = core.labels().await?;
         let state = core.state.borrow();
-        for Found { number, created_seconds, name } in labels {
+        for LabelledSnapshot { number, created_seconds, name } in labels {
             let start = core.layout.map_start(number) as usize;
             let blocks = state.map[start..start + core.layout.offered() as usize].iter().filter(|&&block| block != 0);
             let (mut mapped, mut own) = (0, 0);

@@ -12,9 +12,9 @@
 
 use std::rc::Rc;
 
-use super::compact::{Emptying, Step, Tenant};
-use super::core::{Core, Counts, Extent, Garbage, Log, State, count};
-use super::eager::{Head, Run, Want};
+use super::compact::{Emptied, Emptying, Tenant};
+use super::core::{CommitScope, Core, Counts, Garbage, MapState, State, count};
+use super::eager::{AllocPurpose, Head, Run};
 use super::format::{ABOVE_AT, FIXED_BYTES, PARKED, Superblock};
 use super::layout::{Layout, Plan};
 use super::open::{format_as, layout_of, newest_anchor, recover, superblocks};
@@ -153,10 +153,10 @@ impl Store {
             key: layout.superblock.key(),
             below: device,
             options,
-            each,
-            durable,
+            commit_each_write: each,
+            durable_on_completion: durable,
             state: state.into(),
-            shown: 0,
+            map_index: 0,
             snapshot_gate: crate::rt::Gate::new(),
             commit_gate: crate::rt::Gate::new(),
             arms: super::arms::Arms::new(arms),
@@ -235,12 +235,12 @@ impl Store {
     }
 
     /// Takes up to `blocks` consecutive blocks.
-    pub fn take_run(&self, aim: &mut Aim, want: Want, blocks: u32) -> Option<Run> {
+    pub fn take_run(&self, aim: &mut Aim, purpose: AllocPurpose, blocks: u32) -> Option<Run> {
         let mut guard = self.core.state.borrow_mut();
         let state = &mut *guard;
         let layout = &self.core.layout;
         let head = self.head(aim);
-        let run = state.chooser.run(&state.space, layout, head, want, blocks)?;
+        let run = state.allocator.run(&state.space, layout, head, purpose, blocks)?;
         (run.first..run.first + run.blocks).for_each(|block| state.space.take(block));
         self.advance(aim, layout.sector_of(run.first), u64::from(run.blocks) * layout.block_sectors);
         Some(run)
@@ -253,7 +253,7 @@ impl Store {
         let layout = &self.core.layout;
         let head = self.head(aim);
         let found = match spare {
-            true => state.chooser.spare_cell(&state.space, layout),
+            true => state.allocator.spare_cell(&state.space, layout),
             // A consecutive place needs neither a seek nor a command.
             false => aim
                 .last
@@ -263,7 +263,7 @@ impl Store {
         };
         let cell = match found {
             Some(cell) => cell,
-            None => state.chooser.cell(&state.space, layout, head)?,
+            None => state.allocator.cell(&state.space, layout, head)?,
         };
         state.space.take_cell(cell);
         self.advance(aim, layout.cell_sector(cell), layout.cell_sectors);
@@ -356,14 +356,14 @@ impl Store {
     /// # Errors
     /// Device errors. After a write of unknown effect writing stops.
     pub async fn copy_out(&self, emptying: &Emptying, tenant: &mut dyn Tenant) -> Result<bool, DeviceError> {
-        self.core.copy_out(emptying, tenant).await.map(|step| step == Step::Done)
+        self.core.copy_out(emptying, tenant).await.map(|step| step == Emptied::Done)
     }
 
     /// Ends a copy: it is now referenced, or is given back.
     pub fn end_copy(&self, run: Run, is_used: bool) {
         let mut state = self.core.state.borrow_mut();
         match is_used {
-            true => state.keep(run),
+            true => state.mark_referenced(run),
             false => state.give_back(run),
         }
     }
@@ -373,7 +373,7 @@ impl Store {
     /// # Errors
     /// As those of [`Store::commit`].
     pub async fn commit_emptying(&self, emptying: &Emptying) -> Result<bool, DeviceError> {
-        self.core.commit_with(Extent::All, &self.core.pieces_in(emptying.track)).await?;
+        self.core.commit_with(CommitScope::All, &self.core.pieces_in(emptying.track)).await?;
         let is_empty = self.core.state.borrow().space.is_empty(emptying.track);
         count(&self.core.counts.tracks_emptied, u64::from(is_empty));
         Ok(is_empty)
@@ -388,8 +388,8 @@ impl Store {
     pub fn holdings(&self) -> Holdings {
         let state = self.core.state.borrow();
         let pieces = match &state.log {
-            Log::Tree(log) => log.tree.nodes().map(|(index, node)| (index, node.cell)).collect(),
-            Log::Append(_) => Vec::new(),
+            MapState::Tree(log) => log.tree.nodes().map(|(index, node)| (index, node.cell)).collect(),
+            MapState::Append(_) => Vec::new(),
         };
         Holdings { pieces, garbage: state.garbage.clone(), copies: state.copies_under_way() }
     }
@@ -405,7 +405,7 @@ impl Store {
     pub fn check_invariants(&self) -> Result<(), String> {
         let state = self.core.state.borrow();
         state.space.check(&self.core.layout)?;
-        let Log::Tree(log) = &state.log else { return Ok(()) };
+        let MapState::Tree(log) = &state.log else { return Ok(()) };
         log.tree.check()?;
         match log.tree.nodes().find(|(_, node)| state.space.is_cell_free(node.cell)) {
             Some((index, node)) => Err(format!("T3: piece {index} is in cell {}, which is free", node.cell)),
@@ -459,5 +459,5 @@ fn is_open(state: &State, layout: &Layout, cell: u64) -> bool {
         return false;
     }
     let track = state.space.tracks.track_of(block);
-    !state.space.is_empty(track) && !state.chooser.avoids(track)
+    !state.space.is_empty(track) && !state.allocator.avoids(track)
 }

@@ -5,9 +5,9 @@ use std::rc::Rc;
 
 use async_trait::async_trait;
 
-use super::core::{Core, Extent, State};
+use super::core::{CommitScope, Core, State};
 use super::layout::{Layout, MapLog, Plan};
-use super::open::{Found, Superblocks, format, layout_of, occupy, recover, superblocks_of_blocks};
+use super::open::{RecoveredMap, Superblocks, format, layout_of, occupy, recover, superblocks_of_blocks};
 use super::options::{CommitUse, Options, Recovery, VldError};
 use super::space::Space;
 use super::tracks::Tracks;
@@ -62,11 +62,11 @@ impl Vld {
     ) -> Result<Option<Rc<Vld>>, VldError> {
         let options = Options { read_only: true, ..options };
         let (layout, found, _) = Vld::found(rt, &device, true).await?;
-        let shown = super::labels::find(&device, &layout, &found.map, name).await?;
-        Ok(shown.map(|shown| Vld::around(rt, device, layout, options, found, shown)))
+        let map_index = super::labels::find(&device, &layout, &found.map, name).await?;
+        Ok(map_index.map(|map_index| Vld::around(rt, device, layout, options, found, map_index)))
     }
 
-    async fn found(rt: &Rt, device: &Device, read_only: bool) -> Result<(Layout, Found, Superblocks), VldError> {
+    async fn found(rt: &Rt, device: &Device, read_only: bool) -> Result<(Layout, RecoveredMap, Superblocks), VldError> {
         let start = rt.now();
         let superblocks = superblocks_of_blocks(device).await?;
         let layout = layout_of(superblocks.superblock)?;
@@ -75,7 +75,14 @@ impl Vld {
         Ok((layout, found, superblocks))
     }
 
-    fn around(rt: &Rt, device: Device, layout: Layout, options: Options, found: Found, shown: u32) -> Rc<Vld> {
+    fn around(
+        rt: &Rt,
+        device: Device,
+        layout: Layout,
+        options: Options,
+        found: RecoveredMap,
+        map_index: u32,
+    ) -> Rc<Vld> {
         let durable = device.guarantees().durable_on_completion;
         let has_head = device.head().is_some();
         let arms = device.head().map_or(0, |head| head.arms());
@@ -110,10 +117,10 @@ impl Vld {
             key: layout.superblock.key(),
             below: device,
             options,
-            each,
-            durable,
+            commit_each_write: each,
+            durable_on_completion: durable,
             state: state.into(),
-            shown,
+            map_index,
             snapshot_gate: crate::rt::Gate::new(),
             commit_gate: crate::rt::Gate::new(),
             arms: super::arms::Arms::new(arms),
@@ -145,13 +152,13 @@ impl Vld {
 
     /// True when every request is durable before it is acknowledged.
     pub fn commits_each(&self) -> bool {
-        self.core.each
+        self.core.commit_each_write
     }
 
     /// Blocks that are mapped, and tracks that are empty.
     pub fn usage(&self) -> (u64, usize) {
         let state = self.core.state.borrow();
-        let start = self.core.layout.map_start(self.core.shown) as usize;
+        let start = self.core.layout.map_start(self.core.map_index) as usize;
         let map = &state.map[start..start + self.core.layout.offered() as usize];
         (map.iter().filter(|&&block| block != 0).count() as u64, state.space.empty_tracks())
     }
@@ -203,7 +210,7 @@ impl BlockDevice for Vld {
     fn guarantees(&self) -> Guarantees {
         Guarantees {
             atomic_write_bytes: self.geometry.block_bytes,
-            durable_on_completion: self.core.each,
+            durable_on_completion: self.core.commit_each_write,
             // Transactions are moments of the past, but two concurrent requests may take effect in either order.
             ordered: false,
             discard: Discard::Zeroes,
@@ -276,7 +283,7 @@ impl BlockDevice for Vld {
             return Ok(());
         }
         let core = self.core.clone();
-        self.core.rt.spawn(async move { core.commit_with(Extent::Promised, &BTreeSet::new()).await }).await
+        self.core.rt.spawn(async move { core.commit_with(CommitScope::Promised, &BTreeSet::new()).await }).await
     }
 
     async fn discard(&self, at: Sector, sectors: u64) -> Result<(), DeviceError> {

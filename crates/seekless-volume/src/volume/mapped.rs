@@ -12,7 +12,7 @@ use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::members::{
-    Piece, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate, request_bytes_max,
+    MemberPart, Run, ShapeError, block_bytes, check_grain, flush_all, joined, read_runs, relocate, request_bytes_max,
     request_sectors_max, runs, write_runs,
 };
 use super::permutation::Permutation;
@@ -23,7 +23,7 @@ use crate::units::{Nanos, SECTOR_BYTES, Sector, human_bytes};
 
 /// Location of a sector.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct MemberSector {
     pub(super) member: usize,
     pub(super) at: u64,
     /// Length of the run of consecutive sectors on the member, from this one on.
@@ -42,7 +42,7 @@ enum Map {
 }
 
 impl Map {
-    fn place(&self, sector: u64) -> Place {
+    fn place(&self, sector: u64) -> MemberSector {
         match self {
             Map::Concat(concat) => concat.place(sector),
             Map::Stripe(stripe) => stripe.place(sector),
@@ -50,7 +50,7 @@ impl Map {
             Map::ChunksThenStripe(chunks, stripe) => {
                 let remapped = chunks.place(sector);
                 let place = stripe.place(remapped.at);
-                Place { run: place.run.min(remapped.run), ..place }
+                MemberSector { run: place.run.min(remapped.run), ..place }
             }
         }
     }
@@ -64,9 +64,9 @@ struct Concat {
 }
 
 impl Concat {
-    fn place(&self, sector: u64) -> Place {
+    fn place(&self, sector: u64) -> MemberSector {
         let member = self.member(sector);
-        Place { member, at: sector - self.starts[member], run: self.starts[member + 1].saturating_sub(sector) }
+        MemberSector { member, at: sector - self.starts[member], run: self.starts[member + 1].saturating_sub(sector) }
     }
 
     /// The member of a sector, or the last one.
@@ -84,12 +84,12 @@ struct Stripe {
 }
 
 impl Stripe {
-    fn place(&self, sector: u64) -> Place {
+    fn place(&self, sector: u64) -> MemberSector {
         let (unit, within) = (sector / self.unit, sector % self.unit);
         let (row, member) = (unit / self.members, unit % self.members);
         // With one member, unit follows unit.
         let run = if self.members == 1 { u64::MAX - sector } else { self.unit - within };
-        Place { member: member as usize, at: row * self.unit + within, run }
+        MemberSector { member: member as usize, at: row * self.unit + within, run }
     }
 }
 
@@ -102,13 +102,13 @@ struct Chunks {
 
 impl Chunks {
     /// `paddr = tbl[b / chunk] + b % chunk` [st05 §3].
-    fn place(&self, sector: u64) -> Place {
+    fn place(&self, sector: u64) -> MemberSector {
         let (chunk, within) = (sector / self.chunk, sector % self.chunk);
         if chunk >= self.permutation.count() {
-            return Place { member: 0, at: sector, run: u64::MAX - sector };
+            return MemberSector { member: 0, at: sector, run: u64::MAX - sector };
         }
         let at = self.permutation.forward(chunk) * self.chunk + within;
-        Place { member: 0, at, run: self.chunk - within }
+        MemberSector { member: 0, at, run: self.chunk - within }
     }
 }
 
@@ -306,14 +306,15 @@ impl Mapped {
     }
 
     /// The pieces of a request, in its order.
-    fn pieces(&self, at: Sector, sectors: u64) -> impl Iterator<Item = Piece> + '_ {
+    fn pieces(&self, at: Sector, sectors: u64) -> impl Iterator<Item = MemberPart> + '_ {
         let mut offset = 0;
         std::iter::from_fn(move || {
             if offset == sectors {
                 return None;
             }
             let place = self.map.place(at.0 + offset);
-            let piece = Piece { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
+            let piece =
+                MemberPart { member: place.member, at: place.at, sectors: place.run.min(sectors - offset), offset };
             offset += piece.sectors;
             Some(piece)
         })

@@ -1,7 +1,7 @@
 //! What the devices of this room share: several devices below, and requests split among them.
 //!
-//! A request becomes [`Piece`]s, each on one member; pieces that are neighbours on their member become one [`Run`], a
-//! single request to the member. All runs of a request are under way at once.
+//! A request becomes [`MemberPart`]s, each on one member; pieces that are neighbours on their member become one
+//! [`Run`], a single request to the member. All runs of a request are under way at once.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 
 /// A part of a request that one member serves.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Piece {
+pub(super) struct MemberPart {
     pub(super) member: usize,
     /// First sector on the member.
     pub(super) at: u64,
@@ -32,8 +32,8 @@ pub(super) struct Run {
 }
 
 /// The runs of `pieces`, at most `sectors_max` long, by member and address. A longer piece is cut.
-pub(super) fn runs(pieces: impl IntoIterator<Item = Piece>, sectors_max: u64) -> Vec<Run> {
-    let mut pieces: Vec<Piece> = pieces.into_iter().collect();
+pub(super) fn runs(pieces: impl IntoIterator<Item = MemberPart>, sectors_max: u64) -> Vec<Run> {
+    let mut pieces: Vec<MemberPart> = pieces.into_iter().collect();
     pieces.sort_by_key(|piece| (piece.member, piece.at));
     let mut runs: Vec<Run> = Vec::new();
     for mut piece in pieces {
@@ -55,7 +55,8 @@ pub(super) fn runs(pieces: impl IntoIterator<Item = Piece>, sectors_max: u64) ->
                 Some((offset, length)) if *offset + *length == piece.offset => *length += take,
                 _ => run.parts.push((piece.offset, take)),
             }
-            piece = Piece { at: piece.at + take, sectors: piece.sectors - take, offset: piece.offset + take, ..piece };
+            piece =
+                MemberPart { at: piece.at + take, sectors: piece.sectors - take, offset: piece.offset + take, ..piece };
         }
     }
     runs
@@ -259,7 +260,7 @@ mod tests {
     /// Neighbours on a member become one run, in any order, and no run is too long.
     #[test]
     fn neighbours_are_merged() {
-        let piece = |member, at, sectors, offset| Piece { member, at, sectors, offset };
+        let piece = |member, at, sectors, offset| MemberPart { member, at, sectors, offset };
         let pieces =
             [piece(0, 8, 4, 0), piece(1, 8, 4, 4), piece(0, 12, 4, 8), piece(1, 20, 4, 12), piece(0, 16, 9, 16)];
         let run = |member, at, sectors, parts: &[(u64, u64)]| Run { member, at, sectors, parts: parts.to_vec() };

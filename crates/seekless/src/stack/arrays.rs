@@ -20,7 +20,7 @@ use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, Nanos, SECTOR_BYTES, counted, human_bytes};
 use crate::volume::raid::{
-    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, Doubt, JournalUse, Level, Standing,
+    self, Array, ArrayError, ArrayInfo, ArrayOptions, Contents, Doubt, JournalUse, Level, MemberState,
 };
 use crate::volume::{ShapeError, concat, permute, raid0, remap, volume};
 
@@ -264,7 +264,7 @@ impl StoredArray for Kept {
             let journal = if info.journal == JournalUse::Always { "always" } else { "degraded" };
             facts.push(("journal", Fact::Text(journal.to_string())));
         }
-        facts.push(("standing", Fact::Text(standings(&info).join("; "))));
+        facts.push(("standing", Fact::Text(member_states(&info).join("; "))));
         Ok(Some(Probed { uuid: Uuid::from_bytes(info.uuid), label: None, facts }))
     }
 
@@ -284,18 +284,18 @@ impl StoredArray for Kept {
         let array = Array::open(rt, members, &array_options).await?;
         let device: Device = array.clone();
         if let (true, Some(redundancy)) = (options.repair, device.redundancy()) {
-            redundancy.settled().await;
+            redundancy.resynced().await;
         }
         let scrubbed = match device.redundancy() {
             Some(redundancy) => redundancy.scrub(false, &|_| ()).await?,
             None => Scrubbed::default(),
         };
         let mut checked = scrubbed_as_checked(self.0, &scrubbed, options.repair);
-        for (slot, standing) in array.status().members.iter().enumerate() {
-            match standing {
-                Standing::Active => {}
-                Standing::Failed => checked.notes.push(format!("member {slot} is missing or has failed")),
-                Standing::Rebuilding => checked.notes.push(format!("member {slot} is not rebuilt yet")),
+        for (slot, member_state) in array.status().members.iter().enumerate() {
+            match member_state {
+                MemberState::Active => {}
+                MemberState::Failed => checked.notes.push(format!("member {slot} is missing or has failed")),
+                MemberState::Rebuilding => checked.notes.push(format!("member {slot} is not rebuilt yet")),
             }
         }
         if options.repair {
@@ -323,7 +323,7 @@ impl StoredArray for Kept {
             let use_of = if info.journal == JournalUse::Always { "always" } else { "where a member is missing" };
             text += &format!("journal of {}, used {use_of}\n", human_bytes(info.journal_bytes));
         }
-        standings(&info).iter().for_each(|line| text += &format!("member {line}\n"));
+        member_states(&info).iter().for_each(|line| text += &format!("member {line}\n"));
         for (index, given) in info.given.iter().enumerate() {
             text += &match (&given.slot, &given.why) {
                 (Some(slot), _) => format!("device {index}: member {slot}, generation {}\n", given.generation),
@@ -335,18 +335,18 @@ impl StoredArray for Kept {
 }
 
 /// Each member in a few words.
-fn standings(info: &ArrayInfo) -> Vec<String> {
-    let text = |(slot, standing): (usize, &Standing)| {
+fn member_states(info: &ArrayInfo) -> Vec<String> {
+    let text = |(slot, member_state): (usize, &MemberState)| {
         let given = info.given.iter().find(|given| given.slot == Some(slot));
         let is_current = given.is_some_and(|given| given.generation + 1 >= info.generation);
-        let what = match (standing, given) {
-            (Standing::Failed, _) => "has failed; put a new one in its place with replace".to_string(),
+        let what = match (member_state, given) {
+            (MemberState::Failed, _) => "has failed; put a new one in its place with replace".to_string(),
             (_, None) => "is missing".to_string(),
             _ if !is_current => "is out of date".to_string(),
-            (Standing::Rebuilding, _) => {
+            (MemberState::Rebuilding, _) => {
                 format!("is being rebuilt: {} of {} rows are recorded", info.rebuilt_rows, info.rows)
             }
-            (Standing::Active, _) => "holds everything".to_string(),
+            (MemberState::Active, _) => "holds everything".to_string(),
         };
         format!("{slot} {what}")
     };
@@ -381,7 +381,7 @@ pub fn scrubbed_as_checked(level: Level, scrubbed: &Scrubbed, is_written: bool) 
     let mut notes = Vec::new();
     if *degraded > 0 {
         notes.push(format!(
-            "{} could not be compared: a member is missing, or they are not settled",
+            "{} could not be compared: a member is missing, or they are not resynchronised",
             rows_of(*degraded)
         ));
     }
@@ -448,7 +448,7 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
         }
         other => other?,
     };
-    if !options.read_only && array.status().members[slot] == Standing::Failed {
+    if !options.read_only && array.status().members[slot] == MemberState::Failed {
         if !was_it && !word.switch("overwrite") {
             protect(rt, slot, &new).await?;
         }

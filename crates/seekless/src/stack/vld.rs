@@ -124,7 +124,7 @@ fn options(word: &Word, surroundings: Surroundings) -> Options {
             "flush" => CommitUse::Flush,
             _ => CommitUse::Auto,
         },
-        keep: word.percent("keep").hundredths,
+        track_fill_reserve: word.percent("keep").hundredths,
         window: word.bytes("window"),
         compact: word.switch("compact"),
         order: word.switch("order"),

@@ -86,7 +86,7 @@ fn mount_options(word: &Word, usage: Usage) -> Options {
         write_back_interval: word.duration("write-back"),
         cache_bytes: word.bytes("cache"),
         dirty_bytes_max: word.bytes("dirty"),
-        keep: word.percent("keep").hundredths,
+        track_fill_reserve: word.percent("keep").hundredths,
         window: word.bytes("window"),
         discard: word.switch("discard"),
         compact: if word.switch("compact") { CompactUse::WithHead } else { CompactUse::Never },

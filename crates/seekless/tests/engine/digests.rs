@@ -4,7 +4,7 @@
 //! close or a power cut, a second mount, a close. The line holds a digest of the answers, a digest of what the leaves store at
 //! the end, and the virtual time at the end. Every file system, layer, array and disk model has its stacks.
 //!
-//! A commit that changes behaviour on purpose writes the file anew and says why:
+//! A commit that changes behaviour on purpose rewrites the file and says why:
 //! `SEEKLESS_BLESS=1 cargo test -p seekless --test engine digests`.
 
 use std::cell::RefCell;

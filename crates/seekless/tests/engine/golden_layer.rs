@@ -1,7 +1,7 @@
 //! Golden files of the compressing layers: files once written always open, and are written again with the same bytes.
 //!
 //! `golden/log-1.files.gz` holds lower files, each with its length before it. `SEEKLESS_BLESS=1 cargo test -p seekless
-//! --test engine golden_layer` makes them anew. Before the bytes change in a way that was released, keep the old ones
+//! --test engine golden_layer` creates them again. Before the bytes change in a way that was released, keep the old ones
 //! under another name: every such file in the folder is tested.
 
 use std::io::{Read, Write};

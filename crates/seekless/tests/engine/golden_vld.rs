@@ -1,8 +1,8 @@
 //! The golden virtual log disk: an image that was made once and is kept, so that disks of old code open with new code.
 //!
 //! `golden_vld/vld-1.img.gz` is a disk of 1 MiB as a power cut leaves it, with blocks that were overwritten and discarded;
-//! every block says which write it is from. `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden_vld` makes it
-//! anew. Before the bytes change in a way that was released, keep the old one under another name: all are tested.
+//! every block says which write it is from. `SEEKLESS_BLESS=1 cargo test -p seekless --test engine golden_vld` creates
+//! it again. Before the bytes change in a way that was released, keep the old one under another name: all are tested.
 
 use std::io::{Read, Write};
 use std::path::{Path, PathBuf};

@@ -148,7 +148,7 @@ fn a_failed_flush_is_final() {
     assert_eq!(states(&log, log.events(), 2), set(&[".b", "ab"]));
 }
 
-/// Discards take effect or not, and what an undefined one leaves is drawn anew for every state.
+/// Discards take effect or not, and the content after an undefined one is drawn again for every state.
 #[test]
 fn discards() {
     let body = async |device: Rc<CrashDevice>| {

@@ -1,6 +1,7 @@
 //! How requests and replies move between kernel and session.
 //!
-//! The session does not know which transport carries it; they are exchanged by [`TransportChoice`](super::options::TransportChoice).
+//! The session does not know which transport carries it; they are exchanged by
+//! [`TransportChoice`](super::options::TransportChoice).
 
 mod devfuse;
 mod uring;
@@ -43,7 +44,7 @@ pub(super) trait Transport {
 
 /// Decodes and answers a request. `None` when it has no reply.
 async fn answer(session: &Session, header: &abi::InHeader, body: &[u8], data: Option<Data>) -> Option<Reply> {
-    match Request::decode(header, body, data, session.agreed_flags()) {
+    match Request::decode(header, body, data, session.negotiated_flags()) {
         Ok(request) => session.handle(request).await,
         Err(errno) => {
             // A request that no kernel sends is logged; an operation that is not offered is not, as programs may ask

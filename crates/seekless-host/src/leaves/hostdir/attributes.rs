@@ -12,12 +12,12 @@ use seekless::fs::acl::{XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
 use seekless::fs::{FileKind, FsError, FsResult, XATTR_BYTES_MAX, XattrMode};
 use seekless::units::Ino;
 
-use super::open::Top;
+use super::open::HostRoot;
 use super::{HostDir, sys};
 
 /// True when the file system of the directory has access-control lists.
-pub(super) fn has_access_lists(top: &Top) -> bool {
-    let found = read_all(|buffer| top.door.getxattr(&top.mount, XATTR_ACL_ACCESS, buffer));
+pub(super) fn has_access_lists(host_root: &HostRoot) -> bool {
+    let found = read_all(|buffer| host_root.alias.getxattr(&host_root.mount, XATTR_ACL_ACCESS, buffer));
     matches!(found, Ok(_) | Err(Errno::NODATA))
 }
 
@@ -57,8 +57,8 @@ impl HostDir {
     pub(super) fn attribute(&self, ino: Ino, name: &[u8]) -> FsResult<Vec<u8>> {
         self.check_attribute(name)?;
         let file = self.inodes.file(ino)?;
-        let door = &self.inodes.top().door;
-        match read_all(|buffer| door.getxattr(&file, name, buffer)) {
+        let alias = &self.inodes.host_root().alias;
+        match read_all(|buffer| alias.getxattr(&file, name, buffer)) {
             // On another file system inside the directory, one without lists: its files have none. With any other
             // answer the kernel above would deny all access to them.
             Err(Errno::OPNOTSUPP) if is_list(name) && self.kind_of(&file)? != FileKind::Symlink => {
@@ -77,7 +77,7 @@ impl HostDir {
         };
         let file = self.inodes.file(ino)?;
         let set = |path: &CStr| rustix::fs::setxattr(path, name, value, flags);
-        self.inodes.top().door.with_path(&file, set).map_err(|errno| match errno {
+        self.inodes.host_root().alias.with_path(&file, set).map_err(|errno| match errno {
             // A default list on something that is not a directory.
             Errno::ACCESS if name == XATTR_ACL_DEFAULT => FsError::NotPermitted,
             Errno::INVAL if is_list(name) => FsError::Invalid("not an access-control list"),
@@ -88,9 +88,9 @@ impl HostDir {
     /// The names of all attributes.
     pub(super) fn attributes(&self, ino: Ino) -> FsResult<Vec<Vec<u8>>> {
         let file = self.inodes.file(ino)?;
-        let door = &self.inodes.top().door;
+        let alias = &self.inodes.host_root().alias;
         let list = |path: &CStr| read_all(|buffer| rustix::fs::listxattr(path, buffer));
-        let list = door.with_path(&file, list).map_err(sys::error)?;
+        let list = alias.with_path(&file, list).map_err(sys::error)?;
         let names = list.split(|&byte| byte == 0).filter(|name| !name.is_empty() && self.check_attribute(name).is_ok());
         let mut names: Vec<Vec<u8>> = names.map(<[u8]>::to_vec).collect();
         names.sort();
@@ -101,6 +101,6 @@ impl HostDir {
         self.check_attribute(name)?;
         let file = self.inodes.file(ino)?;
         let remove = |path: &CStr| rustix::fs::removexattr(path, name);
-        self.inodes.top().door.with_path(&file, remove).map_err(sys::error)
+        self.inodes.host_root().alias.with_path(&file, remove).map_err(sys::error)
     }
 }

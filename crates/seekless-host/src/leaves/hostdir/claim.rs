@@ -260,14 +260,14 @@ fn rest_of(mount: &MountInfo, table: &[MountInfo]) -> Option<(OwnedFd, PathBuf)>
     others.sort_by_key(|other| other.root.as_os_str().len());
     others.into_iter().find_map(|other| {
         let above = mount.root.parent()?.strip_prefix(&other.root).ok()?;
-        let top = rustix::fs::open(&other.mount_point, PLACE, Mode::empty()).ok()?;
-        if look(&top).ok()?.mount != other.id {
+        let host_root = rustix::fs::open(&other.mount_point, PLACE, Mode::empty()).ok()?;
+        if look(&host_root).ok()?.mount != other.id {
             return None; // Another mount covers it.
         }
-        let top = apart(&top).unwrap_or(top);
+        let host_root = apart(&host_root).unwrap_or(host_root);
         let inside = if above.as_os_str().is_empty() { Path::new(".") } else { above };
         let resolve = ResolveFlags::NO_XDEV | ResolveFlags::NO_SYMLINKS;
-        let directory = rustix::fs::openat2(&top, inside, PLACE, Mode::empty(), resolve).ok()?;
+        let directory = rustix::fs::openat2(&host_root, inside, PLACE, Mode::empty(), resolve).ok()?;
         Some((directory, other.mount_point.join(above)))
     })
 }

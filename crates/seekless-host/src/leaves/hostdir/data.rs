@@ -20,7 +20,7 @@ use seekless::device::{Buf, Data};
 use seekless::fs::{AllocateMode, FileKind, FileRange, FsError, FsResult, Handle, OpenFlags, SeekTo, WriteMode};
 use seekless::units::Ino;
 
-use super::pace::add_one;
+use super::host_latency::add_one;
 use super::{HostDir, SLOW_TO_FREE_BYTES, sys};
 use crate::reactor::File;
 
@@ -117,7 +117,8 @@ impl HostDir {
             return Ok(None);
         }
         // If the host refuses, the request goes through its page cache, which gives the same result.
-        let opened = self.inodes.with_room(|| self.inodes.top().reopen(&place, open_flags(flags) | OFlags::DIRECT));
+        let opened =
+            self.inodes.with_room(|| self.inodes.host_root().reopen(&place, open_flags(flags) | OFlags::DIRECT));
         let (offset_align, memory_align) = (u64::from(asked.stx_dio_offset_align), asked.stx_dio_mem_align as usize);
         Ok(opened.ok().map(|file| Direct { file: Arc::new(file), offset_align, memory_align }))
     }
@@ -131,7 +132,7 @@ impl HostDir {
         }
         let place = self.inodes.file(ino)?;
         check_regular(self.kind_of(&place)?)?;
-        let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, flags)).map_err(sys::error)?;
+        let file = self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags)).map_err(sys::error)?;
         Ok(Rc::new(OpenFile::new(ino, FileKind::Regular, file, None)))
     }
 
@@ -150,7 +151,7 @@ impl HostDir {
         while done < wanted {
             let at = offset + done as u64;
             let file = opened.for_request(at, wanted - done, buf[done..].as_ptr());
-            if !self.pace.no_nowait_reads.get() {
+            if !self.latency.no_nowait_reads.get() {
                 let mut rest = [IoSliceMut::new(&mut buf[done..])];
                 match NoWait::of(rustix::io::preadv2(&**file, &mut rest, at, ReadWriteFlags::NOWAIT)) {
                     NoWait::Done(0) => break,
@@ -159,7 +160,7 @@ impl HostDir {
                         continue;
                     }
                     NoWait::WouldWait => {}
-                    NoWait::NotOffered => self.pace.no_nowait_reads.set(true),
+                    NoWait::NotOffered => self.latency.no_nowait_reads.set(true),
                     NoWait::Failed(errno) => return Err(io_error(errno)),
                 }
             }
@@ -171,7 +172,7 @@ impl HostDir {
                 more => done += more,
             }
         }
-        add_one(if here { &self.pace.reads_here } else { &self.pace.reads_handed_over });
+        add_one(if here { &self.latency.reads_here } else { &self.latency.reads_handed_over });
         buf.truncate(done);
         Ok(if done == 0 { Vec::new() } else { vec![buf.freeze()] })
     }
@@ -195,18 +196,18 @@ impl HostDir {
             let at = offset + done as u64;
             let rest = data.slice(done..data.len());
             let file = opened.for_request(at, rest.len(), rest.as_ptr());
-            if !self.pace.no_nowait_writes.get() {
+            if !self.latency.no_nowait_writes.get() {
                 match NoWait::of(rustix::io::pwritev2(&**file, &[IoSlice::new(&rest)], at, ReadWriteFlags::NOWAIT)) {
                     NoWait::Done(more) if more > 0 => {
                         done += more;
                         continue;
                     }
                     NoWait::Done(_) | NoWait::WouldWait => {}
-                    NoWait::NotOffered => self.pace.no_nowait_writes.set(true),
+                    NoWait::NotOffered => self.latency.no_nowait_writes.set(true),
                     NoWait::Failed(errno) => return Err(io_error(errno)),
                 }
             }
-            let may_wait = rest.len() > HERE_BYTES_MAX || self.pace.writing.is_advised(&self.rt);
+            let may_wait = rest.len() > HERE_BYTES_MAX || self.latency.writing.is_advised(&self.rt);
             let written = match may_wait || !Arc::ptr_eq(file, &opened.file) {
                 true => {
                     here = false;
@@ -219,12 +220,12 @@ impl HostDir {
                 more => done += more,
             }
         }
-        add_one(if here { &self.pace.writes_here } else { &self.pace.writes_handed_over });
+        add_one(if here { &self.latency.writes_here } else { &self.latency.writes_handed_over });
         Ok(())
     }
 
     fn write_here(&self, file: &File, at: u64, data: &Data) -> Result<usize, Errno> {
-        self.pace.writing.watch(&self.rt, || {
+        self.latency.writing.watch(&self.rt, || {
             loop {
                 match rustix::io::pwrite(&**file, data, at) {
                     Err(Errno::INTR) => {}
@@ -302,7 +303,7 @@ impl HostDir {
                     // They have no data, and their names are synced with their directory.
                     _ => return Ok(()),
                 };
-                let open = |flags| self.inodes.with_room(|| self.inodes.top().reopen(&place, flags));
+                let open = |flags| self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags));
                 let opened = match open(flags) {
                     // A file that this user may write but not read.
                     Err(Errno::ACCESS) => open(OFlags::WRONLY),

@@ -25,12 +25,12 @@ use seekless::device::Counter;
 use seekless::fs::{Entry, FsError, FsResult};
 use seekless::units::{FixedMap, Ino, WallTime};
 
-use super::open::Top;
+use super::open::HostRoot;
 use super::sys::{self, FileHandle, Key};
 use crate::reactor::File;
 
 pub(super) struct Inodes {
-    top: Top,
+    host_root: HostRoot,
     open_max: usize,
     table: RefCell<Table>,
     counts: Counts,
@@ -110,24 +110,24 @@ const SPARE_NUMBERS: u64 = 1 << 63;
 const DEVICE_SHIFT: u32 = 48;
 
 impl Inodes {
-    pub(super) fn new(top: Top, open_max: usize) -> Inodes {
+    pub(super) fn new(host_root: HostRoot, open_max: usize) -> Inodes {
         let table = Table {
             nodes: FixedMap::default(),
             by_key: FixedMap::default(),
-            devices: vec![top.key.device],
+            devices: vec![host_root.key.device],
             open: LruCache::unbounded_with_hasher(FxBuildHasher),
             closed_count: 0,
             spare_numbers: SPARE_NUMBERS,
         };
-        Inodes { top, open_max, table: RefCell::new(table), counts: Counts::default() }
+        Inodes { host_root, open_max, table: RefCell::new(table), counts: Counts::default() }
     }
 
-    pub(super) fn top(&self) -> &Top {
-        &self.top
+    pub(super) fn host_root(&self) -> &HostRoot {
+        &self.host_root
     }
 
     fn by_handle(&self) -> bool {
-        self.top.handle_mount.is_some()
+        self.host_root.handle_mount.is_some()
     }
 
     /// Number of devices seen.
@@ -152,7 +152,7 @@ impl Inodes {
     /// `Stale` when the inode is not in use, or cannot be found any more.
     pub(super) fn file(&self, ino: Ino) -> FsResult<File> {
         if ino == Ino::ROOT {
-            return Ok(self.top.root.clone());
+            return Ok(self.host_root.root.clone());
         }
         {
             let mut table = self.table.borrow_mut();
@@ -199,7 +199,7 @@ impl Inodes {
     /// The file of `ino`, if it is open.
     fn open_file<'a>(&'a self, table: &'a Table, ino: Ino) -> Option<&'a File> {
         if ino == Ino::ROOT {
-            return Some(&self.top.root);
+            return Some(&self.host_root.root);
         }
         match (table.open.peek(&ino), table.nodes.get(&ino).map(|node| &node.reach)) {
             (Some(file), _) | (None, Some(Reach::Pinned(file))) => Some(file),
@@ -224,9 +224,9 @@ impl Inodes {
         };
         let opened = match &way {
             Some(Way::Handle(handle)) => {
-                self.with_room(|| sys::open_by_handle(&self.top.mount, handle, OFlags::PATH | OFlags::NOFOLLOW))
+                self.with_room(|| sys::open_by_handle(&self.host_root.mount, handle, OFlags::PATH | OFlags::NOFOLLOW))
             }
-            Some(Way::Name(directory, name)) => self.with_room(|| self.top.open_place(directory, name)),
+            Some(Way::Name(directory, name)) => self.with_room(|| self.host_root.open_place(directory, name)),
             None => Err(Errno::STALE),
         };
         let found = opened.and_then(|file| Ok((sys::stat(&file)?, file)));
@@ -292,7 +292,7 @@ impl Inodes {
         if sys::stat(file).ok()?.stx_nlink == 0 {
             return None;
         }
-        if let Some(mount) = self.top.handle_mount {
+        if let Some(mount) = self.host_root.handle_mount {
             let (handle, found_on) = sys::name_to_handle(file).ok()?;
             return (found_on == mount).then_some(Reach::Handle(handle));
         }
@@ -311,7 +311,7 @@ impl Inodes {
         let mut directory = directory?;
         for ino in way {
             let name = table.nodes.get(&ino)?.name.as_ref()?;
-            directory = Arc::new(self.top.open_place(&directory, &name.name).ok()?);
+            directory = Arc::new(self.host_root.open_place(&directory, &name.name).ok()?);
             if !table.is_same(ino, &sys::stat(&*directory).ok()?) {
                 return None;
             }
@@ -322,7 +322,7 @@ impl Inodes {
     /// Takes an inode found as `name` into use, and counts one lookup.
     pub(super) fn enter(&self, file: OwnedFd, stat: &Statx, name: Option<(Ino, &[u8])>) -> FsResult<Entry> {
         let key = Key::of(stat);
-        if key == self.top.key {
+        if key == self.host_root.key {
             return Ok(Entry { attr: sys::attr(Ino::ROOT, stat)?, generation: sys::generation(stat) });
         }
         let mut table = self.table.borrow_mut();
@@ -333,9 +333,9 @@ impl Inodes {
                 // The host has reused the number for a new inode while the old one was closed here.
                 add_one(&self.counts.lost);
                 table.lose(ino);
-                table.add(key, sys::generation(stat), self.top.key)
+                table.add(key, sys::generation(stat), self.host_root.key)
             }
-            None => table.add(key, sys::generation(stat), self.top.key),
+            None => table.add(key, sys::generation(stat), self.host_root.key),
         };
         let entry = Entry { attr: sys::attr(ino, stat)?, generation: sys::generation(stat) };
         let by_handle = self.by_handle();
@@ -359,13 +359,13 @@ impl Inodes {
 
     /// The number of an inode, in use or not.
     pub(super) fn number(&self, key: Key) -> Ino {
-        if key == self.top.key {
+        if key == self.host_root.key {
             return Ino::ROOT;
         }
         let mut table = self.table.borrow_mut();
         match table.by_key.get(&key) {
             Some(&ino) => ino,
-            None => table.own_number(key, self.top.key).unwrap_or(Ino(key.ino)),
+            None => table.own_number(key, self.host_root.key).unwrap_or(Ino(key.ino)),
         }
     }
 
@@ -373,7 +373,7 @@ impl Inodes {
     pub(super) fn device(&self, ino: Ino) -> u64 {
         match self.table.borrow().nodes.get(&ino) {
             Some(node) if ino != Ino::ROOT => node.key.device,
-            _ => self.top.key.device,
+            _ => self.host_root.key.device,
         }
     }
 

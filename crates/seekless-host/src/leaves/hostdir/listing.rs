@@ -50,7 +50,7 @@ impl HostDir {
                     return Err(FsError::NotDirectory);
                 }
                 let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-                let opened = self.inodes.with_room(|| self.inodes.top().reopen(&place, flags));
+                let opened = self.inodes.with_room(|| self.inodes.host_root().reopen(&place, flags));
                 std::sync::Arc::new(opened.map_err(sys::error)?)
             }
         };

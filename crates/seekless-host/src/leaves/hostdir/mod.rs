@@ -23,13 +23,13 @@
 mod attributes;
 mod claim;
 mod data;
-mod door;
 mod error;
+mod host_latency;
 mod inodes;
 mod listing;
 mod open;
 mod owner;
-mod pace;
+mod proc_fd_alias;
 mod sys;
 #[cfg(test)]
 mod tests;
@@ -55,11 +55,11 @@ use seekless::units::{FixedMap, Ino, WallTime};
 
 use data::OpenFile;
 pub use error::HostDirError;
+use host_latency::HostLatency;
 use inodes::Inodes;
 pub use open::HostDirOptions;
-use open::Top;
+use open::HostRoot;
 use owner::Owner;
-use pace::Pace;
 use sys::Key;
 
 use crate::reactor::{File, Reactor};
@@ -73,7 +73,7 @@ pub struct HostDir {
     owner: Owner,
     handles: RefCell<FixedMap<Handle, Rc<OpenFile>>>,
     next_handle: Cell<u64>,
-    pace: Pace,
+    latency: HostLatency,
     name_bytes_max: u32,
     read_only: bool,
     access_lists: bool,
@@ -89,21 +89,21 @@ impl HostDir {
     /// # Errors
     /// When there is no such directory, or it may not be used.
     pub fn open(rt: &Rt, reactor: &Reactor, path: &Path, options: HostDirOptions) -> Result<HostDir, HostDirError> {
-        let top = Top::open(path, options)?;
+        let host_root = HostRoot::open(path, options)?;
         let os = |cause| HostDirError::Os { action: "examine", path: path.to_owned(), cause };
-        let stat = rustix::fs::fstatvfs(&*top.mount).map_err(os)?;
+        let stat = rustix::fs::fstatvfs(&*host_root.mount).map_err(os)?;
         let room = open::room_for_inodes(options.open_inodes_max);
         let owner = Owner::find_out();
-        let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&top);
+        let access_lists = owner.can_act_for_others() && attributes::has_access_lists(&host_root);
         Ok(HostDir {
             rt: rt.clone(),
             reactor: reactor.clone(),
             path: path.to_owned(),
-            inodes: Inodes::new(top, room),
+            inodes: Inodes::new(host_root, room),
             owner,
             handles: RefCell::default(),
             next_handle: Cell::new(1),
-            pace: Pace::default(),
+            latency: HostLatency::default(),
             name_bytes_max: u32::try_from(stat.f_namemax).unwrap_or(u32::MAX),
             read_only: options.read_only || stat.f_flag.contains(rustix::fs::StatVfsMountFlags::RDONLY),
             access_lists,
@@ -117,7 +117,7 @@ impl HostDir {
 
     /// The descriptors whose locks keep other users away, and through which those learn who holds them.
     pub(super) fn claimed(&self) -> impl Iterator<Item = &OwnedFd> {
-        self.inodes.top().claim.directories()
+        self.inodes.host_root().claim.directories()
     }
 
     /// Fails where nothing may change. A mount that began read-only can be remounted for writing, but its claim was for
@@ -133,7 +133,7 @@ impl HostDir {
 
     /// Finds `name` in `directory`.
     fn find(&self, parent: Ino, directory: &OwnedFd, name: &[u8]) -> FsResult<Entry> {
-        let file = self.inodes.with_room(|| self.inodes.top().open_place(directory, name)).map_err(sys::error)?;
+        let file = self.inodes.with_room(|| self.inodes.host_root().open_place(directory, name)).map_err(sys::error)?;
         let stat = sys::stat(&file).map_err(sys::error)?;
         self.inodes.enter(file, &stat, Some((parent, name)))
     }
@@ -169,18 +169,18 @@ impl HostDir {
         let last = Arc::strong_count(&file) == 1;
         let stat = if last { sys::stat(&*file).ok() } else { None };
         let Some(stat) = stat.filter(|stat| stat.stx_nlink == 0) else { return };
-        if stat.stx_blocks >= SLOW_TO_FREE_BYTES / 512 || self.pace.freeing.is_advised(&self.rt) {
+        if stat.stx_blocks >= SLOW_TO_FREE_BYTES / 512 || self.latency.freeing.is_advised(&self.rt) {
             let reactor = self.reactor.clone();
             drop(self.rt.spawn(async move { reactor.blocking(move || drop(file)).await }));
         } else {
-            self.pace.freeing.watch(&self.rt, || drop(file));
+            self.latency.freeing.watch(&self.rt, || drop(file));
         }
     }
 
     fn chmod(&self, file: &OwnedFd, permissions: u16) -> FsResult<()> {
         let mode = Mode::from_raw_mode(u32::from(permissions));
-        let door = &self.inodes.top().door;
-        let changed = door.with(file, |folder, name| rustix::fs::chmodat(folder, name, mode, AtFlags::empty()));
+        let alias = &self.inodes.host_root().alias;
+        let changed = alias.with(file, |folder, name| rustix::fs::chmodat(folder, name, mode, AtFlags::empty()));
         changed.map_err(sys::error)
     }
 
@@ -222,8 +222,8 @@ impl HostDir {
         if changes.atime.is_some() || changes.mtime.is_some() {
             let times = Timestamps { last_access: timespec(changes.atime), last_modification: timespec(changes.mtime) };
             // Older kernels need a path here.
-            let door = &self.inodes.top().door;
-            let set = door.with(&file, |folder, name| rustix::fs::utimensat(folder, name, &times, AtFlags::empty()));
+            let alias = &self.inodes.host_root().alias;
+            let set = alias.with(&file, |folder, name| rustix::fs::utimensat(folder, name, &times, AtFlags::empty()));
             set.map_err(sys::error)?;
         }
         sys::attr(ino, &sys::stat(&*file).map_err(sys::error)?)
@@ -325,7 +325,8 @@ impl FileSystem for HostDir {
             self.inodes.with_room(|| rustix::fs::openat(&*directory, name, how, mode(new))).map_err(sys::error)?
         };
         // From here on by the file itself: its name may already belong to another file.
-        let place = self.inodes.with_room(|| self.inodes.top().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
+        let place =
+            self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, Some((parent, name)))?;
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
@@ -342,7 +343,8 @@ impl FileSystem for HostDir {
             let _acting = self.owner.act_for(new)?;
             self.inodes.with_room(|| rustix::fs::openat(&*directory, c".", how, mode(new))).map_err(sys::error)?
         };
-        let place = self.inodes.with_room(|| self.inodes.top().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
+        let place =
+            self.inodes.with_room(|| self.inodes.host_root().reopen(&file, OFlags::PATH)).map_err(sys::error)?;
         let stat = sys::stat(&place).map_err(sys::error)?;
         let entry = self.inodes.enter(place, &stat, None)?;
         let opened = OpenFile::new(entry.attr.ino, FileKind::Regular, file, self.direct(&stat, flags, entry.attr.ino)?);
@@ -390,7 +392,7 @@ impl FileSystem for HostDir {
         let link = |folder: &OwnedFd, place: &CStr| {
             rustix::fs::linkat(folder, place, &*directory, name, AtFlags::SYMLINK_FOLLOW)
         };
-        self.inodes.top().door.with(&file, link).map_err(sys::error)?;
+        self.inodes.host_root().alias.with(&file, link).map_err(sys::error)?;
         self.find(parent, &directory, name)
     }
 
@@ -460,7 +462,8 @@ impl FileSystem for HostDir {
             self.kill_privileges(&place)?;
         }
         let truncate = if flags.truncate { OFlags::TRUNC } else { OFlags::empty() };
-        let file = self.inodes.with_room(|| self.inodes.top().reopen(&place, how | truncate)).map_err(sys::error)?;
+        let file =
+            self.inodes.with_room(|| self.inodes.host_root().reopen(&place, how | truncate)).map_err(sys::error)?;
         // The state before the file was opened: a change in between shows at the next open.
         let keep_cache = self.inodes.unchanged(ino, &stat, self.rt.wall()) && !flags.truncate;
         let opened = OpenFile::new(ino, kind, file, self.direct(&stat, flags, ino)?);
@@ -536,8 +539,8 @@ impl FileSystem for HostDir {
 
     async fn syncfs(&self) -> FsResult<()> {
         // With more than one file system inside, it is unknown which ones have been written.
-        let everything = self.inodes.top().submounts && self.inodes.device_count() > 1;
-        let mount = self.inodes.top().mount.clone();
+        let everything = self.inodes.host_root().submounts && self.inodes.device_count() > 1;
+        let mount = self.inodes.host_root().mount.clone();
         let sync = move || match everything {
             true => {
                 rustix::fs::sync();
@@ -549,7 +552,7 @@ impl FileSystem for HostDir {
     }
 
     async fn statfs(&self) -> FsResult<StatFs> {
-        let stat = rustix::fs::fstatvfs(&*self.inodes.top().mount).map_err(sys::error)?;
+        let stat = rustix::fs::fstatvfs(&*self.inodes.host_root().mount).map_err(sys::error)?;
         Ok(StatFs {
             block_bytes: u32::try_from(stat.f_frsize).unwrap_or(u32::MAX),
             blocks: stat.f_blocks,
@@ -576,12 +579,12 @@ impl FileSystem for HostDir {
     fn counters(&self) -> Vec<Counter> {
         let mut counters = self.inodes.counters();
         counters.push(("handles", self.handles.borrow().len() as u64));
-        counters.extend(self.pace.counters());
+        counters.extend(self.latency.counters());
         counters
     }
 
     fn warnings(&self) -> Vec<String> {
-        self.inodes.top().claim.warnings()
+        self.inodes.host_root().claim.warnings()
     }
 
     fn describe(&self) -> String {

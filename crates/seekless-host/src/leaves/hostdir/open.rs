@@ -10,8 +10,8 @@ use rustix::mount::OpenTreeFlags;
 use rustix::process::Resource;
 
 use super::claim::Claim;
-use super::door::Door;
 use super::error::HostDirError;
+use super::proc_fd_alias::ProcFdAlias;
 use super::sys::{self, Key};
 use crate::reactor::File;
 
@@ -48,14 +48,14 @@ impl Default for HostDirOptions {
 }
 
 /// The root and its properties.
-pub(super) struct Top {
+pub(super) struct HostRoot {
     /// The root, as a place to start from.
     pub(super) root: File,
     /// The root, opened for reading: for file handles, `statfs` and `syncfs`.
     pub(super) mount: File,
     pub(super) key: Key,
     /// For reopening an inode with other rights, and for calls that need a path.
-    pub(super) door: Door,
+    pub(super) alias: ProcFdAlias,
     /// The mount whose inodes can be opened by file handle.
     pub(super) handle_mount: Option<i32>,
     pub(super) submounts: bool,
@@ -67,8 +67,8 @@ pub(super) struct Top {
     _original: OwnedFd,
 }
 
-impl Top {
-    pub(super) fn open(path: &Path, options: HostDirOptions) -> Result<Top, HostDirError> {
+impl HostRoot {
+    pub(super) fn open(path: &Path, options: HostDirOptions) -> Result<HostRoot, HostDirError> {
         let error = |action: &'static str| {
             move |cause| match cause {
                 Errno::NOENT => HostDirError::Missing { path: path.to_owned() },
@@ -99,10 +99,10 @@ impl Top {
         let mount = rustix::fs::openat(&root, c".", directory, Mode::empty()).map_err(error("read"))?;
         let stat = sys::stat(&root).map_err(error("examine"))?;
         let root = Arc::new(root);
-        let top = Top {
+        let host_root = HostRoot {
             key: Key::of(&stat),
             handle_mount: options.file_handles.then(|| usable_handles(&root, &mount)).flatten(),
-            door: Door::new(&root).map_err(HostDirError::NoProc)?,
+            alias: ProcFdAlias::new(&root).map_err(HostDirError::NoProc)?,
             root,
             mount: Arc::new(mount),
             submounts: options.submounts,
@@ -111,9 +111,9 @@ impl Top {
             _original: original,
         };
         // /proc must be that of this process: the root must be found there under its own number.
-        let again = top.reopen(&top.root, place).and_then(sys::stat).map_err(HostDirError::NoProc)?;
-        match Key::of(&again) == top.key {
-            true => Ok(top),
+        let again = host_root.reopen(&host_root.root, place).and_then(sys::stat).map_err(HostDirError::NoProc)?;
+        match Key::of(&again) == host_root.key {
+            true => Ok(host_root),
             false => Err(HostDirError::NoProc(Errno::BADF)),
         }
     }
@@ -131,7 +131,7 @@ impl Top {
     pub(super) fn reopen(&self, file: &OwnedFd, flags: OFlags) -> Result<OwnedFd, Errno> {
         // The name is a magic link of the kernel to this inode: it cannot lead anywhere else.
         let flags = flags | OFlags::CLOEXEC | OFlags::NOCTTY;
-        self.door.with(file, |folder, name| rustix::fs::openat(folder, name, flags, Mode::empty()))
+        self.alias.with(file, |folder, name| rustix::fs::openat(folder, name, flags, Mode::empty()))
     }
 }
 

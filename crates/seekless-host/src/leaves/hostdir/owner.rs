@@ -24,7 +24,7 @@ pub(super) struct Owner {
 }
 
 /// While it lives, files created by the thread belong to the given user, and the umask is that user's.
-pub(super) struct Acting<'a> {
+pub(super) struct ScopedCredentials<'a> {
     /// `None` when nothing had to change.
     back_to: Option<&'a Owner>,
     umask: Mode,
@@ -79,14 +79,14 @@ impl Owner {
     ///
     /// # Errors
     /// `Host(EINVAL)` for ids that do not exist in the process's user namespace.
-    pub(super) fn act_for(&self, new: NewNode) -> FsResult<Acting<'_>> {
+    pub(super) fn act_for(&self, new: NewNode) -> FsResult<ScopedCredentials<'_>> {
         let NewNode { uid, gid, .. } = new;
         let umask = rustix::process::umask(Mode::from_raw_mode(u32::from(new.umask & 0o777)));
-        let mut acting = Acting { back_to: None, umask, _thread: PhantomData };
+        let mut credentials = ScopedCredentials { back_to: None, umask, _thread: PhantomData };
         let Some(capabilities) = self.capabilities.filter(|_| (uid, gid) != (self.uid, self.gid)) else {
-            return Ok(acting);
+            return Ok(credentials);
         };
-        acting.back_to = Some(self);
+        credentials.back_to = Some(self);
         set_gid(gid);
         set_uid(uid);
         if present() != (uid, gid) {
@@ -94,11 +94,11 @@ impl Owner {
         }
         // A uid other than root's drops the capabilities over files; they are still permitted, and are restored.
         rustix::thread::set_capabilities(None, capabilities).map_err(super::sys::error)?;
-        Ok(acting)
+        Ok(credentials)
     }
 }
 
-impl Drop for Acting<'_> {
+impl Drop for ScopedCredentials<'_> {
     fn drop(&mut self) {
         rustix::process::umask(self.umask);
         if let Some(owner) = self.back_to {

@@ -5,10 +5,10 @@ use std::path::PathBuf;
 use serde::Deserialize;
 
 use super::replay::Wanted;
-use super::{Bytes, Context, Kind, Measure, On, Read, Workload, existing, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, existing, parse};
 use crate::trace::{Op, Options};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "count",
     help: "requests of a block trace, counted",
     dims: &["operation"],
@@ -48,19 +48,19 @@ impl Workload for Count {
         vec![self.trace.clone()]
     }
 
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         self.wanted(self.trace.clone()).check()?;
         match on {
-            On::Nothing => Ok(()),
+            RunTarget::Nothing => Ok(()),
             _ => Err("nothing runs here, so a contestant has no `on`".into()),
         }
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, _: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+    fn run(&self, _: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let path = existing(context.folder, &self.trace)?;
         let cut = counts(&self.wanted(path.clone()))?;
         let whole = counts(&Wanted { block: None, ..self.wanted(path) })?;

@@ -4,13 +4,13 @@ use std::ops::ControlFlow;
 
 use seekless::stack::Stack;
 
-use super::{Context, Kind, Measure, On, Read, Workload};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind};
 use crate::experiment::Clock;
 use crate::run::{can_be_simulated, simulate};
-use crate::workload::{Measured, Program, Step, WorkloadSpec};
+use crate::workload::{Measured, PhaseProgress, Program, WorkloadSpec};
 
 /// The kind of experiment that runs this program.
-pub(super) const fn kind(spec: &'static WorkloadSpec) -> Kind {
+pub(super) const fn kind(spec: &'static WorkloadSpec) -> WorkloadKind {
     const METRICS: &[(&str, &str)] = &[
         ("per_s", "files or transactions in a second; bytes where the phase is about bytes"),
         ("mib_per_s", "MiB that the program read or wrote, in a second"),
@@ -21,7 +21,7 @@ pub(super) const fn kind(spec: &'static WorkloadSpec) -> Kind {
         ("processor_s", "during which the processor was busy"),
         ("disk_requests", "requests that the disk served"),
     ];
-    Kind { name: spec.name, help: spec.help, dims: spec.dims, metrics: METRICS, read: Read::Files(spec) }
+    WorkloadKind { name: spec.name, help: spec.help, dims: spec.dims, metrics: METRICS, read: Read::Files(spec) }
 }
 
 /// Its parameters in `[workload]`, and those beside it.
@@ -55,30 +55,30 @@ impl Described {
 }
 
 impl Workload for Described {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         self.program(1)?.check().map_err(|error| error.to_string())?;
         if self.log.as_ref().is_some_and(|log| !can_be_simulated(log)) {
             return Err("[workload]: log is for virtual time, and lies in the real world".into());
         }
         match on {
-            On::Nothing => Err("a contestant needs `on`, a stack or a directory".into()),
-            On::Stack(_) | On::Directory(_) => Ok(()),
+            RunTarget::Nothing => Err("a contestant needs `on`, a stack or a directory".into()),
+            RunTarget::Stack(_) | RunTarget::Directory(_) => Ok(()),
         }
     }
 
-    fn is_simulated(&self, on: &On, context: &Context<'_>) -> bool {
+    fn is_simulated(&self, on: &RunTarget, context: &Context<'_>) -> bool {
         match (on, context.clock) {
-            (On::Stack(_), Clock::Virtual) => true,
-            (On::Stack(stack), Clock::Auto) => can_be_simulated(stack),
+            (RunTarget::Stack(_), Clock::Virtual) => true,
+            (RunTarget::Stack(stack), Clock::Auto) => can_be_simulated(stack),
             _ => false,
         }
     }
 
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let program = self.program(context.seed)?;
-        let unwatched = &|_: Step<'_>| ControlFlow::Continue(());
+        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
         let run = match on {
-            On::Stack(stack) if self.is_simulated(on, context) => {
+            RunTarget::Stack(stack) if self.is_simulated(on, context) => {
                 simulate(stack, self.log.as_ref(), context.profile, &*program, unwatched)
             }
             _ => context.outside.files(on, &*program),

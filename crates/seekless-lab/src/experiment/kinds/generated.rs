@@ -5,11 +5,11 @@ use seekless::units::Nanos;
 use serde::Deserialize;
 
 use super::replay::{METRICS, check_device, measure};
-use super::{Bytes, Context, Kind, Measure, On, Read, Workload, from_text, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, from_text, parse};
 use crate::replay::{Map, Spec, Timing, simulate};
 use crate::trace::{Op, Request};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "requests",
     help: "sequential or random requests, on modelled devices",
     dims: &[],
@@ -51,7 +51,7 @@ enum Operation {
 }
 
 impl Workload for Generated {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         if self.bytes.0 == 0 || self.requests == 0 || self.span.0 < self.bytes.0 {
             return Err(format!("[workload]: no request of {} fits into {}", self.bytes, self.span));
         }
@@ -61,12 +61,12 @@ impl Workload for Generated {
         check_device(on)
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
-        let On::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let spec = Spec { timing: self.timing, map: Map::Error, place: None, seed: context.seed };
         let op = match self.operation {
             Operation::Read => Op::Read,

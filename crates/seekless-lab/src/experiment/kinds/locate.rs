@@ -7,16 +7,16 @@ use seekless::device::{Geometry, HeadView, TrackPlace};
 use seekless::disk::{Drive, Mechanism, Request};
 use seekless::rng::Rng;
 use seekless::units::{Nanos, Sector};
-use seekless::vlog::eager::{Chooser, Head, Want};
+use seekless::vlog::eager::{AllocPurpose, EagerAllocator, Head};
 use seekless::vlog::layout::Layout;
 use seekless::vlog::space::Space;
 use seekless::vlog::tracks::Tracks;
 use seekless::vlog::{MapLog, Plan, model};
 use serde::Deserialize;
 
-use super::{Context, Kind, Measure, On, Read, Workload, parse};
+use super::{Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "locate",
     help: "the wait for a free sector, calculated, drawn and on a modelled drive",
     dims: &[],
@@ -57,7 +57,7 @@ enum Method {
     TrackAtRandom,
     /// Random sampling.
     Draw,
-    /// The chooser of the virtual log disk, on the modelled drive.
+    /// The allocator of the virtual log disk, on the modelled drive.
     Disk,
 }
 
@@ -94,7 +94,7 @@ impl Locate {
 }
 
 impl Workload for Locate {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         Figures::of(self.drive()?)?;
         let good = |percent: f64| (0.0..=99.0).contains(&percent);
         let (free, keep) = (self.free_percent, self.keep_percent);
@@ -109,17 +109,17 @@ impl Workload for Locate {
                 Err("[workload]: `cylinder` needs free_percent, `track-at-random` keep_percent".into())
             }
             _ => match on {
-                On::Nothing => Ok(()),
+                RunTarget::Nothing => Ok(()),
                 _ => Err("nothing runs here, so a contestant has no `on`".into()),
             },
         }
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, _: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+    fn run(&self, _: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
         let figures = Figures::of(self.drive()?)?;
         let (n, sector) = (figures.sectors, figures.sector_ms());
         let mut rng = Rng::new(context.seed);
@@ -218,7 +218,7 @@ struct Bench {
     bare: Bare,
     layout: Layout,
     space: Space,
-    chooser: Chooser,
+    allocator: EagerAllocator,
     now: Nanos,
 }
 
@@ -234,8 +234,8 @@ impl Bench {
         let layout = Layout::plan(geometry, &plan).map_err(|error| error.to_string())?;
         let layout = Layout::new(layout).ok_or("the layout that was planned is none")?;
         let space = Space::new(&layout, Tracks::new(&layout, Some(&bare)));
-        let chooser = Chooser::new((keep_percent * 100.0) as u32);
-        Ok(Bench { bare, layout, space, chooser, now: Nanos::ZERO })
+        let allocator = EagerAllocator::new((keep_percent * 100.0) as u32);
+        Ok(Bench { bare, layout, space, allocator, now: Nanos::ZERO })
     }
 
     fn write(&mut self, block: u32) -> Result<(), String> {
@@ -248,7 +248,7 @@ impl Bench {
     /// The soonest block, and its wait, without the first sector's bus transfer.
     fn choose(&mut self) -> Option<(u32, f64)> {
         let head = Head { view: &self.bare, now: self.now, busy: &[] };
-        let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1)?;
+        let run = self.allocator.run(&self.space, &self.layout, Some(head), AllocPurpose::Data, 1)?;
         let wait = self.bare.write_access(self.now, self.layout.sector_of(run.first), 1);
         let bus = self.bare.0.borrow().drive().bus.write_sector;
         Some((run.first, wait.saturating_sub(bus).as_millis_f64()))

@@ -22,16 +22,16 @@ use crate::run::Run;
 use crate::workload::{Program, WORKLOADS, WorkloadSpec};
 
 /// Kinds that are not programs on files.
-const OTHERS: &[Kind] = &[replay::KIND, generated::KIND, count::KIND, updates::KIND, locate::KIND, mount::KIND];
+const OTHERS: &[WorkloadKind] = &[replay::KIND, generated::KIND, count::KIND, updates::KIND, locate::KIND, mount::KIND];
 
 /// Every kind of workload.
-pub fn kinds() -> impl Iterator<Item = Kind> {
+pub fn kinds() -> impl Iterator<Item = WorkloadKind> {
     OTHERS.iter().copied().chain(WORKLOADS.iter().map(|spec| files::kind(spec)))
 }
 
 /// A kind of workload, named by `[workload] kind = "..."`.
 #[derive(Clone, Copy)]
-pub struct Kind {
+pub struct WorkloadKind {
     pub name: &'static str,
     /// One line for people.
     pub help: &'static str,
@@ -49,7 +49,7 @@ enum Read {
     Other(fn(&toml::Table) -> Result<Box<dyn Workload>, String>),
 }
 
-impl Kind {
+impl WorkloadKind {
     /// Parses its parameters in the description. An unknown one is an error.
     pub(super) fn read(&self, table: &toml::Table) -> Result<Box<dyn Workload>, String> {
         match self.read {
@@ -70,16 +70,16 @@ pub trait Workload: Send + Sync {
     ///
     /// # Errors
     /// What is wrong with it.
-    fn check(&self, on: &On) -> Result<(), String>;
+    fn check(&self, on: &RunTarget) -> Result<(), String>;
 
     /// True when it runs in virtual time there, so that others can run at the same time.
-    fn is_simulated(&self, on: &On, context: &Context<'_>) -> bool;
+    fn is_simulated(&self, on: &RunTarget, context: &Context<'_>) -> bool;
 
     /// Measures.
     ///
     /// # Errors
     /// Why there is no result, in words.
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String>;
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String>;
 }
 
 /// One row of a workload's result.
@@ -112,21 +112,23 @@ impl Measure {
 }
 
 /// Storage of a workload.
-pub enum On {
+pub enum RunTarget {
     Nothing,
     Stack(Box<Stack>),
     Directory(String),
 }
 
-impl On {
+impl RunTarget {
     /// Parses a contestant's line, with its variables filled in.
-    pub(super) fn read(text: &str) -> Result<On, String> {
+    pub(super) fn read(text: &str) -> Result<RunTarget, String> {
         use seekless::stack::Target;
         match Target::of(text) {
-            _ if text.is_empty() => Ok(On::Nothing),
-            Target::Directory(path) => Ok(On::Directory(path.to_owned())),
+            _ if text.is_empty() => Ok(RunTarget::Nothing),
+            Target::Directory(path) => Ok(RunTarget::Directory(path.to_owned())),
             Target::StackFile(path) => Err(format!("write the line of {path} itself, so that it stays what it is")),
-            Target::Line(line) => Ok(On::Stack(Box::new(Stack::parse(line).map_err(|error| error.to_string())?))),
+            Target::Line(line) => {
+                Ok(RunTarget::Stack(Box::new(Stack::parse(line).map_err(|error| error.to_string())?)))
+            }
         }
     }
 }
@@ -147,7 +149,7 @@ pub trait Outside: Sync {
     ///
     /// # Errors
     /// Those of the stack or the directory.
-    fn files(&self, on: &On, program: &dyn Program) -> Result<Run, LabError>;
+    fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError>;
 }
 
 /// Parses the keys of a table into `T`, which refuses unknown ones.

@@ -11,12 +11,12 @@ use seekless::stack::{Identity, Opened, Purpose, Stack, Usage};
 use seekless::units::{MIB, Nanos, SECTOR_BYTES};
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Read, Workload, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated, close};
 use crate::target::{Target, Vfs};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "mount",
     help: "how long it takes to mount a volume with files, closed or left by a power cut, on modelled devices",
     dims: &[],
@@ -72,7 +72,7 @@ const MARK_BYTES: usize = 8;
 const SPIN_DOWN: Nanos = Nanos::from_secs(1);
 
 impl Workload for Mount {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         if self.files == 0
             || self.files_per_directory == 0
             || self.bytes.0 < MARK_BYTES as u64
@@ -83,17 +83,17 @@ impl Workload for Mount {
             ));
         }
         match on {
-            On::Stack(stack) if can_be_simulated(stack) && stack.file_system().is_some() => Ok(()),
+            RunTarget::Stack(stack) if can_be_simulated(stack) && stack.file_system().is_some() => Ok(()),
             _ => Err("a contestant needs `on`, a stack of a file system on modelled devices".into()),
         }
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
-        let On::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
         let mut rng = Rng::new(context.seed);
         let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
         let executor = Executor::simulated(rng.next_u64(), context.profile);

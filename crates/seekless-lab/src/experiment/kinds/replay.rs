@@ -4,11 +4,11 @@ use std::path::PathBuf;
 
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Read, Workload, existing, from_text, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, existing, from_text, parse};
 use crate::replay::{Blocks, Map, Outcome, Place, Spec, Timing, check_stack, simulate};
 use crate::trace::{Format, Names, Op, Options, Request, Summary, Trace, TraceError};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "replay",
     help: "a block trace, replayed on modelled devices",
     dims: &[],
@@ -107,17 +107,17 @@ impl Workload for Replay {
         vec![self.trace.clone()]
     }
 
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         self.wanted(self.trace.clone()).check()?;
         check_device(on)
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
-        let On::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let RunTarget::Stack(stack) = on else { return check_device(on).map(|()| Vec::new()) };
         let wanted = self.wanted(existing(context.folder, &self.trace)?);
         let options = Options { latency: self.timing == Timing::Think, ..Options::default() };
         let mut spec = Spec { timing: self.timing, map: self.map, place: None, seed: context.seed };
@@ -143,11 +143,11 @@ impl Replay {
 }
 
 /// A replay needs a stack of devices.
-pub(super) fn check_device(on: &On) -> Result<(), String> {
+pub(super) fn check_device(on: &RunTarget) -> Result<(), String> {
     match on {
-        On::Stack(stack) => check_stack(stack).map_err(|error| error.to_string()),
-        On::Nothing => Err("a contestant needs `on`, a stack of devices".into()),
-        On::Directory(path) => Err(format!("requests are made on devices, and {path} is a directory")),
+        RunTarget::Stack(stack) => check_stack(stack).map_err(|error| error.to_string()),
+        RunTarget::Nothing => Err("a contestant needs `on`, a stack of devices".into()),
+        RunTarget::Directory(path) => Err(format!("requests are made on devices, and {path} is a directory")),
     }
 }
 

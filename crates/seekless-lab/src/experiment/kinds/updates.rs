@@ -8,12 +8,12 @@ use seekless::stack::{Identity, Part, Stack, Usage};
 use seekless::units::Nanos;
 use serde::Deserialize;
 
-use super::{Bytes, Context, Kind, Measure, On, Read, Workload, parse};
+use super::{Bytes, Context, Measure, Read, RunTarget, Workload, WorkloadKind, parse};
 use crate::LabError;
 use crate::run::{SimulatedLeaves, can_be_simulated};
 use crate::target::{Target, Vfs};
 
-pub(super) const KIND: Kind = Kind {
+pub(super) const KIND: WorkloadKind = WorkloadKind {
     name: "updates",
     help: "random updates of one file, synchronous or not, with or without pauses, on modelled devices [wa99 §5.3]",
     dims: &[],
@@ -96,7 +96,7 @@ impl Counted {
 }
 
 impl Workload for Updates {
-    fn check(&self, on: &On) -> Result<(), String> {
+    fn check(&self, on: &RunTarget) -> Result<(), String> {
         if self.unit.0 == 0 || self.unit.0 > 16 << 20 || self.file.0 < self.unit.0 || self.updates == 0 {
             return Err(format!("[workload]: no unit of {} fits into {}", self.unit, self.file));
         }
@@ -107,17 +107,17 @@ impl Workload for Updates {
             return Err("[workload]: sync_every is at least 1".into());
         }
         match on {
-            On::Stack(stack) if can_be_simulated(stack) => Ok(()),
+            RunTarget::Stack(stack) if can_be_simulated(stack) => Ok(()),
             _ => Err("a contestant needs `on`, a stack of a file system on modelled devices".into()),
         }
     }
 
-    fn is_simulated(&self, _: &On, _: &Context<'_>) -> bool {
+    fn is_simulated(&self, _: &RunTarget, _: &Context<'_>) -> bool {
         true
     }
 
-    fn run(&self, on: &On, context: &Context<'_>) -> Result<Vec<Measure>, String> {
-        let On::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
+    fn run(&self, on: &RunTarget, context: &Context<'_>) -> Result<Vec<Measure>, String> {
+        let RunTarget::Stack(stack) = on else { return self.check(on).map(|()| Vec::new()) };
         let mut rng = Rng::new(context.seed);
         let identity = Identity::new([(); 4].map(|()| rng.next_u64()));
         let executor = Executor::simulated(rng.next_u64(), context.profile);

@@ -1,6 +1,6 @@
-//! Checking all files below a layer of the scheme `classic`, and mending indexes.
+//! Checks all files below a layer of the scheme `classic`, and repairs their indexes.
 //!
-//! Units have no checksums: what decodes is taken to be right [za01 §5].
+//! Units have no checksums: whatever decodes counts as right [za01 §5].
 
 use std::collections::BTreeMap;
 
@@ -15,11 +15,11 @@ use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
 
-/// Checks every file of `lower`, which nobody else uses meanwhile. With `repair`, makes indexes anew that are not of their
-/// files, and removes those that are left over.
+/// Checks every file of `lower`, which no other task may use until this returns. With `repair`, rebuilds indexes that
+/// do not match their files, and removes those without a file.
 ///
 /// # Errors
-/// When the check itself fails. What is damaged is in the report.
+/// When the check itself fails. Damage is in the report.
 pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
     let classic = Classic::new(rt, &lower, options);
     classic.claim().make(&lower, true).await?;
@@ -55,7 +55,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
 }
 
 impl Classic {
-    /// A problem in words, and whether it has been mended.
+    /// A problem as text, and whether it was repaired.
     async fn check_file(
         &self,
         lower: &Fs,
@@ -100,7 +100,7 @@ impl Classic {
                 report.bytes_above += index.size;
                 let problem = match said {
                     Some(Ok(said)) if said == index => return Ok(None),
-                    // One that is missing costs time and nothing else.
+                    // A missing index costs time and nothing else.
                     None => return Ok(None),
                     Some(Ok(_)) => "its index is of another state of the file".to_string(),
                     Some(Err(problem)) => format!("its index: {problem}"),
@@ -111,7 +111,7 @@ impl Classic {
         }
     }
 
-    /// Makes an index where there is none. Returns false when the name is taken.
+    /// Creates a missing index. Returns false when its name is taken.
     async fn make_lost_index(&self, lower: &Fs, place: Place<'_>, index: &Index) -> FsResult<bool> {
         let entry = lower.lookup(place.parent, place.name).await?;
         lower.forget(entry.attr.ino, 1).await;
@@ -136,7 +136,7 @@ impl Classic {
         Ok(true)
     }
 
-    /// An index whose file is not there.
+    /// An index whose file does not exist.
     async fn check_left_over(&self, lower: &Fs, place: Place<'_>, repair: bool) -> FsResult<Option<(String, bool)>> {
         if let Ok(entry) = lower.lookup(place.parent, place.name).await {
             lower.forget(entry.attr.ino, 1).await;

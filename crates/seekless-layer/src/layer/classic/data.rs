@@ -1,7 +1,7 @@
-//! File data: reading, writing, cutting.
+//! File data: reading, writing, truncating.
 //!
-//! Everything here holds the file's gate from beginning to end, as the paper's layer holds its locks, so that nobody
-//! sees units while they move.
+//! Each operation holds the file's gate from beginning to end, as the paper's layer holds its locks, so that no other
+//! operation sees units while they move.
 
 use std::ops::Range;
 
@@ -15,10 +15,10 @@ use crate::rt::Work;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
-/// Zeroes are written in pieces of so many bytes where a hole was asked for.
+/// Zeroes are written in pieces of this size where a hole was requested.
 const ZEROES_BYTES: u64 = 1 << 20;
 
-/// Who writes, and how.
+/// How to write a lower file: through which handle, and in which mode.
 #[derive(Clone, Copy)]
 pub(super) struct Writing<'a> {
     pub(super) lower: &'a Fs,
@@ -69,7 +69,7 @@ impl Classic {
         self.write_held(writing, node, offset, data).await
     }
 
-    /// Writes `data`; of no bytes, it only makes the file reach to `offset`. The caller holds the gate.
+    /// Writes `data`; with no bytes, it only extends the file to `offset`. The caller holds the gate.
     async fn write_held(&self, writing: Writing<'_>, node: &Node, offset: u64, data: &[u8]) -> FsResult<()> {
         let file = node.regular()?;
         let end = check_end(offset, data.len() as u64)?;
@@ -110,7 +110,7 @@ impl Classic {
         self.put(writing, node, pages, contents, new_size).await
     }
 
-    /// Writes into the tail, as long as it stays one [za01 §7]. Returns whether it did.
+    /// Writes into the tail, as long as it remains one [za01 §7]. Returns whether it did.
     async fn write_tail(&self, writing: Writing<'_>, node: &Node, offset: u64, data: &[u8]) -> FsResult<bool> {
         let file = node.regular()?;
         let place = {
@@ -148,7 +148,7 @@ impl Classic {
         Ok(true)
     }
 
-    /// Encodes `contents` and puts them into the place of `pages`, of which those behind the end are new.
+    /// Encodes `contents` and stores them in place of `pages`, of which those behind the end are new.
     async fn put(
         &self,
         writing: Writing<'_>,
@@ -172,18 +172,18 @@ impl Classic {
         Ok(())
     }
 
-    /// Something below failed, after which nobody knows what is there: the units themselves say.
+    /// After an error below, the content of the lower file is unknown until its units are read again.
     async fn failed(&self, lower: &Fs, node: &Node, error: FsError) -> FsError {
         if let Ok(file) = node.regular() {
             let mut file = file.borrow_mut();
             (file.form, file.last_page) = (Form::Unknown, None);
         }
-        // Its own error is that of the next operation.
+        // An error here is that of the next operation.
         let _ = self.ensure_known(lower, node).await;
         error
     }
 
-    /// Looks at the units of a file of which nothing is known after an error.
+    /// Reads the units of a file whose content is unknown after an error.
     ///
     /// # Errors
     /// Those of the file, when it is broken.
@@ -195,13 +195,13 @@ impl Classic {
         }
     }
 
-    /// Cuts the file to `changes.size`, or makes it longer, with the other changes.
+    /// Truncates or extends the file to `changes.size`, with the other changes.
     pub(super) async fn resize_units(&self, lower: &Fs, node: &Node, changes: SetAttr, size: u64) -> FsResult<Attr> {
         let _pass = node.gate.enter().await;
         self.ensure_known(lower, node).await?;
         check_end(size, 0)?;
         let file = node.regular()?;
-        // Not with the handle: the kernel gives one that cannot write for truncate(2).
+        // Without the handle: for truncate(2) the kernel gives one that cannot write.
         let mode = WriteMode { kill_privileges: changes.kill_privileges };
         let writing = Writing { lower, handle: None, mode };
         let changing = {
@@ -223,7 +223,7 @@ impl Classic {
             }
             self.put(writing, node, page..pages, contents, size).await?;
         }
-        // To the size that it has: for the times, and for those changes that come with it.
+        // Sets the size to its present value: for the times, and for the other changes in the same call.
         let lower_size = file.borrow().index.lower_size();
         lower.setattr(node.ino, None, SetAttr { size: Some(lower_size), ..changes }).await
     }
@@ -236,7 +236,7 @@ impl Classic {
         if offset >= index.size {
             return Err(FsError::NoSuchOffset);
         }
-        // Only zeroes are nothing but a head.
+        // A unit of zeroes consists of a head alone.
         let is_hole = |page: usize| {
             let end = index.ends.get(page).copied();
             end.is_some_and(|end| end - index.start(page) == UnitHead::BYTES as u64)

@@ -10,22 +10,22 @@ use crate::units::Ino;
 /// What the layer knows about an inode in use.
 pub struct Node {
     pub(super) ino: Ino,
-    /// `None` for what is not a regular file.
+    /// `None` for anything but a regular file.
     pub(super) file: Option<RefCell<File>>,
-    /// Held by whoever uses the data or the index: units move when one before them changes [za01 §5].
+    /// Held by every operation that uses the data or the index: units move when one before them changes [za01 §5].
     pub(super) gate: Gate,
 }
 
-/// What a lower file turned out to be.
+/// What a lower file was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
     /// Units, with `File::index`.
     Units,
-    /// Units that were being changed when something failed: what is there has to be looked at anew.
+    /// Units that were being changed when something failed: they have to be read again.
     Unknown,
     /// Not written by this layer, and shown as it is.
     Plain,
-    /// Units that cannot be decoded, or something that is refused.
+    /// Units that cannot be decoded, or a foreign file that is refused.
     Broken(FsError),
 }
 
@@ -34,16 +34,16 @@ pub(super) enum Form {
 pub(super) struct File {
     pub(super) form: Form,
     pub(super) index: Index,
-    /// The index comes from the units themselves, not from beside them.
+    /// The index was built from the units themselves, not read from the index file.
     pub(super) is_verified: bool,
-    /// It is certain that the file is ours: it has an index beside it, or a unit that decodes. Without that it is shown as
-    /// what it looks like, and not changed.
+    /// The file certainly belongs to this layer: it has an index beside it, or a unit that decodes. Without that it is
+    /// shown as its content suggests, and not changed.
     pub(super) is_certain: bool,
-    /// The first word of the index that the file beside does not have as it is here.
+    /// The first word in which the index file differs from this index.
     pub(super) index_changed_from: Option<usize>,
     /// `F.idx`, with one lookup counted.
     pub(super) index_ino: Option<Ino>,
-    /// Where the file was found.
+    /// The name at which the file was found.
     pub(super) place: Option<(Ino, Vec<u8>)>,
     /// The page that was used last, decoded.
     pub(super) last_page: Option<(usize, Vec<u8>)>,
@@ -57,7 +57,7 @@ impl Node {
     /// The file, for operations on data.
     ///
     /// # Errors
-    /// `Invalid` when it is something else.
+    /// `Invalid` when it is not a regular file.
     pub(super) fn regular(&self) -> FsResult<&RefCell<File>> {
         self.file.as_ref().ok_or(FsError::Invalid("not a regular file"))
     }
@@ -89,12 +89,12 @@ impl File {
 
     /// The index has changed from unit `from` on.
     pub(super) fn index_changed(&mut self, from: usize) {
-        // Its two first words change with every change.
+        // Its first two words change with every change.
         let word = from + 2;
         self.index_changed_from = Some(self.index_changed_from.map_or(word, |before| before.min(word)));
     }
 
-    /// Attributes below as they are seen above.
+    /// Attributes as shown above, from those below.
     pub(super) fn show(&self, lower: Attr) -> Attr {
         match self.form {
             Form::Plain | Form::Broken(_) => lower,

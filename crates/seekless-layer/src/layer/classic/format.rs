@@ -1,6 +1,6 @@
 //! The bytes of the scheme `classic`: units, and the index beside them.
 //!
-//! `FORMAT.md` says what they mean. Nothing here does I/O, and everything takes any bytes.
+//! `FORMAT.md` says what they mean. These functions do no I/O, and accept any bytes.
 
 use std::sync::Arc;
 
@@ -13,16 +13,16 @@ pub const PAGE_BYTES: usize = 4096;
 /// Pages of the largest file, 64 GiB: its index has to fit into memory.
 pub const PAGES_MAX: u64 = 1 << 24;
 
-/// What the name of an index ends with.
+/// End of the name of an index.
 pub const SUFFIX: &[u8] = b".idx";
 
 record! {
     /// Begins every unit.
     pub struct UnitHead {
-        /// Bytes that the unit stands for; 0 of a tail.
+        /// Bytes that the unit decodes to; 0 for a tail.
         pub raw_bytes: u16,
         pub kind: u8,
-        /// What encoded it.
+        /// Codec that encoded it.
         pub codec: u8,
     }
 }
@@ -32,7 +32,7 @@ record! {
     pub struct IndexHead {
         /// Flags in the low 12 bits, and the number of units.
         pub flags: u32,
-        /// Of the file as it is seen above.
+        /// Size of the file as seen above.
         pub size: u32,
     }
 }
@@ -45,12 +45,12 @@ record! {
     }
 }
 
-/// Kinds of units, as letters, so that text is not taken for a unit.
+/// Kinds of units, as letters, so that text is rarely mistaken for a unit.
 pub mod kinds {
     pub const ENCODED: u8 = b'e';
     /// The bytes themselves.
     pub const RAW: u8 = b'r';
-    /// Zeroes, and no bytes.
+    /// Zeroes, without a body.
     pub const ZERO: u8 = b'z';
     /// The bytes themselves, up to the end of the lower file.
     pub const TAIL: u8 = b't';
@@ -61,12 +61,12 @@ pub mod flags {
     pub const LARGE: u64 = 1;
     /// The last bytes of the file are a tail, which has no entry.
     pub const TAIL: u64 = 2;
-    /// Set in every index, to tell one from other files.
+    /// Set in every index, to distinguish one from other files.
     pub const SIGNATURE: u64 = 0xa50;
     pub const BITS: u32 = 12;
 }
 
-/// Longest unit: a page whose codec makes it grow by a third, with some room for others.
+/// Longest unit: a page whose codec makes it grow by a third, with room for other codecs.
 pub const UNIT_BYTES_MAX: usize = 2 * PAGE_BYTES;
 
 /// A unit as it is stored.
@@ -96,8 +96,8 @@ pub fn head(bytes: &[u8]) -> Result<UnitHead, String> {
     }
 }
 
-/// The length of the unit at the start of `bytes`, which are those up to the end of the file, `left` in number, or as many
-/// of them as the longest unit has.
+/// The length of the unit at the start of `bytes`. These are the bytes up to the end of the file, `left` in number, or
+/// as many of them as the longest unit has.
 ///
 /// # Errors
 /// What is wrong with it, as text.
@@ -123,7 +123,7 @@ pub fn measure(bytes: &[u8], left: u64) -> Result<(UnitHead, u64), String> {
     }
 }
 
-/// What the unit `bytes`, all of it, stands for.
+/// Decodes the unit `bytes`.
 ///
 /// # Errors
 /// What is wrong with it, as text.
@@ -149,7 +149,7 @@ pub fn decode(bytes: &[u8], codec: Option<&Arc<dyn Codec>>) -> Result<Vec<u8>, S
 pub struct Index {
     pub size: u64,
     pub has_tail: bool,
-    /// Where each unit ends in the lower file, but for a tail.
+    /// Where each unit ends in the lower file; a tail has no entry.
     pub ends: Vec<u64>,
 }
 
@@ -160,7 +160,8 @@ impl Index {
         if u32::try_from(last).is_ok() && (self.ends.len() as u64) < 1 << (32 - flags::BITS) { 4 } else { 8 }
     }
 
-    /// The words from `from` on, of which the first is the head's, `flags`, the second its size, and then the entries.
+    /// The stored words from `from` on. The first word is the head's `flags`, the second its size; then come the
+    /// entries.
     pub fn words(&self, from: usize) -> Vec<u8> {
         let word_bytes = self.word_bytes();
         let mut flags = flags::SIGNATURE | (self.ends.len() as u64) << flags::BITS;
@@ -170,14 +171,15 @@ impl Index {
         all.skip(from).flat_map(|word| word.to_le_bytes().into_iter().take(word_bytes)).collect()
     }
 
-    /// Whether a file that begins with `bytes` is an index. One of no bytes is: it was being made when the power failed.
+    /// Whether a file that begins with `bytes` is an index. An empty file is one: it was being created when the power
+    /// failed.
     pub fn begins(bytes: &[u8]) -> bool {
         let word = bytes.iter().take(4).rev().fold(0, |word, &byte| word << 8 | u64::from(byte));
         let mask = (1 << flags::BITS) - 1;
         bytes.is_empty() || bytes.len() >= 4 && word & mask & !(flags::LARGE | flags::TAIL) == flags::SIGNATURE
     }
 
-    /// The index that `bytes`, a whole file, hold.
+    /// Decodes an index from `bytes`, a whole file.
     ///
     /// # Errors
     /// What is wrong with it, as text.
@@ -197,7 +199,7 @@ impl Index {
         index.check().map(|()| index)
     }
 
-    /// The numbers of an index fit each other.
+    /// Checks that the numbers of an index fit each other.
     fn check(&self) -> Result<(), String> {
         let page = PAGE_BYTES as u64;
         let pages = if self.has_tail { self.size / page } else { self.size.div_ceil(page) };
@@ -214,7 +216,7 @@ impl Index {
         Ok(())
     }
 
-    /// Where unit `number` begins in the lower file; that behind the last is the tail, or the end.
+    /// Where unit `number` begins in the lower file; behind the last unit is the tail, or the end.
     pub fn start(&self, number: usize) -> u64 {
         number.checked_sub(1).and_then(|last| self.ends.get(last)).copied().unwrap_or(0)
     }
@@ -230,7 +232,7 @@ impl Index {
         self.start(self.ends.len()) + tail
     }
 
-    /// Pages of the file, the last of which may be shorter.
+    /// Pages of the file; the last one may be shorter.
     pub fn pages(&self) -> usize {
         self.size.div_ceil(PAGE_BYTES as u64) as usize
     }

@@ -1,4 +1,4 @@
-//! The index beside a file: found, believed or not, and written.
+//! The index beside a file: how it is found, verified and written.
 
 use super::file::{File, Form, Node};
 use super::format::{Index, PAGES_MAX, SUFFIX};
@@ -14,7 +14,8 @@ pub(super) fn index_name(name: &[u8]) -> Vec<u8> {
     [name, SUFFIX].concat()
 }
 
-/// The index of the file at `place`, with one lookup counted, and its size; `None` when there is none that begins as one.
+/// Finds the index of the file at `place`; returns it, with one lookup counted, and its size; `None` when there is none
+/// that begins as an index.
 ///
 /// # Errors
 /// Those of the file system below.
@@ -39,10 +40,10 @@ pub(super) async fn find(lower: &Fs, place: Place<'_>) -> FsResult<Option<(Ino, 
 }
 
 impl Classic {
-    /// What is known of the file with `attr`, found at `place`.
+    /// Loads the node of the file with `attr`, found at `place`.
     ///
     /// # Errors
-    /// Those of reading. What is wrong with the file itself is its form.
+    /// Those of reading. An error in the file itself becomes its form.
     pub(super) async fn load(&self, lower: &Fs, attr: &Attr, place: Option<Place<'_>>) -> FsResult<Node> {
         let found = match place {
             Some(place) => find(lower, place).await?,
@@ -65,10 +66,10 @@ impl Classic {
                 Node::new(attr.ino, Some(file))
             }
             Ok(_) => {
-                // K1. At once, since finding anything costs as much as finding everything [za01 §5].
+                // K1. At once, since reading one unit costs as much as reading all of them [za01 §5].
                 let node = Node::new(attr.ino, Some(file));
                 match self.look_again(lower, &node).await {
-                    // That of the file itself is its form.
+                    // An error of the file itself is in its form.
                     Ok(()) | Err(FsError::Corrupt { .. }) => {}
                     Err(error) => {
                         self.forget_index(lower, &node).await;
@@ -87,7 +88,7 @@ impl Classic {
         Ok(node)
     }
 
-    /// Reads an index of `size` bytes: the index, or what is wrong with it.
+    /// Reads an index of `size` bytes: returns the index, or what is wrong with it.
     pub(super) async fn read_index(&self, lower: &Fs, (ino, size): (Ino, u64)) -> FsResult<Result<Index, String>> {
         if size > (PAGES_MAX + 2) * 8 {
             return Ok(Err(format!("it has {size} bytes")));
@@ -103,8 +104,8 @@ impl Classic {
         }
     }
 
-    /// Writes what has changed in the index. Where it cannot be written it is removed, as a part of it would be worse than
-    /// none [za01 §5]: that is no error of whoever changed the file.
+    /// Writes the changed part of the index. When it cannot be written it is removed, as a part of it would be worse
+    /// than none [za01 §5]. The operation that changed the file does not fail for that.
     pub(super) async fn write_index(&self, lower: &Fs, node: &Node) {
         let Some(file) = &node.file else { return };
         {
@@ -113,13 +114,13 @@ impl Classic {
                 return;
             }
             if file.index_ino.is_none() && file.index.size == 0 {
-                return; // Nothing to find.
+                return; // No unit to look up.
             }
         }
         if self.try_write_index(lower, node).await.is_err() {
             count(&self.counts.indexes_dropped, 1);
             self.drop_index(lower, node).await;
-            // Not again before something changes.
+            // Not again until something changes.
             file.borrow_mut().index_changed_from = None;
         }
     }
@@ -139,11 +140,11 @@ impl Classic {
             let word_bytes = index.word_bytes() as u64;
             let from = file.index_changed_from.unwrap_or(0);
             let size = (index.ends.len() as u64 + 2) * word_bytes;
-            // With another width, every word is another.
+            // With another word width, every word changes.
             let from = if width_before == word_bytes && before >= from as u64 * word_bytes { from } else { 0 };
             (from, word_bytes, index.words(from), index.words(0)[..2 * word_bytes as usize].to_vec(), size)
         };
-        // The words of the head last: until then they do not fit the lower file, or the index is as it was.
+        // The words of the head last: until then they do not match the lower file, or the index is unchanged.
         if from >= 2 {
             if !words.is_empty() {
                 lower
@@ -162,7 +163,7 @@ impl Classic {
         Ok(())
     }
 
-    /// Makes the file of the index, of the same owner and permissions as the file's. What is there already is taken if it
+    /// Creates the index file, with the owner and permissions of the file. An existing file of that name is used if it
     /// is an index.
     pub(super) async fn make_index(&self, lower: &Fs, node: &Node) -> FsResult<Ino> {
         let file = node.regular()?;
@@ -171,7 +172,7 @@ impl Classic {
         let entry = lower.lookup(parent, &name).await?;
         lower.forget(entry.attr.ino, 1).await;
         if entry.attr.ino != node.ino {
-            return Err(FsError::NotFound); // It has been moved by somebody else.
+            return Err(FsError::NotFound); // Another process has moved it.
         }
         let Attr { permissions, uid, gid, .. } = entry.attr;
         let new = NewNode { permissions: permissions & 0o777, umask: 0, uid, gid };
@@ -182,7 +183,8 @@ impl Classic {
                 if let Some(handle) = opened.handle {
                     lower.release(index, handle).await?;
                 }
-                // With a list, the permissions alone would say something else; and it may have inherited one.
+                // With an access list, the permissions alone would mean something else; and the index may have
+                // inherited one.
                 match lower.getxattr(node.ino, XATTR_ACL_ACCESS).await {
                     Ok(list) => lower.setxattr(index, XATTR_ACL_ACCESS, &list, XattrMode::Set).await?,
                     Err(_) if lower.traits().access_lists => lower.removexattr(index, XATTR_ACL_ACCESS).await?,
@@ -209,7 +211,7 @@ impl Classic {
         {
             lower.forget(found, 1).await;
             if found == ino {
-                // What cannot be removed does not fit the file, and is not believed (K1).
+                // An index that cannot be removed does not match the file, and is not used (K1).
                 let _ = lower.unlink(parent, &index_name(&name)).await;
             }
         }
@@ -217,7 +219,7 @@ impl Classic {
     }
 }
 
-/// Bytes of a word of the index that is there; 0 when there is none.
+/// Bytes of a word of the existing index; 0 when there is none.
 async fn read_width(lower: &Fs, ino: Ino) -> FsResult<u64> {
     let start = read_lower(lower, ino, None, 0, 8).await?;
     Ok(match start.first() {

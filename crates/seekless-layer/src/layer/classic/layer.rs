@@ -1,4 +1,4 @@
-//! What the layer does with each operation.
+//! The operations of the layer.
 
 use std::rc::Rc;
 
@@ -17,7 +17,7 @@ use crate::layer::{At, Layer, Nodes};
 use crate::units::Ino;
 
 impl Classic {
-    /// The node of a file whose data are units; `None` where it is passed through.
+    /// The node of a file that consists of units; `None` where the file is passed through.
     fn units<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
         match at.node.form() {
             None | Some(Form::Plain) => Ok(None),
@@ -46,7 +46,7 @@ impl Classic {
     }
 }
 
-/// The lower file of the index, if it has been made.
+/// The lower file of the index, if it exists.
 fn index_of(at: &At<'_, Node>) -> Option<Ino> {
     at.node.file.as_ref().and_then(|file| file.borrow().index_ino)
 }
@@ -85,8 +85,8 @@ impl Layer for Classic {
         FsTraits { name: self.options.codec.name(), name_bytes_max, ..lower }
     }
 
-    /// Pages are read in order to change parts of them; where appended bytes go and what a truncation does to the lower
-    /// file is for the layer to say.
+    /// The layer reads pages in order to change parts of them. It decides itself where appended bytes go and what a
+    /// truncation does to the lower file.
     fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
         OpenFlags { read: true, append: false, truncate: false, direct: false, ..flags }
     }
@@ -107,7 +107,7 @@ impl Layer for Classic {
         let Some(size) = changes.size else {
             let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
             if let Some(index) = index_of(&at) {
-                // Whoever may use the file may use its index; other changes are the file's own.
+                // Users of the file may use its index; other changes concern the file alone.
                 let same = SetAttr {
                     permissions: changes.permissions.map(|permissions| permissions & 0o777),
                     uid: changes.uid,
@@ -130,7 +130,7 @@ impl Layer for Classic {
                 if attr.size == 0
                     && let Some(file) = &at.node.file
                 {
-                    // What is empty is anybody's.
+                    // An empty file can become one of this layer.
                     let mut file = file.borrow_mut();
                     let empty = File { place: file.place.take(), index_ino: file.index_ino, ..File::empty(None) };
                     *file = empty;
@@ -152,7 +152,7 @@ impl Layer for Classic {
     async fn setxattr(&self, at: At<'_, Node>, name: &[u8], value: &[u8], mode: XattrMode) -> FsResult<()> {
         at.lower.setxattr(at.ino, &mark::below(name), value, mode).await?;
         if let (XATTR_ACL_ACCESS, Some(index)) = (name, index_of(&at)) {
-            // As with permissions.
+            // As for permissions.
             let _ = at.lower.setxattr(index, name, value, mode).await;
         }
         Ok(())
@@ -224,7 +224,7 @@ impl Layer for Classic {
         self.rename_both(lower, nodes, from, to, mode).await
     }
 
-    /// The data first: an index that is ahead of them is not believed, and neither is one that is behind.
+    /// The data first: an index that is ahead of the data is not used, nor is one that is behind.
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
         at.lower.fsync(at.ino, at.handle, data_only).await?;
         self.write_index_of(at.lower, at.node).await;

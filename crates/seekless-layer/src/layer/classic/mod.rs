@@ -1,24 +1,26 @@
-//! The layer that stores files in another size than they have, as \[za01\] published it: the scheme `classic`.
+//! The layer that stores files in a size other than their own, as published in \[za01\]: the scheme `classic`.
 //!
-//! A file is cut into pages; each is encoded by itself, and the results, *units*, stand one behind the other in the lower
-//! file `F`. Beside it, `F.idx` lists where each of them ends, so that any page is found with one read. A page whose unit
-//! changes its size moves all that follows. `FORMAT.md` describes the bytes.
+//! A file is cut into pages. Each is encoded by itself, and the results, *units*, are stored one behind the other in
+//! the lower file `F`. Beside it, `F.idx` lists where each of them ends, so that any page is found with one read. When
+//! the unit of a page changes its size, everything behind it moves. `FORMAT.md` describes the bytes.
 //!
-//! It is here to be measured, and to show what [`log`](super::log) does differently. Use that one for files that matter:
-//! here nothing has a checksum, a crash damages the file that was being written, and the name `F.idx` is taken.
+//! It exists for measurements, and to show what [`log`](super::log) does differently. Use that one for files that
+//! matter: `classic` has no checksums, a crash damages the file that was being written, and the name `F.idx` is
+//! reserved.
 //!
-//! What holds all the same
-//!   K1  The index is only for speed: whatever it says is compared with the units before it is believed, and it is made
-//!       anew from them when it is lost, damaged or of another moment [za01 §5].
+//! Guarantees
+//!   K1  The index is only for speed: it is compared with the units before it is used, and it is rebuilt from them when
+//!       it is lost, damaged or out of date [za01 §5].
 //!   K2  No operation on one file changes another, except its index.
 //!
-//! Differences from \[za01\], or what it does not say
-//!   1. Each unit begins with its raw length, and a tail with a mark, since copy and uuencode do not say where they end.
+//! Differences from \[za01\], and what it leaves open
+//!   1. Each unit begins with its raw length, and a tail with a mark, since copy and uuencode do not say where they
+//!      end.
 //!   2. A page that would not shrink is kept raw, and one of zeroes takes four bytes.
-//!   3. There is no page cache here: a write changes the lower file before it returns. What the kernel of the paper kept,
-//!      that of the mount keeps.
-//!   4. `F.idx` is taken to be an index only if it begins as one. What is called so and is something else is left alone,
-//!      but not seen through the layer.
+//!   3. There is no page cache here: a write changes the lower file before it returns. The page cache that the paper's
+//!      kernel had is that of the mount.
+//!   4. `F.idx` counts as an index only if it begins as one. Any other file of that name is left alone, but hidden by
+//!      the layer.
 
 pub mod check;
 mod data;
@@ -43,12 +45,12 @@ use crate::device::Counter;
 use crate::fs::{Fs, FsResult};
 use crate::rt::Rt;
 
-/// How the layer works. Nothing of it is needed to read what is there.
+/// Options of the layer. None of them is needed to read existing files.
 #[derive(Clone)]
 pub struct Options {
-    /// For units that are written from now on.
+    /// The codec of new units.
     pub codec: Arc<dyn Codec>,
-    /// The last bytes of a file, less than a page, are kept as they are [za01 §7].
+    /// The last bytes of a file, less than a page, are kept raw [za01 §7].
     pub fast_tails: bool,
     pub plain: Plain,
 }
@@ -59,13 +61,13 @@ impl Options {
     }
 }
 
-/// What has happened.
+/// Counters.
 #[derive(Default)]
 struct Counts {
     units_encoded: Cell<u64>,
     units_decoded: Cell<u64>,
     bytes_encoded: Cell<u64>,
-    /// To data files, those that were shifted included.
+    /// Bytes written to data files, including those moved by a shift.
     bytes_written: Cell<u64>,
     bytes_shifted: Cell<u64>,
     tail_appends: Cell<u64>,
@@ -100,7 +102,7 @@ impl Counts {
 pub struct Classic {
     rt: Rt,
     options: Options,
-    /// Nothing below may change.
+    /// Refuses every change below.
     read_only: bool,
     counts: Counts,
 }
@@ -110,13 +112,13 @@ impl Classic {
         Classic { rt: rt.clone(), read_only: lower.traits().read_only, counts: Counts::default(), options }
     }
 
-    /// What a directory is to agree with.
+    /// The scheme and key that a directory has to match.
     fn claim(&self) -> Claim<'_> {
         Claim { scheme: schemes::CLASSIC, codec: &*self.options.codec }
     }
 }
 
-/// The layer on `lower`.
+/// Stacks the layer on `lower`.
 ///
 /// # Errors
 /// When the root of `lower` cannot be read.

@@ -1,7 +1,7 @@
-//! Names: what happens to a file happens to its index [za01 §3].
+//! Names: the index of a file is renamed, linked and removed with the file [za01 §3].
 //!
-//! The file first. Whatever is interrupted between the two leaves an index that is not of the file beside it, and nobody
-//! believes it (K1).
+//! The file comes first. An interruption between the two leaves an index that does not match the file beside it, and it
+//! is not used (K1).
 
 use super::Classic;
 use super::file::{Form, Node};
@@ -17,7 +17,7 @@ impl Classic {
         }
         let _pass = at.node.gate.enter().await;
         if at.node.file.as_ref().is_some_and(|file| file.borrow().place.is_none()) {
-            // It gets its first name, and its index beside that when it is next written.
+            // It gets its first name, and an index beside that when it is next written.
             let entry = at.lower.link(at.ino, parent, name).await?;
             if let Some(file) = &at.node.file {
                 let mut file = file.borrow_mut();
@@ -27,9 +27,9 @@ impl Classic {
             self.write_index(at.lower, at.node).await;
             return Ok(entry);
         }
-        // Also of a file without bytes: all its names are to have the same index.
+        // Also for a file without bytes: all its names must have the same index.
         if at.node.file.as_ref().is_some_and(|file| file.borrow().index_ino.is_none()) {
-            // Without one it is as slow as with one that is lost.
+            // Without an index the file is as slow as with a lost one.
             let _ = self.make_index(at.lower, at.node).await;
         }
         self.write_index(at.lower, at.node).await;
@@ -40,7 +40,7 @@ impl Classic {
             if linked == Err(FsError::Exists)
                 && let Some((other, _)) = find(at.lower, Place { parent, name }).await?
             {
-                // Of a file that is no longer there.
+                // The index of a file that no longer exists.
                 at.lower.forget(other, 1).await;
                 at.lower.unlink(parent, &index_name(name)).await?;
                 linked = at.lower.link(index, parent, &index_name(name)).await;
@@ -89,7 +89,7 @@ impl Classic {
             (Some(_), Some(_), _) => lower.rename(old, new, RenameMode::Replace).await,
             (None, Some(_), _) => lower.unlink(new.parent, new.name).await,
             (Some(_), None, _) => match lower.rename(old, new, RenameMode::NoReplace).await {
-                // There is something else of that name; then the file has no index.
+                // Another file has that name; then this file has no index.
                 Err(FsError::Exists) => lower.unlink(old.parent, old.name).await,
                 other => other,
             },
@@ -97,7 +97,7 @@ impl Classic {
         }
     }
 
-    /// The file at `place` is there now.
+    /// Records that the file is now at `place`.
     async fn note_place(&self, lower: &Fs, nodes: &Nodes<Node>, place: Place<'_>) -> FsResult<()> {
         let entry = match lower.lookup(place.parent, place.name).await {
             Ok(entry) => entry,
@@ -113,7 +113,7 @@ impl Classic {
         Ok(())
     }
 
-    /// Removes a directory, with indexes that are left over in it.
+    /// Removes a directory, with the indexes that are left over in it.
     pub(super) async fn remove_directory(&self, lower: &Fs, place: Place<'_>) -> FsResult<()> {
         match lower.rmdir(place.parent, place.name).await {
             Err(FsError::NotEmpty) => {}
@@ -128,7 +128,7 @@ impl Classic {
         }
     }
 
-    /// Removes the indexes in a directory where there is nothing else. Returns whether it is empty now.
+    /// Removes the indexes in a directory that contains nothing else. Returns whether it is empty now.
     async fn clear(&self, lower: &Fs, directory: Ino) -> FsResult<bool> {
         let mut names = Names::default();
         lower.readdir(directory, None, 0, false, &mut names).await?;
@@ -144,7 +144,7 @@ impl Classic {
     }
 }
 
-/// Names of files whose indexes are in a directory; `None` once something else is.
+/// Names of files whose indexes are in a directory; `None` once it contains anything else.
 struct Names {
     only_indexes: Option<Vec<Vec<u8>>>,
 }

@@ -1,4 +1,4 @@
-//! Units take the place of others, and what is behind them moves [za01 §6].
+//! Replaces units by others, and moves what is behind them [za01 §6].
 
 use std::ops::Range;
 
@@ -12,12 +12,12 @@ use crate::layer::read_lower;
 use crate::rt::Work;
 
 impl Classic {
-    /// Puts `encoded` into the place of the units of `pages`, as far as there are any, and notes the new index. The order
-    /// is one in which want of space below is met before anything has been changed, where writing over what is there
-    /// needs none: what is behind moves first, its end before its start.
+    /// Stores `encoded` in place of the units of `pages`, as far as these exist, and updates the index in memory. The
+    /// order of writes meets lack of space below before anything has been changed, provided that overwriting needs no
+    /// space: what is behind moves first, its end before its start.
     ///
     /// # Errors
-    /// Those of the file system below. Then the lower file may be anything.
+    /// Those of the file system below. Then the content of the lower file is unknown.
     pub(super) async fn replace(
         &self,
         writing: Writing<'_>,
@@ -71,7 +71,7 @@ impl Classic {
         let piece = u64::from(PIECE_BYTES);
         let pieces = (range.end - range.start).div_ceil(piece);
         for number in 0..pieces {
-            // Never onto what has not been moved yet.
+            // Never onto bytes that have not been moved yet.
             let number = if target > range.start { pieces - 1 - number } else { number };
             let from = range.start + number * piece;
             let bytes = piece.min(range.end - from);

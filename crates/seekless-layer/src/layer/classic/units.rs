@@ -1,4 +1,4 @@
-//! Units: pages encoded and decoded, and what a lower file holds.
+//! Units: encoding and decoding pages, and reading lower files.
 
 use std::ops::Range;
 
@@ -16,27 +16,27 @@ use crate::units::Ino;
 /// Pages that one job encodes or decodes.
 const BATCH_PAGES: usize = 16;
 
-/// Bytes read at once where much is read.
+/// Bytes of one read in long scans.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
 
-/// What a lower file holds.
+/// Content of a lower file.
 pub(super) enum Content {
     Units {
         index: Index,
-        /// One of them decodes, which bytes of something else do not. Units of other kinds are so simple that a plain file can
-        /// look like them.
+        /// One of the units decodes, which bytes of another file do not. Units of other kinds are so simple that a
+        /// plain file can look like them.
         is_certain: bool,
     },
-    /// Not ours.
+    /// Not one of ours.
     Plain,
     /// It begins as ours and cannot be decoded.
     Damaged(String),
 }
 
-/// Pages as they are to be stored.
+/// Pages in their stored form.
 pub(super) struct Encoded {
     pub(super) bytes: Vec<u8>,
-    /// Of each unit but the tail.
+    /// Lengths of all units but the tail.
     pub(super) lengths: Vec<u64>,
     pub(super) has_tail: bool,
 }
@@ -97,7 +97,7 @@ impl Classic {
     /// Reads and decodes pages. The caller holds the gate.
     ///
     /// # Errors
-    /// `Corrupt` when they cannot be decoded, also with an index made anew (K1).
+    /// `Corrupt` when they cannot be decoded, even with a rebuilt index (K1).
     pub(super) async fn read_pages(
         &self,
         lower: &Fs,
@@ -212,7 +212,7 @@ impl Classic {
             } else {
                 index.ends.push(at);
                 index.size += u64::from(head.raw_bytes);
-                // What a page costs to decode is what finding its end costs.
+                // Finding the end of an encoded page costs as much as decoding it.
                 if head.kind == kinds::ENCODED {
                     is_certain = true;
                     let cost = self.options.codec.cost().decode_cycles_per_kib;
@@ -226,8 +226,8 @@ impl Classic {
         Ok(Content::Units { index, is_certain })
     }
 
-    /// Compares an index that comes from beside the file with the units at both ends of `pages`, before anything is
-    /// written where it says that they are (K1).
+    /// Compares an index read from the index file with the units at both ends of `pages`, before anything is written at
+    /// the places that it gives (K1).
     ///
     /// # Errors
     /// Those of reading, and of the file.
@@ -251,7 +251,7 @@ impl Classic {
         Ok(())
     }
 
-    /// Makes the index of a file anew, from its units.
+    /// Rebuilds the index of a file from its units.
     ///
     /// # Errors
     /// Those of reading, and `Corrupt` when units cannot be decoded; then the file is broken.
@@ -285,7 +285,7 @@ impl Classic {
 }
 
 impl Index {
-    /// Where the units of `pages` stand, the tail among them.
+    /// The extents of the units of `pages`, including the tail.
     fn clone_part(&self, pages: &Range<usize>) -> Vec<Range<u64>> {
         let end = |page: usize| self.ends.get(page).copied().unwrap_or_else(|| self.lower_size());
         pages.clone().map(|page| self.start(page)..end(page)).collect()

@@ -32,7 +32,7 @@ impl Codec for Copy {
     }
 
     fn cost(&self) -> CodecCost {
-        // A copy in memory; the runtime charges those as what they are.
+        // A copy in memory; the runtime charges that separately.
         CodecCost { encode_cycles_per_kib: 0, decode_cycles_per_kib: 0 }
     }
 }

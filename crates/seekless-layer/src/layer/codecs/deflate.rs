@@ -1,5 +1,5 @@
-//! `gzip`: Deflate (RFC 1951) as `Gzipfs` of [za01] had it, there at level 9. Bare, without the header and checksum of a
-//! gzip file: records have their own.
+//! `gzip`: Deflate (RFC 1951), as `Gzipfs` of [za01] had it at level 9. Bare, without the header and checksum of a gzip
+//! file: records have their own.
 
 use std::io::Read;
 
@@ -22,12 +22,11 @@ impl Default for Deflate {
     }
 }
 
-/// Bytes of a chunk that are tried first. Deflate takes its full time on what cannot be compressed, 30 to 130 MB/s,
-/// where other codecs give up early; if the first part of a chunk hardly shrinks, the whole is kept raw.
+/// Bytes of a chunk that are tried first. Deflate spends its full time on incompressible data, 30 to 130 MB/s, where
+/// other codecs give up early. If the sample hardly shrinks, the whole chunk is kept raw.
 const SAMPLE_BYTES: usize = 4096;
 
-/// Largest share of itself, in 64ths, to which the sample must shrink: those who store it in blocks gain nothing from
-/// less.
+/// Largest share of itself, in 64ths, to which the sample must shrink: a smaller gain would not free a block.
 const SAMPLE_WORTH: usize = 63;
 
 impl Deflate {
@@ -51,7 +50,7 @@ impl Codec for Deflate {
 
     fn encode(&self, raw: &[u8], _: &Position) -> Option<Vec<u8>> {
         if raw.len() >= 2 * SAMPLE_BYTES {
-            // From the middle, as heads of files are like nothing else in them.
+            // From the middle, as the head of a file is unlike the rest.
             let middle = (raw.len() - SAMPLE_BYTES) / 2;
             let sample = Self::deflate(&raw[middle..middle + SAMPLE_BYTES], 1)?;
             let head = Self::deflate(&raw[..SAMPLE_BYTES], 1)?;
@@ -64,7 +63,7 @@ impl Codec for Deflate {
 
     fn decode(&self, stored: &[u8], raw_bytes: usize, _: &Position) -> Result<Vec<u8>, String> {
         let mut raw = Vec::with_capacity(raw_bytes);
-        // One byte more than there should be tells whether there is more.
+        // One byte more than expected, to detect surplus output.
         let mut decoder = DeflateDecoder::new(stored).take(raw_bytes as u64 + 1);
         decoder.read_to_end(&mut raw).map_err(|error| error.to_string())?;
         match raw.len() {

@@ -7,7 +7,8 @@
 //! key=<64 hexadecimal digits>
 //! ```
 //!
-//! or, where a passphrase protects it, with the key encrypted by what Argon2id (RFC 9106) makes of passphrase and salt:
+//! or, protected by a passphrase, with the key encrypted under a key that Argon2id (RFC 9106) derives from passphrase
+//! and salt:
 //!
 //! ```text
 //! seekless key 1
@@ -16,7 +17,7 @@
 //! sealed=<96 hexadecimal digits>
 //! ```
 //!
-//! So a passphrase can be changed without touching what was encrypted.
+//! So the passphrase can be changed without re-encrypting any file.
 
 use std::fmt::Write;
 
@@ -34,7 +35,7 @@ const MEMORY_KIB_MAX: u32 = 4 << 20;
 const PASSES_MAX: u32 = 1_000;
 const LANES_MAX: u32 = 256;
 
-/// A key. It does not show itself.
+/// A key. Its `Debug` output does not contain it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key([u8; 32]);
 
@@ -44,7 +45,7 @@ impl std::fmt::Debug for Key {
     }
 }
 
-/// How hard it is to try passphrases.
+/// Cost of trying passphrases.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hardness {
     pub memory_kib: u32,
@@ -53,7 +54,7 @@ pub struct Hardness {
 }
 
 impl Hardness {
-    /// The second recommended option of RFC 9106 §4, for when memory is not plenty: about a second.
+    /// The second recommended option of RFC 9106 §4, for when memory is limited: about a second.
     pub const RECOMMENDED: Hardness = Hardness { memory_kib: 64 << 10, passes: 3, lanes: 4 };
 }
 
@@ -66,25 +67,25 @@ impl Key {
         &self.0
     }
 
-    /// The file of a key without a passphrase.
+    /// The key file without a passphrase.
     pub fn to_file(&self) -> String {
         format!("{FIRST_LINE}\nkey={}\n", to_hex(&self.0))
     }
 
-    /// The file of a key that `passphrase` protects. `salt` is random.
+    /// The key file protected by `passphrase`. `salt` is random.
     ///
     /// # Errors
-    /// When the passphrase is empty, or `hardness` is none that Argon2 can have; as text.
+    /// When the passphrase is empty, or Argon2 refuses `hardness`; as text.
     pub fn to_protected_file(&self, passphrase: &[u8], salt: [u8; 16], hardness: Hardness) -> Result<String, String> {
         let cipher = cipher(passphrase, &salt, hardness)?;
         let first = format!("{FIRST_LINE}\n{}\nsalt={}\n", hardness_line(hardness), to_hex(&salt));
-        // The salt makes a key of its own for this one message, so that any nonce will do.
+        // The salt gives this one message a key of its own, so that any nonce is safe.
         let payload = Payload { msg: &self.0, aad: first.as_bytes() };
         let sealed = cipher.encrypt(&Nonce::default(), payload).map_err(|error| error.to_string())?;
         Ok(format!("{first}sealed={}\n", to_hex(&sealed)))
     }
 
-    /// Reads a key file. `passphrase` is asked for if it needs one.
+    /// Reads a key file. `passphrase` is called if the file needs one.
     ///
     /// # Errors
     /// What is wrong with the file or the passphrase, as text.
@@ -112,7 +113,7 @@ impl Key {
 }
 
 fn cipher(passphrase: &[u8], salt: &[u8; 16], hardness: Hardness) -> Result<Aes256GcmSiv, String> {
-    // An end of line is not what anybody means.
+    // A line end is not part of the passphrase.
     let passphrase = passphrase.strip_suffix(b"\n").unwrap_or(passphrase);
     if passphrase.is_empty() {
         return Err("the passphrase is empty".to_string());
@@ -175,7 +176,7 @@ mod tests {
         Err("nobody is asked".to_string())
     }
 
-    /// A key comes back from its file with the right passphrase, and in no other way.
+    /// A key comes back from its file only with the right passphrase.
     #[test]
     fn key_files() {
         let key = Key::new([7; 32]);
@@ -189,7 +190,7 @@ mod tests {
         for wrong in ["", "seekless key 1\n", "seekless key 2\nkey=00\n", "seekless key 1\nkey=00\n", "key"] {
             assert!(Key::from_file(wrong.as_bytes(), no_passphrase).is_err(), "{wrong}");
         }
-        // Each change of a character of the protected file is noticed, except where it is none to a reader of hexadecimal.
+        // Each changed character of the protected file is noticed, except where hexadecimal has two forms of a digit.
         for at in 0..file.len() {
             let mut changed = file.clone().into_bytes();
             changed[at] = if changed[at] == b'1' { b'2' } else { b'1' };

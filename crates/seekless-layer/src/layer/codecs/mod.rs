@@ -1,11 +1,11 @@
-//! Codecs: what a size-changing layer does to the bytes of one chunk.
+//! Codecs: the encodings that a size-changing layer applies to single chunks.
 //!
 //! A codec turns a chunk into other bytes and back, and knows nothing of files. \[za01\] asks its developers for two
-//! functions, `encode_data` and `decode_data`; so do we. Every chunk says which codec made it, so that a layer reads
-//! what any of them has written, and what is written can change at any time.
+//! functions, `encode_data` and `decode_data`; so do we. Every chunk records its codec, so that a layer reads chunks of
+//! any codec, and the codec for new chunks can be changed at any time.
 //!
-//! To add one: a type that implements [`Codec`], a number in [`ids`] that nothing else has ever had, a line in
-//! [`known`], and a word for the stack line.
+//! To add one: a type that implements [`Codec`], a number in [`ids`] that was never used before, a line in [`known`],
+//! and a word for the stack line.
 
 mod copy;
 mod deflate;
@@ -27,9 +27,9 @@ pub use sealed::Sealed;
 pub use uuencode::Uuencode;
 pub use zstandard::Zstd;
 
-/// Numbers of codecs, as they stand in files. A number is never used for anything else.
+/// Numbers of codecs, as they are stored in files. A number is never reused.
 pub mod ids {
-    /// Bytes as they are.
+    /// Raw bytes.
     pub const RAW: u8 = 0;
     pub const UUENCODE: u8 = 1;
     pub const DEFLATE: u8 = 2;
@@ -38,7 +38,7 @@ pub mod ids {
     pub const SEALED: u8 = 5;
 }
 
-/// Where a chunk stands, for codecs that bind bytes to their place.
+/// Position of a chunk, for codecs that bind bytes to their position.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Position {
     pub file_id: u64,
@@ -48,47 +48,46 @@ pub struct Position {
 }
 
 impl Position {
-    /// Of what stands nowhere in particular, for codecs that do not ask.
+    /// A placeholder, for codecs that do not use the position.
     pub const NONE: Position = Position { file_id: 0, chunk: 0, generation: 0 };
 }
 
 /// Turns chunks into other bytes and back. Implementations run on any thread.
 pub trait Codec: Send + Sync {
-    /// Number of what [`Codec::encode`] makes; one of [`ids`].
+    /// Number stored with the output of [`Codec::encode`]; one of [`ids`].
     fn id(&self) -> u8;
 
     /// Its word on a stack line.
     fn name(&self) -> &'static str;
 
-    /// The bytes that stand for `raw`, or `None` when they would be no shorter and the chunk is better kept raw. A codec
-    /// whose purpose is not to shrink never answers `None`.
+    /// The encoding of `raw`, or `None` when it would be no shorter and the chunk is better kept raw. A codec whose
+    /// purpose is not to shrink never returns `None`.
     fn encode(&self, raw: &[u8], position: &Position) -> Option<Vec<u8>>;
 
-    /// Undoes [`Codec::encode`]. `stored` has passed its checksum and `raw_bytes` is at most
-    /// [`CHUNK_BYTES_MAX`]; nothing else is known of either.
+    /// Undoes [`Codec::encode`]. `stored` has passed its checksum and `raw_bytes` is at most [`CHUNK_BYTES_MAX`];
+    /// nothing else is known of either.
     ///
     /// # Errors
-    /// What is wrong with `stored`, when it does not stand for exactly `raw_bytes` bytes.
+    /// What is wrong with `stored`, when it does not decode to exactly `raw_bytes` bytes.
     fn decode(&self, stored: &[u8], raw_bytes: usize, position: &Position) -> Result<Vec<u8>, String>;
 
-    /// True when nothing may be stored but what this codec has made, and nothing else may be taken for what was stored: no
-    /// raw chunks, and no tails.
+    /// True when only this codec's output may be stored and accepted: no raw chunks, and no tails.
     fn is_secret(&self) -> bool {
         false
     }
 
-    /// By which the key of a codec of secrets is known again. Nothing about the key can be learned from it.
+    /// A value that identifies the key of a secret codec. It reveals nothing else about the key.
     fn key_check(&self) -> Option<[u8; 16]> {
         None
     }
 
-    /// How many of the bytes at the start of `stored` are what [`Codec::encode`] has made of `raw_bytes` bytes. `None` when
-    /// they are not that, and of a codec that cannot tell: its results cannot stand one behind the other.
+    /// How many of the bytes at the start of `stored` are the encoding of `raw_bytes` bytes. `None` when they are not,
+    /// and for a codec that cannot tell: its outputs cannot be stored one behind the other.
     fn stored_bytes(&self, _stored: &[u8], _raw_bytes: usize) -> Option<usize> {
         None
     }
 
-    /// What a byte costs a processor, for the modelled one and for choosing where to work.
+    /// Processor cost of a byte, for the modelled processor and for the choice of where to work.
     fn cost(&self) -> CodecCost;
 }
 
@@ -104,7 +103,7 @@ pub struct CodecCost {
 }
 
 impl CodecCost {
-    /// Costs of a codec that encodes and decodes so many megabytes (10^6) in a second of [`CodecCost`]'s machine.
+    /// Costs of a codec that encodes and decodes this many megabytes (10^6) per second on the machine of [`CodecCost`].
     pub const fn of_throughput(encode_mb_per_s: u64, decode_mb_per_s: u64) -> CodecCost {
         const HERTZ: u64 = 2_600_000_000;
         CodecCost {
@@ -129,7 +128,7 @@ pub fn known(id: u8) -> Option<Arc<dyn Codec>> {
     })
 }
 
-/// `encoded` if it is worth more than the raw bytes.
+/// `encoded` if it saves space.
 fn if_shorter(raw: &[u8], encoded: Vec<u8>) -> Option<Vec<u8>> {
     (encoded.len() < raw.len()).then_some(encoded)
 }

@@ -1,22 +1,21 @@
-//! `encrypt`: chunks encrypted and authenticated with AES-256-GCM-SIV (RFC 8452), compressed before that if somebody asks
-//! for it.
+//! `encrypt`: chunks encrypted and authenticated with AES-256-GCM-SIV (RFC 8452), optionally compressed before that.
 //!
-//! Bound to their place: the file, the number of the chunk and the generation are associated data, so that a chunk decrypts
-//! nowhere but where it was written, and not as another version of itself.
+//! Each chunk is bound to its position: the file, the number of the chunk and the generation are associated data. So a
+//! chunk decrypts only where it was written, and not in place of another version of itself.
 //!
-//! Why GCM-SIV: the engine has no randomness of the operating system, and need not have any. The nonce is made from the
-//! place and the generation, which are the same again when a chunk is written twice before a commit, or when a file is copied
-//! below and both copies are written. With this cipher that shows whether the two are equal, and nothing else; with others
-//! it would give away their contents.
+//! Why GCM-SIV: the engine has no access to the operating system's randomness, and needs none. The nonce is derived
+//! from position and generation. These repeat when a chunk is written twice before a commit, or when a file is copied
+//! below and both copies are written. With this cipher a repeated nonce reveals only whether the two chunks are equal;
+//! with others it would reveal their contents.
 //!
-//! What whoever reads the lower files learns: names, sizes and times of files, which chunks have been changed and when, and
-//! where there are holes. With compression also how well each chunk compresses: whoever can have a file of ours hold text of
-//! their choice next to a secret, in one chunk, can find out the secret from sizes, a little at a time (as in CRIME). So
-//! compression is off unless it is asked for.
+//! What a reader of the lower files learns: names, sizes and times of files, which chunks have been changed and when,
+//! and where there are holes. With compression also how well each chunk compresses: an attacker who can place chosen
+//! text next to a secret, in one chunk of a file, can find out the secret from sizes, a little at a time (as in CRIME).
+//! So compression is off by default.
 //!
-//! What a person who writes to them can do: bring back an older version of single chunks or of a whole file, exchange whole
-//! files, cut them, and make holes of chunks: slots and indexes are not authenticated. Content that was never written cannot
-//! be made.
+//! What a writer to the lower files can do: bring back an older version of single chunks or of a whole file, exchange
+//! whole files, truncate them, and make holes of chunks: slots and indexes are not authenticated. Content that was
+//! never written cannot be forged.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ use super::{Codec, CodecCost, Position, ids, known};
 #[derive(Clone)]
 pub struct Sealed {
     cipher: Aes256GcmSiv,
-    /// What is done before.
+    /// The compression before encryption.
     inner: Option<Arc<dyn Codec>>,
 }
 
@@ -43,7 +42,7 @@ impl Sealed {
         Sealed { cipher: Aes256GcmSiv::new(key.bytes().into()), inner }
     }
 
-    /// What a chunk is bound to: its place, how long it is, and what it was compressed with.
+    /// The associated data of a chunk: its position, its length, and its compression codec.
     fn associated(position: &Position, raw_bytes: usize, inner: u8) -> [u8; 33] {
         let mut data = [0; 33];
         data[..8].copy_from_slice(&position.file_id.to_le_bytes());
@@ -54,7 +53,7 @@ impl Sealed {
         data
     }
 
-    /// Different for each place. That it can be guessed does no harm.
+    /// Different for each position. It need not be unpredictable.
     fn nonce(position: &Position) -> Nonce {
         use std::hash::Hasher;
         let mut hasher = SipHasher24::new();
@@ -83,7 +82,7 @@ impl Codec for Sealed {
             None => (ids::RAW, raw),
         };
         let payload = Payload { msg: plain, aad: &Self::associated(position, raw.len(), id) };
-        // It fails for messages of 64 GiB.
+        // Encryption fails only for messages of 64 GiB.
         let sealed = self.cipher.encrypt(&Self::nonce(position), payload).ok()?;
         Some([&[id], &sealed[..]].concat())
     }
@@ -106,7 +105,7 @@ impl Codec for Sealed {
         true
     }
 
-    /// The tag of an empty message, for a purpose that no chunk has: what a chunk is bound to is of another length.
+    /// The tag of an empty message. Its associated data differs in length from that of every chunk.
     fn key_check(&self) -> Option<[u8; 16]> {
         let payload = Payload { msg: &[], aad: b"seekless: the key of a directory" };
         let tag = self.cipher.encrypt(&Nonce::default(), payload).ok()?;

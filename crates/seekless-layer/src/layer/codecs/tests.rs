@@ -1,4 +1,4 @@
-//! Aim: what is decoded is what was encoded, whatever it was, and no bytes whatever do harm. Method: every codec, on data
+//! Aim: decoding returns what was encoded, whatever it was, and no input causes a panic. Method: every codec, on data
 //! of several kinds and all small lengths; then damaged and invented bytes.
 
 use super::*;
@@ -14,7 +14,7 @@ fn all() -> Vec<Arc<dyn Codec>> {
     codecs
 }
 
-/// Zeroes, text that repeats itself, noise, and a mixture.
+/// Zeroes, repetitive text, noise, and a mixture.
 fn samples(bytes: usize) -> Vec<Vec<u8>> {
     let mut noise = vec![0; bytes];
     Rng::new(bytes as u64).fill(&mut noise);
@@ -43,7 +43,7 @@ fn encoding_is_undone() {
     }
 }
 
-/// What compresses is compressed, and what does not is left alone.
+/// Compressible data is compressed, and other data is left raw.
 #[test]
 fn compressors_compress() {
     for codec in all().into_iter().filter(|codec| !matches!(codec.name(), "copy" | "uuencode")) {
@@ -65,7 +65,7 @@ fn uuencode_is_what_it_says() {
     assert!(Uuencode.decode(b"0_", 1, &HERE).is_err(), "bits behind the end");
 }
 
-/// Checksums stand before codecs; a codec that gets damaged bytes all the same answers an error or other bytes.
+/// Checksums are verified before codecs run; a codec that gets damaged bytes anyway returns an error or other bytes.
 #[test]
 fn damaged_bytes_do_no_harm() {
     let mut rng = Rng::new(1);
@@ -90,7 +90,7 @@ fn damaged_bytes_do_no_harm() {
     }
 }
 
-/// What is sealed opens with its key, at its place, as it was, and in no other way.
+/// A sealed chunk decrypts only with its key, at its position, unchanged.
 #[test]
 fn sealed_chunks_open_at_their_place() {
     let key = |byte| Key::new([byte; 32]);

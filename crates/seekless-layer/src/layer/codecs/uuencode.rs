@@ -1,5 +1,5 @@
-//! `uuencode`: three bytes become four printable ones, as in `Uuencodefs` of [za01]: a codec that grows what it gets, at
-//! hardly any cost, which sets the price of a changing size apart from that of an algorithm.
+//! `uuencode`: three bytes become four printable ones, as in `Uuencodefs` of [za01]. It grows its input at hardly any
+//! processor cost, which separates the price of a changing size from that of an algorithm.
 //!
 //! The bare mapping of uuencode(1), six bits to a character from ` ` to `_`, without lines, headers and their framing.
 //! At the end one byte becomes two characters and two become three.

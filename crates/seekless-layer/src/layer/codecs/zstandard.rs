@@ -10,7 +10,7 @@ pub struct Zstd {
 }
 
 impl Default for Zstd {
-    /// What most file systems with Zstandard call a good balance; zstd(1) takes it too.
+    /// A balance that most file systems with Zstandard use, and the default of zstd(1).
     fn default() -> Zstd {
         Zstd { level: 3 }
     }
@@ -26,7 +26,7 @@ impl Codec for Zstd {
     }
 
     fn encode(&self, raw: &[u8], _: &Position) -> Option<Vec<u8>> {
-        // The library fails for want of memory alone, and then raw is better than nothing.
+        // The library fails only for lack of memory, and then the chunk is stored raw.
         if_shorter(raw, zstd::bulk::compress(raw, self.level).ok()?)
     }
 

@@ -1,9 +1,9 @@
-//! Checking all files below a layer, and mending what can be mended.
+//! Checks all files below a layer, and repairs what can be repaired.
 //!
-//! A file is checked without the layer's own ideas of it: slots, index, records and what they decode to, overlaps, sums,
-//! and the mark with its size. Mending makes a new index from the heads of records alone, for a file whose slots or index
-//! are damaged: of each chunk the newest record that is whole counts. Chunks that have been punched out since may come
-//! back, which the finding says.
+//! A file is checked independently of the layer's state in memory: slots, index, records and their decoded content,
+//! overlaps, sums, and the mark with its size. When the slots or the index of a file are damaged, a repair builds a new
+//! index from the heads of records alone: the newest intact record of each chunk counts. Chunks that have been punched
+//! out since may come back, which the finding reports.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, SizeMark, 
 use super::index::{Index, Step};
 use super::load::{Content, PIECE_BYTES, look, read_record};
 use super::space::{Extent, Space};
-use super::{Log, Options, Plain, mark};
+use super::{ChunkedLayer, Options, Plain, mark};
 use crate::fs::client::Client;
 use crate::fs::{Attr, FileKind, Fs, FsError, FsResult, XattrMode};
 use crate::layer::codecs::Position;
@@ -22,12 +22,13 @@ pub use crate::layer::{Finding, Report};
 use crate::rt::Rt;
 use crate::units::Ino;
 
-/// Checks every file of `lower`, which nobody else uses meanwhile. With `repair`, mends what can be mended.
+/// Checks every file of `lower`, which no other task may use until this returns. With `repair`, repairs what can be
+/// repaired.
 ///
 /// # Errors
-/// When the check itself fails. What is damaged is in the report.
+/// When the check itself fails. Damage is in the report.
 pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResult<Report> {
-    let log = Log::new(rt, &lower, Options { plain: Plain::Pass, ..options });
+    let log = ChunkedLayer::new(rt, &lower, Options { plain: Plain::Pass, ..options });
     log.claim().make(&lower, true).await?;
     let client = Client::new(lower.clone());
     let mut report = Report::default();
@@ -43,7 +44,7 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
                     let checked = log.check_file(&lower, ino, repair, &mut report).await;
                     client.forget(ino).await;
                     let checked = match checked {
-                        // One file that cannot be read is no reason not to look at the others.
+                        // One unreadable file is no reason to skip the others.
                         Err(FsError::Device(error)) if error.is_of_medium() => vec![(error.to_string(), false)],
                         other => other?,
                     };
@@ -58,10 +59,10 @@ pub async fn check(rt: &Rt, lower: Fs, options: Options, repair: bool) -> FsResu
     Ok(report)
 }
 
-/// A problem in words, and whether it has been mended.
+/// A problem as text, and whether it was repaired.
 type Problems = Vec<(String, bool)>;
 
-impl Log {
+impl ChunkedLayer {
     async fn check_file(&self, lower: &Fs, ino: Ino, repair: bool, report: &mut Report) -> FsResult<Problems> {
         let attr = lower.getattr(ino, None).await?;
         report.files += 1;
@@ -116,7 +117,7 @@ impl Log {
         let mut used = Vec::new();
         let mut from = 0;
         let mut last_bytes: Option<(u64, u64)> = None;
-        // What is written there need not make sense.
+        // Numbers in a damaged file need not make sense.
         let start_of = |chunk: u64| chunk.saturating_mul(1 << commit.chunk_shift);
         while let Some((chunk, entry)) = self.with_index(lower, None, &node, |file| file.index.next(from)).await? {
             from = chunk + 1;
@@ -167,7 +168,7 @@ impl Log {
         Ok(record.raw_bytes)
     }
 
-    /// The mark must be true if it would be believed; `truth` are size and generation.
+    /// A mark that would be trusted must be true; `truth` are size and generation.
     async fn check_mark(&self, lower: &Fs, attr: &Attr, truth: (u64, u64), repair: bool) -> FsResult<Problems> {
         let (Some(found), _) = self.marked(lower, attr).await else { return Ok(Vec::new()) };
         if (found.size, found.generation) == truth {
@@ -181,7 +182,7 @@ impl Log {
         Ok(vec![(problem, repair)])
     }
 
-    /// Makes a new index for a file from the heads of its records. Returns false when there are none.
+    /// Builds a new index for a file from the heads of its records. Returns false when there are none.
     async fn rebuild(&self, lower: &Fs, attr: &Attr) -> FsResult<bool> {
         let heads = heads(lower, attr.ino).await?;
         let Some(newest) = heads.iter().map(|(_, head)| head).max_by_key(|head| head.generation).copied() else {
@@ -222,7 +223,7 @@ impl Log {
         }
         used.extend(tail.iter().map(|(_, entry)| Extent::from(*entry)));
         let live_bytes = used.iter().map(|extent| extent.bytes).sum();
-        // What overlaps cannot be told apart any more.
+        // Overlapping records: it is unknown which one is right.
         if Space::around(used).is_err() {
             return Ok(false);
         }
@@ -234,7 +235,7 @@ impl Log {
             size: newest.size,
             index,
             tail: tail.map(|(head, entry)| Tail { entry, chunk: head.number, start: head.raw_bytes }),
-            // Behind everything: what is there is kept until both slots are good.
+            // Behind everything: existing records are kept until both slots are good.
             space: Space::full(attr.size.max(RECORDS_START).next_multiple_of(RECORD_ALIGN)),
             live_bytes,
             mark: super::file::Mark::Clean,
@@ -251,13 +252,14 @@ impl Log {
     }
 }
 
-/// Recounts what the layer has in memory: of each file with [`File::check_books`], and the changed bytes of all. Nothing else
-/// may be under way.
+/// Recounts the layer's state in memory: each file with [`File::check_books`], and the changed bytes of all files. No
+/// operation may be in progress.
 ///
 /// # Errors
 /// What is wrong, as text.
+/// What is wrong, as text.
 #[cfg(test)]
-pub(super) async fn books(stacked: &crate::layer::Stacked<Log>) -> Result<(), String> {
+pub(super) async fn books(stacked: &crate::layer::Stacked<ChunkedLayer>) -> Result<(), String> {
     let (log, lower) = (stacked.layer(), stacked.lower());
     let mut dirty_bytes = 0;
     for (ino, node) in stacked.nodes().all() {
@@ -281,8 +283,8 @@ pub(super) async fn books(stacked: &crate::layer::Stacked<Log>) -> Result<(), St
     }
 }
 
-/// Every head of a record in a lower file, with its place. Walks from record to record, and where there is none, from
-/// one possible place to the next.
+/// Every head of a record in a lower file, with its offset. Walks from record to record, and where there is none, from
+/// one possible offset to the next.
 async fn heads(lower: &Fs, ino: Ino) -> FsResult<Vec<(u64, Head)>> {
     let mut found = Vec::new();
     let mut at = RECORDS_START;

@@ -1,43 +1,43 @@
-//! Commits: the slot that makes what was staged the file.
+//! Commits: the write of the slot that makes staged records part of the file.
 //!
-//! The order of things for one file:
+//! The order of steps for one file:
 //! 1. Prepare: stage, write the index, make the mark of the size unclean.
-//! 2. Sync below. Now the slot can name what was written.
+//! 2. Sync below. Now a slot can refer to what was written.
 //! 3. Write the slot: the commit point.
-//! 4. Sync below, if somebody waits for it. Now the space that only the commit before used is free.
+//! 4. Sync below, if a caller waits for it. Now the space that only the previous commit used is free.
 //!
-//! A *provisional* commit leaves out step 2, and its slot says so. It is made where a file takes the place of another, by a
-//! rename or by being rewritten from nothing: if the daemon is killed then, the new content is below. After a power cut a
-//! slot of this kind counts only if all its records are whole, and otherwise the one before it does, which is durable. The
-//! next commit with a sync confirms it.
+//! A *provisional* commit omits step 2, and its slot says so. It is made when a file replaces another, by a rename or
+//! by being rewritten from nothing: if the daemon is killed then, the new content is below. After a power cut a slot of
+//! this kind counts only if all its records are intact; otherwise the previous one counts, which is durable. The next
+//! commit with a sync confirms it.
 //!
 //! Invariants
-//!   P1  While a provisional commit is not confirmed, the other slot has a commit that is durable, or the file never had one.
-//!   P2  A provisional commit of a file that may have a clean mark makes the lower file longer with one of its records: then
-//!       either the mark is not believed, or the commit does not count (M1).
+//!   P1  While a provisional commit is not confirmed, the other slot has a durable commit, or the file never had one.
+//!   P2  A provisional commit of a file that may have a clean mark extends the lower file by one of its records: then
+//!       either the mark is not trusted, or the commit does not count (M1).
 
 use std::rc::Rc;
 
 use super::compact::Urgency;
-use super::file::{Form, Mark, Node, Times, Turn};
+use super::file::{CommitTurn, Form, Mark, Node, Times};
 use super::format::{RECORD_ALIGN, RECORDS_START};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, Handle, SetAttr, SetTime};
 use crate::layer::Nodes;
 
-/// Cutting a lower file for less is not worth a call.
+/// Truncating a lower file by less is not worth a call.
 const CUT_BYTES_MIN: u64 = 4096;
 
-/// Whether an error of a write says that nothing was written: there was no room, or the daemon may not write to a file that
-/// it has not open any more, which can be so later.
+/// Whether an error of a write means that nothing was written: there was no space, or the daemon may not write to a
+/// file that it no longer has open, which can change later.
 fn is_without_effect(error: &FsError) -> bool {
     const EPERM: i32 = 1;
     const EACCES: i32 = 13;
     matches!(error, FsError::NoSpace | FsError::NotPermitted | FsError::Host(EPERM | EACCES))
 }
 
-impl Log {
+impl ChunkedLayer {
     /// Makes one file durable.
     pub(super) async fn sync_file(
         &self,
@@ -46,7 +46,7 @@ impl Log {
         node: &Rc<Node>,
         data_only: bool,
     ) -> FsResult<()> {
-        let turn = Turn::of(node).await;
+        let turn = CommitTurn::take(node).await;
         let Some(file) = node.regular() else { return lower.fsync(node.ino, handle, data_only).await };
         file.borrow().check()?;
         if self.prepare(lower, node).await? {
@@ -54,25 +54,25 @@ impl Log {
         }
         let generation = file.borrow().generation;
         self.sync_lower(lower, handle, node, data_only, false).await?;
-        self.settle(lower, node, generation).await;
+        self.release_superseded(lower, node, generation).await;
         Ok(())
     }
 
     /// Steps 2 and 3.
-    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &Turn) -> FsResult<()> {
+    async fn sync_and_write_slot(&self, lower: &Fs, handle: Option<Handle>, turn: &CommitTurn) -> FsResult<()> {
         let node = turn.node();
-        // A mark that was made unclean is an attribute (M1); but for that, records are data.
+        // Making a mark unclean changes an attribute (M1); otherwise records are data.
         let records_only = node.regular().is_none_or(|file| file.borrow().mark == Mark::None);
         self.sync_lower(lower, handle, node, records_only, true).await?;
         self.write_slot(lower, turn).await
     }
 
-    /// Passes down what has changed, as a commit. It is a provisional one, without a sync, wherever it can be.
+    /// Writes changes below, as a commit. It is a provisional one, without a sync, wherever possible.
     ///
     /// # Errors
     /// Those of writing. What could not be written is still in memory.
     pub(super) async fn pass_down(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
-        let turn = Turn::of(node).await;
+        let turn = CommitTurn::take(node).await;
         let Some(file) = node.regular() else { return Ok(()) };
         let (has_changes, may_be_provisional) = {
             let file = file.borrow();
@@ -96,7 +96,7 @@ impl Log {
         Ok(())
     }
 
-    /// Syncs one lower file. `before_slot`: what it is to make durable can still be written again.
+    /// Syncs one lower file. `before_slot`: the content that the sync makes durable can still be written again.
     async fn sync_lower(
         &self,
         lower: &Fs,
@@ -110,7 +110,7 @@ impl Log {
         synced
     }
 
-    /// Notes the outcome of a sync.
+    /// Records the outcome of a sync.
     fn synced(&self, lower: &Fs, node: &Node, outcome: &FsResult<()>, data_only: bool, before_slot: bool) {
         let exclusive = lower.traits().exclusive;
         let Some(file) = node.regular() else { return };
@@ -126,8 +126,8 @@ impl Log {
                 if before_slot {
                     file.unprepare();
                 }
-                // For want of space nothing was done and nothing is lost, where our own kind is below. After anything
-                // else, nobody knows: a host has forgotten what it could not write.
+                // After an error for lack of space nothing was done and nothing is lost, if a Seekless file system is
+                // below. After any other error the state is unknown: a host may have dropped what it could not write.
                 if *error != FsError::NoSpace || !exclusive {
                     file.stopped.get_or_insert(error.clone());
                 }
@@ -140,10 +140,10 @@ impl Log {
         self.prepare_as(lower, node, false).await
     }
 
-    /// Step 1. The commit is provisional if that is asked for and P2 can be kept.
+    /// Step 1. The commit is provisional if requested and if P2 can be kept.
     async fn prepare_as(&self, lower: &Fs, node: &Rc<Node>, provisional: bool) -> FsResult<bool> {
         let Some(file) = node.regular() else { return Ok(false) };
-        let shape = node.shape.enter().await;
+        let relocation = node.relocation_gate.enter().await;
         {
             let file = file.borrow();
             file.check()?;
@@ -164,18 +164,19 @@ impl Log {
         file.borrow_mut().behind = None;
         let moment = staged?;
         if file.borrow().generation == 0 {
-            self.give_birth(lower, node).await?;
+            self.write_initial_commit(lower, node).await?;
         }
         self.unmark(lower, node.ino, node).await?;
         let mut file = file.borrow_mut();
         let keeps_mark_away = behind.is_none_or(|behind| file.space.end() > behind); // P2
         file.prepare(&moment, provisional && keeps_mark_away);
-        drop(shape);
+        drop(relocation);
         Ok(true)
     }
 
-    /// Notes the times to go back to after writing: of a file that nobody has changed, such as one whose records are about to
-    /// be moved, those that it has; and names and attributes may have changed below since it was written to.
+    /// Records the times to restore after writing. For a file that no user has changed, such as one whose records are
+    /// about to be moved, these are its present times. Renames and attribute changes may have changed them below since
+    /// the last write.
     pub(super) async fn hold_times(&self, lower: &Fs, node: &Node) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         let _pass = node.attributes.enter().await;
@@ -186,25 +187,25 @@ impl Log {
         Ok(())
     }
 
-    /// What writing has done to the times below is undone, for whoever sees them without us or after us. `committed` are
+    /// Restores the times below after a write, for readers of the lower file and for later mounts. `committed` are
     /// those of the content that was written, for a file that has changed again since.
     async fn restore_times(&self, lower: &Fs, node: &Node, committed: Times) {
         let Some(file) = node.regular() else { return };
         let _pass = node.attributes.enter().await;
         let times = {
             let file = file.borrow();
-            // They may have been set since the commit was put together (L3).
+            // They may have been set since the commit was prepared (L3).
             file.times.filter(|_| !file.has_changes()).unwrap_or(committed)
         };
         let back = SetAttr { mtime: Some(SetTime::At(times.mtime)), ctime: Some(times.ctime), ..SetAttr::default() };
-        // Where that is not allowed, those who see the file without us see when it was written back.
+        // Where that is not permitted, readers of the lower file see the time of the write-back.
         let _ = lower.setattr(node.ino, None, back).await;
     }
 
-    /// A file without records is born by itself.
-    async fn give_birth(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
+    /// Writes the initial commit of a file without records.
+    async fn write_initial_commit(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
-        let mut start = file.borrow().birth().encode().to_vec();
+        let mut start = file.borrow().initial_commit().encode().to_vec();
         start.resize(RECORDS_START as usize, 0);
         self.write_lower(lower, node, 0, Data::from_slice(&start)).await?;
         let mut file = file.borrow_mut();
@@ -213,7 +214,7 @@ impl Log {
     }
 
     /// Step 3.
-    async fn write_slot(&self, lower: &Fs, turn: &Turn) -> FsResult<()> {
+    async fn write_slot(&self, lower: &Fs, turn: &CommitTurn) -> FsResult<()> {
         let node = turn.node();
         let Some(file) = node.regular() else { return Ok(()) };
         let slot = {
@@ -242,11 +243,11 @@ impl Log {
         Ok(())
     }
 
-    /// The commit of `generation` is durable: gives back what it does not use.
-    async fn settle(&self, lower: &Fs, node: &Rc<Node>, generation: u64) {
+    /// The commit of `generation` is durable: frees the space that it does not use.
+    async fn release_superseded(&self, lower: &Fs, node: &Rc<Node>, generation: u64) {
         let Some(file) = node.regular() else { return };
-        file.borrow_mut().settle(generation);
-        let shape = node.shape.enter().await;
+        file.borrow_mut().commit_durable(generation);
+        let relocation = node.relocation_gate.enter().await;
         let end = {
             let file = file.borrow();
             let is_last = file.durable_generation == file.generation && file.prepared.is_none();
@@ -265,11 +266,11 @@ impl Log {
                 ctime: Some(attr.ctime),
                 ..SetAttr::default()
             };
-            // It is only storage, and the next commit tries again.
+            // A failure costs storage only, and the next commit tries again.
             let _ = lower.setattr(node.ino, handle, cut).await;
         }
         drop(pass);
-        drop(shape);
+        drop(relocation);
         if !node.wants_writer()
             && let Some(writer) = node.writer.take()
         {
@@ -280,19 +281,19 @@ impl Log {
         }
     }
 
-    /// Commits all files. With `durable`, what is committed is durable when this returns; otherwise it is either that or
-    /// as it was.
+    /// Commits all files. With `durable`, the commits are durable when this returns; otherwise a power cut leaves each
+    /// file as committed or as before.
     ///
     /// # Errors
-    /// The first that there was. What could be committed is, all the same.
+    /// The first error. All other files are committed nevertheless.
     pub(super) async fn commit_all(&self, lower: &Fs, nodes: &Nodes<Node>, durable: bool) -> FsResult<()> {
         let _pass = self.passes.enter().await;
         let mut result = Ok(());
-        let mut prepared: Vec<Turn> = Vec::new();
-        let mut written: Vec<Turn> = Vec::new();
+        let mut prepared: Vec<CommitTurn> = Vec::new();
+        let mut written: Vec<CommitTurn> = Vec::new();
         for (ino, node) in nodes.all() {
-            // One that has been closed while others were prepared has nothing left to commit: its file is gone, or it was
-            // settled. Below, its inode may be forgotten, or another file's.
+            // A file closed while others were prepared has nothing left to commit: it was removed, or its commit
+            // completed. Below, its inode may be forgotten, or reused for another file.
             let is_closed = || !nodes.holds(ino, &node);
             if !node.is_unsettled() || is_closed() {
                 continue;
@@ -300,7 +301,7 @@ impl Log {
             if !nodes.is_in_use(ino) && self.is_gone(lower, &node).await {
                 continue;
             }
-            let turn = Turn::of(&node).await;
+            let turn = CommitTurn::take(&node).await;
             if is_closed() {
                 continue;
             }
@@ -311,14 +312,14 @@ impl Log {
                 Err(error) => result = result.and(Err(error)),
             }
         }
-        // Who wants everything to be durable syncs once more in the end, which does for files without a new slot.
+        // With `durable`, one more sync at the end covers files without a new slot.
         if !prepared.is_empty() || !durable && !written.is_empty() {
             let synced = self.sync_many(lower, &prepared, &written).await;
             prepared.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, true));
             written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in written.drain(..) {
-                self.settle_and_mark(lower, &turn).await;
+                self.release_and_mark(lower, &turn).await;
             }
             for turn in &prepared {
                 let slot = self.write_slot(lower, turn).await;
@@ -333,29 +334,29 @@ impl Log {
             written.iter().for_each(|turn| self.synced(lower, turn.node(), &synced, false, false));
             synced?;
             for turn in &written {
-                self.settle_and_mark(lower, turn).await;
+                self.release_and_mark(lower, turn).await;
             }
         }
         result
     }
 
-    /// The last commit of a file is durable.
-    async fn settle_and_mark(&self, lower: &Fs, turn: &Turn) {
+    /// The last commit of a file is durable: frees its space and sets its mark.
+    async fn release_and_mark(&self, lower: &Fs, turn: &CommitTurn) {
         let node = turn.node();
         let generation = node.regular().map_or(0, |file| file.borrow().generation);
-        self.settle(lower, node, generation).await;
+        self.release_superseded(lower, node, generation).await;
         self.mark(lower, node.ino, node).await;
     }
 
-    /// One file is synced by itself, which may be less work for the file system below than everything.
-    async fn sync_many(&self, lower: &Fs, prepared: &[Turn], written: &[Turn]) -> FsResult<()> {
+    /// A single file is synced by itself, which may cost the file system below less than syncing everything.
+    async fn sync_many(&self, lower: &Fs, prepared: &[CommitTurn], written: &[CommitTurn]) -> FsResult<()> {
         match (prepared, written) {
             ([turn], []) | ([], [turn]) => lower.fsync(turn.node().ino, None, false).await,
             _ => lower.syncfs().await,
         }
     }
 
-    /// True when the file has neither a name nor a user, so that what it has in memory is of no use.
+    /// True when the file has neither a name nor a user, so that its changes in memory are useless.
     pub(super) async fn is_gone(&self, lower: &Fs, node: &Rc<Node>) -> bool {
         let gone = lower.getattr(node.ino, None).await.is_ok_and(|attr| attr.links == 0);
         if gone && let Some(file) = node.regular() {
@@ -368,7 +369,7 @@ impl Log {
         gone
     }
 
-    /// Commits what waits, for whoever needs memory or room.
+    /// Commits waiting changes, for a caller that needs memory or space.
     pub(super) async fn write_back_from(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let stacked = self.stacked.borrow().upgrade();
         self.room.set(0);
@@ -378,7 +379,7 @@ impl Log {
         }
     }
 
-    /// Makes sure that what has changed is written back in time.
+    /// Ensures that changes are written back in time.
     pub(super) fn set_timer(&self) {
         if self.timer_is_set.get() || self.closed.get() {
             return;
@@ -395,7 +396,7 @@ impl Log {
                 return;
             }
             count(&log.counts.write_backs, 1);
-            // An error that matters stops the file; for want of space it is tried again, and fsync will say so.
+            // An error that matters stops the file; after lack of space it is tried again, and fsync will report it.
             let _ = log.commit_all(stacked.lower(), stacked.nodes(), false).await;
             for (_, node) in stacked.nodes().all() {
                 if log.wants_compaction(&node, Urgency::Bound) {

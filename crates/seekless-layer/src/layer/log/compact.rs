@@ -1,31 +1,31 @@
-//! Compaction: records from the end of a lower file move into free space nearer its start, and the end is cut off.
+//! Compaction: moves records from the end of a lower file into free space nearer its start, and truncates the file.
 //!
-//! Free space is used again by whatever is written next, so that compaction is for files that have shrunk or are no
-//! longer written. A record says nothing of where it stands, and moves as it is.
+//! New records use free space first, so compaction is for files that have shrunk or are no longer written. A record
+//! does not contain its own offset, and moves unchanged.
 
 use std::rc::Rc;
 
-use super::file::{Form, Node, Tail, Turn};
+use super::file::{CommitTurn, Form, Node, Tail};
 use super::format::{Entry, Record};
 use super::load::damaged;
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsResult, XATTR_CAPABILITY};
 use crate::layer::read_lower;
 use crate::units::{KIB, MIB};
 
-/// Free space that is worth moving records for when there is nothing else to do: an eighth of what is in use, and
-/// enough to be seen.
+/// Smallest share of free space that is worth compacting in idle time: an eighth of the space in use, and enough to
+/// matter.
 const IDLE_SHARE: u64 = 8;
 const IDLE_BYTES_MIN: u64 = 64 * KIB;
 
-/// Free space that is too much at any time: more than what is in use.
+/// Free space that is too much at any time: more than the space in use.
 const BOUND_BYTES_MIN: u64 = MIB;
 
-/// Bytes moved before others get their turn.
+/// Bytes moved before other operations get their turn.
 const STEP_BYTES: u64 = 4 * MIB;
 
-/// How urgent it is.
+/// Urgency of compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Urgency {
     Idle,
@@ -33,7 +33,7 @@ pub(super) enum Urgency {
     Bound,
 }
 
-impl Log {
+impl ChunkedLayer {
     /// True when the file has more free space in it than it should.
     pub(super) fn wants_compaction(&self, node: &Node, urgency: Urgency) -> bool {
         let Some(file) = node.regular() else { return false };
@@ -51,7 +51,7 @@ impl Log {
     /// Moves some records towards the start, and commits. Returns false when nothing could be moved.
     pub(super) async fn compact(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
         if lower.getxattr(node.ino, XATTR_CAPABILITY).await.is_ok() {
-            // Writing below would take it away.
+            // Writing below would remove it.
             return Ok(false);
         }
         let moved = self.move_records(lower, node).await?;
@@ -63,8 +63,8 @@ impl Log {
 
     async fn move_records(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<bool> {
         let Some(file) = node.regular() else { return Ok(false) };
-        let _turn = Turn::of(node).await;
-        let _shape = node.shape.enter().await;
+        let _turn = CommitTurn::take(node).await;
+        let _relocation = node.relocation_gate.enter().await;
         // Before anything is written (L3).
         self.hold_times(lower, node).await?;
         let mut records: Vec<(u64, Entry)> = Vec::new();
@@ -107,7 +107,7 @@ impl Log {
                 file.space.free(place);
                 return Err(error);
             }
-            // Its place in the index is in memory: it has just been read.
+            // The index node of this chunk is in memory: it has just been read.
             let _ = file.index.set(chunk, Entry { offset: place.offset, ..entry });
             file.add_record(entry);
             file.drop_record(entry);

@@ -1,7 +1,7 @@
-//! File data: reading, writing, cutting, holes. All changes are made in memory; see `stage` for how they get out of it.
+//! File data: reading, writing, truncating, holes. All changes are made in memory; `stage` writes them below.
 //!
-//! Reading and changing chunks needs no locks: what has been read from below is used only if the index still says the
-//! same when it has come, and changes are made in one synchronous step.
+//! Reading and changing chunks needs no locks: data read from below is used only if the index still has the same entry
+//! when it arrives, and changes are made in one synchronous step.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use super::file::{Dirty, File, Form, Node, Tail};
 use super::format::{Entry, kinds};
 use super::index::{Index, Step};
 use super::load::{damaged, read_record};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{AllocateMode, FileRange, Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::codecs::{self, Codec, Position};
@@ -21,10 +21,10 @@ use crate::layer::work;
 use crate::rt::Work;
 use crate::units::MIB;
 
-/// A decoded chunk, and the record that it is of.
+/// A decoded chunk, and the index entry of its record.
 type Decoded = (Entry, Arc<Vec<u8>>);
 
-/// Decoded chunks by file and number, those that were used last.
+/// Decoded chunks by file and number: the most recently used ones.
 pub(super) struct Cache {
     chunks: LruCache<(u64, u64), Decoded>,
     bytes: u64,
@@ -36,7 +36,7 @@ impl Cache {
         Cache { chunks: LruCache::unbounded(), bytes: 0, bytes_max }
     }
 
-    /// The chunk as `entry` has it.
+    /// The chunk that belongs to `entry`.
     fn get(&mut self, key: (u64, u64), entry: Entry) -> Option<Arc<Vec<u8>>> {
         self.chunks.get(&key).filter(|(found, _)| *found == entry).map(|(_, bytes)| bytes.clone())
     }
@@ -58,27 +58,27 @@ impl Cache {
     }
 }
 
-/// Changed bytes of one file in memory, before the writer stages them.
+/// Changed bytes of one file in memory at which a write stages them.
 const DIRTY_BYTES_PER_FILE: u64 = 4 * MIB;
 
-/// What memory takes beyond its bytes for a chunk that waits, and a file below for a record: a guess on the safe side.
+/// Memory beyond its bytes for a waiting chunk, and storage below for a record: an estimate on the safe side.
 const OVERHEAD_BYTES: u64 = 2048;
 
-/// Bytes below that are left to others when writers are promised room.
+/// Bytes of free space below that are never promised to writers.
 const ROOM_SPARE_BYTES: u64 = 256 << 10;
 
-/// The bytes of a chunk as they are below.
+/// The stored bytes of a chunk.
 struct Loaded {
     bytes: Arc<Vec<u8>>,
-    /// Those that the chunk's own record stands for.
+    /// Length of the bytes in the chunk's own record.
     base: Option<u32>,
 }
 
-impl Log {
-    /// What decodes chunks with the number `id`.
+impl ChunkedLayer {
+    /// The codec that decodes chunks with the number `id`.
     ///
     /// # Errors
-    /// Why nothing does, as text.
+    /// Why there is none, as text.
     pub(super) fn codec_of(&self, id: u8) -> Result<Arc<dyn Codec>, String> {
         match &self.options.codec {
             codec if codec.id() == id => Ok(codec.clone()),
@@ -119,14 +119,14 @@ impl Log {
         Ok(bytes)
     }
 
-    /// The bytes of `chunk` as they are below, tail and all; not those in `dirty`.
+    /// The stored bytes of `chunk`, including the tail; not those in `dirty`.
     async fn load_chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Loaded> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         loop {
             let entry = self.with_index(lower, handle, node, |file| file.index.get(chunk)).await?;
             let tail = file.borrow().tail.filter(|tail| tail.chunk == chunk);
             let loaded = self.load_as(lower, handle, node, chunk, entry, tail).await;
-            // While it was read, it may have been replaced and its space used again: then what came may be anything.
+            // During the read, the record may have been replaced and its space reused: then the bytes may be anything.
             let is_current = {
                 let file = file.borrow();
                 file.index.get(chunk) == Step::Done(entry) && file.tail.filter(|tail| tail.chunk == chunk) == tail
@@ -173,7 +173,7 @@ impl Log {
         Ok(Loaded { bytes: Arc::new(all), base })
     }
 
-    /// The bytes of `chunk` as they are now; those behind them are zero.
+    /// The present bytes of `chunk`; those behind them are zero.
     async fn chunk(&self, lower: &Fs, handle: Option<Handle>, node: &Node, chunk: u64) -> FsResult<Arc<Vec<u8>>> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         let in_memory = |file: &File| file.dirty.get(&chunk).map(|dirty| dirty.bytes.clone());
@@ -181,14 +181,14 @@ impl Log {
             return Ok(bytes);
         }
         let loaded = self.load_chunk(lower, handle, node, chunk).await;
-        // L2: it may have been changed meanwhile.
+        // L2: it may have been changed in the meantime.
         match in_memory(&file.borrow()) {
             Some(bytes) => Ok(bytes),
             None => Ok(loaded?.bytes),
         }
     }
 
-    /// Makes `chunk` one that can be changed.
+    /// Makes `chunk` dirty, so that it can be changed.
     pub(super) async fn ensure_dirty(
         &self,
         lower: &Fs,
@@ -210,7 +210,7 @@ impl Log {
         Ok(())
     }
 
-    /// Reads, as of one moment.
+    /// Reads a consistent state of the range.
     pub(super) async fn read_log(
         &self,
         lower: &Fs,
@@ -219,7 +219,8 @@ impl Log {
         offset: u64,
         bytes: u32,
     ) -> FsResult<Vec<Data>> {
-        /// Reads that meet a change are begun again so often; then they show what they have, as other file systems do.
+        /// Attempts of a read that meets concurrent changes; the last one returns what it has, as other file systems
+        /// do.
         const TRIES: u32 = 4;
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         for again in (0..TRIES).rev() {
@@ -253,10 +254,10 @@ impl Log {
         unreachable!("the last try ends")
     }
 
-    /// Makes room in memory, and asks for room below, for a write of `bytes` bytes.
+    /// Makes room in memory, and checks for space below, for a write of `bytes` bytes.
     ///
     /// # Errors
-    /// `NoSpace` when what is in memory could not be written below.
+    /// `NoSpace` when waiting changes could not be written below.
     async fn ensure_room(&self, lower: &Fs, node: &Rc<Node>, bytes: u64) -> FsResult<()> {
         let waiting = |node: &Node| {
             let Some(file) = node.regular() else { return 0 };
@@ -277,21 +278,21 @@ impl Log {
             let stat = lower.statfs().await?;
             let free = stat.blocks_available.saturating_mul(stat.block_bytes.into());
             let promised = self.dirty_bytes.get() + self.dirty_bytes.get() / 2;
-            // Others use the same space, so that an answer is good for a part of it only.
+            // Other users share the space, so only a part of the answer is relied on.
             let room = free.saturating_sub(promised + ROOM_SPARE_BYTES).min(16 * MIB.max(needed));
             if room >= needed {
                 self.room.set(room - needed);
                 return Ok(());
             }
             if !last && self.dirty_bytes.get() > 0 {
-                // What is written needs no promise.
+                // Written data needs no promise.
                 self.write_back_from(lower, node).await?;
             }
         }
         Err(FsError::NoSpace)
     }
 
-    /// Writes, in one step.
+    /// Writes, in one synchronous step.
     pub(super) async fn write_log(
         &self,
         lower: &Fs,
@@ -309,7 +310,7 @@ impl Log {
         self.rt.charge(Work::Copy { bytes: data.len() as u64 }).await;
         let shift = file.borrow().chunk_shift;
         let chunks = offset >> shift..=(end - 1) >> shift;
-        // A chunk that is overwritten as a whole need not be read.
+        // A chunk that is overwritten completely need not be read.
         let is_whole = |file: &File, chunk: u64| {
             let start = chunk << shift;
             offset <= start && end >= file.size.min(start + (1 << shift))
@@ -324,9 +325,9 @@ impl Log {
             let mut file = file.borrow_mut();
             file.check()?;
             if !chunks.clone().all(|chunk| file.dirty.contains_key(&chunk) || is_whole(&file, chunk)) {
-                continue; // Some have been staged meanwhile.
+                continue; // Some have been staged since.
             }
-            // From here on nothing fails.
+            // From here on nothing can fail.
             for chunk in chunks.clone() {
                 let blank = Dirty { bytes: Arc::default(), base: None, changed_from: 0, version: 0 };
                 file.dirty.entry(chunk).or_insert(blank);
@@ -352,11 +353,11 @@ impl Log {
         }
     }
 
-    /// Cuts the file to `size`, or grows it.
+    /// Truncates or extends the file to `size`.
     pub(super) async fn resize_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, size: u64) -> FsResult<()> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         check_end(&file.borrow(), size, 0)?;
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         if size == 0 {
             let mut file = file.borrow_mut();
             file.check()?;
@@ -380,7 +381,7 @@ impl Log {
             let mut file = file.borrow_mut();
             file.check()?;
             if !shrinks && size < file.size || shrinks && within > 0 && !file.dirty.contains_key(&chunk) {
-                continue; // It has changed meanwhile.
+                continue; // It has changed since.
             }
             file.touch(self.rt.wall());
             if shrinks {
@@ -400,10 +401,10 @@ impl Log {
         }
     }
 
-    /// Makes `range` a hole, as far as the file goes.
+    /// Makes `range` a hole, up to the end of the file.
     async fn punch_log(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<()> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         loop {
             let (shift, size) = {
                 let file = file.borrow();
@@ -414,7 +415,7 @@ impl Log {
                 file.borrow_mut().touch(self.rt.wall());
                 return Ok(());
             }
-            // A last chunk that is cut to its end is cut whole.
+            // A last chunk that is punched up to its end is punched as a whole.
             let last_whole = if end == size { end.div_ceil(1 << shift) } else { end >> shift };
             let whole = start.div_ceil(1 << shift)..last_whole.max(start.div_ceil(1 << shift));
             let edges: Vec<u64> =
@@ -467,7 +468,7 @@ impl Log {
             AllocateMode::Allocate { keep_size } | AllocateMode::Zero { keep_size } => keep_size,
         };
         if !matches!(mode, AllocateMode::PunchHole) {
-            // There is no place to set aside for bytes whose encoding nobody knows; but there must be room for them.
+            // Space cannot be reserved for bytes whose encoded size is unknown; but there must be enough of it.
             let holes = self.missing_bytes(lower, handle, node, range).await?;
             self.ensure_room(lower, node, holes).await?;
         }
@@ -486,7 +487,7 @@ impl Log {
         Ok(())
     }
 
-    /// Bytes of `range` that have no record yet.
+    /// Bytes of `range` without a record.
     async fn missing_bytes(&self, lower: &Fs, handle: Option<Handle>, node: &Node, range: FileRange) -> FsResult<u64> {
         let Some(file) = node.regular() else { return Ok(0) };
         let shift = file.borrow().chunk_shift;
@@ -521,7 +522,7 @@ impl Log {
         let first = offset >> shift;
         let mut at = first;
         loop {
-            // The first chunk at or after `at` that has anything.
+            // The first chunk at or after `at` that has data.
             let next = self
                 .with_index(lower, handle, node, |file| {
                     let in_memory = file.dirty.range(at..).next().map(|(chunk, _)| *chunk);
@@ -561,21 +562,21 @@ impl Log {
         Ok(())
     }
 
-    /// Forgets a changed chunk.
+    /// Removes a changed chunk from memory.
     pub(super) fn forget_chunk(&self, file: &mut File, chunk: u64) {
         if let Some(dirty) = file.dirty.remove(&chunk) {
             self.forget_bytes(dirty.bytes.len());
         }
     }
 
-    /// So many changed bytes are no longer in memory.
+    /// Subtracts bytes that are no longer in memory.
     fn forget_bytes(&self, bytes: usize) {
         let before = self.dirty_bytes.get();
         assert!(before >= bytes as u64, "{bytes} of {before} changed bytes");
         self.dirty_bytes.set(before - bytes as u64);
     }
 
-    /// Forgets the changed chunks from `first` on.
+    /// Removes the changed chunks from `first` on from memory.
     pub(super) fn forget_chunks(&self, file: &mut File, first: u64) {
         let gone: Vec<u64> = file.dirty.range(first..).map(|(chunk, _)| *chunk).collect();
         for chunk in gone {
@@ -585,7 +586,7 @@ impl Log {
 }
 
 impl File {
-    /// Drops the records of `chunks`, whose entries are all in memory.
+    /// Drops the records of `chunks`, whose index entries are all in memory.
     fn drop_entries(&mut self, chunks: std::ops::Range<u64>) {
         let mut from = chunks.start;
         while let Step::Done(Some((chunk, entry))) = self.index.next(from) {
@@ -603,14 +604,14 @@ impl File {
         }
     }
 
-    /// Drops all records, whether or not they are known: all space that is used.
+    /// Drops all records, whether their entries are in memory or not: all space in use.
     fn drop_everything(&mut self) {
         use super::format::RECORDS_START;
         use super::space::{Extent, Space};
         self.index = Index::default();
         self.tail = None;
         self.live_bytes = 0;
-        // What others have dropped is in there, too.
+        // This includes what other operations have dropped.
         self.dropped.clear();
         self.waiting.clear();
         if let Some(prepared) = &mut self.prepared {

@@ -1,14 +1,14 @@
-//! One file in memory: what is known of its lower file, what has been changed, and what the next commit writes.
+//! One file in memory: its lower file as far as it is known, its changes, and the content of the next commit.
 //!
-//! Everything here is synchronous: each function takes the state from one moment to the next, and none of them is seen
-//! half done. Reading and writing are in the files that call these.
+//! Everything here is synchronous: each function takes the state from one consistent moment to the next. Reading and
+//! writing are in the files that call these functions.
 //!
 //! Invariants
-//!   L1  What a good slot refers to is never written over, nor is anything that the slot before it refers to while the
+//!   L1  Space that a good slot refers to is never overwritten, nor is space that the previous slot refers to while the
 //!       newer one may not be durable.
-//!   L2  A chunk in `dirty` is newer than its record, and is all there is of that chunk.
-//!   L3  From before the first write of our own on, `times` has those that the file is to have; a commit brings them below. They
-//!       stay as long as the node does: attributes that were read below while we wrote may be shown later.
+//!   L2  A chunk in `dirty` is newer than its record, and is complete.
+//!   L3  From before the layer's first write, `times` are those that the file must have; a commit restores them below.
+//!       They stay as long as the node does: attributes that were read below during the write may be shown later.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -21,49 +21,49 @@ use crate::fs::{Attr, FsError, FsResult, Handle};
 use crate::rt::{Event, Gate};
 use crate::units::{Ino, SECTOR_BYTES, WallTime};
 
-/// What the layer knows about an inode in use.
+/// The layer's state of an inode in use.
 pub struct Node {
     pub(super) ino: Ino,
-    /// Tells it from every other node that this layer has ever had.
+    /// Distinguishes it from every other node that this layer has ever had.
     pub(super) serial: u64,
-    /// `None` for what is not a regular file.
+    /// `None` for anything but a regular file.
     pub(super) file: Option<RefCell<File>>,
-    /// Held by whoever moves records: staging, cutting, compacting.
-    pub(super) shape: Gate,
-    pub(super) committing: Turns,
-    /// Held from where attributes are read to where they are written back, and from a change of attributes below to where
-    /// it is noted: so neither gets lost in the other. Nothing else is awaited with it but the file system below.
+    /// Held by operations that move records: staging, truncating, compacting.
+    pub(super) relocation_gate: Gate,
+    pub(super) committing: CommitTurns,
+    /// Held from reading attributes to writing them back, and from changing attributes below to recording that: so no
+    /// change gets lost. Its holder awaits only the file system below.
     pub(super) attributes: Gate,
     /// A lower handle that can write, for as long as there is something to write.
     pub(super) writer: Cell<Option<Writer>>,
-    /// It is known that the file has no capabilities that a change would have to take away.
+    /// The file is known to have no capabilities that a change would have to remove.
     pub(super) is_plain_program: Cell<bool>,
 }
 
-/// A lower handle that writes may use after its user has released it.
+/// A lower handle that the layer may still use for writing after its user has released it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Writer {
     pub(super) handle: Handle,
-    /// The user has released it: it is ours to release.
+    /// The user has released it: the layer must release it.
     pub(super) is_ours: bool,
 }
 
-/// One commit of a file at a time. As a [`Gate`], but a turn can be kept with the node that it is about.
+/// One commit of a file at a time. Like a [`Gate`], but a turn can be kept together with its node.
 #[derive(Default)]
-pub(super) struct Turns {
+pub(super) struct CommitTurns {
     taken: Cell<bool>,
     ended: Event,
 }
 
-/// Holds [`Turns`] of a node.
-pub(super) struct Turn(std::rc::Rc<Node>);
+/// A turn in [`CommitTurns`] of a node.
+pub(super) struct CommitTurn(std::rc::Rc<Node>);
 
-impl Turn {
-    pub(super) async fn of(node: &std::rc::Rc<Node>) -> Turn {
+impl CommitTurn {
+    pub(super) async fn take(node: &std::rc::Rc<Node>) -> CommitTurn {
         while node.committing.taken.replace(true) {
             node.committing.ended.wait().await;
         }
-        Turn(node.clone())
+        CommitTurn(node.clone())
     }
 
     pub(super) fn node(&self) -> &std::rc::Rc<Node> {
@@ -71,9 +71,9 @@ impl Turn {
     }
 }
 
-impl Drop for Turn {
+impl Drop for CommitTurn {
     fn drop(&mut self) {
-        // A commit that was given up half-way is part of the next one.
+        // An abandoned commit becomes part of the next one.
         if let Some(file) = self.0.regular() {
             file.borrow_mut().unprepare();
         }
@@ -82,20 +82,20 @@ impl Drop for Turn {
     }
 }
 
-/// What a lower file turned out to be.
+/// What a lower file was found to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Form {
-    /// Nobody has looked yet; the size is known all the same.
+    /// Not read yet; the size is known nevertheless.
     Unread,
     /// Not written by this layer, and shown as it is.
     Plain,
     /// One of ours.
     Log,
-    /// One of ours that cannot be read, or something that is refused.
+    /// One of ours that cannot be read, or a foreign one that is refused.
     Broken(FsError),
 }
 
-/// The record of the tail, and where its bytes belong.
+/// The record of the tail, and the position of its bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Tail {
     pub(super) entry: Entry,
@@ -109,7 +109,7 @@ pub(super) struct Tail {
 pub(super) struct Dirty {
     /// Its bytes; those behind them, up to the end of the chunk, are zero.
     pub(super) bytes: Arc<Vec<u8>>,
-    /// Bytes that the record of the chunk stands for; `None` when there is none.
+    /// Length of the bytes in the record of the chunk; `None` when there is none.
     pub(super) base: Option<u32>,
     /// The first byte that has changed since that record.
     pub(super) changed_from: u32,
@@ -117,25 +117,25 @@ pub(super) struct Dirty {
     pub(super) version: u64,
 }
 
-/// Times that the file has above while those below are of other moments.
+/// The file's times as shown above, while those below are of other moments.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Times {
     pub(super) mtime: WallTime,
     pub(super) ctime: WallTime,
 }
 
-/// What the attribute with the size says below.
+/// State of the attribute with the size below.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mark {
-    /// Nothing that would be believed, and that is durable.
+    /// None that would be trusted, durably.
     None,
-    /// Nothing that would be believed; what was there before may come back with a power cut.
+    /// None that would be trusted; the earlier one may come back after a power cut.
     Unclean,
-    /// What is true, or was when the file was last closed.
+    /// A true one, or one that was true when the file was last closed.
     Clean,
 }
 
-/// What a file was when its changes were staged.
+/// State of a file when its changes were staged.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Moment {
     pub(super) size: u64,
@@ -143,11 +143,11 @@ pub(super) struct Moment {
     pub(super) version: u64,
 }
 
-/// A commit that has been put together and whose slot is not written yet.
+/// A prepared commit whose slot is not written yet.
 #[derive(Clone, Debug)]
 pub(super) struct Prepared {
     pub(super) commit: Commit,
-    /// What only the commit before refers to.
+    /// Extents that only the previous commit refers to.
     pub(super) dropped: Vec<Extent>,
     pub(super) times: Option<Times>,
 }
@@ -158,9 +158,9 @@ pub(super) struct File {
     pub(super) form: Form,
     pub(super) chunk_shift: u8,
     pub(super) file_id: u64,
-    /// Of the last commit whose slot is written; 0 before the first.
+    /// Generation of the last commit whose slot is written; 0 before the first.
     pub(super) generation: u64,
-    /// Of the last commit that is known to be durable.
+    /// Generation of the last commit that is known to be durable.
     pub(super) durable_generation: u64,
     /// End of the lower file in the last commit whose slot is written.
     pub(super) committed_end: u64,
@@ -168,32 +168,32 @@ pub(super) struct File {
     pub(super) index: Index,
     pub(super) tail: Option<Tail>,
     pub(super) dirty: BTreeMap<u64, Dirty>,
-    /// There is something that the last commit does not have.
+    /// The file has changed since the last commit.
     pub(super) changed: bool,
     /// Counts changes.
     pub(super) version: u64,
     pub(super) space: Space,
-    /// `space` is only what lies behind the lower file's end. Somebody may have written the last commit just before this
-    /// layer was mounted, without making it durable, and then L1 protects the one before as well, of which nothing is
-    /// known; the first sync ends that.
+    /// `space` contains only what is behind the lower file's end. Another layer may have written the last commit just
+    /// before this one was mounted, without making it durable. Then L1 protects the previous commit as well, of which
+    /// nothing is known; the first sync ends that.
     pub(super) is_space_partial: bool,
-    /// The lower file has been synced since it was loaded, or its mark says that it was.
+    /// The lower file has been synced since it was loaded, or its mark shows that it was.
     pub(super) is_synced: bool,
     pub(super) live_bytes: u64,
     /// The last commit is provisional: it was written without a sync before it, and the next one confirms it.
     pub(super) is_provisional: bool,
-    /// The file was cut to nothing and has not been closed since: what is written to it is to take the place of what it was.
+    /// The file was truncated to nothing and has not been closed since: the new content replaces the old as a whole.
     pub(super) is_rewritten: bool,
-    /// Where records are to be placed, and where: behind this end of the lower file.
+    /// New records are placed behind this end of the lower file, if it is set.
     pub(super) behind: Option<u64>,
     /// Extents that the next commit no longer refers to.
     pub(super) dropped: Vec<Extent>,
-    /// Extents that the last commit does not refer to, and the one before does.
+    /// Extents that the last commit does not refer to, but the previous one does.
     pub(super) waiting: Vec<Extent>,
     pub(super) prepared: Option<Prepared>,
     pub(super) times: Option<Times>,
     pub(super) mark: Mark,
-    /// The commit that a clean mark was made of when the file was opened. It is durable.
+    /// Generation in the clean mark when the file was opened. That commit is durable.
     pub(super) marked_generation: Option<u64>,
     /// Whether the layer has changed the lower file since it was opened.
     pub(super) is_touched: bool,
@@ -207,8 +207,8 @@ impl Node {
             ino,
             serial,
             file: file.map(RefCell::new),
-            shape: Gate::new(),
-            committing: Turns::default(),
+            relocation_gate: Gate::new(),
+            committing: CommitTurns::default(),
             attributes: Gate::new(),
             writer: Cell::new(None),
             is_plain_program: Cell::new(false),
@@ -225,7 +225,7 @@ impl Node {
         self.file.as_ref().is_some_and(|file| file.borrow().has_changes())
     }
 
-    /// The file is closed: whether it was cut to nothing before, and has something that is only in memory.
+    /// The file is closed. Returns whether it was truncated to nothing before, and has changes that are only in memory.
     pub(super) fn end_rewriting(&self) -> bool {
         self.file.as_ref().is_some_and(|file| {
             let mut file = file.borrow_mut();
@@ -233,7 +233,7 @@ impl Node {
         })
     }
 
-    /// True when there is something to write below, now or to confirm it later.
+    /// True when something has to be written below, now or to confirm it later.
     pub(super) fn wants_writer(&self) -> bool {
         self.file.as_ref().is_some_and(|file| {
             let file = file.borrow();
@@ -241,7 +241,7 @@ impl Node {
         })
     }
 
-    /// True when there is still something to write or to wait for.
+    /// True when something has to be written or waited for.
     pub(super) fn is_unsettled(&self) -> bool {
         self.file.as_ref().is_some_and(|file| {
             let file = file.borrow();
@@ -286,21 +286,22 @@ impl File {
 
     /// A file without content, whose lower file is empty or has never been committed.
     pub(super) fn empty(chunk_shift: u8, file_id: u64) -> File {
-        // There is nothing below that a sync would have to protect.
+        // Nothing below needs a sync for its protection.
         File { form: Form::Log, file_id, is_synced: true, ..File::unread(0, chunk_shift) }
     }
 
-    /// Takes over what the lower file, of `lower_size` bytes, says.
+    /// Takes over the state of the lower file, of `lower_size` bytes.
     pub(super) fn load(&mut self, commit: &Commit, tail: Option<Tail>, lower_size: u64) {
         self.form = Form::Log;
         self.chunk_shift = commit.chunk_shift;
         self.file_id = commit.file_id;
         self.generation = commit.generation;
         self.is_synced |= self.marked_generation == Some(commit.generation);
-        // Nothing of ours is under way, and what has been read can be read again: L1 is about what we write.
+        // No commit of this layer is in progress, and what has been read can be read again: L1 concerns the layer's own
+        // writes.
         self.durable_generation = commit.generation;
         if commit.is_provisional {
-            // It is to be confirmed, and until then the commit before it is the one that is durable.
+            // It must be confirmed, and until then the previous commit is the durable one.
             self.is_provisional = true;
             self.durable_generation -= 1;
         }
@@ -331,14 +332,14 @@ impl File {
         }
     }
 
-    /// Something has changed at `now`.
+    /// Records a change at `now`.
     pub(super) fn touch(&mut self, now: WallTime) {
         self.version += 1;
         self.changed = true;
         self.times = Some(Times { mtime: now, ctime: now });
     }
 
-    /// Attributes below as they are seen above.
+    /// Attributes as shown above, from those below.
     pub(super) fn show(&self, lower: Attr) -> Attr {
         if matches!(self.form, Form::Plain | Form::Broken(_)) {
             return lower;
@@ -347,10 +348,10 @@ impl File {
         let times = self.times.unwrap_or(Times { mtime: lower.mtime, ctime: lower.ctime });
         Attr {
             size: self.size,
-            // What waits in memory counts: programs take a file without storage for one that is all hole.
+            // Waiting data counts: programs take a file without storage to be one large hole.
             sectors: lower.sectors + waiting.div_ceil(SECTOR_BYTES),
             mtime: times.mtime,
-            // Other changes, of names for one, are made below at once.
+            // Other changes, such as renames, are made below at once.
             ctime: times.ctime.max(lower.ctime),
             ..lower
         }
@@ -358,7 +359,7 @@ impl File {
 
     /// The generation of records that are written now.
     pub(super) fn next_generation(&self) -> u64 {
-        // Birth is a commit of its own; see `stage`.
+        // The initial commit is separate; see `stage`.
         self.generation.max(1) + 1 + u64::from(self.prepared.is_some())
     }
 
@@ -377,37 +378,37 @@ impl File {
         }
     }
 
-    /// A record is no longer part of what the next commit has.
+    /// Removes a record from the next commit.
     pub(super) fn drop_record(&mut self, entry: Entry) {
         if !entry.is_hole() {
             match self.live_bytes.checked_sub(entry.bytes.into()) {
                 Some(live_bytes) => self.live_bytes = live_bytes,
-                // A slot can say anything. Nothing more is written to such a file.
+                // A slot can contain any number. Nothing more is written to such a file.
                 None => self.stop(&"its slot says that fewer bytes are in use than it refers to"),
             }
             self.dropped.push(entry.into());
         }
     }
 
-    /// The file contradicts itself: nothing more is written to it.
+    /// The state contradicts itself: nothing more is written to the file.
     fn stop(&mut self, problem: &dyn std::fmt::Display) {
         let error = FsError::corrupt("compressed file", format_args!("file {:#x}", self.file_id), problem.to_string());
         self.stopped.get_or_insert(error);
     }
 
-    /// A record has become part of it.
+    /// Adds a record to the next commit.
     pub(super) fn add_record(&mut self, entry: Entry) {
         self.live_bytes += u64::from(entry.bytes);
     }
 
-    /// The tail is no longer part of the file.
+    /// Removes the tail from the file.
     pub(super) fn drop_tail(&mut self) {
         if let Some(tail) = self.tail.take() {
             self.drop_record(tail.entry);
         }
     }
 
-    /// The bytes of a changed chunk, to change them further from `from` on, as of the next version.
+    /// The bytes of a changed chunk, to be changed further from `from` on; their version is the next one.
     pub(super) fn change_chunk(&mut self, chunk: u64, from: u32) -> Option<&mut Vec<u8>> {
         let version = self.version;
         let dirty = self.dirty.get_mut(&chunk)?;
@@ -416,7 +417,7 @@ impl File {
         Some(Arc::make_mut(&mut dirty.bytes))
     }
 
-    /// End of the lower file in a commit made now: behind it is nothing but what that commit drops.
+    /// End of the lower file in a commit made now: behind it is only what that commit drops.
     pub(super) fn live_end(&self) -> u64 {
         if self.dropped.is_empty() && self.waiting.is_empty() {
             return self.space.end();
@@ -429,14 +430,14 @@ impl File {
         after.end()
     }
 
-    /// Whether a commit that is made without a sync leaves a commit to go back to: the last one is durable, or is such a one
-    /// itself, which this one then replaces.
+    /// Whether a commit without a sync leaves a commit to fall back to: the last one is durable, or is provisional
+    /// itself and is replaced by this one.
     pub(super) fn may_be_provisional(&self) -> bool {
         self.is_synced && (self.is_provisional || self.durable_generation == self.generation)
     }
 
-    /// Recounts everything in memory: what is in use, what is free and what waits to be, and their sums. `entries` are those
-    /// of all chunks, whose nodes are all in memory.
+    /// Recounts everything in memory: the space in use, free and waiting to be free, and their sums. `entries` are
+    /// those of all chunks, whose nodes are all in memory.
     ///
     /// # Errors
     /// What is wrong, as text.
@@ -456,7 +457,7 @@ impl File {
             return Err(format!("{:?} wait for a commit that is durable", self.waiting));
         }
         match self.is_space_partial {
-            // Then all that is known is what is in use, and that it is not handed out.
+            // Then only the space in use is known, and that it is not allocated again.
             true => match Space::around(used) {
                 Ok(space) if space.end() <= self.space.end() => Ok(()),
                 Ok(space) => Err(format!("records up to {}, and space from {} on", space.end(), self.space.end())),
@@ -466,8 +467,8 @@ impl File {
         }
     }
 
-    /// Puts a commit together from what was staged at `moment`. One that is provisional takes the slot of the last if that is
-    /// provisional, too: the other slot has what to go back to (L1).
+    /// Prepares a commit of what was staged at `moment`. A provisional commit takes the slot of the last one if that is
+    /// provisional too: the other slot has the commit to fall back to (L1).
     pub(super) fn prepare(&mut self, moment: &Moment, is_provisional: bool) {
         assert!(self.prepared.is_none(), "one commit at a time");
         let &Moment { size, times, version } = moment;
@@ -490,7 +491,7 @@ impl File {
         self.prepared = Some(Prepared { commit, dropped, times });
     }
 
-    /// The commit could not be written, without any effect: it is part of the next one.
+    /// The commit failed without any effect: it becomes part of the next one.
     pub(super) fn unprepare(&mut self) {
         if let Some(prepared) = self.prepared.take() {
             self.dropped.extend(prepared.dropped);
@@ -498,7 +499,7 @@ impl File {
         }
     }
 
-    /// The slot of the prepared commit has been written. Returns the times that the file is to have below.
+    /// The slot of the prepared commit has been written. Returns the times to restore below.
     pub(super) fn written(&mut self) -> Option<Times> {
         let prepared = self.prepared.take()?;
         debug_assert!(self.durable_generation <= self.generation, "L1: what is durable has been written");
@@ -515,9 +516,9 @@ impl File {
     }
 
     /// The commit of `generation` is known to be durable.
-    pub(super) fn settle(&mut self, generation: u64) {
+    pub(super) fn commit_durable(&mut self, generation: u64) {
         if generation != self.generation || self.durable_generation == generation {
-            // A later one is under way, whose own extents wait with those of this one.
+            // A later one is in progress, whose extents wait together with those of this one.
             return;
         }
         debug_assert!(self.durable_generation < generation, "L1: what is durable stays durable");
@@ -526,7 +527,7 @@ impl File {
         waiting.into_iter().for_each(|extent| self.space.free(extent));
     }
 
-    /// Whether `record` is what the index says is in chunk or node `number`.
+    /// Checks that `record` is the one that the index has for chunk or node `number`.
     pub(super) fn check_record(&self, record: &Record, kind: u8, number: u64) -> Result<(), String> {
         let kind_name = |kind| match kind {
             kinds::CHUNK => "chunk",

@@ -1,23 +1,23 @@
 //! The bytes of a file in the scheme `log`: slots, records, index entries, and the attribute that holds the size.
 //!
-//! `FORMAT.md` says what they mean. Nothing here does I/O, and everything takes any bytes.
+//! `FORMAT.md` says what they mean. These functions do no I/O, and accept any bytes.
 
 use crate::codec::crc32c;
 use crate::layer::codecs::CHUNK_BYTES_MAX;
 use crate::record;
 
-/// What a slot begins with.
+/// Start of a slot.
 pub const SLOT_MAGIC: [u8; 8] = *b"SKLSlog1";
 
-/// What a record begins with.
+/// Start of a record.
 pub const RECORD_MAGIC: [u8; 4] = *b"SKLr";
 
 pub const VERSION: u16 = 1;
 
-/// A slot is a sector, the most that storage is trusted to write as a whole.
+/// A slot is a sector, the largest unit that storage is trusted to write atomically.
 pub const SLOT_BYTES: u64 = 512;
 
-/// Where the first record may stand: behind both slots.
+/// First possible offset of a record: behind both slots.
 pub const RECORDS_START: u64 = 2 * SLOT_BYTES;
 
 /// Records begin at multiples of this, so that a search for them need not look at every byte.
@@ -30,10 +30,10 @@ pub const NODE_ENTRIES: usize = 1 << NODE_SHIFT;
 /// Entries that a slot has room for.
 pub const ROOT_ENTRIES: usize = (SLOT_BYTES as usize - 80) / Entry::BYTES;
 
-/// Levels of nodes between slot and chunks that any file can need: 2^63 bytes in chunks of 4 KiB.
+/// Most levels of nodes between slot and chunks: enough for 2^63 bytes in chunks of 4 KiB.
 pub const DEPTH_MAX: u8 = 6;
 
-/// Chunks are powers of two between these.
+/// Chunk sizes are powers of two between these.
 pub const CHUNK_SHIFT_MIN: u8 = 12;
 pub const CHUNK_SHIFT_MAX: u8 = 20;
 
@@ -42,10 +42,10 @@ const _: () = assert!(Slot::BYTES == SLOT_BYTES as usize);
 const _: () = assert!(RECORDS_START.is_multiple_of(RECORD_ALIGN));
 
 record! {
-    /// One state of a file, whole and consistent. The good slot with the higher generation counts.
+    /// One consistent state of a file. The good slot with the higher generation counts.
     pub struct Slot {
         pub magic: [u8; 8],
-        /// Of the slot, with zero here.
+        /// CRC of the slot, computed with zero here.
         pub crc: u32,
         pub version: u16,
         /// Bytes of a chunk, as a power of two.
@@ -55,11 +55,11 @@ record! {
         pub file_id: u64,
         /// Counts commits, from 1.
         pub generation: u64,
-        /// Of the file as it is seen above, in bytes.
+        /// Size of the file as seen above, in bytes.
         pub size: u64,
-        /// End of the part of the lower file that counts.
+        /// End of the used part of the lower file.
         pub end: u64,
-        /// Of `RECORDS_START..end`, what belongs to records in use.
+        /// Bytes of `RECORDS_START..end` that belong to records in use.
         pub live_bytes: u64,
         /// The record of the tail; all zero when there is none.
         pub tail: [u8; 16],
@@ -71,11 +71,11 @@ record! {
 }
 
 record! {
-    /// Where a record is. All zero for what is not there: a hole.
+    /// Address of a record. All zero for a hole.
     pub struct Entry {
-        /// In the lower file; a multiple of `RECORD_ALIGN`.
+        /// Offset in the lower file; a multiple of `RECORD_ALIGN`.
         pub offset: u64,
-        /// Of the whole record with head and padding.
+        /// Length of the whole record with head and padding.
         pub bytes: u32,
         /// `head_crc` of the record, which covers all of it.
         pub crc: u32,
@@ -83,50 +83,51 @@ record! {
 }
 
 record! {
-    /// Begins every record. The body follows, then zeroes up to the next multiple of `RECORD_ALIGN`.
+    /// Start of every record. The body follows, then zeroes up to the next multiple of `RECORD_ALIGN`.
     pub struct Head {
         pub magic: [u8; 4],
-        /// Of this head, with zero here.
+        /// CRC of this head, computed with zero here.
         pub head_crc: u32,
-        /// Of body and padding.
+        /// CRC of body and padding.
         pub body_crc: u32,
         pub kind: u8,
-        /// Of a chunk: what encoded it. Of a node: its level.
+        /// For a chunk: its codec. For a node: its level.
         pub codec: u8,
         pub chunk_shift: u8,
         pub reserved: u8,
         /// Bytes of the body, without padding.
         pub body_bytes: u32,
-        /// Of a chunk: bytes that the body stands for; those behind them are zero. Of a tail: bytes before it.
+        /// For a chunk: decoded length of the body; the bytes behind them are zero. For a tail: number of bytes before
+        /// it.
         pub raw_bytes: u32,
         /// Number of the chunk, or of the node within its level.
         pub number: u64,
         pub file_id: u64,
-        /// The commit that wrote it.
+        /// Generation of the commit that wrote it.
         pub generation: u64,
-        /// Of the file at that commit.
+        /// Size of the file at that commit.
         pub size: u64,
     }
 }
 
 record! {
-    /// The extended attribute that tells the size of a file to who does not want to open it.
+    /// The extended attribute that gives the size of a file without opening it.
     pub struct SizeMark {
         pub version: u8,
         /// 1 when the rest is true, 0 while the file is being changed.
         pub clean: u8,
         pub reserved: u16,
-        /// Of the mark, with zero here.
+        /// CRC of the mark, computed with zero here.
         pub crc: u32,
         pub size: u64,
         pub generation: u64,
-        /// Size of the lower file. With another size somebody else has changed it, and the rest is not believed.
+        /// Size of the lower file. When it differs, another program has changed the file, and the rest is not trusted.
         pub lower_size: u64,
     }
 }
 
 record! {
-    /// The extended attribute of the root that says what the files of a directory are.
+    /// The extended attribute of the root that records the layer of a directory's files.
     pub struct DirectoryMark {
         pub version: u8,
         /// One of [`schemes`].
@@ -134,22 +135,22 @@ record! {
         /// 1 when files are encrypted.
         pub is_secret: u8,
         pub reserved: u8,
-        /// Of the mark, with zero here.
+        /// CRC of the mark, computed with zero here.
         pub crc: u32,
-        /// By which the key is known; zero without one.
+        /// Identifies the key; zero without one.
         pub key_check: [u8; 16],
     }
 }
 
-/// Schemes, as a directory knows them.
+/// Schemes, as a directory's mark stores them.
 pub mod schemes {
     pub const LOG: u8 = 1;
     pub const CLASSIC: u8 = 2;
 }
 
-/// Flags of a slot. Those in the upper half are not to be ignored by code that does not know them.
+/// Flags of a slot. Code that does not know a flag of the upper half must refuse the slot.
 pub mod flags {
-    /// The slot was written before its records were durable: it counts only if all of them are whole.
+    /// The slot was written before its records were durable: it counts only if all of them are intact.
     pub const PROVISIONAL: u32 = 1;
     pub const INCOMPATIBLE: u32 = 0xffff_0000;
 }
@@ -157,7 +158,7 @@ pub mod flags {
 /// Kinds of records.
 pub mod kinds {
     pub const CHUNK: u8 = 1;
-    /// Bytes behind those of the last chunk's record, as they are.
+    /// Raw bytes that follow those of the last chunk's record.
     pub const TAIL: u8 = 2;
     pub const NODE: u8 = 3;
 }
@@ -179,7 +180,7 @@ impl Entry {
         bytes
     }
 
-    /// Whether it can be the place of a record in a file that ends at `end`.
+    /// Checks that it can be the address of a record in a file that ends at `end`.
     pub fn check(&self, end: u64) -> Result<(), String> {
         let placed = self.offset >= RECORDS_START
             && self.offset.is_multiple_of(RECORD_ALIGN)
@@ -202,7 +203,7 @@ pub fn record_bytes(body_bytes: usize) -> usize {
     (Head::BYTES + body_bytes).next_multiple_of(RECORD_ALIGN as usize)
 }
 
-/// `entries` as bytes, and back.
+/// Converts `entries` to bytes.
 pub fn entries_to_bytes(entries: &[Entry]) -> Vec<u8> {
     entries.iter().flat_map(|entry| entry.to_bytes()).collect()
 }
@@ -211,7 +212,7 @@ pub fn entries_from_bytes(bytes: &[u8]) -> Vec<Entry> {
     bytes.chunks_exact(Entry::BYTES).filter_map(Entry::decode).collect()
 }
 
-/// A slot with its lists as lists.
+/// A decoded slot, with its lists as vectors.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Commit {
     pub chunk_shift: u8,
@@ -227,15 +228,15 @@ pub struct Commit {
     pub root: Vec<Entry>,
 }
 
-/// What the 512 bytes of a slot hold.
+/// Content of the 512 bytes of a slot.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum SlotState {
     /// Zeroes: never written.
     Blank,
     Good(Commit),
-    /// It was written by a later version; the text says which.
+    /// Written by a later version; the text says which.
     Newer(u16),
-    /// It has the magic and is wrong otherwise; the text says how.
+    /// It has the magic but is invalid; the text says why.
     Damaged(String),
     /// It begins as a slot, and the file ends in it.
     CutOff,
@@ -243,18 +244,18 @@ pub enum SlotState {
     Foreign,
 }
 
-/// So many bits of the magic may be wrong before it is taken for something else altogether: a file of ours with a
-/// damaged byte must not pass for one that was never ours.
+/// Number of wrong bits up to which the magic is taken for a damaged one: a file of ours with a damaged byte must not
+/// be mistaken for a foreign one.
 const MAGIC_BITS_WRONG_MAX: u32 = 8;
 
-/// Bits of the magic that are not as they should be at the start of `bytes`.
+/// Number of wrong bits in the magic at the start of `bytes`.
 fn magic_bits_wrong(bytes: &[u8]) -> u32 {
     let found = bytes.iter().chain(std::iter::repeat(&0));
     SLOT_MAGIC.iter().zip(found).map(|(magic, found)| (magic ^ found).count_ones()).sum()
 }
 
 impl Commit {
-    /// The slot that this commit belongs into.
+    /// Offset of the slot for this commit.
     pub fn slot_offset(&self) -> u64 {
         slot_offset(self.generation)
     }
@@ -286,7 +287,7 @@ impl Commit {
         bytes
     }
 
-    /// What `bytes`, those of a slot or fewer, hold.
+    /// Decodes `bytes`, a slot or the beginning of one.
     pub fn decode(bytes: &[u8]) -> SlotState {
         if bytes.iter().all(|&byte| byte == 0) {
             return SlotState::Blank;
@@ -312,8 +313,8 @@ impl Commit {
         }
     }
 
-    /// The commit with which a file begins: there is nothing in it.
-    pub fn birth(chunk_shift: u8, file_id: u64) -> Commit {
+    /// The initial commit of a file, without content.
+    pub fn initial(chunk_shift: u8, file_id: u64) -> Commit {
         Commit {
             chunk_shift,
             depth: 0,
@@ -328,18 +329,18 @@ impl Commit {
         }
     }
 
-    /// Whether `bytes`, fewer than a slot has, are the start of a birth. All that a birth says is in its first 24 bytes, its
-    /// checksum among them, so that fewer bytes are not enough to know.
-    pub fn is_cut_birth(bytes: &[u8]) -> bool {
+    /// Whether `bytes`, fewer than a slot, are the start of an initial commit. All of its information is in its first
+    /// 24 bytes, including its checksum, so fewer bytes are not enough to know.
+    pub fn is_cut_initial(bytes: &[u8]) -> bool {
         const KNOWN_BYTES: usize = 24;
         let mut known = [0; Slot::BYTES];
         let Some(start) = bytes.get(..KNOWN_BYTES) else { return false };
         known[..KNOWN_BYTES].copy_from_slice(start);
         let Some(slot) = Slot::decode(&known) else { return false };
-        Commit::birth(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
+        Commit::initial(slot.chunk_shift, slot.file_id).encode().starts_with(bytes)
     }
 
-    /// The numbers of a slot fit each other.
+    /// Checks that the numbers of a slot fit each other.
     fn checked(slot: &Slot) -> Result<Commit, String> {
         if !(CHUNK_SHIFT_MIN..=CHUNK_SHIFT_MAX).contains(&slot.chunk_shift) {
             return Err(format!("chunks of 2^{} bytes", slot.chunk_shift));
@@ -370,12 +371,12 @@ impl Commit {
     }
 }
 
-/// Where the commit of `generation` is written: the first, 1, at the start of the file.
+/// Offset of the slot for the commit of `generation`: the first, 1, at the start of the file.
 pub fn slot_offset(generation: u64) -> u64 {
     (generation + 1) % 2 * SLOT_BYTES
 }
 
-/// A record in memory: its head but for the checksums, and its body.
+/// A record in memory: its head without the checksums, and its body.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Record {
     pub kind: u8,
@@ -415,7 +416,7 @@ impl Record {
         (bytes, head.head_crc)
     }
 
-    /// The record that `bytes`, all of those that its entry names, hold.
+    /// Decodes the record in `bytes`, which are all of those that its entry refers to.
     ///
     /// # Errors
     /// What is wrong with it.
@@ -468,7 +469,7 @@ impl Head {
         }
     }
 
-    /// Of the whole record.
+    /// Length of the whole record.
     pub fn record_bytes(&self) -> u64 {
         (Head::BYTES as u64 + u64::from(self.body_bytes)).next_multiple_of(RECORD_ALIGN)
     }
@@ -488,7 +489,7 @@ impl SizeMark {
         bytes
     }
 
-    /// The mark, when it is whole and of this version.
+    /// The mark, when it is intact and of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<SizeMark> {
         let mark = SizeMark::decode(bytes).filter(|_| bytes.len() == SizeMark::BYTES)?;
         let same = mark.to_bytes() == bytes && mark.version == Self::VERSION && mark.clean <= 1;
@@ -512,7 +513,7 @@ impl DirectoryMark {
         bytes
     }
 
-    /// The mark, when it is whole and of this version.
+    /// The mark, when it is intact and of this version.
     pub fn from_bytes(bytes: &[u8]) -> Option<DirectoryMark> {
         let mark = DirectoryMark::decode(bytes).filter(|_| bytes.len() == DirectoryMark::BYTES)?;
         let known = mark.version == Self::VERSION && mark.is_secret <= 1;

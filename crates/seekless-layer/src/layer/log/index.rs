@@ -1,10 +1,10 @@
 //! The index of one file: which record holds which chunk.
 //!
-//! A tree of nodes with 256 entries, as deep as the file is long; its root stands in the slot. A small file has no nodes
-//! at all. Changed nodes are written out of place with the commit, each once, from the leaves up.
+//! A tree of nodes with 256 entries, as deep as the file needs; its root is in the slot. A small file has no nodes. A
+//! commit writes each changed node once, out of place, from the leaves up.
 //!
-//! Everything here is synchronous. What is not in memory is asked for with [`Step::Load`]; the caller reads it, hands it
-//! to [`Index::insert`], and asks again.
+//! Everything here is synchronous. [`Step::Load`] names a node that is not in memory; the caller reads it, passes it to
+//! [`Index::insert`], and asks again.
 //!
 //! Invariants
 //!   X1  All nodes above a changed node are in memory and changed.
@@ -20,16 +20,16 @@ use crate::rt::cover;
 pub(super) struct Index {
     depth: u8,
     root: Vec<Entry>,
-    nodes: BTreeMap<(u8, u64), Node>,
+    nodes: BTreeMap<(u8, u64), IndexNode>,
 }
 
 #[derive(Clone, Debug)]
-struct Node {
+struct IndexNode {
     entries: Vec<Entry>,
     changed: bool,
 }
 
-/// An answer, or what has to be loaded first.
+/// A result, or the node that has to be loaded first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Step<T> {
     Done(T),
@@ -40,12 +40,12 @@ pub(super) enum Step<T> {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NodeAt {
     pub(super) level: u8,
-    /// Within its level.
+    /// Number within its level.
     pub(super) number: u64,
     pub(super) entry: Entry,
 }
 
-/// `chunk` counted in subtrees of `level` levels.
+/// Number of the subtree of `level` levels that contains `chunk`.
 fn at_level(chunk: u64, level: u8) -> u64 {
     chunk.checked_shr(NODE_SHIFT * u32::from(level)).unwrap_or(0)
 }
@@ -63,20 +63,20 @@ impl Index {
         self.depth
     }
 
-    /// The entries for the slot. Only true when no node is changed.
+    /// The entries for the slot. Valid only when no node is changed.
     pub(super) fn root(&self) -> &[Entry] {
         &self.root
     }
 
-    /// True when a file of `chunks` chunks can be indexed.
+    /// True when chunk number `chunk` can be indexed.
     pub(super) fn has_room(chunk: u64) -> bool {
         at_level(chunk, DEPTH_MAX) < ROOT_ENTRIES as u64
     }
 
-    /// Takes a node that [`Step::Load`] asked for.
+    /// Adds a node that [`Step::Load`] asked for.
     pub(super) fn insert(&mut self, at: NodeAt, mut entries: Vec<Entry>) {
         entries.resize(NODE_ENTRIES, Entry::HOLE);
-        self.nodes.entry((at.level, at.number)).or_insert(Node { entries, changed: false });
+        self.nodes.entry((at.level, at.number)).or_insert(IndexNode { entries, changed: false });
     }
 
     /// The record of `chunk`.
@@ -119,7 +119,7 @@ impl Index {
         }
     }
 
-    /// Makes `entry` the record of `chunk`, and returns the one before.
+    /// Makes `entry` the record of `chunk`, and returns the previous one.
     pub(super) fn set(&mut self, chunk: u64, entry: Entry) -> Step<Entry> {
         let before = match self.get(chunk) {
             Step::Done(before) => before,
@@ -135,9 +135,9 @@ impl Index {
         if self.root.len() <= root_place {
             self.root.resize(root_place + 1, Entry::HOLE);
         }
-        // What is absent now has no entry: `get` has asked for everything else.
+        // A node missing now has no entry: `get` has loaded all the others.
         for level in (1..=self.depth).rev() {
-            let blank = || Node { entries: vec![Entry::HOLE; NODE_ENTRIES], changed: true };
+            let blank = || IndexNode { entries: vec![Entry::HOLE; NODE_ENTRIES], changed: true };
             let node = self.nodes.entry((level, at_level(chunk, level))).or_insert_with(blank);
             node.changed = true; // X1
         }
@@ -149,7 +149,7 @@ impl Index {
         Step::Done(before)
     }
 
-    /// One more level: what was the root becomes its first node.
+    /// Adds a level: the root becomes its first node.
     fn grow(&mut self) {
         assert!(self.depth < DEPTH_MAX, "the caller has asked `has_room`");
         cover("layer: an index gets another level");
@@ -158,13 +158,12 @@ impl Index {
         let mut entries = std::mem::take(&mut self.root);
         if !is_empty {
             entries.resize(NODE_ENTRIES, Entry::HOLE);
-            self.nodes.insert((self.depth, 0), Node { entries, changed: true });
+            self.nodes.insert((self.depth, 0), IndexNode { entries, changed: true });
             self.root.push(Entry::HOLE);
         }
     }
 
-    /// The place of the entry of what is number `number` in `level`; level 0 are the chunks. The node above is in
-    /// memory.
+    /// The entry for number `number` in `level`, where level 0 are the chunks. The node above is in memory.
     fn entry_mut(&mut self, level: u8, number: u64) -> &mut Entry {
         if level == self.depth {
             return &mut self.root[number as usize];
@@ -176,8 +175,8 @@ impl Index {
         }
     }
 
-    /// The changed nodes of `level`, each with its entries. One without any is forgotten instead of being written, and
-    /// its old record is among what is returned second.
+    /// The changed nodes of `level`, each with its entries. A node without entries is removed instead of being written,
+    /// and its old record is in the second result.
     pub(super) fn changed(&mut self, level: u8) -> (Vec<(u64, Vec<Entry>)>, Vec<Entry>) {
         let range = (level, 0)..=(level, u64::MAX);
         let changed = self.nodes.range(range).filter(|(_, node)| node.changed);
@@ -193,7 +192,7 @@ impl Index {
         (full, dropped)
     }
 
-    /// The node has been written as `entry`. Returns its record before.
+    /// Records that the node has been written as `entry`. Returns its previous record.
     pub(super) fn written(&mut self, level: u8, number: u64, entry: Entry) -> Entry {
         if let Some(node) = self.nodes.get_mut(&(level, number)) {
             node.changed = false;
@@ -201,7 +200,7 @@ impl Index {
         std::mem::replace(self.entry_mut(level, number), entry)
     }
 
-    /// Has a node that is in memory, as are those above it, written anew with the next commit.
+    /// Marks a node for rewriting by the next commit; it and the nodes above it are in memory.
     pub(super) fn rewrite(&mut self, level: u8, number: u64) {
         for above in level..=self.depth {
             let number = number >> (NODE_SHIFT * u32::from(above - level));
@@ -211,7 +210,7 @@ impl Index {
         }
     }
 
-    /// Every record of a node that is in memory and has one.
+    /// Every stored record of a node that is in memory.
     pub(super) fn node_entries(&self) -> Vec<(u8, u64, Entry)> {
         let mut all = Vec::new();
         for &(level, number) in self.nodes.keys() {
@@ -253,7 +252,7 @@ mod tests {
             }
         }
 
-        /// Writes all changed nodes, and reads the index anew.
+        /// Writes all changed nodes, and reads the index again from the store.
         fn commit(&mut self) {
             for level in 1..=self.index.depth() {
                 let (changed, dropped) = self.index.changed(level);
@@ -272,8 +271,8 @@ mod tests {
         }
     }
 
-    /// Aim: the index is a map. Method: random changes near and far on it and on a plain map, with commits in between;
-    /// at the end nothing is left of what was dropped.
+    /// Aim: the index behaves as a map. Method: random changes near and far on it and on a plain map, with commits in
+    /// between; at the end no dropped record is left.
     #[test]
     fn an_index_is_a_map() {
         for seed in 0..30 {

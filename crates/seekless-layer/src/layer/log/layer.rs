@@ -1,11 +1,11 @@
-//! What the layer does with each operation.
+//! The operations of the layer.
 
 use std::rc::Rc;
 
 use super::compact::Urgency;
 use super::file::{File, Form, Node, Times, Writer};
 use super::mark;
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::{Counter, Data};
 use crate::fs::{
     AllocateMode, Attr, FileKind, FileRange, Fs, FsError, FsResult, FsTraits, OpenFlags, Place, RenameMode, SeekTo,
@@ -17,8 +17,8 @@ use crate::units::{Ino, Nanos};
 /// Set-user-id and set-group-id.
 const SET_ID_BITS: u16 = 0o6000;
 
-impl Log {
-    /// What the data of a file is to be read and written as: `None` where the file is passed through.
+impl ChunkedLayer {
+    /// Opens a file for access to its data: `None` where the file is passed through.
     async fn open_data<'a>(&self, at: &At<'a, Node>) -> FsResult<Option<&'a Rc<Node>>> {
         let Some(file) = at.node.regular() else { return Ok(None) };
         self.ensure_loaded(at.lower, at.handle, at.node).await?;
@@ -41,14 +41,14 @@ impl Log {
         Ok(node)
     }
 
-    /// Takes away what a change of data takes away at once, since the change itself comes below later.
+    /// Removes the privileges that a change of data removes at once, since the change itself comes below later.
     async fn take_privileges(&self, at: &At<'_, Node>, also_set_id_bits: bool) -> FsResult<()> {
         if at.node.is_plain_program.get() && !also_set_id_bits {
             return Ok(());
         }
         let _pass = at.node.attributes.enter().await;
         if !at.node.is_plain_program.replace(true) && at.lower.getxattr(at.ino, XATTR_CAPABILITY).await.is_ok() {
-            // Who may not do this may not have given it either, and the write below does it.
+            // A caller that may not do this may not have set it either, and the write below removes it.
             let _ = at.lower.removexattr(at.ino, XATTR_CAPABILITY).await;
         }
         if also_set_id_bits {
@@ -62,7 +62,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes back what waits before an attribute changes that writing would change again.
+    /// Writes back waiting changes before an attribute changes that writing would change again.
     async fn write_before(&self, at: &At<'_, Node>) -> FsResult<()> {
         match at.node.has_changes() {
             true => self.sync_file(at.lower, at.handle, at.node, false).await,
@@ -78,7 +78,7 @@ impl Log {
     }
 }
 
-impl Layer for Log {
+impl Layer for ChunkedLayer {
     type Node = Node;
 
     const NAME: &'static str = "log";
@@ -90,7 +90,7 @@ impl Layer for Log {
             return Ok(Node::new(attr.ino, serial, None));
         }
         let shift = self.options.chunk_shift;
-        // Also of a file without bytes: somebody may have cut it.
+        // Also for an empty lower file: another program may have truncated it.
         let (marked, mark) = self.marked(lower, attr).await;
         if attr.size == 0 {
             let file = File { mark, ..File::empty(shift, self.new_file_id(attr.ino)) };
@@ -148,8 +148,8 @@ impl Layer for Log {
         FsTraits { name: self.options.codec.name(), ..lower }
     }
 
-    /// Chunks are read in order to change parts of them; where appended bytes go and what a truncation does to the lower
-    /// file is for the layer to say.
+    /// The layer reads chunks in order to change parts of them. It decides itself where appended bytes go and what a
+    /// truncation does to the lower file.
     fn open_flags(&self, flags: OpenFlags) -> OpenFlags {
         OpenFlags { read: true, append: false, truncate: false, direct: false, ..flags }
     }
@@ -160,10 +160,10 @@ impl Layer for Log {
 
     async fn release(&self, at: At<'_, Node>) -> FsResult<()> {
         let Some(handle) = at.handle else { return Ok(()) };
-        // A handle that has become ours is that of an earlier writer.
+        // A handle that the layer has taken over belonged to an earlier writer.
         let writes = at.node.writer.get().is_some_and(|writer| writer.handle == handle || writer.is_ours);
         if writes && at.node.end_rewriting() {
-            // What could not be written waits in memory, and an fsync says so.
+            // What could not be written waits in memory, and an fsync reports it.
             let _ = self.pass_down(at.lower, at.node).await;
         }
         if let Some(writer) = at.node.writer.get().filter(|writer| writer.handle == handle) {
@@ -192,7 +192,7 @@ impl Layer for Log {
             if attr.size == 0
                 && let Some(file) = at.node.regular()
             {
-                // What is empty is anybody's.
+                // An empty file can become one of this layer.
                 let (_, mark) = self.marked(at.lower, &attr).await;
                 let empty = File::empty(self.options.chunk_shift, self.new_file_id(at.ino));
                 *file.borrow_mut() = File { mark, ..empty };
@@ -200,7 +200,7 @@ impl Layer for Log {
             return Ok(attr);
         };
         self.resize_log(at.lower, at.handle, node, size).await?;
-        // Not with the handle: the kernel gives one that cannot write for truncate(2).
+        // Without the handle: for truncate(2) the kernel gives one that cannot write.
         self.changed(node, None);
         self.take_privileges(&at, changes.kill_privileges).await?;
         let others = SetAttr { size: None, ..changes };
@@ -279,8 +279,8 @@ impl Layer for Log {
         removed
     }
 
-    /// A file that takes the place of another is passed down before its name is, so that the name has the old or the new
-    /// content if the daemon is killed.
+    /// A file that replaces another is written below before its rename, so that the name has the old or the new content
+    /// if the daemon is killed.
     async fn rename(
         &self,
         lower: &Fs,
@@ -301,7 +301,7 @@ impl Layer for Log {
     async fn fsync(&self, at: At<'_, Node>, data_only: bool) -> FsResult<()> {
         match self.open_data(&at).await {
             Ok(Some(node)) => self.sync_file(at.lower, at.handle, node, data_only).await,
-            // What cannot be read has still attributes.
+            // An unreadable file still has attributes.
             _ => at.lower.fsync(at.ino, at.handle, data_only).await,
         }
     }
@@ -347,8 +347,8 @@ impl Layer for Log {
     }
 }
 
-impl Log {
-    /// Changes attributes below that are not the size.
+impl ChunkedLayer {
+    /// Changes attributes below other than the size.
     async fn set_attributes(&self, at: &At<'_, Node>, changes: SetAttr) -> FsResult<Attr> {
         let _pass = at.node.attributes.enter().await;
         let attr = at.lower.setattr(at.ino, at.handle, changes).await?;
@@ -356,7 +356,7 @@ impl Log {
         Ok(attr)
     }
 
-    /// Passes down what has changed in the file at `source`, if there is something at `target`.
+    /// Writes the changes of the file at `source` below, if `target` exists.
     async fn pass_down_named(
         &self,
         lower: &Fs,
@@ -364,7 +364,7 @@ impl Log {
         source: Place<'_>,
         target: Place<'_>,
     ) -> FsResult<()> {
-        // What is wrong with either name, the rename itself says.
+        // The rename itself reports a problem with either name.
         let Ok(entry) = lower.lookup(source.parent, source.name).await else { return Ok(()) };
         let ino = entry.attr.ino;
         let node = nodes.get(ino).ok().or_else(|| nodes.lingering(ino)).filter(|node| node.has_changes());
@@ -379,7 +379,8 @@ impl Log {
         passed
     }
 
-    /// An operation below has changed the times of a file that has others above until it is written back.
+    /// Records the times after an operation below has changed those of a file that shows others until it is written
+    /// back.
     fn note_times(&self, node: &Node, changes: &SetAttr) {
         let Some(file) = node.regular() else { return };
         let mut file = file.borrow_mut();

@@ -1,46 +1,47 @@
-//! Reading a lower file: what it is, its slots, its records.
+//! Reading a lower file: its kind, its slots, its records.
 
 use super::file::{File, Form, Node, Tail};
 use super::format::{Commit, Entry, Head, RECORD_ALIGN, RECORDS_START, Record, SLOT_BYTES, SizeMark, SlotState, kinds};
 use super::index::{NodeAt, Step};
 use super::mark::NAME;
-use super::{Log, Plain, count};
+use super::{ChunkedLayer, Plain, count};
 use crate::fs::{Fs, FsError, FsResult, Handle, SeekTo};
 use crate::layer::read_lower;
 use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES};
 
-/// What a lower file holds.
+/// Content of a lower file.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum Content {
-    /// Nothing, or what was under way before the first commit.
+    /// Empty, or left by an interrupted first commit.
     Empty,
     Log(Commit),
     /// Not ours.
     Plain,
-    /// Ours, and it cannot be read; the text says why.
+    /// One of ours that cannot be read; the text says why.
     Damaged(String),
 }
 
-/// So much of a file that begins with zeroes is searched for the first record of ours. Staging writes records from the start
-/// on, so that more than that is hardly ever lost in front of one that is kept.
+/// Length of the search for the first record of ours in a file that begins with zeroes. Staging writes records from the
+/// start on, so that a power cut hardly ever loses more than that before a record that it keeps.
 const SEARCH_BYTES_MAX: u64 = 64 << 20;
 
-/// Records that are written before the first commit are of this generation at most: of the first commit, and of the one that
-/// is staged while the first waits for its sync.
+/// Highest generation of records written before the first commit: that of the first commit, and of the one that is
+/// staged while the first waits for its sync.
 const UNCOMMITTED_GENERATION_MAX: u64 = 3;
 
-/// Bytes read at once where much is read.
+/// Bytes of one read in long scans.
 pub(super) const PIECE_BYTES: u32 = 1 << 20;
 
-/// Looks at the slots of a lower file of `lower_size` bytes. What is taken for ours is so for certain: a checksum says it.
+/// Reads the slots of a lower file of `lower_size` bytes. Only a file with a valid checksum counts as ours.
 ///
 /// 1. A file of no bytes is an empty one.
-/// 2. A slot that is damaged, of a later version, or good but of more bytes than there are makes a damaged file. One that
-///    stands where its generation does not belong is nothing of ours.
-/// 3. Of good slots, the newer counts; a provisional one only if all its records are whole, and otherwise the older.
-/// 4. Without any slot of ours the file is plain; except that where it begins with zeroes, as before its first commit, and
-///    has nothing but records of ours behind them, it is ours: see [`look_behind_zeroes`].
+/// 2. A slot that is damaged, of a later version, or good but of more bytes than there are makes a damaged file. One
+///    that is not in the slot for its generation is foreign.
+/// 3. Of two good slots, the newer counts; a provisional one only if all its records are intact, and otherwise the
+///    older.
+/// 4. Without any slot of ours the file is plain, with one exception: where it begins with zeroes, as before its first
+///    commit, and contains only records of ours behind them, it is ours: see [`look_behind_zeroes`].
 pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
     if lower_size == 0 {
         return Ok(Content::Empty);
@@ -84,7 +85,7 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
                 cover("layer: the commit before a provisional one counts");
                 Some(older)
             }
-            // Its birth was not even durable.
+            // Not even its initial commit was durable.
             (false, None) => return Ok(Content::Empty),
         };
     }
@@ -98,8 +99,8 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
         }
         Some(commit) => Ok(Content::Log(commit)),
         None if foreign => Ok(Content::Plain),
-        // The very first write was cut off.
-        None if states[0] == SlotState::CutOff && Commit::is_cut_birth(first) => Ok(Content::Empty),
+        // The first write was cut off.
+        None if states[0] == SlotState::CutOff && Commit::is_cut_initial(first) => Ok(Content::Empty),
         None if states[0] == SlotState::CutOff => {
             Ok(Content::Damaged("it was cut off in its first slot, or begins like a file of ours".to_string()))
         }
@@ -108,14 +109,14 @@ pub(super) async fn look(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_siz
     }
 }
 
-/// Whether all records of a provisional commit are there.
+/// Whether all records of a provisional commit are intact.
 ///
 /// # Errors
-/// Those of reading: what cannot be read may be there.
+/// Those of reading: an unreadable record may be intact.
 async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit, lower_size: u64) -> FsResult<bool> {
     let nodes = commit.root.iter().map(|entry| (commit.depth, *entry));
     let mut open: Vec<(u8, Entry)> = nodes.chain([(0, commit.tail)]).filter(|(_, entry)| !entry.is_hole()).collect();
-    // There are no more than so many, or some of them are the same.
+    // Bound on the number of records: with more, some of them overlap.
     let mut left = commit.end / RECORD_ALIGN;
     while let Some((level, entry)) = open.pop() {
         if entry.end() > lower_size.min(commit.end) || left == 0 {
@@ -135,14 +136,14 @@ async fn is_whole(lower: &Fs, ino: Ino, handle: Option<Handle>, commit: &Commit,
     Ok(true)
 }
 
-/// What a file is that begins with zeroes where the slots would be.
+/// Classifies a file that begins with zeroes where the slots would be.
 ///
-/// A first commit that a power cut interrupts can leave records without the slot that was written before them. They are ours
-/// when there is nothing else: every byte that is not zero belongs to a record of one file, and each record is whole or torn,
-/// which means that a sector of it is missing. A byte of anything else makes the file a plain one.
+/// A power cut during the first commit can leave records without the slot that was written before them. They are ours
+/// when the file contains nothing else: every byte that is not zero belongs to a record of one file, and each record is
+/// intact or torn, which means that a sector of it is missing. Any other byte makes the file a plain one.
 ///
-/// Where records or the mark say that there was a commit, the head did not get lost in a cut: the file is damaged, and the
-/// check makes a new head from its records.
+/// Where records or the mark show that there was a commit, no power cut lost the head: the file is damaged, and the
+/// check builds a new head from its records.
 async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_size: u64) -> FsResult<Content> {
     let mut first: Option<Head> = None;
     let mut generation_max = 0;
@@ -197,13 +198,14 @@ async fn look_behind_zeroes(lower: &Fs, ino: Ino, handle: Option<Handle>, lower_
     }
 }
 
-/// Whether `bytes`, which begin at `offset` of the lower file, are the record of `head`, or what a power cut left of it.
+/// Whether `bytes`, which begin at `offset` of the lower file, are the record of `head`, or what a power cut left of
+/// it.
 fn is_whole_or_torn(offset: u64, bytes: &[u8], head: &Head) -> bool {
     let entry = Entry { offset, bytes: head.record_bytes() as u32, crc: head.head_crc };
     if bytes.len() < entry.bytes as usize || Record::decode(bytes, &entry).is_ok() {
         return true;
     }
-    // A write is torn between sectors. The one with the head is there.
+    // A write is torn between sectors. The sector with the head exists.
     let first_sector = (SECTOR_BYTES - offset % SECTOR_BYTES) as usize;
     let rest = bytes.get(first_sector..).unwrap_or_default();
     rest.chunks(SECTOR_BYTES as usize).any(|sector| sector.iter().all(|&byte| byte == 0))
@@ -212,7 +214,7 @@ fn is_whole_or_torn(offset: u64, bytes: &[u8], head: &Head) -> bool {
 /// Reads the record of `entry`.
 ///
 /// # Errors
-/// `Corrupt` when it is not there, or not whole.
+/// `Corrupt` when it is missing or not intact.
 pub(super) async fn read_record(
     lower: &Fs,
     ino: Ino,
@@ -228,9 +230,8 @@ pub(super) fn damaged(what: &'static str, ino: Ino, entry: Entry, problem: Strin
     FsError::corrupt(what, format_args!("byte {} of the lower file of inode {ino}", entry.offset), problem)
 }
 
-impl Log {
-    /// A number for a new file, to be found in all its records: different from that of any other, for all practical
-    /// purposes.
+impl ChunkedLayer {
+    /// A number for a new file, stored in all its records: unique for all practical purposes.
     pub(super) fn new_file_id(&self, ino: Ino) -> u64 {
         let now = self.rt.wall().nanos_since_epoch() as u64;
         let serial = self.next_serial.get();
@@ -238,15 +239,16 @@ impl Log {
         bytes[..8].copy_from_slice(&now.to_le_bytes());
         bytes[8..16].copy_from_slice(&ino.0.to_le_bytes());
         bytes[16..].copy_from_slice(&serial.to_le_bytes());
-        // Two halves with different starts: a checksum is no hash, but it keeps apart what differs.
+        // Two halves with different starts: a checksum is no hash, but different inputs give different results often
+        // enough.
         let (low, high) = (crate::codec::crc32c(&bytes), crate::codec::crc32c_append(0x5345_454b, &bytes[4..]));
         u64::from(high) << 32 | u64::from(low)
     }
 
-    /// Makes sure that the slots of the file have been read.
+    /// Reads the slots of the file unless that has been done.
     ///
     /// # Errors
-    /// Those of reading. What is wrong with the file itself is its form, and an error of whoever asks for its data.
+    /// Those of reading. An error in the file itself becomes its form, and callers that ask for its data get it.
     pub(super) async fn ensure_loaded(&self, lower: &Fs, handle: Option<Handle>, node: &Node) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         if file.borrow().form != Form::Unread {
@@ -267,7 +269,7 @@ impl Log {
         count(&self.counts.headers_read, 1);
         let mut file = file.borrow_mut();
         if file.form != Form::Unread {
-            return Ok(()); // Somebody else was faster, and may have changed it since.
+            return Ok(()); // Another task was faster, and may have changed it since.
         }
         let file_id = self.new_file_id(node.ino);
         let corrupt = |problem: &str| FsError::corrupt("compressed file", format_args!("inode {}", node.ino), problem);
@@ -282,7 +284,7 @@ impl Log {
             (Content::Log(commit), tail) => {
                 file.load(&commit, tail.and_then(Result::ok), lower_size);
                 if file.is_provisional && self.read_only {
-                    // It cannot be confirmed, and nothing is written that could do it harm.
+                    // It cannot be confirmed on a read-only mount, which writes nothing that could endanger it.
                     file.is_provisional = false;
                     file.durable_generation = file.generation;
                 }
@@ -300,10 +302,10 @@ impl Log {
         Ok(())
     }
 
-    /// Answers a question to the index of a file, reading the nodes that it needs.
+    /// Runs a query on the index of a file, and reads the nodes that it needs.
     ///
     /// # Errors
-    /// Those of reading; `Corrupt` when a node is not what it should be.
+    /// Those of reading; `Corrupt` when a node is damaged.
     pub(super) async fn with_index<T>(
         &self,
         lower: &Fs,
@@ -318,7 +320,7 @@ impl Log {
                 Step::Load(at) => at,
             };
             let entries = read_node(lower, handle, node, at).await;
-            // While it was read, it may have been replaced and its space used again.
+            // During the read, the node may have been replaced and its space reused.
             let is_current = match ask(&mut file.borrow_mut()) {
                 Step::Done(answer) => return Ok(answer),
                 Step::Load(again) => again == at,

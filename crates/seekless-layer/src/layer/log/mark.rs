@@ -1,25 +1,25 @@
-//! The size of a file in an extended attribute of its lower file.
+//! The size of a file, in an extended attribute of its lower file.
 //!
 //! Invariants
-//!   M1  A mark that is clean is true: before a slot makes it wrong, it is made unclean, and that is durable.
+//!   M1  A clean mark is true: before a slot makes it wrong, it is made unclean, durably.
 //!
-//! Names. The attribute is hidden from whoever is above. An attribute of that name from above, such as that of another
-//! layer like this one, gets a `+` below, one that already has one gets another, and so on.
+//! Names. The attribute is hidden from users of the layer. When they set an attribute of that name, as another layer
+//! like this one does, it gets a `+` below; one that already has a `+` gets another, and so on.
 
-use super::Log;
+use super::ChunkedLayer;
 use super::file::{File, Mark, Node};
 use super::format::SizeMark;
 use crate::fs::{Attr, Fs, FsError, FsResult, SetAttr, XattrMode};
 use crate::layer::directory;
 use crate::units::Ino;
 
-/// Names of attributes that are ours.
+/// Names of the layer's own attributes.
 const NAMES: [&[u8]; 2] = [NAME, directory::NAME];
 
 /// Name of the attribute.
 pub(super) const NAME: &[u8] = b"user.seekless.size";
 
-/// The name below of the attribute that is called `name` above.
+/// The name below of the attribute named `name` above.
 pub(in crate::layer) fn below(name: &[u8]) -> Vec<u8> {
     let mut below = name.to_vec();
     if is_ours_with_plus(name) {
@@ -28,7 +28,7 @@ pub(in crate::layer) fn below(name: &[u8]) -> Vec<u8> {
     below
 }
 
-/// The name above of the attribute that is called `name` below; `None` for our own.
+/// The name above of the attribute named `name` below; `None` for our own.
 pub(in crate::layer) fn above(name: &[u8]) -> Option<Vec<u8>> {
     match name {
         name if NAMES.contains(&name) => None,
@@ -42,19 +42,19 @@ fn is_ours_with_plus(name: &[u8]) -> bool {
     NAMES.iter().any(has_pluses)
 }
 
-impl Log {
-    /// What the mark of the lower file with `attr` says if it is to be believed, and whether there is a clean one at all.
+impl ChunkedLayer {
+    /// The mark of the lower file with `attr` if it can be trusted, and whether there is a clean one.
     pub(super) async fn marked(&self, lower: &Fs, attr: &Attr) -> (Option<SizeMark>, Mark) {
         let value = lower.getxattr(attr.ino, NAME).await.unwrap_or_default();
         match SizeMark::from_bytes(&value).filter(|mark| mark.clean == 1) {
             Some(mark) => (Some(mark).filter(|mark| mark.lower_size == attr.size), Mark::Clean),
-            // Who made it so may have been killed before that was durable.
+            // The layer that made it unclean may have been killed before that was durable.
             None => (None, Mark::Unclean),
         }
     }
 
-    /// Makes a clean mark unclean. The caller makes that durable, which takes a sync of attributes too, before it changes a
-    /// slot (M1).
+    /// Makes a clean mark unclean. The caller makes that durable, which takes a sync of attributes too, before it
+    /// changes a slot (M1).
     pub(super) async fn unmark(&self, lower: &Fs, ino: Ino, node: &Node) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         if file.borrow().mark != Mark::Clean {
@@ -62,7 +62,7 @@ impl Log {
         }
         let mark = SizeMark::new(false, 0, 0, 0).to_bytes();
         if let Err(error) = lower.setxattr(ino, NAME, &mark, XattrMode::Set).await {
-            // Where there is no room for attributes, or there are none at all, it is enough that it is not there.
+            // When attributes have no room, or are not supported, it is enough that there is no mark.
             match lower.removexattr(ino, NAME).await {
                 Ok(()) | Err(FsError::NoAttribute | FsError::Unsupported) => {}
                 Err(_) => return Err(error),
@@ -72,13 +72,13 @@ impl Log {
         Ok(())
     }
 
-    /// Marks a file that is settled, if it has changed since it was opened. That is only for speed: where the file
-    /// system below has no room or no attributes, there is no mark.
+    /// Marks a file whose commits are durable, if it has changed since it was opened. The mark only saves time: where
+    /// the file system below has no room for attributes, or no support for them, there is none.
     pub(super) async fn mark(&self, lower: &Fs, ino: Ino, node: &Node) {
         let Some(file) = node.regular() else { return };
         let wants_mark = |file: &File| {
-            let settled = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
-            settled && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
+            let is_durable = !file.has_changes() && file.durable_generation == file.generation && file.generation > 0;
+            is_durable && file.mark != Mark::Clean && file.is_touched && file.stopped.is_none()
         };
         if self.read_only || !wants_mark(&file.borrow()) {
             return;
@@ -90,14 +90,14 @@ impl Log {
             (file.size, file.generation, file.version)
         };
         let mark = SizeMark::new(true, size, generation, attr.size).to_bytes();
-        // From here on it may be there, whatever is answered.
+        // From here on it may exist, whatever the call returns.
         if wants_mark(&file.borrow()) && version == file.borrow().version {
             file.borrow_mut().mark = Mark::Clean;
-            // An error leaves it to be made unclean later, which costs little if it is not there.
+            // After an error it must be made unclean later, which costs little if it does not exist.
             if lower.setxattr(ino, NAME, &mark, XattrMode::Set).await.is_ok() {
                 file.borrow_mut().is_touched = false;
                 if lower.traits().exclusive {
-                    // Nobody has changed anything that anybody sees.
+                    // The mark is invisible above, so it must not change the time of the last change.
                     let _ = lower.setattr(ino, None, SetAttr { ctime: Some(attr.ctime), ..SetAttr::default() }).await;
                 }
             }
@@ -109,7 +109,7 @@ impl Log {
 mod tests {
     use super::*;
 
-    /// Names from above come back as they were, and never meet our own.
+    /// Attribute names from above come back unchanged, and never collide with the layer's own.
     #[test]
     fn names_are_told_apart() {
         for name in [&b"user.a"[..], NAME, b"user.seekless.size+", b"user.seekless.size++", b"user.seekless.sizes"] {

@@ -1,26 +1,26 @@
-//! The layer that stores files in another size than they have: chunk by chunk, each encoded by a [`Codec`], in the
+//! The layer that stores files in a size other than their own: chunk by chunk, each encoded by a [`Codec`], in the
 //! scheme `log`.
 //!
 //! Everything about a file is in its one lower file: records, each with a checksum, written out of place, and two slots
-//! that take turns in naming them. So a file is at every moment that of one commit, whatever the file system below does
-//! to writes that it has not been told to keep; there are no further names, hard links and renames are those below, and
+//! that alternate in referring to them. So a file is at every moment that of one commit, whatever the file system below
+//! does with writes that were not synced. There are no additional names, hard links and renames are those below, and
 //! the cost of a change does not depend on the size of the file. `FORMAT.md` describes the bytes.
 //!
 //! How a write becomes durable:
-//! 1. It changes chunks in memory ([`data`]). Nothing below knows of it.
-//! 2. *Staging* encodes changed chunks and writes them as records where nothing is ([`stage`]).
-//! 3. A *commit* stages what is left, writes the changed part of the index, has the file system below make all of that
-//!    durable, and then writes a slot ([`commit`]). That write is the moment at which the file becomes another.
+//! 1. It changes chunks in memory ([`data`]). The file system below does not see it yet.
+//! 2. *Staging* encodes changed chunks and writes them as records into free space ([`stage`]).
+//! 3. A *commit* stages the rest, writes the changed part of the index, syncs all of that on the file system below, and
+//!    then writes a slot ([`commit`]). That write is the commit point.
 //! 4. Space that the new commit does not use is free once that slot is durable.
 //!
-//! An fsync does all of it for one file. What nobody syncs is committed every few seconds, all files together, with one
-//! sync of the file system below for all of them.
+//! An fsync does all of it for one file. Changes that are not synced by a user are committed every few seconds, all
+//! files together, with one sync of the file system below.
 //!
-//! The size of a file stands in an extended attribute of the lower file as well ([`mark`]), so that `stat` need not open
-//! it. It is marked as not to be believed, durably, before the first slot that makes it wrong.
+//! The size of a file is also stored in an extended attribute of the lower file ([`mark`]), so that `stat` need not
+//! open the file. The mark is made unclean, durably, before the first slot that makes it wrong.
 //!
-//! Differences from \[za01\], whose layers these are: records out of place instead of shifting, one file instead of two, a
-//! unit of 64 KiB instead of a page, checksums, and crash safety. The scheme of the paper is `classic`.
+//! Differences from \[za01\], whose layers these are: records out of place instead of shifting, one file instead of
+//! two, a unit of 64 KiB instead of a page, checksums, and crash safety. The scheme of the paper is `classic`.
 
 pub mod check;
 mod commit;
@@ -54,17 +54,17 @@ use crate::units::{MIB, Nanos};
 use data::Cache;
 pub use file::Node;
 
-/// How the layer works. Nothing of it is needed to read what is there.
+/// Options of the layer. None of them is needed to read existing files.
 #[derive(Clone)]
 pub struct Options {
-    /// For chunks that are written from now on.
+    /// The codec of new chunks.
     pub codec: Arc<dyn Codec>,
     /// Bytes of a chunk in new files, as a power of two: [`format::CHUNK_SHIFT_MIN`] to [`format::CHUNK_SHIFT_MAX`].
     pub chunk_shift: u8,
     pub plain: Plain,
     /// Longest time that a change waits in memory.
     pub write_back_interval: Nanos,
-    /// Changed bytes in memory, of all files, before writers have to wait.
+    /// Changed bytes in memory, of all files, at which writers have to wait.
     pub dirty_bytes_max: u64,
     /// Decoded chunks kept in memory, in bytes.
     pub cache_bytes: u64,
@@ -74,8 +74,8 @@ impl Options {
     pub fn new(codec: Arc<dyn Codec>) -> Options {
         Options {
             codec,
-            // Text of 4 MiB in chunks of 64 KiB is 10 % larger than gzip -9 makes it as a whole, in chunks of 16 KiB
-            // 27 % (measured); and a small overwrite has to write a whole chunk.
+            // Text of 4 MiB in chunks of 64 KiB is 10 % larger than with gzip -9 as a whole, in chunks of 16 KiB 27 %
+            // (measured). On the other hand a small overwrite has to write a whole chunk.
             chunk_shift: 16,
             plain: Plain::Pass,
             write_back_interval: Nanos::from_secs(5),
@@ -85,7 +85,7 @@ impl Options {
     }
 }
 
-/// What has happened.
+/// Counters.
 #[derive(Default)]
 struct Counts {
     commits: Cell<u64>,
@@ -128,17 +128,17 @@ impl Counts {
 }
 
 /// The layer. See the head of the file.
-pub struct Log {
+pub struct ChunkedLayer {
     rt: Rt,
     options: Options,
-    /// Nothing below may change.
+    /// Refuses every change below.
     read_only: bool,
-    /// What the background task works on.
-    stacked: RefCell<Weak<Stacked<Log>>>,
+    /// For the background task.
+    stacked: RefCell<Weak<Stacked<ChunkedLayer>>>,
     cache: RefCell<Cache>,
     /// Changed bytes in memory.
     dirty_bytes: Cell<u64>,
-    /// Bytes that can still be promised to writers before the file system below is asked again.
+    /// Bytes that can still be promised to writers before the free space below is queried again.
     room: Cell<u64>,
     timer_is_set: Cell<bool>,
     closed: Cell<bool>,
@@ -148,10 +148,10 @@ pub struct Log {
     counts: Counts,
 }
 
-impl Log {
-    fn new(rt: &Rt, lower: &Fs, options: Options) -> Log {
+impl ChunkedLayer {
+    fn new(rt: &Rt, lower: &Fs, options: Options) -> ChunkedLayer {
         let cache = RefCell::new(Cache::new(options.cache_bytes));
-        Log {
+        ChunkedLayer {
             rt: rt.clone(),
             read_only: lower.traits().read_only,
             stacked: RefCell::default(),
@@ -167,13 +167,13 @@ impl Log {
         }
     }
 
-    /// What a directory is to agree with.
+    /// The scheme and key that a directory has to match.
     fn claim(&self) -> Claim<'_> {
         Claim { scheme: schemes::LOG, codec: &*self.options.codec }
     }
 }
 
-/// The layer on `lower`.
+/// Stacks the layer on `lower`.
 ///
 /// # Errors
 /// When the root of `lower` cannot be read.
@@ -181,9 +181,9 @@ pub async fn stack_on(rt: &Rt, lower: Fs, options: Options) -> FsResult<Fs> {
     Ok(stack(rt, lower, options).await?)
 }
 
-/// As [`stack_on`], as what it is.
-async fn stack(rt: &Rt, lower: Fs, options: Options) -> FsResult<Rc<Stacked<Log>>> {
-    let log = Log::new(rt, &lower, options);
+/// As [`stack_on`], with the concrete type.
+async fn stack(rt: &Rt, lower: Fs, options: Options) -> FsResult<Rc<Stacked<ChunkedLayer>>> {
+    let log = ChunkedLayer::new(rt, &lower, options);
     log.claim().make(&lower, log.read_only).await?;
     let stacked = Rc::new(Stacked::new(lower, log).await?);
     *stacked.layer().stacked.borrow_mut() = Rc::downgrade(&stacked);

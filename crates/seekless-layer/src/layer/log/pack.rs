@@ -1,11 +1,11 @@
-//! Packing: turns the plain files of a directory into encoded ones, and unpacking: the other way round.
+//! Packing turns the plain files of a directory into encoded ones; unpacking is the reverse.
 //!
-//! Each file is written anew beside the old one, made durable, read back and compared, and then takes its name in one
-//! step. So at every moment each name has one whole file; whoever is interrupted begins again, and finds what has been
-//! done already. What is left of an unfinished file is removed then.
+//! Each file is written again beside the old one, made durable, read back and compared, and then takes its name in one
+//! step. So at every moment each name has one whole file. After an interruption the user starts again, and files
+//! already converted are skipped. The rest of an unfinished file is removed then.
 //!
-//! A file with several names is left as it is, since one of them at a time would make them several files; so is one
-//! that changes meanwhile, and one that would not take less space.
+//! Some files are left as they are: a file with several names, since converting one name at a time would make several
+//! files of it; a file that changes during its conversion; and one that would not take less space.
 
 use super::load::{Content, look};
 use super::{Options, Plain, mark, stack_on};
@@ -19,19 +19,19 @@ use crate::layer::directory::{Claim, let_go, schemes};
 use crate::rt::Rt;
 use crate::units::Ino;
 
-/// Which way.
+/// Direction of the conversion.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Direction {
     Pack,
     Unpack,
 }
 
-/// How far it has come.
+/// Progress so far.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Progress {
     pub files_seen: u64,
     pub files_converted: u64,
-    /// Files that are already as they should be.
+    /// Files that already have the right form.
     pub files_done_before: u64,
     /// Storage of the converted files before and after.
     pub bytes_before: u64,
@@ -40,20 +40,22 @@ pub struct Progress {
     pub left: Vec<(Vec<u8>, String)>,
 }
 
-/// Names of files that are not finished begin with this.
+/// Start of the names of unfinished files.
 const UNFINISHED: &[u8] = b".seekless-pack-";
 
-/// Files with no more storage than a block of most file systems, 4 KiB, cannot get smaller.
+/// Smallest number of sectors worth packing: a file in one block of most file systems, 4 KiB, cannot get smaller.
 const SECTORS_MIN: u64 = 8;
 
 const NO_GAIN: &str = "it would not take less space";
 
-/// Bytes read and written at once.
+/// Bytes of one read or write.
 const PIECE_BYTES: u32 = 1 << 20;
 
-/// Converts all files below the root of `lower`, which nobody else changes meanwhile. `tell` hears of every file.
+/// Converts all files below the root of `lower`, which no other task may change until this returns. Calls `tell` with
+/// the progress at every file.
 ///
 /// # Errors
+/// The first error of the file systems. Files already converted stay so.
 /// The first of the file systems. What has been converted stays so.
 pub async fn convert(
     rt: &Rt,
@@ -65,10 +67,10 @@ pub async fn convert(
     let (is_secret, codec) = (options.codec.is_secret(), options.codec.clone());
     let top = stack_on(rt, lower.clone(), Options { plain: Plain::Pass, ..options }).await?;
     let wants_gain = direction == Direction::Pack && !is_secret;
-    let work = Work { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
+    let work = PackJob { lower: Client::new(lower.clone()), top: Client::new(top.clone()), direction, wants_gain };
     let mut progress = Progress::default();
     let converted = work.tree(&mut progress, tell).await;
-    // Also after an error: what was done is durable when this returns.
+    // Also after an error: everything converted is durable when this returns.
     let closed = top.close().await;
     converted.and(closed)?;
     if direction == Direction::Unpack {
@@ -77,15 +79,15 @@ pub async fn convert(
     Ok(progress)
 }
 
-struct Work {
+struct PackJob {
     lower: Client,
     top: Client,
     direction: Direction,
-    /// Files that would not take less space are left.
+    /// Leave files that would not take less space.
     wants_gain: bool,
 }
 
-/// A file that is open on one side.
+/// An open file on one side.
 #[derive(Clone, Copy)]
 struct Side<'a> {
     fs: &'a Fs,
@@ -94,13 +96,13 @@ struct Side<'a> {
 }
 
 impl Side<'_> {
-    /// The next bytes at `offset`, in one piece.
+    /// Reads at `offset`, in one piece.
     async fn read(&self, offset: u64) -> FsResult<Vec<u8>> {
         let pieces = self.fs.read(self.ino, self.handle, offset, PIECE_BYTES).await?;
         Ok(pieces.iter().flat_map(|piece| piece.iter().copied()).collect())
     }
 
-    /// Checksum of all bytes, and how many there are.
+    /// Checksum and number of all bytes.
     async fn checksum(&self) -> FsResult<(u32, u64)> {
         let (mut crc, mut at) = (0, 0);
         loop {
@@ -121,7 +123,7 @@ impl Side<'_> {
     }
 }
 
-impl Work {
+impl PackJob {
     async fn tree(&self, progress: &mut Progress, tell: &dyn Fn(&Progress, &[u8])) -> FsResult<()> {
         let mut open = vec![Vec::new()];
         while let Some(directory) = open.pop() {
@@ -199,7 +201,7 @@ impl Work {
         }
     }
 
-    /// Makes the new file and puts it into the place of the old one; or says why the old one is better left.
+    /// Creates the new file and puts it in place of the old one; or says why the old one was left.
     async fn replace(
         &self,
         parent: Ino,
@@ -214,7 +216,7 @@ impl Work {
         self.top.close(from).await?;
         let made = match made {
             Ok(Ok(attr)) => {
-                // Now or never: from here on the name is the new file's.
+                // The last chance to give up: afterwards the name is the new file's.
                 let (from, to) = (Place { parent, name: &unfinished }, Place { parent, name });
                 self.lower.fs().rename(from, to, RenameMode::Replace).await.map(|()| Ok(attr))
             }
@@ -236,7 +238,7 @@ impl Work {
         from: Side<'_>,
     ) -> FsResult<Result<Attr, &'static str>> {
         let source = self.lower.stat(path).await?;
-        // Nobody else reads it before it has its permissions.
+        // Not readable by others before it has its permissions.
         let new = NewNode { permissions: 0o600, umask: 0, uid: source.uid, gid: source.gid };
         let target = match self.direction {
             Direction::Pack => self.top.fs(),
@@ -274,7 +276,7 @@ impl Work {
             for piece in pieces {
                 crc = crc32c_append(crc, &piece);
                 let bytes = piece.len() as u64;
-                // A hole stays one.
+                // A hole stays a hole.
                 if piece.iter().any(|&byte| byte != 0) {
                     to.fs.write(to.ino, to.handle, at, piece, WriteMode::default()).await?;
                 }
@@ -287,9 +289,9 @@ impl Work {
         if to.checksum().await? != (crc, at) {
             return Ok(Err("what was written reads differently"));
         }
-        // Attributes go to the lower file, last: nothing that is written changes them any more.
+        // Attributes are set on the lower file, last: no further write changes them.
         let lower = self.lower.fs();
-        // It may have inherited one from the directory that the old file has not.
+        // It may have inherited a list from the directory that the old file does not have.
         if lower.traits().access_lists {
             lower.removexattr(to.ino, XATTR_ACL_ACCESS).await?;
         }

@@ -36,17 +36,17 @@ pub(super) struct Space {
 }
 
 impl Space {
-    /// Of a file without records.
+    /// The space of a file without records.
     pub(super) fn empty() -> Space {
         Space { by_offset: BTreeMap::new(), by_size: BTreeSet::new(), end: RECORDS_START }
     }
 
-    /// Of a file that is full up to `end`.
+    /// The space of a file that is full up to `end`.
     pub(super) fn full(end: u64) -> Space {
         Space { end, ..Space::empty() }
     }
 
-    /// What `used` leaves free.
+    /// The space that `used` leaves free.
     ///
     /// # Errors
     /// Two extents that overlap.
@@ -65,7 +65,7 @@ impl Space {
         Ok(space)
     }
 
-    /// Everything at and after it is free.
+    /// Start of the free space at the end.
     pub(super) fn end(&self) -> u64 {
         self.end
     }
@@ -74,7 +74,7 @@ impl Space {
         self.by_offset.values().sum()
     }
 
-    /// Recounts: F1 holds, and what is not in `used` is free, all of it.
+    /// Recounts: F1 holds, and exactly what is not in `used` is free.
     ///
     /// # Errors
     /// What is wrong, as text.
@@ -109,7 +109,7 @@ impl Space {
         Extent { offset: extent.offset, bytes }
     }
 
-    /// Room for `bytes`: the smallest free extent that holds them, or the end.
+    /// Allocates `bytes`: in the smallest free extent that holds them, or at the end.
     pub(super) fn allocate(&mut self, bytes: u64) -> Extent {
         let fitting = self.by_size.range((bytes, 0)..).next().copied();
         match fitting {
@@ -125,7 +125,7 @@ impl Space {
         }
     }
 
-    /// Room for `bytes` behind everything, and not before `limit`.
+    /// Allocates `bytes` behind everything, and not before `limit`.
     pub(super) fn allocate_behind(&mut self, bytes: u64, limit: u64) -> Extent {
         let offset = self.end.max(limit);
         self.insert(Extent { offset: self.end, bytes: offset - self.end });
@@ -133,7 +133,7 @@ impl Space {
         Extent { offset, bytes }
     }
 
-    /// Room for `bytes` before `limit`, as near the start as can be.
+    /// Allocates `bytes` before `limit`, as near the start as possible.
     pub(super) fn allocate_below(&mut self, bytes: u64, limit: u64) -> Option<Extent> {
         let found = self.find_below(bytes, limit)?;
         Some(self.carve(found, bytes))
@@ -146,7 +146,7 @@ impl Space {
         Some(Extent { offset, bytes })
     }
 
-    /// Takes back an extent.
+    /// Frees an extent.
     pub(super) fn free(&mut self, extent: Extent) {
         let mut extent = extent;
         if let Some((&offset, &bytes)) = self.by_offset.range(..extent.offset).next_back()
@@ -173,8 +173,8 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// Aim: nothing is given out twice and nothing is lost. Method: random allocation and freeing against a plain set of
-    /// units, and what is left compared with what is computed anew.
+    /// Aim: no space is allocated twice and none is lost. Method: random allocation and freeing against a plain set of
+    /// units, and a comparison with a recount.
     #[test]
     fn space_is_given_out_once() {
         for seed in 0..20 {

@@ -1,4 +1,5 @@
-//! Staging: changed chunks become records in free space of the lower file. Until a slot names them they mean nothing.
+//! Staging: writes changed chunks as records into free space of the lower file. They mean nothing until a slot refers
+//! to them.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -8,17 +9,17 @@ use futures_util::future::join_all;
 use super::file::{File, Form, Moment, Node, Tail};
 use super::format::{Commit, Entry, NODE_ENTRIES, RECORDS_START, Record, entries_to_bytes, kinds};
 use super::space::{Extent, Space};
-use super::{Log, count};
+use super::{ChunkedLayer, count};
 use crate::device::Data;
 use crate::fs::{Fs, FsError, FsResult, WriteMode};
 use crate::layer::codecs::{Position, ids};
 use crate::layer::work;
 use crate::rt::{Work, cover};
 
-/// Chunks that are encoded at once, and written together where they fit together: 1 MiB of chunks of 64 KiB.
+/// Chunks that are encoded together, and written together where they are adjacent: 1 MiB of chunks of 64 KiB.
 const BATCH_CHUNKS: usize = 16;
 
-/// Longest tail. Appends within it write as much again and again, beyond it a whole chunk is encoded.
+/// Longest tail. Each append within it rewrites it; beyond it a whole chunk is encoded.
 const TAIL_BYTES_MAX: u64 = 4096;
 
 /// A chunk as it was when staging began.
@@ -30,18 +31,18 @@ struct Snapshot {
     version: u64,
 }
 
-/// What a snapshot becomes.
+/// The encoded form of a snapshot.
 enum Staged {
     Hole,
     Chunk(Record),
     Tail(Record),
 }
 
-impl Log {
-    /// Stages everything that has changed. The caller holds `shape`.
+impl ChunkedLayer {
+    /// Stages all changes. The caller holds `relocation_gate`.
     ///
     /// # Errors
-    /// Then what has not been staged is still in memory, and nothing is lost.
+    /// Chunks that have not been staged are still in memory; nothing is lost.
     pub(super) async fn stage_all(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<Moment> {
         let Some(file) = node.regular() else { return Err(FsError::Invalid("not a regular file")) };
         self.ensure_space(lower, node).await?;
@@ -55,10 +56,10 @@ impl Log {
         Ok(moment)
     }
 
-    /// Stages those changed chunks that are not likely to change again soon: all but the last.
+    /// Stages the changed chunks that are not likely to change again soon: all but the last.
     pub(super) async fn stage_full_chunks(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
-        let _shape = node.shape.enter().await;
+        let _relocation = node.relocation_gate.enter().await;
         file.borrow().check()?;
         self.ensure_space(lower, node).await?;
         let snapshots = {
@@ -85,10 +86,10 @@ impl Log {
         Ok(())
     }
 
-    /// Turns a chunk into what is stored of it.
+    /// Encodes a chunk for storage.
     async fn encode(&self, node: &Rc<Node>, snapshot: &Snapshot) -> Staged {
         let Some(file) = node.regular() else { return Staged::Hole };
-        // Zeroes at the end are what is there without being stored.
+        // Zeroes at the end are implied and not stored.
         let length = snapshot.bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
         if length == 0 {
             return Staged::Hole;
@@ -127,10 +128,10 @@ impl Log {
         Staged::Chunk(record)
     }
 
-    /// Writes records into free space, those that come to lie together in one write.
+    /// Writes records into free space, adjacent ones in one write.
     ///
     /// # Errors
-    /// Then none of the space is used.
+    /// After an error none of the space is used.
     pub(super) async fn place(&self, lower: &Fs, node: &Rc<Node>, records: &[&Record]) -> FsResult<Vec<Entry>> {
         let Some(file) = node.regular() else { return Ok(Vec::new()) };
         if records.is_empty() {
@@ -141,17 +142,17 @@ impl Log {
         {
             let mut file = file.borrow_mut();
             if file.generation == 0 {
-                // A file is born with its first record: in the same write, so that even what is left of a commit that
-                // never was shows whose it is.
-                let birth = file.birth();
-                let mut start = birth.encode().to_vec();
+                // The initial commit of a file is in the same write as its first record, so that even the rest of an
+                // unfinished first commit shows which layer wrote it.
+                let initial = file.initial_commit();
+                let mut start = initial.encode().to_vec();
                 start.resize(RECORDS_START as usize, 0);
                 runs.push((0, start));
             }
             for record in records {
                 let (bytes, crc) = record.encode();
                 let length = bytes.len() as u64;
-                // Nodes are written with every commit; near the start they never keep a file long.
+                // Nodes are written with every commit; near the start they do not keep the file from being truncated.
                 let placed = match (file.behind, record.kind) {
                     (Some(limit), _) => Some(file.space.allocate_behind(length, limit)),
                     (None, kinds::NODE) => file.space.allocate_below(length, u64::MAX),
@@ -190,7 +191,7 @@ impl Log {
         lower.write(node.ino, handle, offset, data, WriteMode::default()).await
     }
 
-    /// Makes a record that has been written part of the file.
+    /// Makes a written record part of the file.
     async fn install(
         &self,
         lower: &Fs,
@@ -224,13 +225,13 @@ impl Log {
                 self.cache.borrow_mut().put((node.serial, snapshot.chunk), entry, bytes);
             }
         } else if let Some(dirty) = file.dirty.get_mut(&snapshot.chunk) {
-            // It has been changed meanwhile, nobody has noted since when; a whole record is always right.
+            // It has been changed in the meantime, and from where is unknown; a whole record is always right.
             dirty.base = None;
         }
         Ok(())
     }
 
-    /// Only the last chunk has a tail: that of another is made part of its chunk.
+    /// Only the last chunk has a tail: an earlier tail is merged into its chunk.
     async fn fold_tail(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         let Some(tail) = file.borrow().tail else { return Ok(()) };
@@ -245,7 +246,7 @@ impl Log {
         Ok(())
     }
 
-    /// Writes the changed nodes of the index. The caller holds `shape`.
+    /// Writes the changed nodes of the index. The caller holds `relocation_gate`.
     pub(super) async fn stage_index(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         let depth = file.borrow().index.depth();
@@ -273,7 +274,7 @@ impl Log {
         Ok(())
     }
 
-    /// Makes sure that it is known where there is free space.
+    /// Reads what is needed to know the free space.
     pub(super) async fn ensure_space(&self, lower: &Fs, node: &Rc<Node>) -> FsResult<()> {
         let Some(file) = node.regular() else { return Ok(()) };
         {
@@ -319,7 +320,7 @@ impl Staged {
 }
 
 impl File {
-    /// The changed chunks before `end`, as they are now.
+    /// The changed chunks before `end`, in their present state.
     fn snapshots(&self, end: u64) -> Vec<Snapshot> {
         let of = |(&chunk, dirty): (&u64, &super::file::Dirty)| Snapshot {
             chunk,
@@ -336,8 +337,8 @@ impl File {
         self.size.saturating_sub(1) >> self.chunk_shift
     }
 
-    /// The commit with which a file begins: there is nothing in it.
-    pub(super) fn birth(&self) -> Commit {
-        Commit::birth(self.chunk_shift, self.file_id)
+    /// The initial commit of a file, without content.
+    pub(super) fn initial_commit(&self) -> Commit {
+        Commit::initial(self.chunk_shift, self.file_id)
     }
 }

@@ -1,6 +1,6 @@
-//! Aim: whatever becomes of a lower file, reading, checking, mending and writing end in answers or errors, in bounded time
-//! and memory, and other files are as they were. The log scheme, which has checksums, never gives a wrong byte. Method: one
-//! flipped bit or one lost sector at a time in files of both schemes.
+//! Aim: whatever happens to a lower file, reading, checking, repairing and writing lead to results or errors, in
+//! bounded time and memory, and other files are unchanged. The log scheme, which has checksums, never returns a wrong
+//! byte. Method: one flipped bit or one lost sector at a time in files of both schemes.
 
 use std::sync::Arc;
 
@@ -12,13 +12,13 @@ use crate::rng::Rng;
 use crate::rt::{Limits, Rt};
 use crate::testing::environment::replay;
 use crate::testing::subject::simulate;
-use crate::testing::{Loose, MemFs, MemFsOptions};
+use crate::testing::{MemFs, MemFsOptions, WeakFs};
 use crate::units::{Nanos, SECTOR_BYTES};
 
-/// A hundred times what a sound file takes.
+/// A hundred times the needs of an undamaged file.
 const LIMITS: Limits = Limits { events: 300_000, until: Nanos::from_secs(100_000) };
 
-/// Bytes in memory at a time, likewise.
+/// Most bytes of memory at one time, likewise.
 const MEMORY_MAX: u64 = 64 << 20;
 
 const FILES: usize = 3;
@@ -68,11 +68,11 @@ fn content(file: usize) -> Vec<u8> {
     content
 }
 
-/// One damage. Returns whether it was noticed.
+/// Applies one damage. Returns whether it was noticed.
 async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
     let text = |error: crate::fs::FsError| error.to_string();
     let options = MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() };
-    let lower = Loose::around(rt, options, MemFs::with_options(rt, options));
+    let lower = WeakFs::around(rt, options, MemFs::with_options(rt, options));
     let below: Fs = lower.clone();
     let fs = scheme.stack_on(rt, below.clone(), seed).await.map_err(text)?;
     let client = Client::new(fs.clone());
@@ -115,18 +115,18 @@ async fn one(rt: &Rt, scheme: Scheme, seed: u64) -> Result<bool, String> {
             if file != damaged && !is_right {
                 return Err(format!("file {file} has changed with file {damaged}: {:?}", read.err()));
             }
-            // A repair brings back an earlier moment of a file, and says so.
+            // A repair brings back an earlier moment of a file, and reports that.
             if scheme == Scheme::Log && !repair && read.is_ok() && !is_right {
                 return Err(format!("file {file} has wrong bytes, and nothing was said"));
             }
         }
-        // Whatever these answer, they come to an end.
+        // Whatever these return, they end.
         let _ = client.truncate(&name(damaged), 5_000).await;
         let _ = client.write_file(&name(damaged), &content(damaged)).await;
         let _ = fs.close().await;
         drop((client, fs));
         if !repair {
-            // The repair is of the damage, not of what was just written over it.
+            // The repair must repair the damage, not the bytes that were just written over it.
             direct.write_file(&name(damaged), &bytes).await.map_err(text)?;
         }
     }

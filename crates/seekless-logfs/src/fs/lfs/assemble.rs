@@ -1,17 +1,17 @@
-//! Putting a transaction together: from what is dirty in memory to partial segments ready for the device.
+//! Assembling a transaction: from the dirty data in memory to partial segments ready for the device.
 //!
 //! Paper: [ro92 §3.2, §3.3]. Format: FORMAT.md, "Partial segments" and "Transactions".
 //!
-//! The whole transaction is put together in one synchronous step, so it is a snapshot: no operation is half in
-//! it. First everything is planned (what is written, what that frees, where it goes) without changing anything;
-//! then addresses are given out and bytes are laid down, children before parents.
+//! The whole transaction is assembled in one synchronous step, so it is a snapshot: no operation is half in it. The
+//! step first plans everything (what is written, what that frees, where it goes) without changing anything. Then it
+//! assigns addresses and lays out bytes, children before parents.
 //!
 //! Invariants
-//!   A1  Every transaction holds every change of the name space made so far, and of each file either all
-//!       changes or none.
-//!   A2  Indirect blocks and the tables reach the log at checkpoints only (unless `indirect=log`); between
-//!       checkpoints the summaries say where blocks are, and which indirect blocks were dropped.
-//!   A3  What a transaction frees is what was unmapped since the last one, each place once.
+//!   A1  Every transaction holds every change of the name space made so far, and of each file either all changes or
+//!       none.
+//!   A2  Indirect blocks and the tables reach the log at checkpoints only (unless `indirect=log`). Between checkpoints
+//!       the summaries say where blocks are, and which indirect blocks were dropped.
+//!   A3  A transaction frees exactly the places that were unmapped since the last transaction, each once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,18 +19,18 @@ use super::format::*;
 use super::layout::*;
 use super::state::*;
 use crate::device::{Buf, Data};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Hole, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, Hole, ReserveAccess};
 use crate::fs::{FileKind, FsError};
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 
-/// What a transaction is to contain, besides every change of the name space.
+/// What a transaction contains, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope {
     Everything,
     /// One file.
     File(Ino),
-    /// What the cleaner has collected, in the order of its age.
+    /// Blocks that the cleaner has collected, in the order of their age.
     Cleaned,
     /// Everything, the tables, and the checkpoint itself.
     Checkpoint {
@@ -38,7 +38,7 @@ pub(super) enum Scope {
     },
 }
 
-/// Partial segments to be written, in the order of the log.
+/// Partial segments to write, in log order.
 pub(super) struct Transaction {
     pub partials: Vec<(Sector, Data, u64)>,
     /// Sequence number after the last of them.
@@ -48,7 +48,7 @@ pub(super) struct Transaction {
 }
 
 /// One entry of a summary, and where its payload comes from.
-struct Piece {
+struct SummaryPiece {
     item: Item,
     source: Source,
 }
@@ -75,16 +75,16 @@ struct Planned {
 
 /// The plan of a transaction.
 struct Plan {
-    pieces: Vec<Piece>,
+    pieces: Vec<SummaryPiece>,
     freed: BTreeMap<SegmentNo, u64>,
     partials: Vec<Planned>,
 }
 
-/// Puts together the transaction of `scope`; `None` when there is nothing to write.
+/// Assembles the transaction of `scope`; `None` when there is nothing to write.
 ///
 /// # Errors
-/// `Load` when a block of the tables is not in memory, and `NoSpace` when there are not enough clean segments,
-/// which S3 excludes. Nothing has changed then but what is dirty.
+/// `Load` when a block of the tables is not in memory; `NoSpace` when there are not enough clean segments, which S3
+/// excludes. After an error nothing has changed, except that more may be dirty.
 pub(super) fn assemble(state: &mut State, scope: Scope) -> Step<Option<Transaction>> {
     let inodes = chosen_inodes(state, scope);
     let is_checkpoint = matches!(scope, Scope::Checkpoint { .. });
@@ -110,12 +110,12 @@ fn chosen_inodes(state: &State, scope: Scope) -> Vec<Ino> {
             .collect(),
     };
     if let Scope::Checkpoint { .. } = scope {
-        // A file whose data is in the log already may still have indirect blocks to write.
+        // A file whose data is already in the log may still have indirect blocks to write.
         chosen.extend(state.blocks.dirty_ids().map(|id| id.ino).filter(|&ino| !is_internal(ino)));
     }
     let mut chosen: Vec<Ino> = chosen.into_iter().collect();
     if scope == Scope::Cleaned {
-        // Age sort: what was written at about the same time dies at about the same time. [ro92 §3.4]
+        // Age sort: data that was written at about the same time dies at about the same time. [ro92 §3.4]
         chosen.sort_by_key(|ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch()));
     }
     chosen
@@ -130,14 +130,14 @@ fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
     loop {
         let (mut pieces, freed) = collect(state, is_checkpoint, inodes)?;
         let records = freed.iter().map(|(&segment, &bytes)| Item::SegmentFreed { segment, bytes });
-        pieces.extend(records.map(|item| Piece { item, source: Source::Record }));
+        pieces.extend(records.map(|item| SummaryPiece { item, source: Source::Record }));
         if is_checkpoint {
             let sectors = CHECKPOINT_SECTORS_IN_LOG as u16;
-            pieces.push(Piece { item: Item::Checkpoint { sectors }, source: Source::Checkpoint });
+            pieces.push(SummaryPiece { item: Item::Checkpoint { sectors }, source: Source::Checkpoint });
         }
         let partials = place(state, &pieces)?;
         if is_checkpoint {
-            // The table must hold what this very transaction does to it.
+            // The table must include the effect of this transaction.
             let written = partials.iter().flat_map(|partial| [partial.segment, partial.next_segment]);
             let left = [state.log.end.segment, state.log.end.next_segment];
             let touched = written.chain(freed.keys().copied()).chain(left).map(|segment| segment / USAGES_PER_BLOCK);
@@ -154,7 +154,7 @@ fn plan(state: &mut State, scope: Scope, inodes: &[Ino]) -> Step<Plan> {
     }
 }
 
-/// Makes blocks of the usage table dirty, and what changed of the orphan file. Their bytes come later.
+/// Makes the changed blocks of the usage table and of the orphan file dirty. Their contents are filled in later.
 fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
     let orphan_blocks: Vec<u64> = state.log.orphans.dirty_blocks.iter().copied().collect();
     let orphan_bytes = state.log.orphans.slots.len() as u64 * 8;
@@ -166,29 +166,33 @@ fn prepare_tables(state: &mut State, usage_blocks: &BTreeSet<u64>) -> Step<()> {
     for &block in &orphan_blocks {
         change.replace_block(BlockId::data(ORPHAN_INO, block), Data::zeroes(BLOCK_BYTES))?;
     }
-    change.commit(Privilege::Internal)
+    change.commit(ReserveAccess::Internal)
 }
 
-/// Lists what is to be written, children before parents, and what that frees.
-fn collect(state: &mut State, is_checkpoint: bool, inodes: &[Ino]) -> Step<(Vec<Piece>, BTreeMap<SegmentNo, u64>)> {
+/// Lists what has to be written, children before parents, and the space that this frees.
+fn collect(
+    state: &mut State,
+    is_checkpoint: bool,
+    inodes: &[Ino],
+) -> Step<(Vec<SummaryPiece>, BTreeMap<SegmentNo, u64>)> {
     let with_indirect = is_checkpoint || state.log.options.indirect_in_log;
-    let mut pieces: Vec<Piece> = Vec::new();
+    let mut pieces: Vec<SummaryPiece> = Vec::new();
     let mut freed = state.log.freed.clone();
-    pieces.extend(state.log.records.iter().map(|&item| Piece { item, source: Source::Record }));
+    pieces.extend(state.log.records.iter().map(|&item| SummaryPiece { item, source: Source::Record }));
     for group in inodes.chunks((INODE_GROUP_SECTORS * INODES_PER_SECTOR) as usize) {
         for &ino in group {
             collect_file(state, ino, with_indirect, &mut pieces, &mut freed)?;
         }
-        // All just before the inodes, so that who wants both reads both at once.
+        // All of them just before the inodes, so that one read brings both.
         for &ino in group {
             collect_xattr(state, ino, &mut pieces, &mut freed)?;
         }
         let count = group.len() as u32;
         let sectors = u64::from(count).div_ceil(INODES_PER_SECTOR) as u16;
-        pieces.push(Piece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
+        pieces.push(SummaryPiece { item: Item::Inodes { count, sectors }, source: Source::Inodes(group.to_vec()) });
     }
     if is_checkpoint {
-        // The usage table comes last: it counts the others.
+        // The usage table comes last because it counts the other tables.
         for ino in [IMAP_INO, ORPHAN_INO, USAGE_INO] {
             collect_blocks(state, ino, true, &mut pieces, &mut freed)?;
         }
@@ -200,15 +204,15 @@ fn collect_file(
     state: &mut State,
     ino: Ino,
     with_indirect: bool,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     collect_blocks(state, ino, with_indirect, pieces, freed)?;
     let layout = state.log.layout;
     let known = state.inode(ino)?;
-    let holes = known.debt.nodes.iter().chain(&known.debt.holes);
-    pieces.extend(holes.map(|&hole| Piece { item: record_of(ino, hole), source: Source::Record }));
-    for (&segment, &bytes) in &known.debt.freed {
+    let holes = known.deferred_free.nodes.iter().chain(&known.deferred_free.holes);
+    pieces.extend(holes.map(|&hole| SummaryPiece { item: record_of(ino, hole), source: Source::Record }));
+    for (&segment, &bytes) in &known.deferred_free.freed {
         *freed.entry(segment).or_insert(0) += bytes;
     }
     if !known.slot.is_none()
@@ -222,7 +226,7 @@ fn collect_file(
 fn collect_xattr(
     state: &mut State,
     ino: Ino,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     let layout = state.log.layout;
@@ -231,7 +235,7 @@ fn collect_xattr(
         free_pointer(&layout, known.inode.xattr_pointer().unwrap_or_default(), freed);
         if let Some(data) = &known.xattr {
             let sectors = sectors_for(data.len() as u64) as u16;
-            pieces.push(Piece { item: Item::Xattr { ino, sectors }, source: Source::Xattr(ino) });
+            pieces.push(SummaryPiece { item: Item::Xattr { ino, sectors }, source: Source::Xattr(ino) });
         }
     }
     Ok(())
@@ -241,7 +245,7 @@ fn collect_blocks(
     state: &mut State,
     ino: Ino,
     with_indirect: bool,
-    pieces: &mut Vec<Piece>,
+    pieces: &mut Vec<SummaryPiece>,
     freed: &mut BTreeMap<SegmentNo, u64>,
 ) -> Step<()> {
     let layout = state.log.layout;
@@ -250,12 +254,12 @@ fn collect_blocks(
     for id in ids {
         free_pointer(&layout, state.pointer(id)?, freed);
         let sectors = stored_sectors(&inode, id.key) as u16;
-        pieces.push(Piece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
+        pieces.push(SummaryPiece { item: Item::Block { ino, key: id.key.0, sectors }, source: Source::Block(id) });
     }
     Ok(())
 }
 
-/// What the log says of a hole.
+/// The log record of a hole.
 fn record_of(ino: Ino, hole: Hole) -> Item {
     let Hole { first, count, reserved } = hole;
     if reserved { Item::Reserved { ino, first, count } } else { Item::Unmapped { ino, first, count } }
@@ -269,7 +273,7 @@ fn free_pointer(layout: &Layout, pointer: Pointer, freed: &mut BTreeMap<SegmentN
     }
 }
 
-/// Sectors of the log that a block takes: fewer for the last block of a file.
+/// Sectors of the log that a block takes: fewer than a whole block for the last one of a file.
 fn stored_sectors(inode: &Inode, key: BlockKey) -> u64 {
     let is_file = matches!(inode.kind(), Some(FileKind::Regular | FileKind::Symlink));
     if !is_file || !key.is_data() {
@@ -279,8 +283,8 @@ fn stored_sectors(inode: &Inode, key: BlockKey) -> u64 {
     sectors_for(rest.min(BLOCK_BYTES as u64)).max(1)
 }
 
-/// Divides the pieces among partial segments, from the end of the log on.
-fn place(state: &State, pieces: &[Piece]) -> Step<Vec<Planned>> {
+/// Divides the pieces among partial segments, from the end of the log onwards.
+fn place(state: &State, pieces: &[SummaryPiece]) -> Step<Vec<Planned>> {
     let layout = &state.log.layout;
     let (mut segment, mut offset, mut next_segment) =
         (state.log.end.segment, state.log.end.offset, state.log.end.next_segment);
@@ -374,7 +378,8 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
                 Source::Inodes(inodes) => lay_inodes(state, inodes, start + at, target),
                 Source::Xattr(ino) => lay_xattr(state, *ino, start + at, target),
                 Source::Checkpoint => {
-                    // The copy in the log cannot hold the checksum around itself; the copy in the slot does.
+                    // The copy in the log cannot hold the checksum of the partial segment around it; the copy in the
+                    // slot does.
                     let checkpoint = checkpoint_record(state, scope, 0, end_sequence);
                     target.copy_from_slice(&checkpoint.to_block()[..target.len()]);
                 }
@@ -418,7 +423,7 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
         let checkpoint = checkpoint_record(state, scope, state.log.end.chain, end_sequence);
         transaction.checkpoint = Some((serial, checkpoint.to_block()));
         state.log.segments.dirty_blocks.clear();
-        // By the next checkpoint the log may have left this one, and it may have been empty all the time.
+        // By the next checkpoint the log may have left this segment, which may have been empty all along.
         state.log.segments.touch(state.log.end.segment);
         state.log.orphans.dirty_blocks.clear();
         state.log.log_bytes_since_checkpoint = 0;
@@ -427,10 +432,10 @@ fn lay_down(state: &mut State, scope: Scope, plan: Plan) -> Transaction {
     transaction
 }
 
-/// Brings the usage table to what it is once the transaction is written.
+/// Updates the usage table to its state after the transaction is written.
 fn count_usage(
     state: &mut State,
-    pieces: &[Piece],
+    pieces: &[SummaryPiece],
     partials: &[Planned],
     freed: &BTreeMap<SegmentNo, u64>,
     now: i64,
@@ -455,12 +460,12 @@ fn count_usage(
     }
     for (&segment, &bytes) in freed {
         if !state.log.segments.remove_live(segment, bytes) {
-            contradiction(state, &format!("segment {segment} is said to hold less than what is freed from it"));
+            contradiction(state, &format!("segment {segment} records fewer live bytes than are freed from it"));
         }
     }
 }
 
-fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
+fn count_kind(state: &mut State, piece: &SummaryPiece, bytes: u64, scope: Scope) {
     let is_data = match &piece.source {
         Source::Block(id) => id.key.is_data() && !is_internal(id.ino),
         _ => false,
@@ -477,8 +482,8 @@ fn count_kind(state: &mut State, piece: &Piece, bytes: u64, scope: Scope) {
     }
 }
 
-/// When the youngest part of a piece was modified.
-fn age_of(state: &State, piece: &Piece) -> i64 {
+/// Modification time of the youngest part of a piece.
+fn age_of(state: &State, piece: &SummaryPiece) -> i64 {
     let mtime = |ino: &Ino| state.inodes.get(ino).map_or(0, |known| known.inode.mtime_nanos_since_epoch());
     match &piece.source {
         Source::Block(id) => mtime(&id.ino),
@@ -488,22 +493,22 @@ fn age_of(state: &State, piece: &Piece) -> i64 {
     }
 }
 
-/// What waited for this transaction waits no more.
-fn forget_pending(state: &mut State, pieces: &[Piece]) {
+/// Clears the records that were pending for this transaction.
+fn forget_pending(state: &mut State, pieces: &[SummaryPiece]) {
     let mut counted: u64 = std::mem::take(&mut state.log.freed).values().sum();
     state.log.records.clear();
     for piece in pieces {
         let Source::Inodes(inodes) = &piece.source else { continue };
         for ino in inodes {
             if let Some(known) = state.inodes.get_mut(ino) {
-                counted += std::mem::take(&mut known.debt.freed).values().sum::<u64>();
-                known.debt.holes.clear();
-                known.debt.nodes.clear();
+                counted += std::mem::take(&mut known.deferred_free.freed).values().sum::<u64>();
+                known.deferred_free.holes.clear();
+                known.deferred_free.nodes.clear();
             }
         }
     }
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
-        assert!(state.inodes.get(&ino).is_none_or(|known| known.debt.freed.is_empty()), "tables never shrink");
+        assert!(state.inodes.get(&ino).is_none_or(|known| known.deferred_free.freed.is_empty()), "tables never shrink");
     }
     assert!(counted <= state.freed_pending_bytes, "A3: what is counted as freed was unmapped before");
     state.freed_pending_bytes -= counted;
@@ -546,7 +551,7 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
             Some(rest) => state.unwritten_bytes = rest,
             None => contradiction(state, "more bytes are given back than are set aside"),
         }
-        // Setting it aside is in the log already, or comes with this transaction's inode.
+        // The log already has this reservation, or gets it with the inode in this transaction.
         if let Some(known) = state.inodes.get_mut(&id.ino) {
             known.unwritten_pending -= BLOCK_BYTES as i64;
         }
@@ -554,7 +559,7 @@ fn lay_block(state: &mut State, id: BlockId, at: Sector, target: &mut [u8]) {
     if id.key.is_data()
         && let Some(known) = state.inodes.get_mut(&id.ino)
     {
-        // A dirty block counts as a whole one until it is known how much of it is stored.
+        // A dirty block counts as a whole one until its stored size is known.
         match known.inode.bytes_used.checked_sub((BLOCK_BYTES - target.len()) as u64) {
             Some(rest) => known.inode.bytes_used = rest,
             None => contradiction(state, &format!("inode {} uses more bytes than it says", id.ino)),

@@ -1,6 +1,7 @@
-//! The books: everything that is counted, counted again from scratch and compared. For tests, which ask after every step.
+//! The books: every counter is recounted from scratch and compared. Tests call this after every step.
 //!
-//! What every log counts is recounted in `fs/logfs/books`; here is what is this log's own: segments, and what the slots need.
+//! `fs/logfs/books` recounts what every log counts. This file recounts what belongs to this log: segments, and what the
+//! slots need.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,7 +19,7 @@ use crate::fs::logfs::books::{Recount, recount};
 use crate::units::{Ino, Sector};
 
 impl Lfs {
-    /// Recounts everything. Returns what does not agree, a line each.
+    /// Recounts everything. Returns the contradictions, one line each.
     pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
         let problems = recount(self, async || (), run).await?;
         {
@@ -30,7 +31,7 @@ impl Lfs {
         Ok([problems, self.check_slots().await?].concat())
     }
 
-    /// G1, from the device: what the checkpoint in either slot needs is neither clean nor ready.
+    /// G1, checked on the device: what the checkpoint in either slot needs is neither clean nor ready.
     async fn check_slots(&self) -> FsResult<Vec<String>> {
         let moment = |state: &State| (state.log.checkpoint_serial, state.log.end.sequence, state.log.written_sequence);
         let (before, free) = {
@@ -61,7 +62,7 @@ impl Lfs {
                 problems.push(format!("G1: segment {segment} is free, and checkpoint {serial} in its slot needs it"));
             }
         }
-        // While the log goes on, what was free at the start may be written.
+        // When the log has moved on in the meantime, it may have written to what was free at the start.
         if moment(&self.state.borrow()) != before {
             problems.clear();
         }
@@ -69,7 +70,7 @@ impl Lfs {
     }
 }
 
-/// Live bytes of each segment, as they are counted again.
+/// Recounted live bytes of each segment.
 type Live = BTreeMap<SegmentNo, u64>;
 
 fn run(recount: &mut Recount<'_, Segmented>) {
@@ -107,9 +108,9 @@ fn run(recount: &mut Recount<'_, Segmented>) {
     for &(_, slot) in &recount.slots {
         *live.entry(segment_of(slot.sector())).or_insert(0) += Inode::BYTES as u64;
     }
-    let debts = state.inodes.values().map(|known| &known.debt.freed).chain([&state.log.freed]);
+    let deferred = state.inodes.values().map(|known| &known.deferred_free.freed).chain([&state.log.freed]);
     let mut pending = 0;
-    for (&segment, &bytes) in debts.flatten() {
+    for (&segment, &bytes) in deferred.flatten() {
         *live.entry(segment).or_insert(0) += bytes;
         pending += bytes;
     }

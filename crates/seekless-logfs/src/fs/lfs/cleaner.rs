@@ -1,14 +1,14 @@
-//! The cleaner: empties segments that hold little, so that the log always has somewhere to go.
+//! The cleaner: empties segments that hold little live data, so that the log always has clean segments to write.
 //!
 //! Paper: [ro92 §3.3–§3.6].
 //!
-//! What is alive in a segment becomes dirty again, as if somebody had written it, and so moves to the end of the
-//! log. Then a checkpoint makes the old places worthless, and a second one lets go of them.
+//! The cleaner makes the live blocks of a segment dirty, as if a user had written them, and so moves them to the end of
+//! the log. The next checkpoint makes the old places worthless, and the one after it releases them.
 //!
 //! Invariants
 //!   C1  A cleaned segment is written again only after neither checkpoint slot needs it (G1).
 //!   C2  Cleaning moves blocks; it never changes what a read returns.
-//!   C3  A pass reads no more than what fits, moved, into the clean segments, with room for its checkpoint.
+//!   C3  A pass reads no more than fits into the clean segments once moved, together with its checkpoint.
 
 use std::rc::Rc;
 
@@ -19,16 +19,16 @@ use super::state::*;
 use super::{CleanerPolicy, Lfs};
 use crate::device::rescue::{rescue, rescue_as};
 use crate::device::{Buf, Device, read_right};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
-/// Live bytes that one pass moves at most; they are all in memory.
+/// Most live bytes that one pass moves; all of them are in memory.
 const PASS_BYTES_MAX: u64 = 32 << 20;
 
-/// What a pass came to.
+/// Result of a pass.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Pass {
     /// Clean bytes before and after.
@@ -37,7 +37,7 @@ struct Pass {
 }
 
 impl Lfs {
-    /// Bytes that the log could still take: what counts as progress, since a pass may win less than a segment.
+    /// Bytes that the log could still take. A pass may gain less than a segment, so progress is counted in bytes.
     fn clean_bytes(&self) -> u64 {
         let clean = self.clean_segments();
         let state = self.state.borrow();
@@ -45,17 +45,17 @@ impl Lfs {
             + (state.log.layout.segment_sectors() - state.log.end.offset) * SECTOR_BYTES
     }
 
-    /// Segments that the log could go on in.
+    /// Segments that the log could continue in.
     pub(super) fn clean_segments(&self) -> u64 {
         let state = self.state.borrow();
         (state.log.segments.ready.len() + state.log.segments.clean.len()) as u64
     }
 
-    /// Cleans in the background until there is enough again.
+    /// Cleans in the background until there are enough clean segments again.
     pub(super) async fn clean_if_short(self: &Rc<Self>) {
         loop {
             let short = self.clean_segments() < self.low_water();
-            // Whoever needs the space will be told of any error.
+            // The operation that needs the space gets the error.
             match short {
                 true => match self.clean_pass().await {
                     Ok(pass) if pass.after > pass.before => {}
@@ -81,7 +81,7 @@ impl Lfs {
         let before = self.clean_bytes();
         for _ in 0..PASSES_WITHOUT_GAIN_MAX {
             let pass = self.this().clean_pass().await?;
-            // Another task's pass may have made the room.
+            // Another task's pass may have made room.
             if pass.after > before.min(pass.before) {
                 return Ok(());
             }
@@ -89,7 +89,7 @@ impl Lfs {
         Err(FsError::NoSpace)
     }
 
-    /// Packs what is alive together because the storage below is full: segments won stay allocated below.
+    /// Compacts live data because the storage below is full: the segments gained stay allocated below.
     pub(super) async fn clean_for_room(&self) -> FsResult<()> {
         let ready = |lfs: &Lfs| lfs.state.borrow().log.segments.ready.len();
         let before = ready(self);
@@ -102,7 +102,7 @@ impl Lfs {
         Err(FsError::NoSpace)
     }
 
-    /// Cleans while nobody asks for anything. Returns true when it is worth going on.
+    /// Cleans while the volume is idle. Returns true when more cleaning is worthwhile.
     pub(super) async fn clean_idle(&self, until: Nanos) -> FsResult<bool> {
         loop {
             {
@@ -114,7 +114,7 @@ impl Lfs {
                 let gain = best.is_some_and(|segment| {
                     state.log.segments.get(segment).live_bytes * 4 <= state.log.layout.segment_bytes() * 3
                 });
-                // Empty ones become clean, and go back to the storage below, by the checkpoints of a pass.
+                // The checkpoints of a pass turn empty segments into clean ones and return their storage below.
                 let empty = state.log.segments.any_empty(&[state.log.end.segment, state.log.end.next_segment]);
                 if (enough || !gain) && !empty || state.stopped.is_some() {
                     return Ok(false);
@@ -130,14 +130,14 @@ impl Lfs {
         }
     }
 
-    /// One pass: reads victims, moves what is alive, and checkpoints.
+    /// One pass: reads victims, moves their live blocks, and writes checkpoints.
     async fn clean_pass(self: &Rc<Self>) -> FsResult<Pass> {
         let _pass = self.work.cleaner_gate.enter().await;
         let before = self.clean_bytes();
         if self.closed.get() {
             return Ok(Pass { before, after: before });
         }
-        // What has become empty by itself costs nothing but the checkpoints below.
+        // Segments that became empty by themselves cost only the checkpoints below.
         if self.state.borrow().log.segments.empty.is_empty() {
             self.move_live().await?;
         }
@@ -152,7 +152,7 @@ impl Lfs {
         Ok(Pass { before, after: self.clean_bytes() })
     }
 
-    /// Which segments are the best to clean now.
+    /// The policy to choose victims by at this moment.
     pub(super) fn policy(&self) -> CleanerPolicy {
         let state = self.state.borrow();
         if self.clean_segments() < state.log.cleaner_segments + 3 {
@@ -162,13 +162,13 @@ impl Lfs {
         }
     }
 
-    /// Makes dirty what is alive in the best victims, within C3.
+    /// Makes the live blocks of the best victims dirty, within C3.
     async fn move_live(self: &Rc<Self>) -> FsResult<()> {
         let (victims, segment_bytes) = {
             let state = self.state.borrow();
             (victims(&state, self.policy()), state.log.layout.segment_bytes())
         };
-        // It writes little more than the blocks of the usage table that the first one changed.
+        // The second checkpoint writes little more than the blocks of the usage table that the first one changed.
         let second_checkpoint = (self.state.borrow().log.segments.table_blocks() + 2) * BLOCK_BYTES as u64;
         let mut moved = 0;
         for victim in victims {
@@ -176,8 +176,8 @@ impl Lfs {
                 let state = self.state.borrow();
                 let live = state.log.segments.get(victim).live_bytes;
                 let ready = state.log.segments.ready.len() as u64;
-                // Each moved block may make an indirect block or a block of the inode map dirty: one each, at most,
-                // and no more than there are.
+                // Each moved block may make one indirect block and one block of the inode map dirty, but never more
+                // than exist.
                 let indirect = state.log.segments.live_bytes / POINTERS_PER_BLOCK as u64;
                 let map = state.inode_count / IMAP_ENTRIES_PER_BLOCK * BLOCK_BYTES as u64;
                 let above = live.min(indirect + map + 4 * BLOCK_BYTES as u64);
@@ -219,8 +219,8 @@ impl Lfs {
         Ok(())
     }
 
-    /// A whole segment. Where less is intact in it than is alive, what is missing is sought in other readings. What cannot be
-    /// read in any stays where it is, as what is damaged does; all else moves.
+    /// Reads a whole segment. Where the intact part is less than the live part, the other readings of the device are
+    /// tried for the rest. Blocks that no reading returns stay where they are, as damaged blocks do; all others move.
     async fn read_segment(&self, layout: &Layout, segment: SegmentNo) -> FsResult<Buf> {
         let mut bytes = rescue(&self.device, layout.segment_start(segment), layout.segment_sectors()).await?.bytes;
         while self.device.readings() > 1 {
@@ -252,7 +252,7 @@ impl Lfs {
             }
             if state.blocks.peek(id).is_none() {
                 if crate::codec::crc32c(payload) != crc {
-                    // It stays where it is, and so does its segment; whoever reads it will be told.
+                    // It stays where it is, and so does its segment; a reader of the block gets the error.
                     return Ok(());
                 }
                 let mut block = Buf::dirty(BLOCK_BYTES);
@@ -263,7 +263,7 @@ impl Lfs {
             cover("lfs: the cleaner moves a block");
             let mut change = Change::new(state);
             change.touch(id)?;
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         });
         leave_lost(moved.await)
     }
@@ -282,7 +282,7 @@ impl Lfs {
                 state.insert_inode(ino, InodeMem::new(inode, slot));
                 let mut change = Change::new(state);
                 change.inode_mut(ino, InodeDirt::Own)?;
-                change.commit(Privilege::Internal)
+                change.commit(ReserveAccess::Internal)
             });
             leave_lost(moved.await)?;
         }
@@ -301,7 +301,7 @@ impl Lfs {
                     let same = known.xattr.clone();
                     let mut change = Change::new(state);
                     change.set_xattr(ino, same)?;
-                    change.commit(Privilege::Internal)
+                    change.commit(ReserveAccess::Internal)
                 }
                 _ => Ok(()),
             }
@@ -310,11 +310,11 @@ impl Lfs {
     }
 }
 
-/// Passes without a gain before the volume counts as full: the first may only have shifted what was in the way.
+/// Passes without a gain before the volume counts as full: the first pass may only have moved an obstacle.
 const PASSES_WITHOUT_GAIN_MAX: u32 = 3;
 
-/// A file that has been removed has nothing alive. What is damaged or cannot be read stays where it is, and so does its
-/// segment; whoever reads it is told, and other segments can still be cleaned.
+/// A removed file has no live blocks. Damaged and unreadable blocks stay where they are, and so do their segments:
+/// readers of these blocks get the error, and other segments can still be cleaned.
 fn leave_lost(result: FsResult<()>) -> FsResult<()> {
     match result {
         Err(FsError::Stale | FsError::Corrupt { .. }) => Ok(()),
@@ -346,7 +346,7 @@ fn victims(state: &State, policy: CleanerPolicy) -> Vec<SegmentNo> {
             let score = match policy {
                 CleanerPolicy::Greedy => live.into(),
                 CleanerPolicy::CostBenefit => {
-                    // (1 - u) * age / (1 + u) in fixed point, turned round so that the best sorts first. [ro92 §3.5]
+                    // (1 - u) * age / (1 + u) in fixed point, inverted so that the best sorts first. [ro92 §3.5]
                     let age = (now - i128::from(segment.youngest)).clamp(1, i128::from(u64::MAX)) as u128;
                     let benefit = (u128::from(segment_bytes - live) << 32) * age / u128::from(segment_bytes + live);
                     u128::MAX - benefit
@@ -366,7 +366,7 @@ pub(super) struct FoundPartial {
     pub items: Vec<Item>,
 }
 
-/// The partial segments of a segment's present life: they follow one another in place and in number.
+/// The partial segments of a segment's present use: they follow one another in position and sequence number.
 pub(super) fn partials_in(layout: &Layout, segment: SegmentNo, bytes: &[u8]) -> Vec<FoundPartial> {
     let mut found: Vec<FoundPartial> = Vec::new();
     let mut offset = 0;
@@ -403,8 +403,8 @@ pub(super) fn partial_at(layout: &Layout, segment: SegmentNo, offset: u64, bytes
     Some(FoundPartial { start: layout.segment_start(segment) + offset, summary, items })
 }
 
-/// The bytes of the partial segment `offset` sectors into `segment` that `is_wanted`, in another reading of the device than
-/// the usual one.
+/// The bytes of the partial segment `offset` sectors into `segment` that `is_wanted`, from a reading of the device
+/// other than the default one.
 pub(super) async fn partial_otherwise(
     device: &Device,
     layout: &Layout,
@@ -413,12 +413,12 @@ pub(super) async fn partial_otherwise(
     is_wanted: impl Fn(&Summary) -> bool,
 ) -> Option<Buf> {
     let (start, sectors) = (layout.segment_start(segment), layout.segment_sectors());
-    // On a device with one reading that is the usual one.
+    // On a device with one reading that is the default one.
     for reading in (0..device.readings()).filter(|_| device.readings() > 1) {
         let Ok(read) = rescue_as(device, start, sectors, Some(reading)).await else { continue };
         let found = partial_at(layout, segment, offset, &read.bytes).filter(|partial| is_wanted(&partial.summary));
         let Some(summary) = found.map(|partial| partial.summary) else { continue };
-        // Only its own sectors are known to be right.
+        // Only the sectors of this partial segment are known to be right.
         let is_right = |bytes: &[u8]| Summary::decode(bytes) == Some(summary) && partial_is_sealed(bytes, &summary);
         return read_right(device, start + offset, summary.sectors.into(), is_right).await;
     }

@@ -1,4 +1,4 @@
-//! A volume as text, for people who want to see inside.
+//! A volume as text, for developers.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ pub enum Dump {
     Segment(SegmentNo),
     /// A line for each segment that holds a log.
     Log,
-    /// One inode at an address in the log, as the inode map holds it.
+    /// One inode at an address in the log, in the form that the inode map uses.
     InodeSlot(u64),
 }
 

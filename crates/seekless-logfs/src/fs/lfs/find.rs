@@ -1,6 +1,6 @@
-//! Finding a volume: what its superblock copies and checkpoint slots say, and writing damaged superblock copies anew.
+//! Finding a volume: reads its superblock copies and checkpoint slots, and rewrites damaged superblock copies.
 //!
-//! Format: FORMAT.md, "Recovery". One good copy is enough, in whatever reading of the device it is.
+//! Format: FORMAT.md, "Recovery". One good copy is enough, in any reading of the device.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{SECTOR_BYTES, Sector, WallTime};
 
-/// Serial of the checkpoint that mkfs writes, when there is one slot.
+/// Serial of the checkpoint that mkfs writes when there is one slot.
 const FIRST_SERIAL: u64 = 1;
 
 /// What a volume says about itself.
@@ -25,11 +25,11 @@ pub struct VolumeInfo {
     pub segment_bytes: u64,
     pub segment_count: u64,
     pub reserve_segments: u64,
-    /// When it was made, in seconds since 1970.
+    /// Time of mkfs, in seconds since 1970.
     pub created_seconds: i64,
     pub checkpoint_serial: u64,
     pub checkpoint_time: WallTime,
-    /// Closed properly: nothing has to be rolled forward.
+    /// Closed properly: nothing to roll forward.
     pub clean: bool,
     pub inodes: u64,
     pub live_bytes: u64,
@@ -62,21 +62,21 @@ pub async fn info(device: &Device) -> FsResult<VolumeInfo> {
 }
 
 /// A volume, found but not loaded.
-pub(super) struct Found {
+pub(super) struct FoundVolume {
     pub layout: Layout,
-    /// The newest one in a slot.
+    /// The newest checkpoint in a slot.
     pub checkpoint: Checkpoint,
-    /// The other slot's.
+    /// The checkpoint in the other slot.
     pub older: Option<Checkpoint>,
-    /// The slot that no intact copy is left of. A power cut can do that to the newest checkpoint, and then the log holds it.
+    /// The slot without an intact copy. A power cut can do that to the newest checkpoint, and then the log holds it.
     pub lost_slot: Option<Sector>,
-    /// Superblock copies that are not as they should be.
+    /// Damaged or unreadable superblock copies.
     pub damaged: Vec<BadCopy>,
-    /// Checkpoint copies that are not intact, as a power cut may leave them, or cannot be read.
+    /// Checkpoint copies that are torn, as a power cut may leave them, or cannot be read.
     pub torn: Vec<String>,
 }
 
-/// A superblock copy that is not as it should be.
+/// A superblock copy that is damaged or cannot be read.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct BadCopy {
     pub at: Sector,
@@ -89,13 +89,13 @@ impl std::fmt::Display for BadCopy {
     }
 }
 
-/// Sectors of the device's last block, where the third superblock copy is if the device has not grown.
+/// The device's last block, where the third superblock copy is unless the device has grown.
 fn last_block(device: &Device) -> Option<Sector> {
     let sectors = device.geometry().sectors / BLOCK_SECTORS * BLOCK_SECTORS;
     sectors.checked_sub(BLOCK_SECTORS).map(Sector)
 }
 
-/// A block of its own, of which there are copies: what is there, or why it cannot be read.
+/// Reads a block that has copies elsewhere: its content, or why it cannot be read.
 async fn read_copy(
     device: &Device,
     at: Sector,
@@ -108,8 +108,8 @@ async fn read_copy(
     })
 }
 
-/// Finds the volume. A copy that cannot be read is as good as a damaged one: the others say what it said.
-pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
+/// Finds the volume. An unreadable copy is treated as a damaged one: the other copies have the same content.
+pub(super) async fn find_volume(device: &Device) -> FsResult<FoundVolume> {
     let sectors = device.geometry().sectors;
     if sectors < HEAD_SECTORS {
         return Err(FsError::corrupt("volume", device.describe(), "it is too small to hold an LFS"));
@@ -141,7 +141,7 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
         let detail = "none of the three superblock copies of an LFS is intact";
         return Err(unreadable.map_or(FsError::corrupt("volume", device.describe(), detail), FsError::Device));
     };
-    // Where copies are of different volumes, the right one is that which has a checkpoint.
+    // When the copies belong to different volumes, the right volume is the one that has a checkpoint.
     let slots = read_slots(device, &candidates).await?;
     let is_alive = |superblock: &&Superblock| slots.checkpoints.iter().any(|(_, found)| found.uuid == superblock.uuid);
     let superblock = *candidates.iter().find(is_alive).unwrap_or(&first);
@@ -161,12 +161,12 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<Found> {
     slots.choose(device, layout, damaged)
 }
 
-/// What the two checkpoint slots hold, of whatever volume.
+/// Content of the two checkpoint slots, of whichever volume wrote them.
 #[derive(Default)]
 struct Slots {
     /// Intact copies, each with the sector of its slot.
     checkpoints: Vec<(Sector, Checkpoint)>,
-    /// Slot and number of copies that are neither intact nor empty, and why.
+    /// Slot and number of each copy that is neither intact nor empty, and why.
     bad: Vec<(Sector, usize, String)>,
     unreadable: Option<DeviceError>,
 }
@@ -187,7 +187,8 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
                         slots.checkpoints.push((slot, checkpoint));
                         continue;
                     }
-                    // A volume fresh from mkfs has one slot. No reading holds a checkpoint, so one that is empty is right.
+                    // A volume fresh from mkfs has one slot. If no reading holds a checkpoint, an empty copy is
+                    // correct.
                     None if is_empty(&copy) => continue,
                     None if read_copy(device, at, is_empty).await?.is_ok_and(|copy| is_empty(&copy)) => continue,
                     None => "is not intact".to_string(),
@@ -206,7 +207,7 @@ async fn read_slots(device: &Device, candidates: &[Superblock]) -> FsResult<Slot
 
 impl Slots {
     /// The newest checkpoint of the volume, and the other slot's.
-    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<Found> {
+    fn choose(self, device: &Device, layout: Layout, damaged: Vec<BadCopy>) -> FsResult<FoundVolume> {
         let Slots { checkpoints, bad, unreadable } = self;
         let mut torn: Vec<String> = bad
             .into_iter()
@@ -235,23 +236,23 @@ impl Slots {
         if checkpoint.serial == FIRST_SERIAL && torn.is_empty() {
             lost_slot = None;
         }
-        Ok(Found { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
+        Ok(FoundVolume { layout, checkpoint, older: newest.get(1).copied(), lost_slot, damaged, torn })
     }
 }
 
-/// Writes damaged superblock copies anew, from what the intact ones say. Returns what came of it, a line each, and true
-/// where all is well. Nothing is flushed: the caller does that before it says that the volume is mended.
+/// Rewrites damaged superblock copies from the intact ones. Returns one line per copy and whether it was rewritten.
+/// Does not flush: the caller flushes before it reports the volume as repaired.
 ///
-/// Intact copies are not touched, so that whatever becomes of these writes there is one to mount with.
-pub(super) async fn mend_superblocks(device: &Device, found: &Found) -> Vec<(String, bool)> {
+/// Intact copies are not touched, so that the volume can be mounted whatever happens to these writes.
+pub(super) async fn mend_superblocks(device: &Device, found: &FoundVolume) -> Vec<(String, bool)> {
     let block = Data::from_slice(&found.layout.superblock.to_block());
     let mut said = Vec::new();
     for bad in &found.damaged {
-        // A block that is not written leaves the volume as it was: worth saying, and no reason to refuse it.
+        // A failed write leaves the volume as it was: a warning, not a reason to refuse the volume.
         let written = device.write(bad.at, block.clone(), WriteFlags::NONE).await;
         said.push(match written {
             Ok(()) => (format!("{bad}"), true),
-            Err(error) => (format!("{bad}, and cannot be written anew: {error}"), false),
+            Err(error) => (format!("{bad}, and cannot be rewritten: {error}"), false),
         });
     }
     said

@@ -1,7 +1,7 @@
 //! Bytes of an LFS volume: every structure, its encoder and its decoder. The page for readers is `FORMAT.md`.
 //!
-//! Everything that mkfs, mount, fsck and dump read or write goes through this file. Decoders take any bytes and
-//! answer with `None` or an error; they check what a single structure can know about itself, and nothing more.
+//! Everything that mkfs, mount, fsck and dump read or write goes through this file. Decoders accept any bytes and
+//! return `None` or an error; they check only what a single structure can know about itself.
 
 use crate::codec::{self, crc32c};
 pub use crate::fs::logfs::format::*;
@@ -27,7 +27,7 @@ pub const IMAP_INO: Ino = Ino(2);
 pub const USAGE_INO: Ino = Ino(3);
 pub const ORPHAN_INO: Ino = Ino(4);
 record! {
-    /// What never changes after mkfs.
+    /// Parameters that never change after mkfs.
     pub struct Superblock {
         pub magic: u64,
         pub version: u32,
@@ -69,12 +69,12 @@ record! {
         pub nanos: u32,
         /// CRC of the last partial segment before this position: the first link of the chain.
         pub log_chain: u32,
-        /// Where the log goes on.
+        /// Segment in which the log continues.
         pub log_segment: u64,
         pub log_offset: u32,
         pub reserved: u32,
         pub log_sequence: u64,
-        /// Where the log goes on when `log_segment` is full.
+        /// Segment in which the log continues when `log_segment` is full.
         pub next_segment: u64,
         pub ino_cursor: u64,
         pub inode_count: u64,
@@ -89,8 +89,8 @@ record! {
 
 /// The volume was closed: nothing follows in the log.
 pub const CHECKPOINT_CLEAN: u32 = 1;
-/// The usage table is exact, and the log behind names every indirect block that it frees. Without this flag a release
-/// made the checkpoint that did neither, and a mount counts anew.
+/// The usage table is exact, and the log behind the checkpoint names every indirect block that it frees. A checkpoint
+/// without this flag was written by a release that guaranteed neither, so a mount recounts.
 pub const CHECKPOINT_EXACT: u32 = 2;
 /// Sectors of a checkpoint inside the log.
 pub const CHECKPOINT_SECTORS_IN_LOG: u64 = 2;
@@ -134,7 +134,7 @@ pub const SUMMARY_COMMIT: u32 = 2;
 pub const SUMMARY_CHECKPOINT: u32 = 4;
 
 record! {
-    /// What one piece of the payload is, or a change without payload.
+    /// One piece of the payload, or a change without payload.
     pub struct SummaryEntry {
         pub kind: u8,
         pub reserved: u8,
@@ -153,7 +153,7 @@ record! {
     /// State of one segment.
     pub struct Usage {
         pub live_bytes: u32,
-        /// Serial of the first checkpoint in which it was empty; 0 while it is not, or never was.
+        /// Serial of the first checkpoint in which the segment was empty; 0 while it is not empty, or never was used.
         pub empty_since: u32,
         /// Modification time of the youngest block, in nanoseconds since 1970.
         pub youngest: i64,
@@ -163,10 +163,10 @@ record! {
 pub const IMAP_ENTRIES_PER_BLOCK: u64 = (BLOCK_BYTES / 8) as u64;
 pub const USAGES_PER_BLOCK: u64 = (BLOCK_BYTES / Usage::BYTES) as u64;
 
-/// What an [`SummaryEntry`] says, decoded.
+/// A decoded [`SummaryEntry`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Item {
-    /// A block of a file, an indirect block included.
+    /// A block of a file; indirect blocks too.
     Block {
         ino: Ino,
         key: u64,
@@ -182,7 +182,7 @@ pub enum Item {
         ino: Ino,
         sectors: u16,
     },
-    /// A copy of the checkpoint that this transaction is.
+    /// A copy of the checkpoint that this transaction writes.
     Checkpoint {
         sectors: u16,
     },
@@ -239,7 +239,7 @@ impl Item {
         }
     }
 
-    /// Bytes of the payload that are alive when it has just been written.
+    /// Live bytes of the payload just after it is written.
     pub fn live_bytes(self) -> u64 {
         match self {
             Item::Block { sectors, .. } | Item::Xattr { sectors, .. } => u64::from(sectors) * SECTOR_BYTES,
@@ -287,7 +287,7 @@ impl Item {
 }
 
 impl Superblock {
-    /// The superblock as its block is on the device.
+    /// The superblock as the bytes of its block.
     pub fn to_block(self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         self.encode(&mut block);
@@ -295,7 +295,7 @@ impl Superblock {
         block
     }
 
-    /// `None` when `block` is no intact superblock of any version.
+    /// `None` when `block` is not an intact superblock of a known version.
     pub fn from_block(block: &[u8]) -> Option<Superblock> {
         let superblock = Superblock::decode(block)?;
         (block.len() == BLOCK_BYTES && superblock.magic == SUPERBLOCK_MAGIC && is_sealed(block, Self::FIELDS))
@@ -309,7 +309,7 @@ impl Superblock {
 }
 
 impl Checkpoint {
-    /// The checkpoint as one of its copies is on the device.
+    /// The checkpoint as the bytes of one copy.
     pub fn to_block(self) -> [u8; BLOCK_BYTES] {
         let mut block = [0; BLOCK_BYTES];
         self.encode(&mut block);
@@ -317,8 +317,8 @@ impl Checkpoint {
         block
     }
 
-    /// `None` when `block` is no intact checkpoint. Takes a slot's copy, or the shorter copy in the log, which
-    /// is the same bytes without the zeroes behind them.
+    /// `None` when `block` is not an intact checkpoint. Accepts a slot's copy, or the shorter copy in the log, which is
+    /// the same bytes without the zeroes behind them.
     pub fn from_block(bytes: &[u8]) -> Option<Checkpoint> {
         let mut block = [0; BLOCK_BYTES];
         block.get_mut(..bytes.len())?.copy_from_slice(bytes);
@@ -343,7 +343,7 @@ pub fn partial_is_sealed(partial: &[u8], summary: &Summary) -> bool {
     partial.len() > SUMMARY_CRC_FROM && crc32c(&partial[SUMMARY_CRC_FROM..]) == summary.crc
 }
 
-/// The entries of a partial segment, or `None` when they are not what a summary can hold.
+/// The entries of a partial segment, or `None` when a summary cannot hold them.
 pub fn summary_items(partial: &[u8], summary: &Summary) -> Option<Vec<Item>> {
     let end = Summary::BYTES.checked_add((summary.entry_count as usize).checked_mul(SummaryEntry::BYTES)?)?;
     if end as u64 > u64::from(summary.summary_sectors) * SECTOR_BYTES || summary.summary_sectors > summary.sectors {

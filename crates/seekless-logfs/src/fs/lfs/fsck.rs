@@ -1,13 +1,14 @@
-//! Checking a volume: everything that can be reached is read and compared with everything that is counted.
+//! Checking a volume: reads everything that can be reached and compares it with everything that is counted.
 //!
-//! The volume is recovered in memory, as a read-only mount would, and then walked. What a crash can leave behind is
-//! mended by mounting, so what this finds is damage. For what could have been lost from the end of the log it looks in
-//! every segment, where a mount looks in those that are likely.
+//! The volume is recovered in memory, as by a read-only mount, and then walked. Mounting repairs what a crash can leave
+//! behind, so what this check finds is damage. It searches every segment for evidence that the end of the log was lost;
+//! a mount searches only the likely ones.
 //!
-//! What follows from other things on the volume can be repaired: damaged superblock copies, the segment usage table, the
-//! list of orphans, the counts of inodes and of bytes set aside, and in inodes the bytes used, links, and entries of
-//! directories. To repair the copies is to write them; to repair the rest is to recover the volume as a writable mount
-//! does, count anew, and close it; a second check says what that has mended. All else is left as it is.
+//! Everything that can be derived from other data on the volume can be repaired: damaged superblock copies, the segment
+//! usage table, the list of orphans, the counts of inodes and of reserved bytes, and in inodes the bytes used, the
+//! links, and the entries of directories. The superblock copies are rewritten. The rest is repaired by recovering the
+//! volume as a writable mount does, recounting, and closing it; a second check then reports what that repaired. All
+//! other damage is left as it is.
 
 use std::collections::BTreeMap;
 
@@ -18,7 +19,7 @@ use super::format::*;
 use super::layout::*;
 use super::state::{InodeDirt, Segmented, State};
 use crate::device::{Data, Device};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 pub use crate::fs::logfs::check::Fsck;
 use crate::fs::logfs::check::{self, Claims, Derived};
 use crate::fs::logfs::file;
@@ -30,16 +31,16 @@ use crate::units::{Ino, SECTOR_BYTES, counted};
 pub struct FsckOptions {
     /// Read all file data too, and compare it with its checksums.
     pub data: bool,
-    /// Mend what follows from other things on the volume.
+    /// Repair what can be derived from other data on the volume.
     pub repair: bool,
 }
 
-/// Checks the volume on `device`. Where it is to repair, what follows from other things on it is mended, and the result says
-/// what a check finds then, and what is gone. Otherwise nothing is written.
+/// Checks the volume on `device`. With `repair`, everything that can be derived is repaired, and the result lists what
+/// a check finds afterwards and what was repaired. Without it nothing is written.
 ///
 /// # Errors
-/// Those of [`super::mount`], when the volume cannot be recovered at all. Damage that leaves a volume is in the
-/// result.
+/// Those of [`super::mount`], when the volume cannot be recovered at all. Damage to a volume that can be recovered is
+/// in the result.
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let Look { mut result, found, repairable } = look(rt.clone(), device.clone(), options).await?;
     if options.repair && repairable {
@@ -50,7 +51,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
                 let repaired = result.errors.into_iter().filter(is_gone).collect();
                 result = Fsck { repaired, ..mended };
             }
-            // What is damaged besides keeps it from being mounted.
+            // Other damage keeps the volume from being mounted.
             Err(FsError::Corrupt { .. } | FsError::NoSpace) => {}
             Err(FsError::Device(error)) if error.is_of_medium() => {}
             Err(error) => return Err(error),
@@ -64,11 +65,11 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
     Ok(result)
 }
 
-/// What a look at a volume came to.
+/// Result of one look at a volume.
 struct Look {
     result: Fsck,
-    found: find::Found,
-    /// Some of what is counted is wrong, and can be counted anew.
+    found: find::FoundVolume,
+    /// Some of the counts are wrong and can be recounted.
     repairable: bool,
 }
 
@@ -97,14 +98,14 @@ async fn look(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Look> {
     Ok(Look { result: check.result, found, repairable })
 }
 
-/// Recovers the volume, counts anew, and closes it.
+/// Recovers the volume, recounts, and closes it.
 async fn mend(rt: Rt, device: Device) -> FsResult<()> {
     let found = find::find_volume(&device).await?;
     let lfs = super::recovered(rt, device, Options::default(), &found).await?;
     let mut check = Check::new(lfs.clone(), false, Segments::default());
     run(&mut check).await?;
     take_counts(&mut check)?;
-    // Where something cannot be read, names and blocks may be missing that only seem not to be there.
+    // When something cannot be read, its names and blocks only seem to be missing.
     let derived = if check.uncounted == 0 { std::mem::take(&mut check.wrong) } else { Vec::new() };
     for (ino, derived) in derived {
         lfs.run(|state| {
@@ -115,7 +116,7 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
                 Derived::Links(links) => inode.links = links,
                 Derived::Entries(entries) => inode.special = entries,
             }
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         })
         .await?;
     }
@@ -124,7 +125,7 @@ async fn mend(rt: Rt, device: Device) -> FsResult<()> {
 }
 
 impl Lfs {
-    /// Counts anew what the usage table says, where it cannot be trusted (V4).
+    /// Recounts what the usage table counts, when the table cannot be trusted (V4).
     ///
     /// # Errors
     /// `Corrupt` when the volume is too damaged to be written to.
@@ -139,7 +140,7 @@ impl Lfs {
     }
 }
 
-/// Sets what has been counted.
+/// Replaces the counts with the recounted ones.
 fn take_counts(check: &mut Check) -> FsResult<()> {
     let is_whole = check.uncounted == 0;
     let mut differing = 0;
@@ -149,7 +150,7 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
         for segment in 0..state.log.segments.count() {
             let said = state.log.segments.get(segment).live_bytes;
             let found = check.claims.live.get(&segment).copied().unwrap_or(0);
-            // What could not be counted must not be written over: then nothing is freed.
+            // Places that could not be counted must not be overwritten: then nothing is freed.
             let live = if is_whole { found } else { found.max(said) };
             if live > state.log.layout.segment_bytes() {
                 let detail = format_args!("{live} bytes are claimed in it, more than it has room for");
@@ -179,17 +180,17 @@ fn take_counts(check: &mut Check) -> FsResult<()> {
     }
     if differing > 0 {
         let segments = counted(differing, "segment");
-        check.fs.warn(format!("segment usage table: {segments} held something else than was said; counted anew"));
+        check.fs.warn(format!("segment usage table: {segments} held other live bytes than recorded; recounted"));
     }
     Ok(())
 }
 
-/// What of the log is claimed.
+/// Parts of the log that are claimed.
 #[derive(Default)]
 struct Segments {
     /// Live bytes found in each segment.
     live: BTreeMap<SegmentNo, u64>,
-    /// For each segment, one bit for every 256 bytes that something claims.
+    /// For each segment, one bit for every 256 bytes, set when they are claimed.
     claimed: BTreeMap<SegmentNo, Vec<u64>>,
 }
 
@@ -244,7 +245,7 @@ async fn check_inodes(check: &mut Check) -> FsResult<()> {
     let map_blocks = fs.state.borrow().log.layout.ino_end().div_ceil(IMAP_ENTRIES_PER_BLOCK);
     let mut block = 0;
     while block < map_blocks {
-        // Skip what the map has no blocks for at all.
+        // Skip the ranges for which the map has no blocks.
         let entries = fs.run(|state| state.block(BlockId::data(IMAP_INO, block))).await;
         if let Some(Some(entries)) = check.noted(entries)? {
             check_map_block(check, block, &entries).await?;
@@ -262,7 +263,7 @@ async fn check_map_block(check: &mut Check, block: u64, entries: &Data) -> FsRes
         }
         let ino = Ino(block * IMAP_ENTRIES_PER_BLOCK + within as u64);
         let bytes = Inode::BYTES as u64;
-        // A number past all addresses is outside the log, as the largest address is.
+        // A number past all addresses is outside the log, as is the largest address.
         check.claim(slot.0.saturating_mul(bytes), bytes, format_args!("inode {ino}"));
         let fs = check.fs.clone();
         let inode = fs.run(|state| Ok(state.inode(ino)?.inode)).await;
@@ -277,7 +278,7 @@ async fn check_map_block(check: &mut Check, block: u64, entries: &Data) -> FsRes
     Ok(())
 }
 
-/// Compares what has been counted with what is said. Returns true when something differs.
+/// Compares the recounted numbers with the stored ones. Returns true when something differs.
 fn check_counts(check: &mut Check) -> bool {
     let mut errors = Vec::new();
     {
@@ -286,16 +287,16 @@ fn check_counts(check: &mut Check) -> bool {
             let found = check.claims.live.get(&number).copied().unwrap_or(0);
             if found != segment.live_bytes {
                 let counted = segment.live_bytes;
-                errors.push(format!("segment {number} is said to hold {counted} live bytes, and holds {found}"));
+                errors.push(format!("segment {number} records {counted} live bytes, but holds {found}"));
             }
         }
         let inodes = check.seen.len() as u64;
         if state.inode_count != inodes {
-            errors.push(format!("the volume is said to have {} inodes, and has {inodes}", state.inode_count));
+            errors.push(format!("the volume records {} inodes, but has {inodes}", state.inode_count));
         }
         if state.unwritten_bytes != check.unwritten_bytes {
             let (said, found) = (state.unwritten_bytes, check.unwritten_bytes);
-            errors.push(format!("{said} bytes are said to be set aside, and {found} are"));
+            errors.push(format!("{said} bytes are recorded as reserved, but {found} are"));
         }
         check.result.live_bytes = state.log.segments.live_bytes;
     }

@@ -7,7 +7,7 @@ pub use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Number of a segment, from 0.
+/// Number of a segment, counted from 0.
 pub type SegmentNo = u64;
 
 /// Shape of a volume, from its superblock.
@@ -17,7 +17,7 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Checks what mkfs promises, so that the arithmetic below can rely on it.
+    /// Checks what mkfs guarantees, so that the arithmetic below can rely on it.
     ///
     /// # Errors
     /// `Corrupt`, naming the field.
@@ -102,7 +102,7 @@ impl Layout {
         (segment < self.segment_count()).then_some(segment)
     }
 
-    /// True when the log can hold something at these sectors.
+    /// True when these sectors are within one segment of the log.
     pub fn holds(&self, at: Sector, sectors: u64) -> bool {
         match (self.segment_of(at), at.0.checked_add(sectors)) {
             (Some(segment), Some(end)) => end <= self.segment_start(segment).0 + self.segment_sectors(),
@@ -110,16 +110,16 @@ impl Layout {
         }
     }
 
-    /// Bytes that files and their metadata may keep alive: everything but the reserve, and but what a segment
-    /// loses to summaries (24 bytes for a block of 4096, and a sector for a partial segment) and to the blocks
-    /// that do not fit at its end.
+    /// Bytes of live data and metadata that files may use: everything but the reserve, what a segment loses to
+    /// summaries (24 bytes for a block of 4096, and a sector for a partial segment), and blocks that do not fit at its
+    /// end.
     pub fn capacity_bytes(&self) -> u64 {
         let segments = self.segment_count() - u64::from(self.superblock.reserve_segments);
         let lost = self.segment_bytes() / 128 + 2 * BLOCK_BYTES as u64;
         segments * (self.segment_bytes() - lost)
     }
 
-    /// Inode numbers end here: one for every block of the volume, at least.
+    /// First number past all inode numbers: at least one inode for every block of the volume.
     pub fn ino_end(&self) -> u64 {
         (self.superblock.volume_sectors / BLOCK_SECTORS).max(FIRST_FREE_INO * 2)
     }
@@ -133,7 +133,7 @@ impl Layout {
 pub const SEGMENT_SECTORS_MIN: u64 = 256;
 pub const SEGMENT_SECTORS_MAX: u64 = 1 << 16;
 pub const SEGMENT_COUNT_MIN: u64 = 64;
-/// So that the usage table of 16 bytes a segment stays in memory.
+/// Bound that keeps the usage table, 16 bytes a segment, in memory.
 pub const SEGMENT_COUNT_MAX: u64 = 1 << 22;
 
 /// The block of the inode map that holds `ino`'s entry, and the entry's byte offset in it.

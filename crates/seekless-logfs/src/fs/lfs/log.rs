@@ -1,4 +1,4 @@
-//! The log on its way to the device: steps and what they wait for, transactions, flushes, checkpoints.
+//! The way of the log to the device: steps and what they wait for, transactions, flushes, checkpoints.
 //!
 //! Invariants
 //!   L1  Nothing is acknowledged as durable before every partial segment up to it is on the device and a flush
@@ -29,8 +29,8 @@ const LOG_BYTES_PER_CHECKPOINT: u64 = 256 << 20;
 impl Lfs {
     // ---- Writing ----
 
-    /// Puts a transaction together and sends it on its way. Returns the sequence number up to which the log must
-    /// be durable for everything in `scope` to be.
+    /// Assembles a transaction and starts writing it. Returns the sequence number up to which the log must be durable
+    /// for everything in `scope` to be durable.
     fn submit(self: &Rc<Self>, scope: Scope) -> FsResult<Result<Submitted, Load>> {
         let transaction = {
             let mut state = self.state.borrow_mut();
@@ -70,7 +70,7 @@ impl Lfs {
             let lfs = &self;
             async move {
                 let bytes = data.len() as u64;
-                let result = lfs.write_patiently(sequence, at, data, WriteFlags::NONE).await;
+                let result = lfs.write_with_retry(sequence, at, data, WriteFlags::NONE).await;
                 lfs.partial_written(sequence, bytes, result);
             }
         });
@@ -119,7 +119,7 @@ impl Lfs {
                 }
                 continue;
             }
-            // Whoever waits here is served by the flush of the one inside, if that began late enough.
+            // A flush that begins late enough serves all the callers waiting here.
             let _pass = self.work.flush_gate.enter().await;
             let covered = {
                 let state = self.state.borrow();
@@ -161,7 +161,7 @@ impl Lfs {
         self.make_durable(submitted.end_sequence).await
     }
 
-    /// Makes room for new changes: sends off what is dirty, and waits while too much is on its way.
+    /// Makes room for new changes: starts writing dirty data, and waits while too much is in flight.
     pub(super) async fn write_back_some(&self) -> FsResult<()> {
         loop {
             {
@@ -187,7 +187,7 @@ impl Lfs {
         if deferred { lfs.checkpoint(false).await } else { Ok(()) }
     }
 
-    /// Writes a checkpoint: afterwards recovery starts here.
+    /// Writes a checkpoint: from then on recovery starts here.
     pub(super) async fn checkpoint(self: &Rc<Self>, clean: bool) -> FsResult<()> {
         let _pass = self.work.checkpoint_gate.enter().await;
         let submitted = self.submit_loading(Scope::Checkpoint { clean }).await?;
@@ -204,7 +204,7 @@ impl Lfs {
             let state = self.state.borrow();
             debug_assert!(serial > state.log.checkpoint_serial, "G1: checkpoints are numbered upwards");
             debug_assert!(state.log.durable_sequence >= submitted.end_sequence, "L2: the log up to it is durable");
-            // What was waited for may be durable through the flush of another task, and a later write have failed meanwhile.
+            // The flush of another task may have made it durable, and a later write have failed since.
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone())); // L3
             }
@@ -212,7 +212,7 @@ impl Lfs {
         // Commit point: until now the older checkpoint is the truth.
         match self.device.write(slot, copies.freeze(), WriteFlags::NONE).await {
             Ok(()) => {}
-            // At worst this slot is torn; the other one holds, and the next checkpoint is written over this one.
+            // At worst this slot is torn; the other one is intact, and the next checkpoint overwrites this one.
             Err(DeviceError::NoSpace { .. }) => return Err(FsError::NoSpace),
             Err(error) => {
                 self.state.borrow_mut().stop(&error);
@@ -234,7 +234,7 @@ impl Lfs {
 
     // ---- Room ----
 
-    /// Puts emptied segments back to use. Those beyond what will be needed soon are given back to the storage below.
+    /// Puts emptied segments back to use. Those beyond what is needed soon are discarded on the storage below.
     async fn release(&self, segments: Vec<SegmentNo>) {
         let discards = {
             let state = self.state.borrow();
@@ -256,7 +256,7 @@ impl Lfs {
                 self.state.borrow_mut().log.segments.ready.insert(segment);
                 continue;
             }
-            // Nobody uses the segment while it is neither clean nor ready.
+            // The log does not use the segment while it is neither clean nor ready.
             let discarded = self.device.discard(start, sectors).await.is_ok();
             let mut state = self.state.borrow_mut();
             state.log.counters.discarded_segments += u64::from(discarded);
@@ -265,7 +265,7 @@ impl Lfs {
         self.work.space_changed.notify();
     }
 
-    /// Gets storage below some more clean segments.
+    /// Gets storage below for some more clean segments.
     ///
     /// # Errors
     /// `NoSpace` when the storage below is full, and cleaning will not help.
@@ -306,14 +306,14 @@ impl Lfs {
 
     // ---- Tasks ----
 
-    /// Takes the volume into use: marks it so, and starts what works in the background.
+    /// Begins use of the volume: marks it as in use, and starts the background tasks.
     pub(super) async fn begin_writing(self: &Rc<Self>) -> FsResult<()> {
-        // What was read may be in a cache only, where the last daemon was killed, and what is written next says that it is
-        // durable.
+        // Where the last daemon was killed, what was just read may be in a volatile cache only, and the next write
+        // declares it durable.
         self.flush_device().await?;
         self.pass_over_torn();
         match self.provision().await {
-            // There is still the segment that the log ends in, and the next.
+            // There is still the segment at the end of the log, and the next.
             Ok(()) | Err(FsError::NoSpace) => {}
             Err(error) => return Err(error),
         }
@@ -329,43 +329,43 @@ impl Lfs {
         Ok(())
     }
 
-    /// Ends writing for good: everything is durable, and a clean checkpoint says so.
+    /// Ends writing for good: everything is durable, and a clean checkpoint records that.
     pub(super) async fn end_writing(self: &Rc<Self>) -> FsResult<()> {
         let is_first = !self.closed.replace(true);
         if self.state.borrow().read_only {
             return Ok(());
         }
-        // The cleaner stops at the end of its pass, and begins no other.
+        // The cleaner stops at the end of its pass and starts no other.
         let _cleaner = self.work.cleaner_gate.enter().await;
-        // Another caller has ended it meanwhile; or has failed to, and then it is tried again.
+        // Another caller has ended it since, or has failed to, and then this one tries again.
         if !is_first && self.closed.replace(true) {
             return Ok(());
         }
         if let Err(error) = self.checkpoint(true).await {
-            self.closed.set(false); // It may be tried again.
+            self.closed.set(false); // A later call may try again.
             return Err(error);
         }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
-        // Everything is durable: whether the device below has put away its own things as well changes nothing here.
+        // Everything is durable, so an error of the device below in saving its own state changes nothing here.
         let _ = self.device.release().await;
         Ok(())
     }
 }
 
-/// A transaction on its way.
+/// A transaction in flight.
 pub(super) struct Submitted {
     pub end_sequence: u64,
     pub checkpoint: Option<(u64, [u8; BLOCK_BYTES])>,
 }
 
-/// Clean segments that are kept with storage below them.
+/// Number of clean segments to keep with storage below them.
 fn ready_target(state: &State) -> u64 {
     let dirty = state.log.options.dirty_bytes_max.div_ceil(state.log.layout.segment_bytes());
     2 * dirty + state.log.cleaner_segments + 4
 }
 
-/// Writes back whenever there is a segment of dirty data.
+/// Writes back whenever a segment's worth of data is dirty.
 async fn write_back_task(lfs: Weak<Lfs>) {
     loop {
         let Some(live) = lfs.upgrade() else { return };
@@ -379,14 +379,14 @@ async fn write_back_task(lfs: Weak<Lfs>) {
         }
         let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
         if !busy {
-            // Whoever asks next is told of an error that stops the volume; any other passes.
+            // The next caller gets an error that stops the volume; any other error is temporary.
             let _ = live.submit_loading(Scope::Everything).await;
         }
         live.clean_if_short().await;
     }
 }
 
-/// Writes back what has waited long enough, and makes checkpoints.
+/// Writes back what has waited long enough, and writes checkpoints.
 async fn timer_task(lfs: Weak<Lfs>) {
     let mut last_checkpoint = lfs.upgrade().map_or(Nanos::ZERO, |live| live.rt.now());
     loop {

@@ -1,4 +1,4 @@
-//! Making a volume.
+//! Creating a volume.
 
 use super::assemble::{Scope, assemble};
 use super::format::*;
@@ -7,24 +7,24 @@ use super::segments::Segments;
 use super::state::*;
 use super::{Options, default_segment_bytes};
 use crate::device::{Buf, Data, Device, Discard, WriteFlags};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// What is decided when a volume is made.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     pub uuid: uuid::Uuid,
     /// At most 63 bytes of UTF-8.
     pub label: String,
-    /// Bytes of a segment; by default as [`default_segment_bytes`] says.
+    /// Bytes of a segment; the default is [`default_segment_bytes`].
     pub segment_bytes: Option<u64>,
-    /// Part of the volume that files cannot fill, in per mille. The cleaner lives on it.
+    /// Part of the volume that files cannot fill, in per mille. The cleaner needs it.
     pub reserve_permille: u32,
-    /// Key of the directory hash, which nobody should be able to guess.
+    /// Key of the directory hash; should be unpredictable.
     pub hash_key: [u64; 2],
-    /// Give the space of the volume back to the storage below before anything is written. Off keeps an image preallocated.
+    /// Discard the whole device before writing, so that the storage below is free. Off keeps an image preallocated.
     pub discard: bool,
     pub permissions: u16,
     pub uid: u32,
@@ -32,10 +32,10 @@ pub struct MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// Defaults; `random` comes from wherever the caller's randomness does.
+    /// Defaults. The caller chooses the source of `random`.
     pub fn new(random: [u64; 4]) -> MkfsOptions {
         let uuid = uuid::Builder::from_random_bytes(
-            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order will do.
+            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order serves.
         )
         .into_uuid();
         MkfsOptions {
@@ -55,12 +55,12 @@ impl MkfsOptions {
 /// Smallest reserve, in segments: what the cleaner needs to make progress on a full volume.
 const RESERVE_SEGMENTS_MIN: u64 = 20;
 
-/// Segments that are kept back when `permille` of `segment_count` is asked for.
+/// Segments reserved when `permille` of `segment_count` is requested.
 pub fn reserve_segments(segment_count: u64, permille: u32) -> u64 {
     (segment_count * u64::from(permille)).div_ceil(1000).max(RESERVE_SEGMENTS_MIN)
 }
 
-/// The superblock that `options` give on a device of `sectors`.
+/// The superblock that follows from `options` on a device of `sectors` sectors.
 ///
 /// # Errors
 /// `Invalid` when they do not fit together.
@@ -75,7 +75,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, block_bytes: u32, created_sec
     let usable = volume_sectors.saturating_sub(HEAD_SECTORS + BLOCK_SECTORS);
     let segment_count = usable / segment_sectors;
     if segment_count > SEGMENT_COUNT_MAX {
-        // The rest would be left unused.
+        // The rest would stay unused.
         return Err(FsError::Invalid(match segment_sectors < SEGMENT_SECTORS_MAX {
             true => "there are more than 4194304 segments of this size on the device; make them larger",
             false => "the device is larger than 4194304 segments of 32 MiB, which are 128 TiB; use a part of it",
@@ -120,7 +120,7 @@ fn internal_inode(ino: Ino) -> Inode {
     inode
 }
 
-/// Makes an empty volume on all of `device`. What was there is lost.
+/// Creates an empty volume on all of `device`. Previous contents are lost.
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
@@ -132,7 +132,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     let superblock = superblock(options, geometry.sectors, geometry.block_bytes, rt.wall().seconds)?;
     let layout = Layout::new(superblock, geometry.sectors)?;
 
-    // Nothing of an earlier volume may be taken for this one's: first no superblock, at the end all of them.
+    // Nothing of an earlier volume may be mistaken for this one's: first remove all superblocks, write them last.
     let places = SUPERBLOCK_SECTORS.into_iter().chain([layout.superblock_backup()]);
     for place in places.clone() {
         device.write(place, Data::zeroes(BLOCK_BYTES), WriteFlags::NONE).await?;
@@ -184,7 +184,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
     change
         .make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })
         .map_err(unexpected)?;
-    change.commit(Privilege::Internal).map_err(unexpected)?;
+    change.commit(ReserveAccess::Internal).map_err(unexpected)?;
     let transaction = assemble(&mut state, Scope::Checkpoint { clean: true }).map_err(unexpected)?;
     match transaction {
         Some(transaction) => match transaction.checkpoint {
@@ -201,7 +201,7 @@ mod tests {
 
     const TIB: u64 = 1 << 40;
 
-    /// All of a device is used, but for what is less than a segment, or mkfs says why not.
+    /// mkfs uses all of a device except a rest smaller than a segment, or says why not.
     #[test]
     fn no_part_of_a_large_device_is_left_out() {
         let of = |bytes: u64, segment_bytes| {

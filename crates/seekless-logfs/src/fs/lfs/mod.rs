@@ -1,13 +1,14 @@
 //! LFS: a log-structured file system \[ro92\], \[se93\].
 //!
-//! Everything that changes is appended to a log, which is all there is on the volume besides a superblock and
-//! two checkpoint slots. An fsync is one sequential write. After a crash the newest checkpoint is loaded and the
-//! log behind it replayed. A cleaner copies what is alive out of segments that hold little of it, so that the
-//! log always has somewhere to go.
+//! Every change is appended to a log, which is all there is on the volume besides superblocks and two checkpoint slots.
+//! An fsync is one sequential write. After a crash, recovery loads the newest checkpoint and replays the log behind it.
+//! A cleaner copies live data out of segments that hold little of it, so that the log always has clean segments to
+//! write.
 //!
-//! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, with the volume in memory; `state` is what of
-//! it is the log's own, and `ops` is what the part above asks of it. `assemble` turns what is dirty into a transaction, `log` brings it to the device, `find` and `recovery` read it back, `cleaner` and
-//! `segments` find room.
+//! On the volume: `FORMAT.md`. The layer above the log, with the volume in memory, is `fs/logfs`. `state` is the part
+//! of the volume in memory that belongs to this log, and `ops` is the interface to `fs/logfs`. `assemble` turns dirty
+//! data into a transaction, `log` writes it to the device, `find` and `recovery` read it back, `cleaner` and `segments`
+//! make room.
 //!
 //! Differences from the paper
 //!   1. Between checkpoints, the summaries say where file blocks are, so indirect blocks and the inode map are
@@ -20,6 +21,7 @@ mod assemble;
 mod books;
 mod cleaner;
 mod dump;
+mod durability_evidence;
 mod find;
 pub mod format;
 mod fsck;
@@ -33,7 +35,6 @@ mod segments;
 mod state;
 #[cfg(test)]
 mod tests;
-mod witness;
 
 use std::rc::Rc;
 
@@ -48,7 +49,7 @@ use super::{Fs, FsResult};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{GIB, KIB, MIB, Nanos};
-use state::{Segmented, Work};
+use state::{BackgroundWork, Segmented};
 
 /// A mounted volume. See [`mount`].
 type Lfs = LogFs<Segmented>;
@@ -56,14 +57,15 @@ type Lfs = LogFs<Segmented>;
 /// Which segment is cleaned next. [ro92 §3.4, §3.5]
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CleanerPolicy {
-    /// The one with the least alive.
+    /// The segment with the least live data.
     Greedy,
-    /// The one with the most to gain: free space times the age of its youngest block, over the cost of moving.
+    /// The segment with the most to gain: free space times the age of its youngest block, divided by the cost of
+    /// moving.
     #[default]
     CostBenefit,
 }
 
-/// How a volume is used while it is mounted.
+/// Options of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     pub read_only: bool,
@@ -76,11 +78,11 @@ pub struct Options {
     pub cache_bytes: u64,
     /// Blocks waiting to be written, in bytes, before writers have to wait.
     pub dirty_bytes_max: u64,
-    /// Give the storage below cleaned segments back.
+    /// Discard cleaned segments, so that the storage below can reuse them.
     pub discard: bool,
     /// Write indirect blocks with every transaction, as \[ro92\] does, instead of at checkpoints.
     pub indirect_in_log: bool,
-    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    /// Keep file data that is read in memory. Not worthwhile below a kernel, which caches it too.
     pub cache_data: bool,
 }
 
@@ -100,8 +102,8 @@ impl Default for Options {
     }
 }
 
-/// Default segment size for a volume: small enough that there are hundreds, large enough that a disk writes it
-/// at full speed ([ro92 §3.2] used 512 KB and 1 MB). On very large ones, so large that there are not too many.
+/// Default segment size for a volume: small enough for hundreds of segments, large enough that a disk writes one at
+/// full speed ([ro92 §3.2] used 512 KB and 1 MB). On very large volumes, large enough to limit their number.
 pub fn default_segment_bytes(volume_bytes: u64) -> u64 {
     match volume_bytes {
         bytes if bytes < 256 * MIB => 128 * KIB,
@@ -113,7 +115,7 @@ pub fn default_segment_bytes(volume_bytes: u64) -> u64 {
     }
 }
 
-/// What has happened since the volume was mounted.
+/// Counters since the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counters {
     pub transactions: u64,
@@ -122,11 +124,11 @@ pub(crate) struct Counters {
     pub flushes: u64,
     /// All bytes appended to the log.
     pub log_bytes: u64,
-    /// Of these: file data that somebody wrote.
+    /// Of these: file data that users wrote.
     pub log_data_bytes: u64,
-    /// Of these: metadata that somebody's changes made.
+    /// Of these: metadata that users' changes made.
     pub log_metadata_bytes: u64,
-    /// Of these: what the cleaner moved.
+    /// Of these: data that the cleaner moved.
     pub log_cleaned_bytes: u64,
     pub cleaner_passes: u64,
     pub cleaner_segments_read: u64,
@@ -136,11 +138,12 @@ pub(crate) struct Counters {
     pub replayed_transactions: u64,
 }
 
-/// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back. Read-only, a
-/// damaged volume is shown as it was at the latest moment that can be shown; [`crate::fs::FileSystem::warnings`] says so.
+/// Mounts the volume on `device`: loads the newest checkpoint, rolls forward, and starts writing back. Mounted
+/// read-only, a damaged volume is shown in its latest verifiable state; [`crate::fs::FileSystem::warnings`] reports
+/// that.
 ///
 /// # Errors
-/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+/// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
     Ok(open(rt, device, options).await?)
 }
@@ -148,7 +151,8 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
 async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     let found = find::find_volume(&device).await?;
     if options.read_only {
-        let lfs = Lfs::salvaged(rt, device, options, &found, witness::STARTS_AT_MOUNT).await?;
+        let lfs =
+            Lfs::salvaged(rt, device, options, &found, durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT).await?;
         found.damaged.iter().for_each(|bad| lfs.warn(bad.to_string()));
         return Ok(lfs);
     }
@@ -156,29 +160,35 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Lfs>> {
     lfs.count_if_doubtful().await?;
     // The checkpoint that begins writing makes this durable, too.
     for (said, is_mended) in find::mend_superblocks(&lfs.device, &found).await {
-        lfs.warn(if is_mended { format!("{said}; it has been written anew from a good one") } else { said });
+        lfs.warn(if is_mended { format!("{said}; it has been rewritten from a good one") } else { said });
     }
     lfs.begin_writing().await?;
     Ok(lfs)
 }
 
 /// The volume, recovered in memory for writing.
-async fn recovered(rt: Rt, device: Device, options: Options, found: &find::Found) -> FsResult<Rc<Lfs>> {
+async fn recovered(rt: Rt, device: Device, options: Options, found: &find::FoundVolume) -> FsResult<Rc<Lfs>> {
     let lfs = Lfs::at(rt, device, options, found, &found.checkpoint)?;
-    lfs.recover(found, &found.checkpoint, recovery::Follow::ToTheEnd, witness::STARTS_AT_MOUNT).await?;
+    lfs.recover(
+        found,
+        &found.checkpoint,
+        recovery::Follow::ToTheEnd,
+        durability_evidence::SEGMENT_STARTS_PROBED_AT_MOUNT,
+    )
+    .await?;
     Ok(lfs)
 }
 
 impl Lfs {
-    /// The volume as `checkpoint` has it, with nothing loaded yet.
+    /// The volume at `checkpoint`, with nothing loaded yet.
     fn at(
         rt: Rt,
         device: Device,
         options: Options,
-        found: &find::Found,
+        found: &find::FoundVolume,
         checkpoint: &format::Checkpoint,
     ) -> FsResult<Rc<Lfs>> {
         let state = recovery::state_at(found.layout, checkpoint, options)?;
-        Ok(LogFs::new(rt, device, state, Work::default()))
+        Ok(LogFs::new(rt, device, state, BackgroundWork::default()))
     }
 }

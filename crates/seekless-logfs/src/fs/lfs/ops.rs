@@ -1,4 +1,4 @@
-//! What the part above asks of the log of segments.
+//! The log of segments as `fs/logfs` uses it: the implementation of its trait.
 
 use std::rc::Rc;
 
@@ -6,20 +6,20 @@ use super::assemble::Scope;
 use super::format::*;
 use super::layout::*;
 use super::state::*;
-use super::{Lfs, Work};
+use super::{BackgroundWork, Lfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-impl Log for Segmented {
+impl LogBackend for Segmented {
     const NAME: &'static str = "lfs";
 
-    type Debt = Debt;
-    type Work = Work;
+    type DeferredFree = DeferredFree;
+    type BackgroundWork = BackgroundWork;
 
     fn holds(state: &State, at: Sector, sectors: u64) -> bool {
         state.log.layout.holds(at, sectors)
@@ -54,14 +54,14 @@ impl Log for Segmented {
         state.log.segments.live_bytes + state.unwritten_bytes + blocks + inodes
     }
 
-    fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
-        if privilege == Privilege::Ordinary && !state.stalled.is_empty() {
+    fn check_room(state: &State, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()> {
+        if access == ReserveAccess::User && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
-        if growth > 0 && privilege == Privilege::Ordinary {
+        if growth > 0 && access == ReserveAccess::User {
             let used = Segmented::used_bytes(state) + growth as u64 + PENDING_MARGIN_BYTES;
             if used > state.log.layout.capacity_bytes() {
-                // Blocks already unmapped count as used until a transaction says that they are free.
+                // Unmapped blocks count as used until a transaction frees them.
                 return if state.freed_pending_bytes > 0 {
                     need(Wait::WriteBack)
                 } else {
@@ -71,13 +71,13 @@ impl Log for Segmented {
             }
         }
         let dirty = state.dirty_bytes().max(state.deferred_bytes());
-        if privilege == Privilege::Ordinary && dirty > state.log.options.dirty_bytes_max {
+        if access == ReserveAccess::User && dirty > state.log.options.dirty_bytes_max {
             return need(Wait::WriteBack);
         }
         let needed = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
         let need_segments = needed.div_ceil(state.log.layout.segment_bytes());
-        let kept = match privilege {
-            Privilege::Ordinary => state.log.cleaner_segments,
+        let kept = match access {
+            ReserveAccess::User => state.log.cleaner_segments,
             _ => 1,
         };
         let (ready, clean) = (state.log.segments.ready.len() as u64, state.log.segments.clean.len() as u64);
@@ -90,28 +90,28 @@ impl Log for Segmented {
         }
     }
 
-    fn owe(state: &mut State, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>) {
+    fn defer_free(state: &mut State, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>) {
         let Some(known) = state.inodes.get_mut(&ino) else { return };
         for hole in holes {
-            known.debt.add_hole(hole);
+            known.deferred_free.add_hole(hole);
         }
         for pointer in freed {
             if let Pointer::Mapped { at, .. } = pointer
                 && let Some(segment) = state.log.layout.segment_of(at)
             {
-                *known.debt.freed.entry(segment).or_insert(0) += pointer.live_bytes();
+                *known.deferred_free.freed.entry(segment).or_insert(0) += pointer.live_bytes();
                 state.freed_pending_bytes += pointer.live_bytes();
             }
         }
-        // G2: all of it is alive until a transaction says otherwise. Pointers that lead in circles free it over and over.
+        // G2: all of it is alive until a transaction frees it. Pointers that lead in circles free it again and again.
         if state.freed_pending_bytes > state.log.segments.live_bytes {
             let why = format!("more is freed than is alive, with inode {ino} at last: the volume is damaged, check it");
             state.stopped.get_or_insert(why);
         }
     }
 
-    fn forget(state: &mut State, ino: Ino, known: InodeMem) {
-        for (segment, bytes) in known.debt.freed {
+    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
+        for (segment, bytes) in known.deferred_free.freed {
             *state.log.freed.entry(segment).or_insert(0) += bytes;
         }
         for pointer in [known.inode.xattr_pointer().unwrap_or_default()] {
@@ -187,7 +187,7 @@ impl Log for Segmented {
         ]
     }
 
-    /// One for each inode of a group, as long as that is in the same segment.
+    /// One sector for each inode of a group, as long as it is in the same segment.
     fn attribute_sectors_before(state: &State, start: Sector) -> u64 {
         let layout = &state.log.layout;
         let segment_start = layout.segment_of(start).map_or(start, |segment| layout.segment_start(segment));
@@ -197,7 +197,7 @@ impl Log for Segmented {
     async fn read_xattr(fs: &Lfs, pointer: Pointer) -> FsResult<Option<Buf>> {
         let Pointer::Mapped { at, sectors, crc } = pointer else { return Ok(None) };
         if !fs.state.borrow().log.layout.holds(at, sectors.into()) {
-            return Err(FsError::corrupt("extended attributes", at, "they are said to be outside the log"));
+            return Err(FsError::corrupt("extended attributes", at, "their pointer leads outside the log"));
         }
         let stored = fs.read_log_right(at, sectors.into(), crc).await?;
         Ok((codec::crc32c(&stored) == crc).then_some(stored))

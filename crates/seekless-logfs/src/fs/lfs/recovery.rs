@@ -1,41 +1,43 @@
-//! Mounting: loading the newest checkpoint of a volume that is found, and rolling forward over the log behind it.
+//! Mounting: loads the newest checkpoint of a volume that `find` has found, and rolls forward over the log behind it.
 //!
 //! Paper: [ro92 §4.2], [se93 §4]. Format: FORMAT.md, "Recovery".
 //!
 //! Invariants
-//!   V1  A transaction is replayed whole or not at all: every partial segment of it must be intact, up to the one
-//!       that commits it.
-//!   V2  Replaying ends at the first partial segment that is not there. When a later one proves that it once was
-//!       durable, the volume is damaged, and that is an error: what was acknowledged is not dropped in silence.
-//!   V4  After replaying, the usage table is what a recount gives. Where that cannot be known (another release may have
-//!       counted wrongly, or the table is damaged), a mount counts anew before it writes.
-//!   V3  A read-only use of a damaged volume shows one moment of it, as late a one as can be shown whole, and says so.
-//!   V5  What a record takes to replay is bounded by the volume, whatever numbers are in it.
-//!   V6  Each partial segment that is read is followed by one with the next number alone. So what is intact of a transaction
-//!       that does not go on stays a part of the log, where clean segments are left: the next transaction follows it. Were
-//!       it written over, or passed by where the next one does not fit, a mount from the older slot could take the one for
-//!       the other; were it wiped, a later partial segment that says that it was durable would be a witness of damage (V2).
+//!   V1  A transaction is replayed whole or not at all: every partial segment of it must be intact, up to the one that
+//!       commits it.
+//!   V2  Replay ends at the first partial segment that is missing. When a later one proves that the missing one was
+//!       durable, the volume is damaged, and mounting is an error: acknowledged data is not dropped silently.
+//!   V4  After replay, the usage table equals a recount. Where that cannot be known (another release may have counted
+//!       wrongly, or the table is damaged), a mount recounts before it writes.
+//!   V3  A read-only mount of a damaged volume shows its latest verifiable state, and warns.
+//!   V5  Replaying a record takes time and memory bounded by the size of the volume, whatever numbers are in the
+//!       record.
+//!   V6  Each partial segment that was read is followed by at most one with the next number. So the intact beginning of
+//!       an unfinished transaction stays a part of the log, where clean segments are left, and the next transaction
+//!       follows it. If the next transaction overwrote it, or skipped it where it does not fit, a mount from the older
+//!       slot could mistake one for the other. If it were erased, a later partial segment that declares it durable
+//!       would be evidence of damage (V2).
 
 use super::cleaner::{FoundPartial, partial_at, partial_otherwise};
-use super::find::Found;
+use super::find::FoundVolume;
 use super::format::*;
 use super::layout::*;
 use super::segments::Segments;
 use super::state::*;
-use super::{Lfs, Options, witness};
+use super::{Lfs, Options, durability_evidence};
 use crate::device::rescue::{Rescued, rescue};
 use crate::device::{Buf, Data, DeviceError};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::logfs::file;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what there can be.
+/// Bytes of blocks in memory while the log is replayed, for each byte of the volume (V5): twice what can exist.
 const MEMORY_PER_VOLUME: u64 = 2;
 
-/// The volume in memory as `checkpoint` has it, with the tables not loaded yet.
+/// The volume in memory at `checkpoint`, with the tables not loaded yet.
 ///
 /// # Errors
 /// `Corrupt` when the checkpoint contradicts the layout.
@@ -50,10 +52,10 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
         chain: checkpoint.log_chain,
     };
     if log.segment >= count || log.next_segment >= count || log.segment == log.next_segment {
-        return Err(bad("the log is said to go on outside the volume"));
+        return Err(bad("the log continues outside the volume"));
     }
     if log.offset > layout.segment_sectors() || !log.offset.is_multiple_of(layout.align_sectors()) {
-        return Err(bad("the log is said to go on between blocks"));
+        return Err(bad("the log continues between blocks"));
     }
     let mut state = Segmented::state(layout, options, Segments::new(&layout), log);
     state.log.checkpoint_serial = checkpoint.serial;
@@ -73,7 +75,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     Ok(state)
 }
 
-/// How far the log is followed.
+/// How far recovery follows the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Follow {
     /// To its end; damage is an error.
@@ -85,11 +87,11 @@ pub(super) enum Follow {
 }
 
 impl Lfs {
-    /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `starts_max` is how far to
-    /// look for a witness of damage, as [`witness::find`] has it.
+    /// Loads the tables of the checkpoint that the state was made from, and rolls forward. `starts_max` limits the
+    /// search for evidence of damage, as in [`durability_evidence::find`].
     pub(super) async fn recover(
         &self,
-        found: &Found,
+        found: &FoundVolume,
         from: &Checkpoint,
         follow: Follow,
         starts_max: usize,
@@ -97,11 +99,11 @@ impl Lfs {
         self.load_tables(from.live_bytes).await?;
         if follow != Follow::Nowhere {
             let (end, lost) = self.roll_forward().await?;
-            // Behind a volume that was closed there is nothing, and no need to look far for it.
+            // Nothing follows on a volume that was closed, so there is no need to search far.
             let closed = from.flags & CHECKPOINT_CLEAN != 0 && found.lost_slot.is_none();
-            let witness = witness::find(self, &end, if closed { 0 } else { starts_max }).await?;
+            let evidence = durability_evidence::find(self, &end, if closed { 0 } else { starts_max }).await?;
             let layout = self.state.borrow().log.layout;
-            match witness.map(|witness| damage_error(&layout, &end, lost.as_ref(), &witness)) {
+            match evidence.map(|evidence| damage_error(&layout, &end, lost.as_ref(), &evidence)) {
                 Some(error) if follow == Follow::ToTheEnd => return Err(error),
                 Some(error) => self.warn(format!("{error}. What was changed later is not shown")),
                 None => {}
@@ -116,17 +118,17 @@ impl Lfs {
             ));
         }
         if !self.state.borrow().end_is_plausible() {
-            self.doubt("segment usage table: more is alive where the log goes on than can be".to_string());
+            self.doubt("segment usage table: the segment where the log continues has too many live bytes".to_string());
         }
         let mut state = self.state.borrow_mut();
         state.log.written_sequence = state.log.end.sequence;
         state.log.durable_sequence = state.log.end.sequence;
         if loaded != slot_serial && (loaded + 1) % 2 == slot_serial % 2 {
-            // The next checkpoint must not go where the only good one is.
+            // The next checkpoint must not overwrite the only good one.
             cover("lfs: a serial is skipped to spare the only good slot");
             state.log.checkpoint_serial += 1;
         }
-        // G1: of a slot that is lost, the checkpoint before the newest is assumed.
+        // G1: when a slot is lost, assume that it held the checkpoint before the newest.
         let older = found.older.map_or(slot_serial.max(1) - 1, |older| older.serial);
         for serial in [older, slot_serial] {
             state.log.slots[(serial % 2) as usize] = serial;
@@ -136,7 +138,7 @@ impl Lfs {
         Ok(())
     }
 
-    /// The usage table cannot be trusted, and why.
+    /// Records that the usage table cannot be trusted, and why.
     fn doubt(&self, why: String) {
         cover("lfs: a mount does not believe the usage table");
         let was_exact = std::mem::replace(&mut self.state.borrow_mut().log.exact, false);
@@ -195,8 +197,8 @@ impl Lfs {
         Ok(())
     }
 
-    /// Replays what follows. Returns where nothing follows any more, which may be within a transaction, and what the device said
-    /// if something could not be read there.
+    /// Replays what follows. Returns the end of the log, which may be within a transaction, and the device's error if
+    /// something could not be read there.
     async fn roll_forward(&self) -> FsResult<(LogEnd, Option<DeviceError>)> {
         let mut lost = None;
         let layout = self.state.borrow().log.layout;
@@ -216,13 +218,13 @@ impl Lfs {
             let summary = partial.summary;
             match (summary.flags & SUMMARY_FIRST != 0, transaction.is_empty()) {
                 (true, false) => {
-                    // A mount has passed over the beginning of another.
+                    // An earlier mount has passed over the beginning of an unfinished transaction.
                     let mut state = self.state.borrow_mut();
                     for (partial, _) in transaction.drain(..) {
                         state.log.segments.take(partial.summary.next_segment); // G1
                     }
                 }
-                (false, true) => break, // It goes on, and none has begun: no writer does that.
+                (false, true) => break, // A continuation without a beginning: no writer does that.
                 (true, true) | (false, false) => {}
             }
             end = end_after(&summary);
@@ -242,8 +244,8 @@ impl Lfs {
         Ok((end, lost))
     }
 
-    /// Lets the log go on behind what is intact of a transaction that does not go on itself (V6). On a volume without room
-    /// for that, the next transaction is written over it.
+    /// Moves the end of the log behind the intact beginning of an unfinished transaction (V6). On a volume without room
+    /// for that, the next transaction overwrites it.
     pub(super) fn pass_over_torn(&self) {
         let clean = self.clean_segments();
         let mut state = self.state.borrow_mut();
@@ -295,7 +297,7 @@ impl Lfs {
         self.replay_counts(transaction, end)
     }
 
-    /// The transaction is a checkpoint whose slot was never written, or is damaged: go on from there.
+    /// The transaction is a checkpoint whose slot was never written, or is damaged: continue from there.
     async fn adopt_checkpoint(&self, last: &FoundPartial, bytes: &[u8], end: LogEnd) -> FsResult<()> {
         cover("lfs: the log holds a newer checkpoint than its slots");
         let payload = located(last, bytes).find(|located| matches!(located.item, Item::Checkpoint { .. }));
@@ -323,7 +325,7 @@ impl Lfs {
         self.run(|state| {
             let mut change = Change::new(state);
             change.touch(imap_place(ino).0)?;
-            change.commit(Privilege::Internal)?;
+            change.commit(ReserveAccess::Internal)?;
             state.inodes.remove(&ino);
             state.dirty_inodes.remove(&ino);
             state.blocks.remove_file(ino);
@@ -346,7 +348,7 @@ impl Lfs {
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.touch(imap_place(ino).0)?;
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 state.inodes.insert(ino, InodeMem::new(inode, slot));
                 Segmented::set_imap_entry(state, ino, slot);
                 Ok(())
@@ -356,9 +358,9 @@ impl Lfs {
         Ok(())
     }
 
-    /// Sets space aside for data blocks; those that the inode points to itself are in the inode already.
+    /// Reserves space for data blocks. Those that the inode points to directly are already in the inode.
     ///
-    /// The count is the record's, so it is not believed further than there is something to it (V5).
+    /// The count comes from the record, so it is believed only as far as there are blocks for it (V5).
     async fn replay_reserved(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
         cover("lfs: space set aside is replayed");
         let end = first.saturating_add(count.into());
@@ -383,7 +385,7 @@ impl Lfs {
         Ok(())
     }
 
-    /// Unmaps data blocks. Where there is no indirect block, there is nothing to unmap.
+    /// Unmaps data blocks. Without an indirect block there is nothing to unmap.
     async fn replay_holes(&self, ino: Ino, first: u64, count: u32) -> FsResult<()> {
         cover("lfs: a hole is replayed");
         let end = first.saturating_add(count.into());
@@ -410,7 +412,7 @@ impl Lfs {
                         change.set_pointer(id, Pointer::Hole)?;
                     }
                 }
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 Ok(next)
             });
             match step.await {
@@ -423,8 +425,8 @@ impl Lfs {
         Ok(())
     }
 
-    /// Drops `count` indirect blocks of one level, with all that is below them. What that frees is in records of kind
-    /// `SegmentFreed`.
+    /// Drops `count` indirect blocks of one level, with everything below them. Records of kind `SegmentFreed` say what
+    /// that frees.
     async fn replay_dropped(&self, ino: Ino, first: BlockKey, count: u32) -> FsResult<()> {
         let last = BlockKey(first.0.saturating_add(u64::from(count.max(1)) - 1));
         if !first.is_valid() || !last.is_valid() || first.0 >> 56 != last.0 >> 56 {
@@ -446,7 +448,7 @@ impl Lfs {
                 key = node;
             }
             if matches!(key.holder(), Holder::Inode(_)) {
-                index = key.span().1; // The inode that came with the record says what it points to now.
+                index = key.span().1; // The inode that came with the record has its own pointers.
                 continue;
             }
             let id = BlockId { ino, key };
@@ -457,7 +459,7 @@ impl Lfs {
                 if exists {
                     change.set_pointer(id, Pointer::Hole)?;
                 }
-                change.commit(Privilege::Internal)?;
+                change.commit(ReserveAccess::Internal)?;
                 Ok(next)
             });
             match step.await {
@@ -469,7 +471,8 @@ impl Lfs {
         Ok(())
     }
 
-    /// V5. All that replaying makes is written by the next checkpoint, for which there was room when the log was written.
+    /// V5. Everything that replay creates is written by the next checkpoint, for which there was room when the log was
+    /// written.
     fn check_memory(&self) -> FsResult<()> {
         let state = self.state.borrow();
         let bytes = state.blocks.dirty_count() * BLOCK_BYTES as u64;
@@ -486,7 +489,7 @@ impl Lfs {
         let set = self.run(|state| {
             let mut change = Change::new(state);
             change.set_pointer(id, pointer)?;
-            change.commit(Privilege::Internal)
+            change.commit(ReserveAccess::Internal)
         });
         match set.await {
             // The file was removed later on.
@@ -507,21 +510,22 @@ impl Lfs {
             self.run(|state| {
                 let mut change = Change::new(state);
                 change.replace_block(id, data.clone())?;
-                change.commit(Privilege::Internal)
+                change.commit(ReserveAccess::Internal)
             })
             .await?;
         }
         self.replay_pointer(id, Pointer::to(located.at, located.payload)).await
     }
 
-    /// Brings the usage table, the orphans and the counts to what they were after the transaction.
+    /// Updates the usage table, the orphans and the counts to their values after the transaction.
     fn replay_counts(&self, transaction: &[(FoundPartial, Buf)], end: LogEnd) -> FsResult<()> {
         let mut doubtful = None;
         let mut guard = self.state.borrow_mut();
         let state = &mut *guard;
         for (partial, _) in transaction {
             let summary = partial.summary;
-            // G1: the slots need it to roll forward, whatever is alive in it. The first one and its next are the checkpoint's.
+            // G1: the slots need the segment to roll forward, whether or not anything in it is alive. The checkpoint
+            // itself takes the first segment and its next.
             state.log.segments.take(summary.next_segment);
             let bytes: u64 = partial.items.iter().map(|item| item.live_bytes()).sum();
             let room = state.log.layout.segment_bytes() - state.log.segments.get(summary.segment).live_bytes;
@@ -571,7 +575,8 @@ impl Lfs {
 }
 
 impl State {
-    /// What is said to be alive where the log goes on can be: nothing behind its end (G3).
+    /// Whether the live bytes counted in the segment where the log continues can be right: nothing is alive behind its
+    /// end (G3).
     pub(super) fn end_is_plausible(&self) -> bool {
         let end = self.log.end;
         self.log.segments.get(end.segment).live_bytes <= end.offset * SECTOR_BYTES
@@ -586,20 +591,20 @@ struct Located<'a> {
     payload: &'a [u8],
 }
 
-/// The indirect blocks that replaying one record looks at (V5).
+/// The indirect blocks that replay of one record visits (V5).
 struct Visits {
     left: u64,
     last: Option<BlockId>,
 }
 
 impl Visits {
-    /// As many as there can be: on the volume, and those that replaying has made.
+    /// Limit: as many as can exist, on the volume and created by replay.
     fn new(lfs: &Lfs) -> Visits {
         let sectors = lfs.state.borrow().log.layout.superblock.volume_sectors;
         Visits { left: (1 + MEMORY_PER_VOLUME) * sectors / BLOCK_SECTORS, last: None }
     }
 
-    /// Counts `node`, where it is another than the last one.
+    /// Counts `node`, unless it is the same as the last one.
     fn count(&mut self, lfs: &Lfs, node: BlockId) -> FsResult<()> {
         if self.last.replace(node) == Some(node) {
             return Ok(());
@@ -623,7 +628,7 @@ fn located<'a>(partial: &'a FoundPartial, bytes: &'a [u8]) -> impl Iterator<Item
     })
 }
 
-/// Where the log goes on after a partial segment.
+/// The end of the log after a partial segment.
 pub(super) fn end_after(summary: &Summary) -> LogEnd {
     LogEnd {
         segment: summary.segment,
@@ -634,8 +639,8 @@ pub(super) fn end_after(summary: &Summary) -> LogEnd {
     }
 }
 
-/// Reads the log forward, a segment at a time. What cannot be read in any way is as good as damaged: the log ends there, and a
-/// witness behind it tells whether it should.
+/// Reads the log forward, a segment at a time. An unreadable part is treated as damaged: the log ends there, and a
+/// later partial segment proves whether it should.
 #[derive(Default)]
 pub(super) struct SegmentReader {
     segment: Option<(SegmentNo, Rescued)>,
@@ -653,7 +658,7 @@ impl SegmentReader {
         }
     }
 
-    /// The partial segment that goes on at `end`: in the same segment, or at the start of the next.
+    /// The partial segment that continues the log at `end`: in the same segment, or at the start of the next.
     pub(super) async fn next(
         &mut self,
         lfs: &Lfs,
@@ -670,7 +675,7 @@ impl SegmentReader {
                 return Ok(Some((partial, bytes)));
             }
         }
-        // It may be there in another reading.
+        // Another reading may have it.
         for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
             let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
             let Some(right) = partial_otherwise(&lfs.device, layout, segment, offset, follows).await else { continue };
@@ -686,8 +691,8 @@ impl SegmentReader {
         Ok(None)
     }
 
-    /// A place where the log could go on and that cannot be read as far as a partial segment there goes, where neither place
-    /// has a whole one; and what the device said.
+    /// A place where the log could continue and that cannot be read as far as a partial segment there goes, when
+    /// neither place has a whole one; and the device's error.
     async fn lost_at(&mut self, lfs: &Lfs, layout: &Layout, end: &LogEnd) -> FsResult<Option<(Sector, DeviceError)>> {
         for (segment, offset) in [(end.segment, end.offset), (end.next_segment, 0)] {
             if offset >= layout.segment_sectors() {
@@ -697,7 +702,7 @@ impl SegmentReader {
             let at = layout.segment_start(segment) + offset;
             let summary = bytes.get((offset * SECTOR_BYTES) as usize..).and_then(Summary::decode);
             let follows = |summary: &Summary| summary.sequence == end.sequence && summary.chain == end.chain;
-            // One that cannot be read itself does not say how long it is.
+            // A summary that cannot be read does not give its length.
             let said = summary.filter(follows).map_or(0, |summary| u64::from(summary.sectors));
             let sectors = said.max(layout.align_sectors()).min(layout.segment_sectors() - offset);
             let lost = self.segment.as_ref().and_then(|(_, read)| read.lost_in(at, sectors));
@@ -709,8 +714,13 @@ impl SegmentReader {
     }
 }
 
-/// The log goes on behind its `end`; `lost` is what the device said there.
-fn damage_error(layout: &Layout, end: &LogEnd, lost: Option<&DeviceError>, witness: &witness::Witness) -> FsError {
+/// The error that the log continues behind its `end`; `lost` is the device's error there.
+fn damage_error(
+    layout: &Layout,
+    end: &LogEnd,
+    lost: Option<&DeviceError>,
+    evidence: &durability_evidence::DurabilityEvidence,
+) -> FsError {
     let at = layout.segment_start(end.segment) + end.offset;
     let what = match lost {
         Some(error) => format!("cannot be read ({error})"),
@@ -718,7 +728,7 @@ fn damage_error(layout: &Layout, end: &LogEnd, lost: Option<&DeviceError>, witne
     };
     let detail = format_args!(
         "partial segment {} {what}, but number {} at sector {} says that it was written",
-        end.sequence, witness.sequence, witness.at
+        end.sequence, evidence.sequence, evidence.at
     );
     FsError::corrupt("log", format_args!("sector {at}"), detail)
 }

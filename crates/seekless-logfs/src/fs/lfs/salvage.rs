@@ -1,11 +1,11 @@
-//! What a read-only use shows of a volume that is damaged (V3): the latest moment that can be shown whole.
+//! What a read-only mount shows of a damaged volume (V3): its latest verifiable state.
 //!
-//! Either checkpoint slot alone is enough to recover from (G1), so there are up to four moments to try: each
-//! checkpoint with the log behind it, as far as that is intact, and each without.
+//! Either checkpoint slot alone is enough to recover from (G1), so there are up to four states to try: each checkpoint
+//! with the log behind it, as far as that is intact, and each without.
 
 use std::rc::Rc;
 
-use super::find::Found;
+use super::find::FoundVolume;
 use super::recovery::Follow;
 use super::{Lfs, Options};
 use crate::device::Device;
@@ -13,16 +13,16 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::Rt;
 
 impl Lfs {
-    /// The volume as it is after recovery, with nothing written. `starts_max` is how far to look for a witness of
-    /// damage. What is missing is in `warnings`.
+    /// The recovered volume, with nothing written. `starts_max` limits the search for evidence of damage. `warnings`
+    /// says what is missing.
     ///
     /// # Errors
-    /// That of the newest checkpoint, when the volume cannot be shown at any moment.
+    /// The error of the newest checkpoint, when no state can be shown.
     pub(super) async fn salvaged(
         rt: Rt,
         device: Device,
         options: Options,
-        found: &Found,
+        found: &FoundVolume,
         starts_max: usize,
     ) -> FsResult<Rc<Lfs>> {
         let mut first_error: Option<FsError> = None;

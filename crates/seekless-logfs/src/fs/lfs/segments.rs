@@ -1,18 +1,18 @@
-//! The segment usage table: how much of each segment is alive, and which segments the log may write next.
+//! The segment usage table: how many bytes of each segment are live, and which segments the log may write next.
 //!
 //! Paper: [ro92 §3.6, "segment usage table"]. Format: FORMAT.md, "Segment usage table".
 //!
-//! Life of a segment: *clean* (nothing in it is needed) → *ready* (clean, with storage below it) → written →
-//! empty (nothing alive) → clean.
+//! Life of a segment: *clean* (nothing in it is needed) → *ready* (clean, with storage below it) → written → empty
+//! (nothing alive) → clean.
 //!
 //! Invariants
-//!   G1  An empty segment becomes clean only once neither checkpoint slot needs it: not for what it holds, and
-//!       not for rolling forward. So either slot alone is enough to recover from. A slot needs what was not empty in its
-//!       checkpoint, and what the log has gone through since; so it lets go of a segment that was empty in it, and that
-//!       the log has not taken since.
+//!   G1  An empty segment becomes clean only once neither checkpoint slot needs it, neither for its contents nor for
+//!       rolling forward. So either slot alone is enough to recover from. A slot needs every segment that was not empty
+//!       in its checkpoint, and every segment that the log has passed through since. So it releases a segment that was
+//!       empty in it and that the log has not taken since.
 //!   G2  The live bytes of a segment are exact: the sum of what pointers reach in it.
 //!   G3  A segment is in at most one of `clean`, `ready` and `empty`, and in none while something in it is alive or the
-//!       log goes on in it.
+//!       log continues in it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,20 +25,20 @@ pub(super) struct Segment {
     pub live_bytes: u64,
     /// Modification time of its youngest block, nanoseconds since 1970.
     pub youngest: i64,
-    /// Serial of the first checkpoint in which it was empty; 0 when it never was anything else, and while it is not.
+    /// Serial of the first checkpoint in which it was empty; 0 while it is not empty, and when it was never used.
     pub empty_since: u64,
 }
 
 pub(super) struct Segments {
     segments: Vec<Segment>,
-    /// Nothing needs them, but storage below them is not certain.
+    /// Not needed, but storage below them is not certain.
     pub clean: BTreeSet<SegmentNo>,
     /// The log may write them.
     pub ready: BTreeSet<SegmentNo>,
-    /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not
-    /// count them. What has become empty since the last checkpoint, in rolling forward too, is not here yet.
+    /// Empty, but a checkpoint slot may still need them; with the serial of the first checkpoint that does not count
+    /// them. Segments that became empty since the last checkpoint, by roll-forward too, are not here yet.
     pub empty: BTreeMap<SegmentNo, u64>,
-    /// Blocks of the table that differ from the log.
+    /// Blocks of the table that differ from those in the log.
     pub dirty_blocks: BTreeSet<u64>,
     pub live_bytes: u64,
     segment_bytes: u64,
@@ -74,10 +74,10 @@ impl Segments {
         self.segments.iter().enumerate().map(|(number, segment)| (number as u64, segment))
     }
 
-    /// Fills in one block of the table. The segments that the log goes on in are for the caller to take.
+    /// Fills in one block of the table. The caller takes the segments that the log continues in.
     ///
     /// # Errors
-    /// The number of a segment with more live bytes than it has room.
+    /// The number of a segment with more live bytes than fit.
     pub(super) fn load_block(&mut self, block: u64, bytes: &[u8]) -> Result<(), SegmentNo> {
         let first = block * USAGES_PER_BLOCK;
         for (within, raw) in bytes.chunks_exact(Usage::BYTES).enumerate() {
@@ -98,8 +98,9 @@ impl Segments {
         Ok(())
     }
 
-    /// The table has been filled in but for the blocks `unread`: what is empty in it waits for the slots to let go of it
-    /// (G1). Of what has not been read, it is not known since when it is empty; the next checkpoint will say so.
+    /// Called after all blocks of the table but `unread` are filled in: segments empty in it wait for the slots to
+    /// release them (G1). For unread blocks it is unknown since when segments are empty; the next checkpoint will
+    /// record that.
     pub(super) fn loaded(&mut self, unread: &[u64]) {
         let empty = |(number, segment): (SegmentNo, &Segment)| {
             let is_empty = segment.live_bytes == 0 && !unread.contains(&(number / USAGES_PER_BLOCK));
@@ -109,7 +110,7 @@ impl Segments {
         unread.iter().for_each(|&block| self.touch(block * USAGES_PER_BLOCK));
     }
 
-    /// Sets what has been counted anew.
+    /// Sets the recounted live bytes.
     pub(super) fn set_live(&mut self, segment: SegmentNo, bytes: u64) {
         assert!(bytes <= self.segment_bytes, "G2: a segment holds no more than its size");
         let entry = &mut self.segments[segment as usize];
@@ -118,7 +119,7 @@ impl Segments {
         }
         self.live_bytes = self.live_bytes - entry.live_bytes + bytes;
         entry.live_bytes = bytes;
-        // Whatever was said of it: a slot may need it.
+        // Whatever the table said: a slot may need it.
         entry.empty_since = 0;
         self.empty.remove(&segment);
         self.clean.remove(&segment);
@@ -141,7 +142,7 @@ impl Segments {
         }
     }
 
-    /// Has the entry of `segment` looked at and written with the next checkpoint.
+    /// Has the next checkpoint update and write the entry of `segment`.
     pub(super) fn touch(&mut self, segment: SegmentNo) {
         self.dirty_blocks.insert(segment / USAGES_PER_BLOCK);
     }
@@ -160,8 +161,8 @@ impl Segments {
         self.empty.remove(&segment);
     }
 
-    /// `bytes` of `segment` are alive no more. Returns false when it does not hold as much, which only a damaged
-    /// volume can make happen.
+    /// `bytes` of `segment` are no longer alive. Returns false when it does not hold as much, which only damage can
+    /// cause.
     #[must_use]
     pub(super) fn remove_live(&mut self, segment: SegmentNo, bytes: u64) -> bool {
         self.touch(segment);
@@ -175,7 +176,7 @@ impl Segments {
         true
     }
 
-    /// The log begins to write `segment`: it is clean no more, whatever becomes of what is written.
+    /// The log begins to write `segment`: it is no longer clean, whatever happens to the write.
     pub(super) fn take(&mut self, segment: SegmentNo) {
         if self.segments[segment as usize].empty_since > 0 {
             cover("lfs: the log reuses a segment");
@@ -187,7 +188,7 @@ impl Segments {
         self.segments[segment as usize].empty_since = 0;
     }
 
-    /// The ready segment that follows `after` on the device, or the first one.
+    /// The first ready segment after `after` on the device, or the first one of all.
     pub(super) fn next_ready(&self, after: SegmentNo, taken: &[SegmentNo]) -> Option<SegmentNo> {
         let following = self.ready.range(after + 1..).chain(self.ready.range(..=after));
         let found = following.copied().find(|segment| !taken.contains(segment));
@@ -200,7 +201,7 @@ impl Segments {
         found
     }
 
-    /// True when a checkpoint, or two, would make a segment clean. `kept` are those that the log goes on in.
+    /// True when one or two checkpoints would make a segment clean. The log continues in the segments `kept`.
     pub(super) fn any_empty(&self, kept: &[SegmentNo]) -> bool {
         let is_free = |segment: &SegmentNo| self.clean.contains(segment) || self.ready.contains(segment);
         let is_empty = |(number, segment): (SegmentNo, &Segment)| {
@@ -209,8 +210,8 @@ impl Segments {
         self.iter().any(is_empty)
     }
 
-    /// Records, for the checkpoint `serial` that is being put together, which segments are empty now. `kept`
-    /// are those that the log goes on in.
+    /// Records, for the checkpoint `serial` that is being assembled, which segments are empty now. The log continues in
+    /// the segments `kept`.
     pub(super) fn note_empty(&mut self, serial: u64, kept: &[SegmentNo]) {
         let blocks: Vec<u64> = self.dirty_blocks.iter().copied().collect();
         for block in blocks {
@@ -226,7 +227,8 @@ impl Segments {
         }
     }
 
-    /// Takes out of `empty` what neither slot needs any more; `older` is the older of the checkpoints that they hold (G1).
+    /// Removes from `empty` the segments that neither slot needs any more; `older` is the older of the two checkpoints
+    /// (G1).
     #[must_use]
     pub(super) fn let_go(&mut self, older: u64) -> Vec<SegmentNo> {
         let released: Vec<SegmentNo> =

@@ -1,4 +1,4 @@
-//! What of the volume in memory is the log's own.
+//! The part of the volume in memory that belongs to the log.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,21 +17,20 @@ use crate::units::Ino;
 pub(super) type State = crate::fs::logfs::state::State<Segmented>;
 pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Segmented>;
 
-/// What the log's next partial segment says of an inode besides its content.
+/// What the log records with an inode besides its content.
 #[derive(Clone, Default)]
-pub(super) struct Debt {
-    /// Holes among the data blocks made since the inode was last written, for roll-forward. None of them is older than the
+pub(super) struct DeferredFree {
+    /// Holes among the data blocks made since the inode was last written, for roll-forward. None is older than the
     /// record in `nodes` of an indirect block above it.
     pub holes: Vec<Hole>,
-    /// Indirect blocks dropped since then, with all that was below them; by their keys. Roll-forward takes these first.
+    /// Indirect blocks dropped since then, with everything below them, by their keys. Roll-forward applies these first.
     pub nodes: Vec<Hole>,
     /// Live bytes taken from segments since the inode was last written.
     pub freed: BTreeMap<SegmentNo, u64>,
 }
 
-impl Debt {
-    /// Adds what one more change has made a hole, after all others. What is below a dropped indirect block needs no record
-    /// of its own.
+impl DeferredFree {
+    /// Adds the newest hole, after all others. Blocks below a dropped indirect block need no record of their own.
     pub(super) fn add_hole(&mut self, hole: Hole) {
         let key = BlockKey(hole.first);
         if key.is_data() {
@@ -49,10 +48,10 @@ impl Debt {
     }
 }
 
-/// What the log's tasks wait for.
+/// Events and gates of the log's tasks.
 #[derive(Default)]
-pub(super) struct Work {
-    /// Signalled when there are more clean segments, or it is known that there will not be.
+pub(super) struct BackgroundWork {
+    /// Signalled when there are more clean segments, or when it is known that there will be no more.
     pub space_changed: Event,
     pub flush_gate: Gate,
     pub checkpoint_gate: Gate,
@@ -67,14 +66,14 @@ pub(super) struct Segmented {
     pub segments: Segments,
     pub orphans: Orphans,
     pub end: LogEnd,
-    /// What is intact of a transaction that does not go on, behind `end`: where the log ends with it, and the segments that it
-    /// begins (V6).
+    /// The intact beginning of an unfinished transaction behind `end`: the end of the log after it, and the segments
+    /// that it begins (V6).
     pub torn: Option<(LogEnd, Vec<SegmentNo>)>,
     /// Name-space records for the next transaction.
     pub records: Vec<Item>,
     /// Live bytes that removed inodes took from segments, for the next transaction.
     pub freed: BTreeMap<SegmentNo, u64>,
-    /// The bytes set aside as the log has them: without files whose changes are not in it yet.
+    /// Reserved bytes according to the log: without files whose changes are not in it yet.
     pub unwritten_logged: u64,
     /// Clean segments that only the cleaner may use.
     pub cleaner_segments: u64,
@@ -82,7 +81,8 @@ pub(super) struct Segmented {
     pub checkpoint_serial: u64,
     /// Serial number of the checkpoint in each slot, 0 where there is none.
     pub slots: [u64; 2],
-    /// The usage table is exact (G2). Not so when a release made the volume that counted wrongly, or when it is damaged.
+    /// The usage table is exact (G2). False when a release that counted wrongly wrote the volume, or when the table is
+    /// damaged.
     pub exact: bool,
     pub in_flight_bytes: u64,
     /// Every partial segment before this one has been written to the device.
@@ -95,9 +95,9 @@ pub(super) struct Segmented {
 }
 
 impl Segmented {
-    /// A volume in memory whose log goes on at `end`.
+    /// A volume in memory whose log continues at `end`.
     pub(super) fn state(layout: Layout, options: Options, segments: Segments, end: LogEnd) -> State {
-        // Of the reserve a third is for the cleaner and at most a quarter for what is dirty and on its way, so that
+        // A third of the reserve is for the cleaner, and at most a quarter for dirty data and data in flight, so that
         // both always fit.
         let reserve = u64::from(layout.superblock.reserve_segments);
         let dirty_most = (reserve / 8).max(1) * layout.segment_bytes();
@@ -133,7 +133,7 @@ impl Segmented {
     }
 }
 
-/// The log now has this change of the bytes that a file sets aside.
+/// The log now has this change of a file's reserved bytes.
 pub(super) fn log_unwritten(state: &mut State, delta: i64) {
     match state.log.unwritten_logged.checked_add_signed(delta) {
         Some(bytes) => state.log.unwritten_logged = bytes,
@@ -141,16 +141,16 @@ pub(super) fn log_unwritten(state: &mut State, delta: i64) {
     }
 }
 
-/// The books contradict what is on the volume, as only damage can make them do. Nothing is written any more.
+/// The books contradict the volume, which only damage can cause. Nothing is written any more.
 pub(super) fn contradiction(state: &mut State, what: &str) {
     state.stopped.get_or_insert_with(|| format!("{what}; fsck counts anew"));
 }
 
-/// Where the log goes on.
+/// Where the log continues.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LogEnd {
     pub segment: SegmentNo,
-    /// Sectors of it that are taken.
+    /// Sectors of the segment that are taken.
     pub offset: u64,
     pub next_segment: SegmentNo,
     /// Number of the next partial segment.
@@ -230,19 +230,19 @@ impl Orphans {
 }
 
 impl State {
-    /// Bytes of log that a checkpoint would take now, at most.
+    /// Most bytes of log that a checkpoint would take now.
     pub(super) fn log_need_bytes(&self) -> u64 {
         const ENTRY_BYTES: usize = SummaryEntry::BYTES;
         const PER_BLOCK: u64 = (BLOCK_BYTES + ENTRY_BYTES) as u64;
         const PER_INODE: u64 = (Inode::BYTES + ENTRY_BYTES) as u64;
-        // Every change makes a block of the usage table dirty or two, and in the worst case all.
+        // Every change makes one or two blocks of the usage table dirty, and in the worst case all of them.
         let tables = self.log.segments.table_blocks() + self.log.orphans.dirty_blocks.len() as u64;
         let blocks = self.blocks.dirty_count() + tables + tables / POINTERS_PER_BLOCK as u64 + 2;
         let inodes = self.dirty_inodes.len() as u64 + 1;
         let freed = (self.log.freed.len() as u64 + self.blocks.dirty_count()).min(self.log.segments.count());
         let records = self.log.records.len() as u64 + freed;
         let bytes = blocks * PER_BLOCK + inodes * PER_INODE + records * ENTRY_BYTES as u64 + self.xattr_growth_bytes;
-        // What summaries are rounded up by, and what is lost at the end of a segment.
+        // Summaries, rounding, and what is lost at the end of a segment.
         bytes + bytes / 16 + 2 * BLOCK_BYTES as u64
     }
 }

@@ -1,9 +1,9 @@
-//! The books: everything that is counted, counted again from scratch and compared. For tests, which ask after every step.
+//! The books: every counter is recounted from scratch and compared. Tests call this after every step.
 //!
-//! The recount is one synchronous pass over the volume in memory, so that it sees one moment; what the pass lacks is read from
-//! the device beside the cache, and the pass begins again. It shares no code with the check of a volume that is not mounted.
-//! This part counts what every log has: inodes, the trees of files, and what is dirty. Each log compares the places that
-//! these lead to with its own books.
+//! The recount is one synchronous pass over the volume in memory, so that it sees one moment. Blocks that the pass
+//! lacks are read from the device beside the cache, and the pass begins again. It shares no code with the check of an
+//! unmounted volume. This part recounts what every log has: inodes, the trees of files, and dirty data. Each log
+//! compares the addresses that these lead to with its own books.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,24 +11,25 @@ use super::file::root_key;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, LogFs, is_internal};
+use super::{LogBackend, LogFs, is_internal};
 use crate::codec::crc32c;
 use crate::device::Data;
 use crate::fs::FsResult;
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Key of what holds a file's attributes.
+/// Key of the owner of a file's attributes.
 pub(in crate::fs) const ATTRIBUTES: BlockKey = BlockKey(u64::MAX);
 
-/// How often one place is read, before what is there counts as wrong. It can be written over between two readings.
+/// How often one address is read before its content counts as wrong. It can be overwritten between two reads.
 const READS_MAX: u32 = 20;
 
-/// What has been read for a recount, by its place, and how often.
+/// What has been read for a recount, by its address, and how often.
 pub(in crate::fs) type Read = BTreeMap<Sector, (Data, u32)>;
 
-/// Runs `pass` until it has everything that it needs. Returns what it has found, a line each. `enter` waits until nothing is
-/// under way in the log that the volume in memory does not show; nothing begins before its result is dropped.
-pub(in crate::fs) async fn recount<L: Log, G>(
+/// Runs `pass` until it has everything that it needs. Returns the contradictions found, one line each. `enter` waits
+/// until the log has no work in progress that the volume in memory does not show; no such work begins before its result
+/// is dropped.
+pub(in crate::fs) async fn recount<L: LogBackend, G>(
     fs: &LogFs<L>,
     enter: impl AsyncFn() -> G,
     pass: impl Fn(&mut Recount<'_, L>),
@@ -58,21 +59,21 @@ pub(in crate::fs) async fn recount<L: Log, G>(
     }
 }
 
-pub(in crate::fs) struct Recount<'a, L: Log> {
+pub(in crate::fs) struct Recount<'a, L: LogBackend> {
     pub state: &'a State<L>,
     read: &'a Read,
     missing: Vec<(Sector, u64)>,
     pub problems: Vec<String>,
-    /// Every place that a block or the attributes of a file lead to.
+    /// Every address that a block or the attributes of a file lead to.
     pub claims: Vec<(BlockId, Pointer)>,
-    /// Every place that the inode map leads to.
+    /// Every address in the inode map.
     pub slots: Vec<(Ino, InodeSlot)>,
     inodes: BTreeSet<Ino>,
     unwritten: u64,
     growth: u64,
 }
 
-impl<'a, L: Log> Recount<'a, L> {
+impl<'a, L: LogBackend> Recount<'a, L> {
     fn new(state: &'a State<L>, read: &'a Read) -> Recount<'a, L> {
         Recount {
             state,
@@ -98,12 +99,12 @@ impl<'a, L: Log> Recount<'a, L> {
         }
     }
 
-    /// True when nothing has to be read first.
+    /// True when the pass lacks nothing that has to be read first.
     pub(in crate::fs) fn is_complete(&self) -> bool {
         self.missing.is_empty()
     }
 
-    /// What is stored at `at`; asked for when it has not been read, or not since it changed.
+    /// The content at `at`; requested when it has not been read, or not since it changed.
     pub(in crate::fs) fn stored(&mut self, at: Sector, sectors: u64, is_it: impl Fn(&[u8]) -> bool) -> Option<Data> {
         let read = self.read.get(&at).map(|(data, _)| data);
         match read.filter(|data| data.len() as u64 == sectors * SECTOR_BYTES && is_it(data)) {
@@ -115,7 +116,7 @@ impl<'a, L: Log> Recount<'a, L> {
         }
     }
 
-    /// Compares what every log counts, once all inodes are counted.
+    /// Compares the totals that every log counts, once all inodes are counted.
     pub(in crate::fs) fn totals(&mut self) {
         let state = self.state;
         self.same("inodes", state.inode_count, self.inodes.len() as u64);
@@ -146,7 +147,7 @@ impl<'a, L: Log> Recount<'a, L> {
         self.same("dirty blocks of data", state.blocks.dirty_data_count(), dirty_data);
     }
 
-    /// Counts one inode and all that it leads to; the map says that it is at `entry`.
+    /// Counts one inode and everything below it; the map says that it is at `entry`.
     pub(in crate::fs) fn inode(&mut self, ino: Ino, entry: InodeSlot) {
         self.inodes.insert(ino);
         let known = self.state.inodes.get(&ino);
@@ -196,7 +197,7 @@ impl<'a, L: Log> Recount<'a, L> {
         );
     }
 
-    /// Counts a tree. Returns the bytes that its data uses, and the blocks of a file that is internal.
+    /// Counts a tree. Returns the bytes that its data uses, and the blocks of an internal file.
     pub(in crate::fs) fn tree(&mut self, ino: Ino, inode: &Inode) -> (u64, Vec<(u64, Data)>) {
         let (mut used, mut blocks) = (0, Vec::new());
         let mut open: Vec<(BlockId, Pointer)> = (0..POINTERS_IN_INODE)

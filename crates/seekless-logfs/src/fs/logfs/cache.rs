@@ -1,7 +1,6 @@
 //! Blocks in memory: dirty ones until they are in the log, clean ones as long as there is room.
 //!
-//! Clean blocks leave in clock order (second chance). Which block stays never changes a result, only the time
-//! it takes.
+//! Clean blocks are evicted in clock order (second chance). The choice never changes a result, only the time it takes.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque, btree_map};
 
@@ -11,23 +10,23 @@ use super::tree::{BlockId, BlockKey};
 use crate::device::Data;
 use crate::units::Ino;
 
-/// A block that is not in the log yet in this form.
+/// A block whose current content is not in the log yet.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::fs) struct Dirty {
     /// Bytes by which the live data of the volume will grow when this block is written.
     pub growth_bytes: u64,
-    /// Dirty only because the cleaner moves it; nobody changed it.
+    /// Dirty only because the cleaner moves it; no user changed it.
     pub cleaned: bool,
 }
 
-/// Places in the clock, beside two for each block, that removed blocks may have left behind.
+/// Clock entries, beside two for each block, that removed blocks may have left behind.
 const CLOCK_SPARE: usize = 1024;
 
 struct Cached {
     data: Data,
     dirty: Option<Dirty>,
     referenced: bool,
-    /// It stands in the clock, where nothing stands twice.
+    /// The block is on the clock list. Each block is there at most once.
     in_clock: bool,
 }
 
@@ -38,7 +37,7 @@ fn is_data(id: BlockId) -> bool {
 pub(in crate::fs) struct Blocks {
     blocks: BTreeMap<BlockId, Cached>,
     dirty: BTreeSet<BlockId>,
-    /// How many of the dirty blocks are data of users' files and directories.
+    /// Number of dirty blocks that are data of users' files and directories.
     dirty_data: u64,
     clock: VecDeque<BlockId>,
     clean_max: usize,
@@ -66,7 +65,7 @@ impl Blocks {
         Some(&cached.data)
     }
 
-    /// As [`Blocks::get`], without counting as a use.
+    /// As [`Blocks::get`], without counting as an access.
     pub(in crate::fs) fn peek(&self, id: BlockId) -> Option<&Data> {
         self.blocks.get(&id).map(|cached| &cached.data)
     }
@@ -75,7 +74,7 @@ impl Blocks {
         self.blocks.get(&id)?.dirty
     }
 
-    /// Adds a block just read. A block that is there already is newer, and stays.
+    /// Adds a block just read. A block that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_clean(&mut self, id: BlockId, data: Data) {
         debug_assert_eq!(data.len(), BLOCK_BYTES);
         if let btree_map::Entry::Vacant(vacant) = self.blocks.entry(id) {
@@ -145,7 +144,7 @@ impl Blocks {
         self.remove_where(ino, |_| true);
     }
 
-    /// Forgets the blocks of `ino` whose keys `is_gone` knows, dirty ones too.
+    /// Forgets the blocks of `ino` for whose keys `is_gone` is true, dirty ones too.
     pub(in crate::fs) fn remove_where(&mut self, ino: Ino, is_gone: impl Fn(BlockKey) -> bool) {
         let all = BlockId { ino, key: BlockKey(0) }..=BlockId { ino, key: BlockKey(u64::MAX) };
         let ids: Vec<BlockId> = self.blocks.range(all).map(|(&id, _)| id).filter(|id| is_gone(id.key)).collect();
@@ -177,10 +176,10 @@ impl Blocks {
         self.clock.retain(|id| blocks.contains_key(id));
     }
 
-    /// Counts what is dirty again.
+    /// Recounts the dirty blocks.
     ///
     /// # Errors
-    /// What does not agree.
+    /// The count that is wrong.
     pub(in crate::fs) fn check(&self) -> Result<(), String> {
         let dirty = self.blocks.iter().filter(|(_, cached)| cached.dirty.is_some()).map(|(&id, _)| id);
         if !dirty.eq(self.dirty.iter().copied()) {
@@ -189,14 +188,14 @@ impl Blocks {
         let clock: BTreeSet<BlockId> = self.clock.iter().copied().collect();
         let lost = self.blocks.iter().find(|(id, cached)| cached.in_clock && !clock.contains(id));
         match lost {
-            Some((id, _)) => Err(format!("{id:?} is said to stand in the clock, and does not")),
+            Some((id, _)) => Err(format!("{id:?} is marked as on the clock list, and is not")),
             None => Ok(()),
         }
     }
 
     fn enter_clock(&mut self, id: BlockId) {
         self.clock.push_back(id);
-        // A block that is removed leaves its place in the clock behind.
+        // A removed block leaves its clock entry behind.
         if self.clock.len() > 2 * self.blocks.len() + CLOCK_SPARE {
             let (blocks, mut seen) = (&self.blocks, BTreeSet::new());
             self.clock.retain(|id| blocks.get(id).is_some_and(|cached| cached.in_clock) && seen.insert(*id));
@@ -210,7 +209,7 @@ impl Blocks {
             let Some(id) = self.clock.pop_front() else { return };
             match self.blocks.get_mut(&id) {
                 None => {}
-                // It comes back to the clock when it is clean.
+                // It returns to the clock when it becomes clean.
                 Some(cached) if cached.dirty.is_some() => cached.in_clock = false,
                 Some(cached) if cached.referenced => {
                     cached.referenced = false;
@@ -228,8 +227,8 @@ impl Blocks {
 mod tests {
     use super::*;
 
-    /// Aim: the clock takes no more room the longer a volume is in use. Method: blocks that are written and removed, over
-    /// and over, and never so many at once that any has to leave.
+    /// Aim: the clock does not grow with the age of the volume. Method: blocks that are written and removed, again and
+    /// again, and never so many at once that any has to be evicted.
     #[test]
     fn the_clock_stays_small() {
         let mut blocks = Blocks::new(1 << 20);

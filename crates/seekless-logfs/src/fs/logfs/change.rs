@@ -1,8 +1,8 @@
-//! A change: what one operation does to the volume, put together aside and then applied in one step.
+//! A change: the effect of one operation on the volume, assembled separately and then applied in one step.
 //!
-//! Reading through a change sees the volume as the change leaves it. Until [`Change::commit`] accepts it, the
-//! volume is as it was, so an operation can stop anywhere (because something is not in memory, a name exists,
-//! space is short) and nothing has to be undone.
+//! Reads through a change see the volume as the change leaves it. Until [`Change::commit`] accepts it, the volume is as
+//! it was. So an operation can stop anywhere (because something is not in memory, a name exists, space is short)
+//! without undoing anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,30 +10,30 @@ use super::cache::Dirty;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, is_internal};
+use super::{LogBackend, is_internal};
 use crate::device::Data;
 use crate::fs::{FileKind, FsError, NewNode};
 use crate::rt::cover;
 use crate::units::{Ino, WallTime};
 
-/// How deep a change may reach into the reserves.
+/// How much of the reserves a change may use.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(in crate::fs) enum Privilege {
-    /// Waits for the cleaner rather than take segments that it needs.
-    Ordinary,
-    /// Makes room in the end, so it may use what the cleaner could.
-    Release,
-    /// The cleaner, and recovery.
+pub(in crate::fs) enum ReserveAccess {
+    /// Waits for the cleaner rather than use segments that the cleaner needs.
+    User,
+    /// Frees space in the end, so it may use what is reserved for the cleaner.
+    FreesSpace,
+    /// The cleaner, mkfs, recovery and repair: no limit.
     Internal,
 }
 
-/// A run of blocks that are stored no more: data blocks, or indirect blocks of one level with all that is below them.
+/// A run of blocks that are no longer stored: data blocks, or indirect blocks of one level with everything below them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::fs) struct Hole {
     /// Key of the first block.
     pub first: u64,
     pub count: u32,
-    /// Space is set aside for them.
+    /// Space is reserved for them.
     pub reserved: bool,
 }
 
@@ -48,19 +48,19 @@ struct InodeChange {
     unwritten_delta: i64,
 }
 
-pub(in crate::fs) struct Change<'a, L: Log> {
+pub(in crate::fs) struct Change<'a, L: LogBackend> {
     pub state: &'a mut State<L>,
     blocks: BTreeMap<BlockId, Data>,
     removed: BTreeSet<BlockId>,
     inodes: BTreeMap<Ino, InodeChange>,
-    /// Inodes that exist no more.
+    /// Inodes that no longer exist.
     freed_inodes: Vec<Ino>,
     new_inodes: Vec<Ino>,
     orphans: Vec<(Ino, bool)>,
     ino_cursor: Option<u64>,
 }
 
-impl<'a, L: Log> Change<'a, L> {
+impl<'a, L: LogBackend> Change<'a, L> {
     pub(in crate::fs) fn new(state: &'a mut State<L>) -> Change<'a, L> {
         Change {
             state,
@@ -88,7 +88,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(&self.state.inode(ino)?.inode)
     }
 
-    /// The inode for changing; it will be written with the next transaction that wants `dirt`.
+    /// The inode, to be changed; it is written with the next transaction that includes `dirt`.
     pub(in crate::fs) fn inode_mut(&mut self, ino: Ino, dirt: InodeDirt) -> Step<&mut Inode> {
         Ok(&mut self.change_of(ino, dirt)?.inode)
     }
@@ -116,7 +116,7 @@ impl<'a, L: Log> Change<'a, L> {
         self.inodes.insert(Ino(inode.ino), change);
     }
 
-    /// Where a block is in the log, as the change leaves it.
+    /// The address of a block in the log, as the change leaves it.
     pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
             Holder::Inode(slot) => self.inode(id.ino)?.pointer(slot),
@@ -147,7 +147,7 @@ impl<'a, L: Log> Change<'a, L> {
         }
     }
 
-    /// True when the block has bytes of its own, in memory or in the log. Needs only what is above it.
+    /// True when the block has bytes of its own, in memory or in the log. Needs only the blocks above it.
     pub(in crate::fs) fn block_exists(&mut self, id: BlockId) -> Step<bool> {
         if self.blocks.contains_key(&id) || (!self.removed.contains(&id) && self.state.blocks.peek(id).is_some()) {
             return Ok(true);
@@ -155,7 +155,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(self.pointer(id)?.is_mapped())
     }
 
-    /// Makes the block dirty, and with it everything that writing it will need (S1).
+    /// Makes the block dirty, and everything that writing it needs (S1).
     pub(in crate::fs) fn touch(&mut self, id: BlockId) -> Step<()> {
         if self.blocks.contains_key(&id) {
             return Ok(());
@@ -173,7 +173,7 @@ impl<'a, L: Log> Change<'a, L> {
         }
     }
 
-    /// The block's bytes for changing. A hole becomes a block of zeroes.
+    /// The block's bytes, to be changed. A hole becomes a block of zeroes.
     pub(in crate::fs) fn block_mut(&mut self, id: BlockId) -> Step<&mut [u8]> {
         self.touch(id)?;
         match self.blocks.get_mut(&id) {
@@ -182,10 +182,10 @@ impl<'a, L: Log> Change<'a, L> {
         }
     }
 
-    /// Replaces the whole block, whatever it was.
+    /// Replaces the whole block, whatever it held.
     pub(in crate::fs) fn replace_block(&mut self, id: BlockId, data: Data) -> Step<()> {
         self.touch_holder(id)?;
-        // The pointer says how much the volume grows, so it must be in memory; touching the holder did that.
+        // The growth of the volume follows from the pointer, so it must be in memory; touching the holder did that.
         self.blocks.insert(id, data);
         Ok(())
     }
@@ -200,19 +200,19 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(())
     }
 
-    /// A block that has not been changed stands somewhere else now. Its old place is needed no more.
+    /// An unchanged block is at a new address. The old address is no longer needed.
     pub(in crate::fs) fn relocate(&mut self, id: BlockId, old: Pointer, new: Pointer) -> Step<()> {
         self.set_pointer(id, new)?;
         self.change_of(id.ino, InodeDirt::Own)?.freed.push(old);
         Ok(())
     }
 
-    /// Drops a block, its bytes in memory and its place in the log. Returns false when there was nothing. Below an
-    /// indirect block nothing may be left.
+    /// Drops a block: its bytes in memory and its address in the log. Returns false when there was nothing. Nothing may
+    /// be left below an indirect block.
     ///
-    /// Only data blocks count towards the file's used bytes. An indirect block leaves a record for roll-forward as a data
-    /// block does: roll-forward rebuilds indirect blocks from the records, and only a record can say whether one that
-    /// is empty, or has been made anew since, still owns the place that it had in the checkpoint.
+    /// Only data blocks count towards the file's used bytes. Like a data block, an indirect block leaves a record for
+    /// roll-forward. Roll-forward rebuilds indirect blocks from the records, and only a record can tell whether one
+    /// that is empty, or has been recreated since, still owns the address that it had in the checkpoint.
     pub(in crate::fs) fn unmap(&mut self, id: BlockId) -> Step<bool> {
         let pointer = self.pointer(id)?;
         let in_memory =
@@ -244,7 +244,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(true)
     }
 
-    /// Sets space aside for a data block where there is a hole. Returns false when there was something.
+    /// Reserves space for a data block in a hole. Returns false when the block existed.
     pub(in crate::fs) fn reserve(&mut self, id: BlockId) -> Step<bool> {
         if self.pointer(id)? != Pointer::Hole || self.block_exists(id)? {
             return Ok(false);
@@ -283,7 +283,7 @@ impl<'a, L: Log> Change<'a, L> {
 
     /// Replaces the stored attributes; `data` is padded to sectors.
     pub(in crate::fs) fn set_xattr(&mut self, ino: Ino, data: Option<Data>) -> Step<()> {
-        self.xattr(ino)?; // Its old place must be known to be freed.
+        self.xattr(ino)?; // Its old address must be known, to be freed.
         self.change_of(ino, InodeDirt::Own)?.xattr = Some(data);
         Ok(())
     }
@@ -292,7 +292,7 @@ impl<'a, L: Log> Change<'a, L> {
     fn find_free_ino(&mut self) -> Step<Ino> {
         let end = self.state.volume.ino_end;
         let mut number = self.ino_cursor.unwrap_or(self.state.ino_cursor);
-        // Every number is looked at once; the two ends of the circle meet in between.
+        // Every number is tried once; the two halves of the range meet at the start.
         for _ in FIRST_FREE_INO..=end {
             if !(FIRST_FREE_INO..end).contains(&number) {
                 number = FIRST_FREE_INO;
@@ -308,7 +308,7 @@ impl<'a, L: Log> Change<'a, L> {
         fail(FsError::NoSpace)
     }
 
-    /// Makes an inode without a name and without links.
+    /// Creates an inode without a name and without links.
     pub(in crate::fs) fn make_inode(&mut self, kind: FileKind, parent: &Inode, new: NewNode) -> Step<Ino> {
         let ino = self.find_free_ino()?;
         let inode = self.blank_inode(ino, kind, parent, new);
@@ -319,8 +319,8 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(ino)
     }
 
-    /// A new inode in the directory `parent`, from which a set-group-id bit is inherited. The permissions are as they are to
-    /// be: umask and access lists are for the caller.
+    /// A new inode in the directory `parent`, from which it inherits the set-group-id bit. The caller has already
+    /// applied the umask and access lists to the permissions.
     fn blank_inode(&self, ino: Ino, kind: FileKind, parent: &Inode, new: NewNode) -> Inode {
         const SET_GID: u16 = 0o2000;
         let inherits = parent.mode & SET_GID != 0;
@@ -362,7 +362,7 @@ impl<'a, L: Log> Change<'a, L> {
         inode
     }
 
-    /// Makes the root directory of a new volume.
+    /// Creates the root directory of a new volume.
     pub(in crate::fs) fn make_root(&mut self, new: NewNode) -> Step<()> {
         let mut none = Inode::decode(&[0; Inode::BYTES]).unwrap_or_else(|| unreachable!("the size is right"));
         none.ino = Ino::ROOT.0;
@@ -384,7 +384,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(())
     }
 
-    /// Puts the inode on the list of those to be freed after a crash.
+    /// Adds the inode to the list of those that are freed after a crash.
     pub(in crate::fs) fn add_orphan(&mut self, ino: Ino) -> Step<()> {
         self.inode_mut(ino, InodeDirt::Namespace)?;
         self.orphans.push((ino, true));
@@ -398,8 +398,8 @@ impl<'a, L: Log> Change<'a, L> {
     }
 
     /// Bytes by which live data will grow when `id` is written, and whether only the cleaner made it dirty.
-    fn dirt_of(&mut self, id: BlockId, privilege: Privilege) -> Step<Dirty> {
-        let cleaned = privilege == Privilege::Internal;
+    fn dirt_of(&mut self, id: BlockId, access: ReserveAccess) -> Step<Dirty> {
+        let cleaned = access == ReserveAccess::Internal;
         if !self.removed.contains(&id)
             && let Some(dirty) = self.state.blocks.dirty(id)
         {
@@ -413,19 +413,19 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(Dirty { growth_bytes, cleaned })
     }
 
-    /// Accepts the change: from here on it is part of the volume.
+    /// Accepts the change: from then on it is part of the volume.
     ///
     /// # Errors
-    /// `Fail(NoSpace)` when the volume is full, `Fail(ReadOnly | Stopped)`, and the waits of [`Wait`]. Nothing
-    /// has changed then.
-    pub(in crate::fs) fn commit(mut self, privilege: Privilege) -> Step<()> {
+    /// `Fail(NoSpace)` when the volume is full, `Fail(ReadOnly | Stopped)`, and the waits of [`Wait`]. After an error
+    /// nothing has changed.
+    pub(in crate::fs) fn commit(mut self, access: ReserveAccess) -> Step<()> {
         if self.blocks.is_empty() && self.inodes.is_empty() && self.freed_inodes.is_empty() {
             return Ok(());
         }
         if let Some(error) = &self.state.stopped {
             return fail(FsError::Stopped(error.clone()));
         }
-        if self.state.read_only && privilege != Privilege::Internal {
+        if self.state.read_only && access != ReserveAccess::Internal {
             return fail(FsError::ReadOnly);
         }
         let ids: Vec<BlockId> = self.blocks.keys().copied().collect();
@@ -436,7 +436,7 @@ impl<'a, L: Log> Change<'a, L> {
                 continue;
             }
             let known = if self.removed.contains(&id) { None } else { self.state.blocks.dirty(id) };
-            let new = self.dirt_of(id, privilege)?;
+            let new = self.dirt_of(id, access)?;
             if known.is_none() {
                 growth += new.growth_bytes as i64;
                 if id.key.is_data() && !is_internal(id.ino) {
@@ -450,17 +450,17 @@ impl<'a, L: Log> Change<'a, L> {
         }
         let unwritten_delta = self.inodes.values().map(|change| change.unwritten_delta).sum::<i64>();
         let Some(unwritten_bytes) = self.state.unwritten_bytes.checked_add_signed(unwritten_delta) else {
-            let detail = "fewer are said to be set aside than are given back";
+            let detail = "fewer bytes are recorded as reserved than are released";
             return fail(FsError::corrupt("volume", "bytes set aside", detail));
         };
         growth += unwritten_delta;
         growth += (self.new_inodes.len() * Inode::BYTES) as i64;
         growth += self.prepare_xattrs()?;
-        if privilege != Privilege::Internal {
-            L::check_room(self.state, growth, dirt.len(), privilege)?;
+        if access != ReserveAccess::Internal {
+            L::check_room(self.state, growth, dirt.len(), access)?;
         }
         self.state.unwritten_bytes = unwritten_bytes;
-        self.apply(dirt, privilege);
+        self.apply(dirt, access);
         Ok(())
     }
 
@@ -484,7 +484,7 @@ impl<'a, L: Log> Change<'a, L> {
         Ok(growth)
     }
 
-    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, privilege: Privilege) {
+    fn apply(self, dirt: BTreeMap<BlockId, Dirty>, access: ReserveAccess) {
         let Change { state, blocks, removed, inodes, freed_inodes, new_inodes, orphans, ino_cursor } = self;
         for id in removed {
             state.blocks.remove(id);
@@ -500,7 +500,7 @@ impl<'a, L: Log> Change<'a, L> {
             state.ino_cursor = cursor;
         }
         for (ino, change) in inodes {
-            apply_inode(state, ino, change, privilege);
+            apply_inode(state, ino, change, access);
         }
         for (ino, add) in orphans {
             L::set_orphan(state, ino, add);
@@ -515,11 +515,11 @@ impl<'a, L: Log> Change<'a, L> {
     }
 }
 
-/// Room that the last operations before `NoSpace` leave, so that a file system that says it is full can still
+/// Space that the last operations before `NoSpace` leave, so that a file system that reports itself full can still
 /// write the indirect blocks and directory blocks that small changes need.
 pub(in crate::fs) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 
-fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, privilege: Privilege) {
+fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChange, access: ReserveAccess) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
         state.inodes.insert(ino, InodeMem::new(inode, InodeSlot::NONE));
@@ -528,7 +528,7 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
     known.inode = inode;
     known.unwritten_pending += unwritten_delta;
     if !is_internal(ino) {
-        known.cleaned = privilege == Privilege::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
+        known.cleaned = access == ReserveAccess::Internal && (known.dirt == InodeDirt::Clean || known.cleaned);
         known.dirt = known.dirt.max(dirt).max(InodeDirt::Own);
         state.dirty_inodes.insert(ino);
     }
@@ -544,26 +544,26 @@ fn apply_inode<L: Log>(state: &mut State<L>, ino: Ino, change: InodeChange, priv
         known.xattr = new;
         known.xattr_dirty = true;
     }
-    L::owe(state, ino, freed, holes);
+    L::defer_free(state, ino, freed, holes);
 }
 
 /// The file uses `bytes` fewer.
 ///
 /// # Errors
-/// `Corrupt` when it is said to use less than that, as only a damaged inode can.
+/// `Corrupt` when the inode counts less than that, which only damage can cause.
 fn take_used(inode: &mut Inode, bytes: u64) -> Step<()> {
     match inode.bytes_used.checked_sub(bytes) {
         Some(rest) => inode.bytes_used = rest,
         None => {
-            let detail = format_args!("it is said to use {} bytes, and {bytes} are given back", inode.bytes_used);
+            let detail = format_args!("it records {} bytes used, and {bytes} are freed", inode.bytes_used);
             return fail(FsError::corrupt("inode", inode.ino, detail));
         }
     }
     Ok(())
 }
 
-/// Takes an inode that exists no more out of memory, and leaves the records that tell the log.
-fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
+/// Removes an inode that no longer exists from memory, and leaves the records for the log.
+fn forget_inode<L: LogBackend>(state: &mut State<L>, ino: Ino) {
     let Some(known) = state.inodes.remove(&ino) else { return };
     state.dirty_inodes.remove(&ino);
     state.blocks.remove_file(ino);
@@ -572,10 +572,10 @@ fn forget_inode<L: Log>(state: &mut State<L>, ino: Ino) {
     state.leaf_depth.remove(&ino);
     state.read_ahead.remove(&ino);
     state.linkable.remove(&ino);
-    L::forget(state, ino, known);
+    L::inode_freed(state, ino, known);
 }
 
-/// Adds a hole to `holes`, joined to the last one where it goes on from there, in either direction.
+/// Adds a hole to `holes`, joined to the last one when the two are adjacent, in either direction.
 pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
     if let Some(last) = holes.last_mut()
         && last.reserved == new.reserved
@@ -587,7 +587,7 @@ pub(in crate::fs) fn add_hole(holes: &mut Vec<Hole>, new: Hole) {
     holes.push(new);
 }
 
-/// Takes `first..end` out of `holes`.
+/// Removes `first..end` from `holes`.
 pub(in crate::fs) fn cut_holes(holes: &mut Vec<Hole>, first: u64, end: u64) {
     let overlaps = |hole: &Hole| hole.first < end && first < hole.first + u64::from(hole.count);
     if !holes.iter().any(overlaps) {
@@ -596,7 +596,7 @@ pub(in crate::fs) fn cut_holes(holes: &mut Vec<Hole>, first: u64, end: u64) {
     let mut left = Vec::with_capacity(holes.len() + 1);
     for hole in holes.drain(..) {
         let hole_end = hole.first + u64::from(hole.count);
-        // What is left of it before the range, and behind it.
+        // The parts of the hole before the range and behind it.
         for (from, to) in [(hole.first, hole_end.min(first)), (hole.first.max(end), hole_end)] {
             if from < to {
                 left.push(Hole { first: from, count: (to - from) as u32, ..hole });

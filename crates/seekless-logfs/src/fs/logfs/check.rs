@@ -1,30 +1,30 @@
-//! Checking a volume: everything that can be reached is read and compared with everything that is counted.
+//! Checking a volume: reads everything that can be reached and compares it with everything that is counted.
 //!
-//! This is the part that does not depend on the log: trees of blocks, directories, links. Each file system adds where its
-//! inodes are, what else it counts, and what may be claimed once only.
+//! This is the part that does not depend on the log: trees of blocks, directories, links. Each file system adds where
+//! its inodes are, what else it counts, and which addresses can be claimed only once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::change::Change;
-use super::dir::{self, Found};
+use super::dir::{self, FoundEntry};
 use super::format::*;
 use super::state::State;
 use super::tree::*;
-use super::{Log, LogFs, file, xattr};
+use super::{LogBackend, LogFs, file, xattr};
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, counted};
 
 /// What a check found.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fsck {
-    /// Each one is damage, said in one line.
+    /// Damage, one line each.
     pub errors: Vec<String>,
-    /// Damage that is mended, as above.
+    /// Repaired damage, one line each.
     pub repaired: Vec<String>,
     /// Errors beyond those that are listed.
     pub errors_unlisted: u64,
-    /// Worth knowing, and no damage.
+    /// Worth knowing, but not damage.
     pub notes: Vec<String>,
     pub files: u64,
     pub directories: u64,
@@ -34,12 +34,12 @@ pub struct Fsck {
 }
 
 impl Fsck {
-    /// Nothing was found, mended or not.
+    /// No damage was found, repaired or not.
     pub fn is_clean(&self) -> bool {
         self.errors.is_empty() && self.repaired.is_empty()
     }
 
-    /// Files away damage for which there was a remedy: `true` where that has worked.
+    /// Records damage for which there was a remedy: `true` where the repair worked.
     pub(in crate::fs) fn mended(&mut self, said: Vec<(String, bool)>) {
         for (text, is_mended) in said {
             let list = if is_mended { &mut self.repaired } else { &mut self.errors };
@@ -51,31 +51,31 @@ impl Fsck {
 /// Errors that are listed; more are counted.
 const ERRORS_MAX: usize = 100;
 
-/// What is claimed, once each.
-pub(in crate::fs) trait Claims<L: Log> {
+/// The bytes of the volume that have been claimed, each by one owner.
+pub(in crate::fs) trait Claims<L: LogBackend> {
     /// Claims bytes of the volume. `from` and `bytes` are multiples of 256.
     ///
     /// # Errors
-    /// What is wrong with that, after "it is".
+    /// What is wrong with the claim, to follow "it is".
     fn claim(&mut self, state: &State<L>, from: u64, bytes: u64) -> Result<(), &'static str>;
 
-    /// Where the attributes are that have been read from `pointer`: byte offsets and lengths.
+    /// Addresses of the attributes read from `pointer`: byte offsets and lengths.
     fn attribute_places(state: &State<L>, pointer: Pointer) -> Vec<(u64, u64)>;
 }
 
-/// What is known of an inode after the inodes have been read.
+/// What is known of an inode once all inodes have been read.
 pub(in crate::fs) struct Seen {
     inode: Inode,
     kind: FileKind,
-    /// Names found for it.
+    /// Names found for the inode.
     names: u32,
-    /// Of a directory: directories found in it.
+    /// For a directory: directories found in it.
     subdirectories: u32,
-    /// Of a directory: reached from the root.
+    /// For a directory: reached from the root.
     reached: bool,
 }
 
-pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
+pub(in crate::fs) struct Check<L: LogBackend, C: Claims<L>> {
     pub fs: Rc<LogFs<L>>,
     /// Read all file data too, and compare it with its checksums.
     data: bool,
@@ -83,17 +83,17 @@ pub(in crate::fs) struct Check<L: Log, C: Claims<L>> {
     pub seen: BTreeMap<Ino, Seen>,
     pub claims: C,
     pub unwritten_bytes: u64,
-    /// What could not be read, or is claimed twice: where there is anything, what has been counted is not all.
+    /// Number of things that could not be read or are claimed twice: while it is not 0, the counts are incomplete.
     pub uncounted: u64,
-    /// Numbers in inodes that follow from other things, as these have them.
+    /// Inodes with wrong derived numbers, and the right ones.
     pub wrong: Vec<(Ino, Derived)>,
-    /// Files with blocks past their end that are no orphans.
+    /// Files with blocks past their end that are not orphans.
     pub overlong: Vec<Ino>,
-    /// Files with a block that something else has, too: what their trees lead to has no bound.
+    /// Files that share a block with something else: what their trees lead to has no bound.
     tangled: BTreeSet<Ino>,
 }
 
-/// A number in an inode that follows from what can be reached.
+/// A number in an inode that can be derived by walking the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::fs) enum Derived {
     BytesUsed(u64),
@@ -101,7 +101,7 @@ pub(in crate::fs) enum Derived {
     Entries(u32),
 }
 
-impl<L: Log, C: Claims<L>> Check<L, C> {
+impl<L: LogBackend, C: Claims<L>> Check<L, C> {
     pub(in crate::fs) fn new(fs: Rc<LogFs<L>>, data: bool, claims: C) -> Check<L, C> {
         Check {
             fs,
@@ -124,7 +124,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         }
     }
 
-    /// Passes on what ends the check, and notes what is damage.
+    /// Passes on an error that ends the check, and records an error that is damage.
     pub(in crate::fs) fn noted<T>(&mut self, result: FsResult<T>) -> FsResult<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
@@ -137,7 +137,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         }
     }
 
-    /// Counts bytes as used, each once. Returns false when they are somebody else's already, or nobody's to have.
+    /// Counts bytes as used, each once. Returns false when another owner has them already, or none can have them.
     pub(in crate::fs) fn claim(&mut self, from: u64, bytes: u64, what: impl std::fmt::Display) -> bool {
         let claimed = self.claims.claim(&self.fs.state.borrow(), from, bytes);
         if let Err(why) = claimed {
@@ -149,8 +149,8 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
 
     /// Walks the tree below a pointer. Returns the bytes that its data uses, and the last data block + 1.
     ///
-    /// Below a block that something else has claimed it does not go: so each place is visited once, however the pointers of
-    /// a damaged volume lead in circles.
+    /// The walk does not go below a block that another owner has claimed. So it visits each address once, even when the
+    /// pointers of a damaged volume lead in circles.
     pub(in crate::fs) async fn walk(&mut self, id: BlockId) -> FsResult<(u64, u64)> {
         let fs = self.fs.clone();
         let pointer = fs.run(|state| state.pointer(id)).await;
@@ -221,7 +221,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         used += self.check_xattr(ino, &inode).await?;
         if used != inode.bytes_used {
             self.wrong.push((ino, Derived::BytesUsed(used)));
-            self.error(format!("inode {ino} is said to use {} bytes, and uses {used}", inode.bytes_used));
+            self.error(format!("inode {ino} records {} bytes used, but uses {used}", inode.bytes_used));
         }
         let is_orphan = L::is_orphan(&self.fs.state.borrow(), ino);
         let size_blocks = inode.size.div_ceil(BLOCK_BYTES as u64);
@@ -275,7 +275,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
                 continue;
             }
             if self.tangled.contains(&ino) {
-                continue; // That has been said.
+                continue; // That has been reported.
             }
             let inode = seen.inode;
             let mut entries = 0;
@@ -294,15 +294,15 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
             }
             if entries != inode.special {
                 self.wrong.push((ino, Derived::Entries(entries)));
-                self.error(format!("directory {ino} is said to have {} entries, and has {entries}", inode.special));
+                self.error(format!("directory {ino} records {} entries, but has {entries}", inode.special));
             }
             self.check_leaves(ino).await?;
         }
         Ok(())
     }
 
-    /// Every block of a directory must be the leaf that its number says (D1): the walk by hash finds only those
-    /// that are in nobody's shadow.
+    /// Every block of a directory must be the leaf that its number names (D1): the lookup by hash finds only leaves
+    /// that no other leaf hides.
     async fn check_leaves(&mut self, ino: Ino) -> FsResult<()> {
         let mut by_hash = BTreeSet::new();
         let mut from = Some(0);
@@ -335,8 +335,8 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         Ok(blocks)
     }
 
-    /// Notes one name. Returns true when it is a directory to go into.
-    fn check_entry(&mut self, parent: Ino, entry: &Found) -> bool {
+    /// Records one name. Returns true when it is a directory to descend into.
+    fn check_entry(&mut self, parent: Ino, entry: &FoundEntry) -> bool {
         let key = self.fs.state.borrow().volume.hash_key;
         let name = String::from_utf8_lossy(&entry.name).into_owned();
         if dir::check_name(&entry.name).is_err() {
@@ -375,9 +375,9 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
                 _ => seen.names,
             };
             if seen.inode.links != expected {
-                // A file without a name is kept: what it holds may be wanted.
+                // A file without a name is kept: the user may want its content.
                 wrong.extend((expected > 0).then_some((ino, Derived::Links(expected))));
-                errors.push(format!("inode {ino} is said to have {} links, and has {expected}", seen.inode.links));
+                errors.push(format!("inode {ino} records {} links, but has {expected}", seen.inode.links));
             }
             if expected == 0 && !orphans.contains(&ino) {
                 errors.push(format!("inode {ino} has no name, and is no orphan"));
@@ -398,7 +398,7 @@ impl<L: Log, C: Claims<L>> Check<L, C> {
         self.wrong.extend(wrong);
     }
 
-    /// Inodes that say that they have no name.
+    /// Inodes that have no name according to their link count.
     pub(in crate::fs) fn nameless(&self) -> Vec<Ino> {
         self.seen.iter().filter(|(_, seen)| seen.inode.links == 0).map(|(&ino, _)| ino).collect()
     }

@@ -1,4 +1,4 @@
-//! Directories: a binary trie over hashed names, whose nodes are found by arithmetic.
+//! Directories: a binary trie over hashed names, whose nodes are found by computation.
 //!
 //! Format: FORMAT.md, "Directories".
 //!
@@ -12,13 +12,13 @@
 //!       directory is empty.
 //!   D2  Entries of a leaf are ordered by hash; no two entries of a directory have the same hash.
 //!
-//! Names are hashed with SipHash-2-4 under a key of the volume. The low bits of a hash number those names that
-//! would collide, so a hash alone tells an entry: it is the cookie by which a listing goes on.
+//! Names are hashed with SipHash-2-4 under a key of the volume. The low bits of a hash number those names that would
+//! collide, so a hash alone identifies an entry: it is the cookie at which a listing continues.
 
 use siphasher::sip::SipHasher24;
 use std::hash::Hasher;
 
-use super::Log;
+use super::LogBackend;
 use super::change::Change;
 use super::format::*;
 use super::state::*;
@@ -31,14 +31,14 @@ use crate::units::Ino;
 pub const HASH_BITS: u32 = 62;
 /// Low bits that number names whose other bits collide.
 const COLLISION_BITS: u32 = 3;
-/// Deepest leaf: with all of them, a directory would have more entries than inode numbers.
+/// Depth of the deepest leaf: with all leaves of that depth, a directory would have more entries than inode numbers.
 const DEPTH_MAX: u32 = 32;
 
 const _: () = assert!((1u64 << (DEPTH_MAX + 1)) < FILE_BLOCKS_MAX);
 
 /// An entry, as found.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Found {
+pub struct FoundEntry {
     pub ino: Ino,
     pub hash: u64,
     pub kind: FileKind,
@@ -68,7 +68,7 @@ pub fn leaf_end(depth: u32, hash: u64) -> Option<u64> {
 }
 
 /// True when the entry has a hash that its name can have.
-pub(in crate::fs) fn hash_fits(key: [u64; 2], entry: &Found) -> bool {
+pub(in crate::fs) fn hash_fits(key: [u64; 2], entry: &FoundEntry) -> bool {
     hash_name(key, &entry.name) == entry.hash & !((1 << COLLISION_BITS) - 1)
 }
 
@@ -79,15 +79,15 @@ fn kind_code(kind: FileKind) -> u8 {
 /// Reads the entries of a leaf block.
 ///
 /// # Errors
-/// What is wrong with it.
-pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<Found>, &'static str> {
+/// What is wrong with the block.
+pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<FoundEntry>, &'static str> {
     let header = Leaf::decode(block).filter(|leaf| leaf.magic == LEAF_MAGIC).ok_or("no directory leaf")?;
     if header.depth != depth || header.prefix != prefix || depth > DEPTH_MAX {
         return Err("a directory leaf of another place");
     }
     let end = usize::from(header.used_bytes);
     let mut rest = block.get(Leaf::BYTES..end).ok_or("its length is wrong")?;
-    let mut entries: Vec<Found> = Vec::with_capacity(header.entry_count.into());
+    let mut entries: Vec<FoundEntry> = Vec::with_capacity(header.entry_count.into());
     while !rest.is_empty() {
         let raw = LeafEntry::decode(rest).ok_or("its last entry is cut off")?;
         let bytes = LeafEntry::BYTES + usize::from(raw.name_bytes);
@@ -102,7 +102,7 @@ pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<Found>, 
         if name.is_empty() || raw.ino == 0 {
             return Err("an empty entry");
         }
-        entries.push(Found { ino: Ino(raw.ino), hash: raw.hash, kind, name: name.to_vec() });
+        entries.push(FoundEntry { ino: Ino(raw.ino), hash: raw.hash, kind, name: name.to_vec() });
         rest = &rest[bytes..];
     }
     if entries.len() != usize::from(header.entry_count) {
@@ -111,11 +111,11 @@ pub fn decode_leaf(block: &[u8], depth: u32, prefix: u64) -> Result<Vec<Found>, 
     Ok(entries)
 }
 
-fn encoded_bytes(entries: &[Found]) -> usize {
+fn encoded_bytes(entries: &[FoundEntry]) -> usize {
     Leaf::BYTES + entries.iter().map(|entry| LeafEntry::BYTES + entry.name.len()).sum::<usize>()
 }
 
-fn encode_leaf(block: &mut [u8], depth: u32, prefix: u64, entries: &[Found]) {
+fn encode_leaf(block: &mut [u8], depth: u32, prefix: u64, entries: &[FoundEntry]) {
     let used = encoded_bytes(entries);
     assert!(used <= BLOCK_BYTES);
     let (entry_count, used_bytes) = (entries.len() as u16, used as u16);
@@ -140,10 +140,10 @@ fn depth_limit(size: u64) -> u32 {
 /// A leaf on the path of a hash.
 struct LeafAt {
     depth: u32,
-    entries: Vec<Found>,
+    entries: Vec<FoundEntry>,
 }
 
-impl<L: Log> Change<'_, L> {
+impl<L: LogBackend> Change<'_, L> {
     fn hash(&self, name: &[u8]) -> u64 {
         hash_name(self.state.volume.hash_key, name)
     }
@@ -154,7 +154,7 @@ impl<L: Log> Change<'_, L> {
         if limit == 0 {
             return Ok(None);
         }
-        // Most leaves are about equally deep, so look where the last one was, and then around it.
+        // Most leaves are about equally deep, so look at the depth where the last one was found, and then around it.
         let hint = u32::from(self.state.leaf_depth.get(&dir).copied().unwrap_or(0)).min(limit - 1);
         let below = hint..limit;
         let above = (0..hint).rev();
@@ -167,7 +167,7 @@ impl<L: Log> Change<'_, L> {
         Ok(None)
     }
 
-    fn leaf_entries(&mut self, dir: Ino, depth: u32, hash: u64) -> Step<Vec<Found>> {
+    fn leaf_entries(&mut self, dir: Ino, depth: u32, hash: u64) -> Step<Vec<FoundEntry>> {
         let id = BlockId::data(dir, leaf_block(depth, hash));
         let Some(block) = self.block(id)? else { return Ok(Vec::new()) };
         decode_leaf(&block, depth, prefix(depth, hash))
@@ -181,7 +181,7 @@ impl<L: Log> Change<'_, L> {
         }
     }
 
-    fn put_leaf(&mut self, dir: Ino, depth: u32, hash: u64, entries: &[Found]) -> Step<()> {
+    fn put_leaf(&mut self, dir: Ino, depth: u32, hash: u64, entries: &[FoundEntry]) -> Step<()> {
         let block = self.block_mut(BlockId::data(dir, leaf_block(depth, hash)))?;
         encode_leaf(block, depth, prefix(depth, hash), entries);
         let size = ((1u64 << (depth + 1)) - 1) * BLOCK_BYTES as u64;
@@ -202,15 +202,15 @@ impl<L: Log> Change<'_, L> {
         Ok(inode)
     }
 
-    /// The entry called `name`.
-    pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<Found>> {
+    /// The entry named `name`.
+    pub(in crate::fs) fn find(&mut self, dir: Ino, name: &[u8]) -> Step<Option<FoundEntry>> {
         check_name(name)?;
         let hash = self.hash(name);
         let Some(leaf) = self.leaf(dir, hash)? else { return Ok(None) };
         Ok(position(&leaf.entries, hash, name).map(|index| leaf.entries[index].clone()))
     }
 
-    /// Adds a name that is not there.
+    /// Adds a name that does not exist.
     pub(in crate::fs) fn insert(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let base = self.hash(name);
         let mut leaf = self.leaf(dir, base)?.unwrap_or(LeafAt { depth: 0, entries: Vec::new() });
@@ -220,24 +220,20 @@ impl<L: Log> Change<'_, L> {
             return fail(FsError::NoSpace);
         };
         let at = leaf.entries.partition_point(|entry| entry.hash < hash);
-        leaf.entries.insert(at, Found { ino, hash, kind, name: name.to_vec() });
+        leaf.entries.insert(at, FoundEntry { ino, hash, kind, name: name.to_vec() });
         self.split_and_put(dir, leaf.depth, hash, leaf.entries)?;
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
         inode.special = match inode.special.checked_add(1) {
             Some(entries) => entries,
             None => {
-                return fail(FsError::corrupt(
-                    "directory",
-                    dir,
-                    "it is said to have as many entries as can be counted",
-                ));
+                return fail(FsError::corrupt("directory", dir, "its entry count is the largest possible"));
             }
         };
         self.touch_directory_times(dir)
     }
 
     /// Stores `entries` in the leaf on the path of `hash`, or in leaves below it.
-    fn split_and_put(&mut self, dir: Ino, depth: u32, hash: u64, entries: Vec<Found>) -> Step<()> {
+    fn split_and_put(&mut self, dir: Ino, depth: u32, hash: u64, entries: Vec<FoundEntry>) -> Step<()> {
         if encoded_bytes(&entries) <= BLOCK_BYTES {
             return self.put_leaf(dir, depth, hash, &entries);
         }
@@ -246,7 +242,7 @@ impl<L: Log> Change<'_, L> {
         }
         cover("logfs: a leaf of a directory is split");
         self.unmap(BlockId::data(dir, leaf_block(depth, hash)))?;
-        // Both children come into being, also when one stays empty (D1).
+        // Both children are created, also when one stays empty (D1).
         let bit = 1u64 << (HASH_BITS - depth - 1);
         let split = entries.partition_point(|entry| entry.hash & bit == 0);
         let (low, high) = (entries[..split].to_vec(), entries[split..].to_vec());
@@ -254,7 +250,7 @@ impl<L: Log> Change<'_, L> {
         self.split_and_put(dir, depth + 1, hash | bit, high)
     }
 
-    /// Removes a name that is there.
+    /// Removes a name that exists.
     pub(in crate::fs) fn remove(&mut self, dir: Ino, name: &[u8]) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
@@ -266,16 +262,16 @@ impl<L: Log> Change<'_, L> {
         inode.special = match inode.special.checked_sub(1) {
             Some(entries) => entries,
             None => {
-                return fail(FsError::corrupt("directory", dir, "it is said to have no entries, and one is removed"));
+                return fail(FsError::corrupt("directory", dir, "its entry count is 0, and an entry is removed"));
             }
         };
         self.touch_directory_times(dir)
     }
 
-    /// Joins the leaf with its sibling as long as the two fill less than half a block.
-    fn merge_up(&mut self, dir: Ino, depth: u32, hash: u64, mut entries: Vec<Found>) -> Step<()> {
+    /// Joins the leaf with its sibling while the two together fill less than half a block.
+    fn merge_up(&mut self, dir: Ino, depth: u32, hash: u64, mut entries: Vec<FoundEntry>) -> Step<()> {
         for depth in (1..=depth).rev() {
-            // Do not look at the sibling before there is much to gain.
+            // Do not read the sibling before there is much to gain.
             if encoded_bytes(&entries) > BLOCK_BYTES / 4 {
                 return Ok(());
             }
@@ -302,7 +298,7 @@ impl<L: Log> Change<'_, L> {
         Ok(())
     }
 
-    /// Lets the entry `name` stand for another inode.
+    /// Makes the entry `name` refer to another inode.
     pub(in crate::fs) fn replace(&mut self, dir: Ino, name: &[u8], ino: Ino, kind: FileKind) -> Step<()> {
         let hash = self.hash(name);
         let Some(mut leaf) = self.leaf(dir, hash)? else { return fail(FsError::NotFound) };
@@ -327,7 +323,7 @@ impl<L: Log> Change<'_, L> {
     }
 
     /// Entries with hashes from `from` on that share a leaf, and where the next leaf begins.
-    pub(in crate::fs) fn list(&mut self, dir: Ino, from: u64) -> Step<(Vec<Found>, Option<u64>)> {
+    pub(in crate::fs) fn list(&mut self, dir: Ino, from: u64) -> Step<(Vec<FoundEntry>, Option<u64>)> {
         if from >> HASH_BITS != 0 {
             return Ok((Vec::new(), None));
         }
@@ -341,14 +337,14 @@ impl<L: Log> Change<'_, L> {
     }
 }
 
-fn position(entries: &[Found], hash: u64, name: &[u8]) -> Option<usize> {
+fn position(entries: &[FoundEntry], hash: u64, name: &[u8]) -> Option<usize> {
     let first = entries.partition_point(|entry| entry.hash < hash);
     let candidates = entries[first..].iter().take_while(|entry| entry.hash < hash + (1 << COLLISION_BITS));
     candidates.zip(first..).find(|(entry, _)| entry.name == name).map(|(_, index)| index)
 }
 
 /// # Errors
-/// `NameTooLong`, or `Invalid` for what is no name.
+/// `NameTooLong`, or `Invalid` when `name` is not a valid name.
 pub(in crate::fs) fn check_name(name: &[u8]) -> Step<()> {
     if name.len() > NAME_BYTES_MAX {
         return fail(FsError::NameTooLong);

@@ -1,11 +1,11 @@
 //! File contents and attributes: read, write, truncate, allocate, seek, as steps on the volume.
 
-use super::change::{Change, Privilege};
+use super::change::{Change, ReserveAccess};
 use super::format::*;
 use super::state::*;
 use super::tree::*;
 use super::xattr::drop_capabilities;
-use super::{Log, xattr};
+use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::{
     AllocateMode, Attr, FileKind, FileRange, FsError, SeekTo, SetAttr, SetTime, WriteMode, without_privileges,
@@ -14,12 +14,12 @@ use crate::units::{Ino, SECTOR_BYTES, Sector};
 
 const BLOCK: u64 = BLOCK_BYTES as u64;
 
-/// Blocks that one step of freeing or allocating looks at, at most, so that other operations get their turn.
+/// Most blocks that one step of freeing or allocating visits, so that other operations get their turn.
 pub(in crate::fs) const BLOCKS_PER_STEP: u64 = 4 * POINTERS_PER_BLOCK as u64;
 
 /// A run of blocks that one device request can read.
 #[derive(Clone, Debug)]
-pub(in crate::fs) struct Extent {
+pub(in crate::fs) struct ReadExtent {
     pub at: Sector,
     pub sectors: u64,
     /// Block index, its sectors and its checksum, in order.
@@ -28,7 +28,7 @@ pub(in crate::fs) struct Extent {
 
 /// A part of what a read returns.
 #[derive(Clone, Debug)]
-pub(in crate::fs) enum Piece {
+pub(in crate::fs) enum ReadPiece {
     Ready(Data),
     /// Bytes `from..to` of a block that is in extent `extent`.
     FromExtent {
@@ -39,14 +39,14 @@ pub(in crate::fs) enum Piece {
     },
 }
 
-/// How a read can be done.
+/// The plan of a read: its extents, and the parts of its result.
 #[derive(Default, Debug)]
 pub(in crate::fs) struct ReadPlan {
-    pub pieces: Vec<Piece>,
-    pub extents: Vec<Extent>,
+    pub pieces: Vec<ReadPiece>,
+    pub extents: Vec<ReadExtent>,
 }
 
-fn regular<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
+fn regular<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
     let inode = *change.inode(ino)?;
     match kind_of(&inode)? {
         FileKind::Regular => Ok(inode),
@@ -58,9 +58,9 @@ fn regular<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Inode> {
 /// The largest extent that is read with one request.
 const EXTENT_BYTES_MAX: u64 = 1 << 20;
 
-/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where that costs no request
-/// of its own.
-pub(in crate::fs) fn plan_read<L: Log>(
+/// Plans a read of up to `bytes` at `offset`, and of up to `ahead` blocks behind it where these need no request of
+/// their own.
+pub(in crate::fs) fn plan_read<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
@@ -80,15 +80,16 @@ pub(in crate::fs) fn plan_read<L: Log>(
         let to = (end.min((index + 1) * BLOCK) - index * BLOCK) as usize;
         let piece = plan_block(&mut change, &mut plan.extents, ino, index, true)?;
         plan.pieces.push(match piece {
-            Planned::Data(data) => Piece::Ready(data.slice(from..to)),
-            Planned::Hole => Piece::Ready(Data::zeroes(to - from)),
-            Planned::Read { extent, block } => Piece::FromExtent { extent, block, from, to },
+            Planned::Data(data) => ReadPiece::Ready(data.slice(from..to)),
+            Planned::Hole => ReadPiece::Ready(Data::zeroes(to - from)),
+            Planned::Read { extent, block } => ReadPiece::FromExtent { extent, block, from, to },
         });
     }
     if !plan.extents.is_empty() {
         let file_last = (inode.size - 1) / BLOCK;
         for index in last + 1..=file_last.min(last + ahead) {
-            // Whatever is cached, a hole, or elsewhere ends the read-ahead; so does what would need another read.
+            // A block that is cached, a hole, or not adjacent ends the read-ahead, and so does one whose pointer would
+            // need another read.
             match plan_block(&mut change, &mut plan.extents, ino, index, false) {
                 Ok(Planned::Read { .. }) => {}
                 _ => break,
@@ -104,9 +105,9 @@ enum Planned {
     Read { extent: usize, block: usize },
 }
 
-fn plan_block<L: Log>(
+fn plan_block<L: LogBackend>(
     change: &mut Change<'_, L>,
-    extents: &mut Vec<Extent>,
+    extents: &mut Vec<ReadExtent>,
     ino: Ino,
     index: u64,
     fresh: bool,
@@ -124,7 +125,7 @@ fn plan_block<L: Log>(
             extent.sectors += u64::from(sectors);
             extent.blocks.push((index, sectors, crc));
         }
-        _ if fresh => extents.push(Extent { at, sectors: sectors.into(), blocks: vec![(index, sectors, crc)] }),
+        _ if fresh => extents.push(ReadExtent { at, sectors: sectors.into(), blocks: vec![(index, sectors, crc)] }),
         _ => return Ok(Planned::Hole),
     }
     let extent = extents.len() - 1;
@@ -132,7 +133,7 @@ fn plan_block<L: Log>(
 }
 
 /// Stores `data` at `offset`.
-pub(in crate::fs) fn write<L: Log>(
+pub(in crate::fs) fn write<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
@@ -156,7 +157,7 @@ pub(in crate::fs) fn write<L: Log>(
         let source = &data[(from - offset) as usize..(to - offset) as usize];
         let (from, to) = ((from - block_start) as usize, (to - block_start) as usize);
         let id = BlockId::data(ino, index);
-        // What lies past the end of the file is zero in every block, so a block there need not be read.
+        // Bytes past the end of the file are zero in every block, so a block there need not be read.
         if (from == 0 && to == BLOCK_BYTES) || block_start >= inode.size {
             let mut whole = crate::device::Buf::dirty(BLOCK_BYTES);
             whole[..from].fill(0);
@@ -175,7 +176,7 @@ pub(in crate::fs) fn write<L: Log>(
     if mode.kill_privileges {
         kill_privileges(inode);
     }
-    change.commit(Privilege::Ordinary)
+    change.commit(ReserveAccess::User)
 }
 
 fn kill_privileges(inode: &mut Inode) {
@@ -183,22 +184,22 @@ fn kill_privileges(inode: &mut Inode) {
 }
 
 /// While blocks past the end are being freed, the file cannot grow over them.
-fn wait_for_reclaim<L: Log>(change: &Change<'_, L>, ino: Ino, end: u64) -> Step<()> {
+fn wait_for_reclaim<L: LogBackend>(change: &Change<'_, L>, ino: Ino, end: u64) -> Step<()> {
     match change.state.inodes.get(&ino) {
         Some(known) if known.reclaiming && end > known.inode.size => need(Wait::Reclaim(ino)),
         _ => Ok(()),
     }
 }
 
-/// Changes attributes. Returns them, and whether blocks past the end are left to be freed.
-pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
+/// Changes attributes. Returns the new ones, and whether blocks past the end still have to be freed.
+pub(in crate::fs) fn setattr<L: LogBackend>(state: &mut State<L>, ino: Ino, changes: &SetAttr) -> Step<(Attr, bool)> {
     let mut change = Change::new(state);
     change.inode(ino)?;
     if changes.size.is_some() || changes.uid.is_some() || changes.gid.is_some() {
         drop_capabilities(&mut change, ino)?;
     }
     let mut reclaim = false;
-    let mut privilege = Privilege::Ordinary;
+    let mut access = ReserveAccess::User;
     if let Some(size) = changes.size {
         let inode = regular(&mut change, ino)?;
         if size > FILE_BYTES_MAX {
@@ -207,7 +208,7 @@ pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &S
         wait_for_reclaim(&change, ino, size)?;
         if size < inode.size {
             reclaim = truncate(&mut change, ino, &inode, size)?;
-            privilege = Privilege::Release;
+            access = ReserveAccess::FreesSpace;
         }
         let now = change.now();
         let inode = change.inode_mut(ino, InodeDirt::Own)?;
@@ -236,13 +237,13 @@ pub(in crate::fs) fn setattr<L: Log>(state: &mut State<L>, ino: Ino, changes: &S
         inode.set_mtime(time(mtime));
     }
     inode.set_ctime(changes.ctime.unwrap_or(now));
-    change.commit(privilege)?;
+    change.commit(access)?;
     Ok((state.attr(ino)?, reclaim))
 }
 
-/// Cuts the file at `size`: zeroes the rest of the last block, and unmaps what lies behind if that is little.
-/// Returns true when it is much; then the inode is marked, and on the list of orphans, until it is done.
-fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
+/// Truncates the file to `size`: zeroes the rest of the last block, and unmaps the blocks behind it if there are few.
+/// Returns true when there are many; then the inode is marked, and on the list of orphans, until they are freed.
+fn truncate<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u64) -> Step<bool> {
     let within = (size % BLOCK) as usize;
     if within > 0 {
         let id = BlockId::data(ino, size / BLOCK);
@@ -251,7 +252,7 @@ fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u
         }
     }
     let (first, end) = (size.div_ceil(BLOCK), inode.size.div_ceil(BLOCK));
-    // Space set aside past the old end goes too, as POSIX has it for allocated files.
+    // Reserved space past the old end goes too, as POSIX requires for allocated files.
     let end = if inode.bytes_used > 0 { end.max(last_mapped_bound(change, inode)) } else { end };
     if end - first.min(end) <= DIRECT_POINTERS as u64 && end <= DIRECT_POINTERS as u64 {
         for index in first..end {
@@ -264,8 +265,8 @@ fn truncate<L: Log>(change: &mut Change<'_, L>, ino: Ino, inode: &Inode, size: u
     Ok(true)
 }
 
-/// Past the last block that can be mapped, judged by the top of the tree alone.
-fn last_mapped_bound<L: Log>(change: &Change<'_, L>, inode: &Inode) -> u64 {
+/// First block past the last one that can be mapped, judged by the top of the tree alone.
+fn last_mapped_bound<L: LogBackend>(change: &Change<'_, L>, inode: &Inode) -> u64 {
     let used = |slot: usize| {
         let root = BlockId { ino: Ino(inode.ino), key: root_key(slot) };
         inode.pointer(slot) != Some(Pointer::Hole) || change.state.blocks.peek(root).is_some()
@@ -273,9 +274,9 @@ fn last_mapped_bound<L: Log>(change: &Change<'_, L>, inode: &Inode) -> u64 {
     (0..POINTERS_IN_INODE).rev().find(|&slot| used(slot)).map_or(0, |slot| root_key(slot).span().1)
 }
 
-/// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users.
-/// Returns true when all is done.
-pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Step<bool> {
+/// One step of freeing the blocks past the end of a file, or all of a file that has neither links nor users. Returns
+/// true when everything is freed.
+pub(in crate::fs) fn reclaim_step<L: LogBackend>(state: &mut State<L>, ino: Ino) -> Step<bool> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let gone = inode.links == 0 && !change.state.in_use(ino);
@@ -286,7 +287,7 @@ pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Ste
         for slot in (0..POINTERS_IN_INODE).rev() {
             let key = root_key(slot);
             if !free_below(&mut change, BlockId { ino, key }, keep, &mut budget)? {
-                change.commit(Privilege::Release)?;
+                change.commit(ReserveAccess::FreesSpace)?;
                 return Ok(false);
             }
         }
@@ -299,11 +300,11 @@ pub(in crate::fs) fn reclaim_step<L: Log>(state: &mut State<L>, ino: Ino) -> Ste
             change.remove_orphan(ino)?;
         }
     }
-    change.commit(Privilege::Release)?;
+    change.commit(ReserveAccess::FreesSpace)?;
     Ok(true)
 }
 
-/// The block that slot `slot` of an inode points at.
+/// The block that slot `slot` of an inode points to.
 pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
     if slot < DIRECT_POINTERS {
         BlockKey::data(slot as u64)
@@ -313,9 +314,9 @@ pub(in crate::fs) fn root_key(slot: usize) -> BlockKey {
     }
 }
 
-/// Unmaps the data blocks from `keep` on below `id`, from the last backwards, and the indirect blocks that are
-/// left empty. Returns false when the budget is used up.
-fn free_below<L: Log>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
+/// Unmaps the data blocks from `keep` on below `id`, from the last one backwards, and the indirect blocks that become
+/// empty. Returns false when the budget is used up.
+fn free_below<L: LogBackend>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget: &mut u64) -> Step<bool> {
     let (first, end) = id.key.span();
     if end <= keep {
         return Ok(true);
@@ -343,9 +344,9 @@ fn free_below<L: Log>(change: &mut Change<'_, L>, id: BlockId, keep: u64, budget
     Ok(true)
 }
 
-/// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it
-/// is done; the caller goes on from there.
-pub(in crate::fs) fn fallocate_step<L: Log>(
+/// Allocates, punches or zeroes one part of `range`, beginning at its start. Returns the offset up to which it is done;
+/// the caller continues there.
+pub(in crate::fs) fn fallocate_step<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     range: FileRange,
@@ -363,7 +364,7 @@ pub(in crate::fs) fn fallocate_step<L: Log>(
     let grows = !matches!(mode, AllocateMode::PunchHole);
     if grows {
         wait_for_reclaim(&change, ino, end)?;
-        // Say at once what cannot succeed, rather than fill the volume first.
+        // Fail at once when the request cannot succeed, rather than fill the volume first.
         let room = change.state.volume.capacity_bytes.saturating_sub(L::used_bytes(change.state));
         if range.bytes.saturating_sub(inode.bytes_used) > room {
             return fail(FsError::NoSpace);
@@ -415,12 +416,12 @@ pub(in crate::fs) fn fallocate_step<L: Log>(
     }
     inode.set_mtime(now);
     inode.set_ctime(now);
-    change.commit(if grows { Privilege::Ordinary } else { Privilege::Release })?;
+    change.commit(if grows { ReserveAccess::User } else { ReserveAccess::FreesSpace })?;
     Ok(done)
 }
 
-/// Looks for data or a hole from `offset` on. Returns the answer, or how far it has looked.
-pub(in crate::fs) fn seek_step<L: Log>(
+/// Searches for data or a hole from `offset` on. Returns the answer, or how far the search went.
+pub(in crate::fs) fn seek_step<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     offset: u64,
@@ -449,15 +450,19 @@ pub(in crate::fs) fn seek_step<L: Log>(
     Ok(Err((index * BLOCK).min(inode.size - 1).max(offset)))
 }
 
-/// Whether the block is data, and the next block that may differ: a hole as large as an indirect block's is
+/// Whether the block is data, and the next block that may differ: a hole as large as an indirect block covers is
 /// skipped at once.
-pub(in crate::fs) fn data_or_skip<L: Log>(change: &mut Change<'_, L>, ino: Ino, index: u64) -> Step<(bool, u64)> {
+pub(in crate::fs) fn data_or_skip<L: LogBackend>(
+    change: &mut Change<'_, L>,
+    ino: Ino,
+    index: u64,
+) -> Step<(bool, u64)> {
     exists_or_skip(change, BlockId::data(ino, index))
 }
 
-/// Whether the block exists, and the first data block that may lie below another: where the block is missing, all that
-/// lies below the highest one missing above it is skipped.
-pub(in crate::fs) fn exists_or_skip<L: Log>(change: &mut Change<'_, L>, mut id: BlockId) -> Step<(bool, u64)> {
+/// Whether the block exists, and the first data block that may exist after it: where the block is missing, everything
+/// below the highest missing block above it is skipped.
+pub(in crate::fs) fn exists_or_skip<L: LogBackend>(change: &mut Change<'_, L>, mut id: BlockId) -> Step<(bool, u64)> {
     let mut next = id.key.span().1;
     if change.block_exists(id)? {
         return Ok((true, next));

@@ -1,7 +1,8 @@
-//! Bytes that a file is made of, whatever the log: inodes, pointers, directory blocks. Each log's own page has them.
+//! Structures that files are made of, in every log: inodes, pointers, directory blocks. The format page of each log
+//! lists them.
 //!
-//! Decoders take any bytes and answer with `None` or an error; they check what a single structure can know about
-//! itself, and nothing more.
+//! Decoders accept any bytes and return `None` or an error; they check only what a single structure can know about
+//! itself.
 
 use crate::codec::{self, crc32c, crc32c_append};
 use crate::fs::FileKind;
@@ -45,7 +46,7 @@ record! {
         pub ctime_nanos: u32,
         pub btime_seconds: i64,
         pub btime_nanos: u32,
-        /// Of a directory: the directory that holds it. The root is its own parent.
+        /// For a directory: the directory that holds it. The root is its own parent.
         pub parent: u64,
         pub xattr: [u8; Pointer::BYTES],
         /// Block pointers, or the target of a short symbolic link.
@@ -74,7 +75,7 @@ pub(super) const BASE: [u64; TREES + 1] = {
     }
     base
 };
-/// Blocks that a file can have: 55 TB.
+/// Most blocks of a file: 55 TB.
 pub const FILE_BLOCKS_MAX: u64 = BASE[TREES];
 pub const FILE_BYTES_MAX: u64 = FILE_BLOCKS_MAX * BLOCK_BYTES as u64;
 
@@ -86,7 +87,7 @@ const _: () = assert!(Inode::BYTES == 256);
 const _: () = assert!(POINTERS_PER_BLOCK == 341);
 
 record! {
-    /// Where a block is. All zero is a hole.
+    /// Address of a block. All zero is a hole.
     pub struct RawPointer {
         /// Bits 0-47 sector, 48-55 length in sectors, 56-63 state.
         pub place: u64,
@@ -123,12 +124,12 @@ const STATE_MAPPED: u64 = 1;
 const STATE_UNWRITTEN: u64 = 2;
 const SECTOR_MASK: u64 = (1 << 48) - 1;
 
-/// Where a block of a file is.
+/// Address of a block of a file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Pointer {
     #[default]
     Hole,
-    /// Reads as zeroes, but its space is set aside: writing will not fail for want of it.
+    /// Reads as zeroes, but its space is reserved: a write cannot fail with `NoSpace`.
     Unwritten,
     Mapped {
         at: Sector,
@@ -141,7 +142,7 @@ pub enum Pointer {
 impl Pointer {
     pub const BYTES: usize = RawPointer::BYTES;
 
-    /// `None` when the bytes are no pointer that was ever written.
+    /// `None` when no writer can have produced these bytes.
     pub fn decode(bytes: &[u8]) -> Option<Pointer> {
         let raw = RawPointer::decode(bytes)?;
         let (at, sectors) = (Sector(raw.place & SECTOR_MASK), (raw.place >> 48) as u8);
@@ -176,7 +177,7 @@ impl Pointer {
         matches!(self, Pointer::Mapped { .. })
     }
 
-    /// Bytes of the log that it keeps alive.
+    /// Bytes of the log that the pointer keeps alive.
     pub fn live_bytes(self) -> u64 {
         match self {
             Pointer::Mapped { sectors, .. } => u64::from(sectors) * SECTOR_BYTES,
@@ -184,7 +185,7 @@ impl Pointer {
         }
     }
 
-    /// Bytes that count as used by the file: what is written, or set aside.
+    /// Bytes that count as used by the file: stored or reserved.
     pub fn used_bytes(self) -> u64 {
         match self {
             Pointer::Hole => 0,
@@ -236,7 +237,7 @@ impl Inode {
         seal(&mut bytes[..Inode::BYTES], Self::FIELDS);
     }
 
-    /// `None` when `bytes` do not start with an intact inode, of a size that a file can have.
+    /// `None` when `bytes` do not start with an intact inode whose size a file can have.
     pub fn unseal(bytes: &[u8]) -> Option<Inode> {
         let inode = Inode::decode(bytes).filter(|inode| inode.size <= FILE_BYTES_MAX)?;
         (inode.magic == INODE_MAGIC && is_sealed(&bytes[..Inode::BYTES], Self::FIELDS)).then_some(inode)
@@ -246,7 +247,7 @@ impl Inode {
         FileKind::from_mode(u32::from(self.mode))
     }
 
-    /// Whether the map holds the target of a symbolic link, and no pointers. On any other file the flag means nothing.
+    /// Whether the map holds the target of a symbolic link instead of pointers. On other files the flag means nothing.
     pub fn is_inline(&self) -> bool {
         self.flags & INODE_INLINE != 0 && self.kind() == Some(FileKind::Symlink)
     }
@@ -296,7 +297,7 @@ impl Inode {
         (self.btime_seconds, self.btime_nanos) = (time.seconds, time.nanos);
     }
 
-    /// Modification time as the segment usage table counts it.
+    /// Modification time in the unit of the segment usage table.
     pub fn mtime_nanos_since_epoch(&self) -> i64 {
         self.mtime().nanos_since_epoch().clamp(i128::from(i64::MIN), i128::from(i64::MAX)) as i64
     }

@@ -1,21 +1,21 @@
-//! What file systems that never write in place have in common, above their logs.
+//! What file systems that never write in place share, above their logs.
 //!
 //! Names, directories, files and attributes are synchronous steps on the volume in memory ([`state`]): `namespace`,
-//! `file`, `xattr`, `dir`, through `change`. [`run`] repeats a step until what it needs is in memory, and `ops` is the
-//! [`crate::fs::FileSystem`] that comes of it. How what is dirty gets to the device, where the inode map is and what
-//! is free there is the log's to know: [`Log`] is all that this part knows of it. `fs/lfs` has a log of segments,
-//! `fs/vlfs` the virtual log.
+//! `file`, `xattr`, `dir`, through `change`. [`run`] repeats a step until everything it needs is in memory, and `ops`
+//! implements [`crate::fs::FileSystem`] with such steps. The log knows how dirty data gets to the device, where the
+//! inode map is, and which space is free; [`LogBackend`] is this part's interface to it. `fs/lfs` has a log of
+//! segments, `fs/vlfs` the virtual log.
 
 pub(in crate::fs) mod books;
 pub(in crate::fs) mod cache;
 pub(in crate::fs) mod change;
 pub(in crate::fs) mod check;
 pub mod dir;
+mod enospc_retry;
 pub(in crate::fs) mod file;
 pub(in crate::fs) mod format;
 mod namespace;
 mod ops;
-mod patience;
 pub(in crate::fs) mod run;
 pub(in crate::fs) mod state;
 pub(in crate::fs) mod tree;
@@ -24,7 +24,7 @@ pub mod xattr;
 use std::cell::{Cell, RefCell};
 use std::rc::{Rc, Weak};
 
-use change::{Change, Hole, Privilege};
+use change::{Change, Hole, ReserveAccess};
 use format::Pointer;
 use state::{InodeMem, State, Step, Wait};
 use tree::InodeSlot;
@@ -39,45 +39,46 @@ pub(in crate::fs) fn is_internal(ino: Ino) -> bool {
     (2..=4).contains(&ino.0)
 }
 
-/// Where what is dirty goes: the part of a file system that knows the device.
+/// The backend that stores dirty data: the part of a file system that knows the device.
 ///
-/// The synchronous part is called within steps, and may only look and note; the rest does the work.
-pub(in crate::fs) trait Log: Sized + 'static {
+/// Steps call the synchronous functions, which may only look and take notes; the asynchronous ones do the work.
+pub(in crate::fs) trait LogBackend: Sized + 'static {
     const NAME: &'static str;
 
-    /// What the log has to know of a changed inode besides its content: places that its next version needs no more.
-    type Debt: Clone + Default;
-    /// What the log's own work needs outside of steps.
-    type Work;
+    /// What the log has to know of a changed inode besides its content: addresses that its next version no longer
+    /// needs.
+    type DeferredFree: Clone + Default;
+    /// State of the log's own work outside of steps.
+    type BackgroundWork;
 
     /// True when something can be stored at these sectors.
     fn holds(state: &State<Self>, at: Sector, sectors: u64) -> bool;
 
-    /// The entry of the inode map; none where the number is free. Anything else lies where something can be stored.
+    /// The entry of the inode map; none where the number is free. Any other entry is an address that `holds` accepts.
     fn imap_entry(state: &mut State<Self>, ino: Ino) -> Step<InodeSlot>;
 
-    /// Changes the entry of an inode that has been touched.
+    /// Changes the map's entry of an inode that has been touched.
     fn set_imap_entry(state: &mut State<Self>, ino: Ino, slot: InodeSlot);
 
-    /// Brings into the change what writing this inode will need (S1).
+    /// Adds to the change what writing this inode needs (S1).
     fn touch_imap(change: &mut Change<'_, Self>, ino: Ino) -> Step<()>;
 
-    /// Live, set aside, and about to be written: what counts against the capacity.
+    /// Bytes that count against the capacity: live, reserved, and about to be written.
     fn used_bytes(state: &State<Self>) -> u64;
 
     /// Whether a change fits that grows the live bytes by `growth` and has `dirty_blocks` dirty blocks.
     ///
     /// # Errors
-    /// `Fail(NoSpace)`, and a wait after which to try again.
-    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()>;
+    /// `Fail(NoSpace)`, or a wait after which to try again.
+    fn check_room(state: &State<Self>, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()>;
 
-    /// The next version of an inode needs these places no more, and has these holes.
-    fn owe(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);
+    /// The next version of an inode no longer needs the addresses `freed`, and has these holes.
+    fn defer_free(state: &mut State<Self>, ino: Ino, freed: Vec<Pointer>, holes: Vec<Hole>);
 
-    /// An inode exists no more. It is still in the map.
-    fn forget(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);
+    /// An inode no longer exists. It is still in the map.
+    fn inode_freed(state: &mut State<Self>, ino: Ino, known: InodeMem<Self>);
 
-    /// Puts an inode on the list of those that a crash leaves to be freed or cut, or takes it off.
+    /// Adds an inode to the list of those that are freed or truncated after a crash, or removes it.
     fn set_orphan(state: &mut State<Self>, ino: Ino, is_orphan: bool);
 
     fn is_orphan(state: &State<Self>, ino: Ino) -> bool;
@@ -87,15 +88,15 @@ pub(in crate::fs) trait Log: Sized + 'static {
     /// True for internal files whose blocks stay in memory.
     fn keeps_blocks(ino: Ino) -> bool;
 
-    /// Dirty bytes that are worth a transaction of their own.
+    /// Number of dirty bytes that is worth a transaction.
     fn batch_bytes(state: &State<Self>) -> u64;
 
     fn describe(state: &State<Self>) -> String;
 
     fn counters(state: &State<Self>) -> Vec<Counter>;
 
-    /// Sectors just before a group of inodes that begins at `start` in which their attributes may stand; none where the log
-    /// does not put them there.
+    /// Number of sectors just before a group of inodes, which begins at `start`, that may hold their attributes; none
+    /// when the log does not put them there.
     fn attribute_sectors_before(state: &State<Self>, start: Sector) -> u64;
 
     /// Reads the extended attributes that an inode points to; `None` when their checksum does not match.
@@ -120,27 +121,27 @@ pub(in crate::fs) trait Log: Sized + 'static {
 }
 
 /// A mounted volume.
-pub(in crate::fs) struct LogFs<L: Log> {
+pub(in crate::fs) struct LogFs<L: LogBackend> {
     /// The handle that background tasks hold while they work.
     me: Weak<LogFs<L>>,
     pub rt: Rt,
     pub device: Device,
     pub state: RefCell<State<L>>,
-    pub work: L::Work,
-    pub storage: patience::Storage,
-    /// Signalled when something has reached the device, or nothing will ever again.
+    pub work: L::BackgroundWork,
+    pub enospc_retry: enospc_retry::EnospcRetry,
+    /// Signalled when something has reached the device, or when the volume has stopped.
     pub log_progress: Event,
     /// Signalled when there is enough to write back.
     pub write_back_wanted: Rc<Event>,
     pub closed: Cell<bool>,
-    /// Counts what users have asked for: idle work looks whether there is more.
+    /// Counts users' requests: idle work checks whether there are new ones.
     pub operations: Cell<u64>,
-    /// What the user has to know about the volume, a line each.
+    /// Warnings for the user about the volume, one line each.
     pub warnings: RefCell<Vec<String>>,
 }
 
-impl<L: Log> LogFs<L> {
-    pub(in crate::fs) fn new(rt: Rt, device: Device, state: State<L>, work: L::Work) -> Rc<LogFs<L>> {
+impl<L: LogBackend> LogFs<L> {
+    pub(in crate::fs) fn new(rt: Rt, device: Device, state: State<L>, work: L::BackgroundWork) -> Rc<LogFs<L>> {
         Rc::new_cyclic(|me| LogFs {
             me: me.clone(),
             operations: Cell::new(0),
@@ -148,7 +149,7 @@ impl<L: Log> LogFs<L> {
             device,
             state: RefCell::new(state),
             work,
-            storage: patience::Storage::default(),
+            enospc_retry: enospc_retry::EnospcRetry::default(),
             log_progress: Event::new(),
             write_back_wanted: Rc::default(),
             closed: Cell::new(false),
@@ -156,7 +157,7 @@ impl<L: Log> LogFs<L> {
         })
     }
 
-    /// The shared handle that tasks keep.
+    /// The shared handle, for tasks.
     pub(in crate::fs) fn this(&self) -> Rc<LogFs<L>> {
         match self.me.upgrade() {
             Some(me) => me,

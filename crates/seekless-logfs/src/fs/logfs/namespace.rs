@@ -1,11 +1,11 @@
 //! Names: lookup, create, link, unlink, rename, as steps on the volume.
 
-use super::change::{Change, Privilege};
-use super::dir::Found;
+use super::change::{Change, ReserveAccess};
+use super::dir::FoundEntry;
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, xattr};
+use super::{LogBackend, xattr};
 use crate::device::Data;
 use crate::fs::acl::{Inherited, inherit};
 use crate::fs::{Entry, FileKind, FsError, NewNode, NodeKind, Place, RenameMode, WHITEOUT};
@@ -17,7 +17,7 @@ const LINKS_MAX: u32 = 1 << 31;
 /// Longest target of a symbolic link (Linux `PATH_MAX`, without its NUL).
 const TARGET_BYTES_MAX: usize = 4095;
 
-pub(in crate::fs) fn lookup<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn lookup<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -26,15 +26,15 @@ pub(in crate::fs) fn lookup<L: Log>(state: &mut State<L>, parent: Ino, name: &[u
     Ok(entry)
 }
 
-/// What a new name is to stand for.
+/// What a new name refers to.
 pub(in crate::fs) enum NewFile<'a> {
     Node(NodeKind),
     Directory,
     Symlink(&'a [u8]),
 }
 
-/// Makes an inode and its first name.
-pub(in crate::fs) fn make<L: Log>(
+/// Creates an inode and its first name.
+pub(in crate::fs) fn make<L: LogBackend>(
     state: &mut State<L>,
     parent: Ino,
     name: &[u8],
@@ -63,13 +63,13 @@ pub(in crate::fs) fn make<L: Log>(
         NewFile::Symlink(target) => change.set_target(ino, target)?,
     }
     change.insert(parent, name, ino, kind)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.count_lookup(ino);
     state.entry(ino)
 }
 
-/// Makes a regular file without a name. It is an orphan, so that a crash frees it.
-pub(in crate::fs) fn make_unnamed<L: Log>(
+/// Creates a regular file without a name. It is an orphan, so that a crash frees it.
+pub(in crate::fs) fn make_unnamed<L: LogBackend>(
     state: &mut State<L>,
     parent: Ino,
     new: NewNode,
@@ -79,7 +79,7 @@ pub(in crate::fs) fn make_unnamed<L: Log>(
     let directory = change.directory_in_use(parent)?;
     let ino = change.make_heir(&directory, FileKind::Regular, new)?;
     change.add_orphan(ino)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.count_lookup(ino);
     if linkable {
         state.linkable.insert(ino);
@@ -87,7 +87,7 @@ pub(in crate::fs) fn make_unnamed<L: Log>(
     state.entry(ino)
 }
 
-pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
+pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent: Ino, name: &[u8]) -> Step<Entry> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     let kind = kind_of(&inode)?;
@@ -104,7 +104,7 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
         return fail(FsError::Exists);
     }
     if is_first && change.state.inode(ino)?.reclaiming {
-        // What is being cut off stays on the list of orphans until that is done, which takes it off then.
+        // A file that is being truncated stays on the list of orphans until that is done, and is then removed from it.
         return need(Wait::Reclaim(ino));
     }
     change.add_link(ino)?;
@@ -112,14 +112,14 @@ pub(in crate::fs) fn link<L: Log>(state: &mut State<L>, ino: Ino, parent: Ino, n
         change.remove_orphan(ino)?;
     }
     change.insert(parent, name, ino, kind)?;
-    change.commit(Privilege::Ordinary)?;
+    change.commit(ReserveAccess::User)?;
     state.linkable.remove(&ino);
     state.count_lookup(ino);
     state.entry(ino)
 }
 
-/// Removes a name. Returns the inode when nothing is left that needs it, so that it can be freed.
-pub(in crate::fs) fn unlink<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+/// Removes a name. Returns the inode when it has neither names nor users, so that the caller frees it.
+pub(in crate::fs) fn unlink<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
@@ -128,24 +128,24 @@ pub(in crate::fs) fn unlink<L: Log>(state: &mut State<L>, parent: Ino, name: &[u
     }
     change.remove(parent, name)?;
     let last = change.drop_link(found.ino)?;
-    change.commit(Privilege::Release)?;
+    change.commit(ReserveAccess::FreesSpace)?;
     Ok((last && !state.in_use(found.ino)).then_some(found.ino))
 }
 
 /// As [`unlink`], for directories.
-pub(in crate::fs) fn rmdir<L: Log>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
+pub(in crate::fs) fn rmdir<L: LogBackend>(state: &mut State<L>, parent: Ino, name: &[u8]) -> Step<Option<Ino>> {
     let mut change = Change::new(state);
     change.directory(parent)?;
     let Some(found) = change.find(parent, name)? else { return fail(FsError::NotFound) };
     change.check_empty_directory(found.ino)?;
     change.remove(parent, name)?;
     change.drop_directory(parent, found.ino)?;
-    change.commit(Privilege::Release)?;
+    change.commit(ReserveAccess::FreesSpace)?;
     Ok((!state.in_use(found.ino)).then_some(found.ino))
 }
 
-/// Moves a name. Returns what was replaced, when nothing is left that needs it.
-pub(in crate::fs) fn rename<L: Log>(
+/// Moves a name. Returns the replaced inode when it has neither names nor users left.
+pub(in crate::fs) fn rename<L: LogBackend>(
     state: &mut State<L>,
     from: Place<'_>,
     to: Place<'_>,
@@ -165,7 +165,7 @@ pub(in crate::fs) fn rename<L: Log>(
         change.check_no_loop(source.ino, to.parent)?;
     }
     let replaced = match (mode, target) {
-        // Two names of one file, or one name twice: POSIX wants nothing done.
+        // Two names of one file, or one name twice: POSIX requires no change.
         (_, Some(target)) if target.ino == source.ino => return Ok(None),
         (RenameMode::Exchange, Some(target)) => {
             if target.kind == FileKind::Directory {
@@ -176,14 +176,14 @@ pub(in crate::fs) fn rename<L: Log>(
         }
         (_, target) => change.move_name(from, &source, to, target.as_ref(), mode.whiteout())?,
     };
-    // A rename over something frees space; one that adds a name or a whiteout may need some.
+    // A rename over an existing file frees space; one that adds a name or a whiteout may need some.
     let frees = replaced.is_some() && mode.whiteout().is_none();
-    let privilege = if frees { Privilege::Release } else { Privilege::Ordinary };
-    change.commit(privilege)?;
+    let access = if frees { ReserveAccess::FreesSpace } else { ReserveAccess::User };
+    change.commit(access)?;
     Ok(replaced.filter(|&ino| !state.in_use(ino)))
 }
 
-pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<u8>> {
+pub(in crate::fs) fn readlink<L: LogBackend>(state: &mut State<L>, ino: Ino) -> Step<Vec<u8>> {
     let mut change = Change::new(state);
     let inode = *change.inode(ino)?;
     if kind_of(&inode)? != FileKind::Symlink {
@@ -200,36 +200,36 @@ pub(in crate::fs) fn readlink<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Ve
     }
 }
 
-/// Links of a directory that has a name and no directories in it.
+/// Links of a directory that has a name and no subdirectories.
 const DIRECTORY_LINKS: u32 = 2;
 
-/// The inode has one link less, and at least `links_min`.
+/// Takes one link from the inode, and leaves at least `links_min`.
 ///
 /// # Errors
-/// `Corrupt` when it has no more than those, as only a damaged inode can.
+/// `Corrupt` when it has no more than those, which only damage can cause.
 fn take_link(inode: &mut Inode, links_min: u32) -> Step<()> {
     let links = inode.links;
     match links.checked_sub(1).filter(|&rest| rest >= links_min) {
         Some(rest) => inode.links = rest,
         None => {
-            let text = format_args!("it is said to have {links} links, and loses one");
+            let text = format_args!("its link count is {links}, and it loses a link");
             return fail(FsError::corrupt("inode", inode.ino, text));
         }
     }
     Ok(())
 }
 
-impl<L: Log> Change<'_, L> {
+impl<L: LogBackend> Change<'_, L> {
     /// A directory that can take new names.
     ///
     /// # Errors
-    /// `NotFound` when it has been removed and lives on only because somebody uses it.
+    /// `NotFound` when it has been removed and exists only because a process uses it.
     fn directory_in_use(&mut self, dir: Ino) -> Step<Inode> {
         let inode = self.directory(dir)?;
         if inode.links == 0 { fail(FsError::NotFound) } else { Ok(inode) }
     }
 
-    /// Makes an inode that inherits from `directory`, without a name and without links.
+    /// Creates an inode that inherits from `directory`, without a name and without links.
     fn make_heir(&mut self, directory: &Inode, kind: FileKind, new: NewNode) -> Step<Ino> {
         let parent = Ino(directory.ino);
         let default = xattr::default_list(self, parent)?;
@@ -285,7 +285,7 @@ impl<L: Log> Change<'_, L> {
         Ok(last)
     }
 
-    /// Takes the last name of an empty directory.
+    /// Removes the last name of an empty directory.
     fn drop_directory(&mut self, parent: Ino, dir: Ino) -> Step<()> {
         let now = self.now();
         let inode = self.inode_mut(dir, InodeDirt::Namespace)?;
@@ -303,7 +303,7 @@ impl<L: Log> Change<'_, L> {
     /// `Loop` when `dir` is `below` or one of its ancestors.
     fn check_no_loop(&mut self, dir: Ino, below: Ino) -> Step<()> {
         let mut ancestor = below;
-        // A damaged volume could have a ring of parents.
+        // A damaged volume could have a cycle of parents.
         for _ in 0..self.state.volume.ino_end {
             if ancestor == dir {
                 return fail(FsError::Loop);
@@ -316,14 +316,14 @@ impl<L: Log> Change<'_, L> {
         fail(FsError::corrupt("directory", below, "its ancestors form a ring"))
     }
 
-    /// Moves `source` to `to`, over `target` if there is one, and leaves a `whiteout` behind if one is wanted. Returns what
+    /// Moves `source` to `to`, over `target` if there is one, and leaves a `whiteout` behind if requested. Returns what
     /// was replaced, if that was its last link.
     fn move_name(
         &mut self,
         from: Place<'_>,
-        source: &Found,
+        source: &FoundEntry,
         to: Place<'_>,
-        target: Option<&Found>,
+        target: Option<&FoundEntry>,
         whiteout: Option<NewNode>,
     ) -> Step<Option<Ino>> {
         let is_directory = source.kind == FileKind::Directory;
@@ -357,14 +357,14 @@ impl<L: Log> Change<'_, L> {
         Ok(replaced)
     }
 
-    fn exchange(&mut self, from: Place<'_>, source: &Found, to: Place<'_>, target: &Found) -> Step<()> {
+    fn exchange(&mut self, from: Place<'_>, source: &FoundEntry, to: Place<'_>, target: &FoundEntry) -> Step<()> {
         self.replace(to.parent, to.name, source.ino, source.kind)?;
         self.replace(from.parent, from.name, target.ino, target.kind)?;
         self.note_moved(source.ino, from.parent, to.parent)?;
         self.note_moved(target.ino, to.parent, from.parent)
     }
 
-    /// Sets what a moved inode knows about its place.
+    /// Updates a moved inode's record of its parent.
     fn note_moved(&mut self, ino: Ino, from: Ino, to: Ino) -> Step<()> {
         let now = self.now();
         let inode = self.inode_mut(ino, InodeDirt::Namespace)?;

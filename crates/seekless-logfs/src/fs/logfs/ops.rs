@@ -1,29 +1,29 @@
-//! The [`FileSystem`] interface, each operation as a step or a few.
+//! The [`FileSystem`] interface: each operation is one step or a few.
 
 use async_trait::async_trait;
 use futures_util::future::join_all;
 
 use super::change::{Change, PENDING_MARGIN_BYTES};
-use super::dir::Found;
-use super::file::{self, Extent, Piece};
+use super::dir::FoundEntry;
+use super::file::{self, ReadExtent, ReadPiece};
 use super::format::*;
 use super::namespace::{self, NewFile};
 use super::tree::*;
-use super::{Log, LogFs, xattr};
+use super::{LogBackend, LogFs, xattr};
 use crate::device::{Buf, Counter, Data};
 use crate::fs::*;
 use crate::units::{Ino, Nanos, SECTOR_BYTES};
 
-/// Cookies of `.` and `..`; an entry's cookie is its hash and two more.
+/// Cookies of `.` and `..`; the cookie of an entry is its hash plus 2.
 const COOKIE_DOT: u64 = 1;
 const COOKIE_DOT_DOT: u64 = 2;
 const COOKIES_BEFORE: u64 = 3;
 
-/// Blocks read ahead of a sequential reader: 64 KiB together with what was asked for, as 4.4BSD clusters.
+/// Blocks read ahead of a sequential reader: 64 KiB together with the request, as in 4.4BSD clusters.
 const READ_AHEAD_BLOCKS: u64 = 15;
 
-impl<L: Log> LogFs<L> {
-    /// Frees an inode that an operation has left without name and user.
+impl<L: LogBackend> LogFs<L> {
+    /// Frees an inode that an operation has left without names and users.
     async fn reclaim_left(&self, left: Option<Ino>) -> FsResult<()> {
         match left {
             Some(ino) => self.reclaim(ino).await,
@@ -35,14 +35,14 @@ impl<L: Log> LogFs<L> {
         self.operate(|state| namespace::make(state, parent, name, &file, new)).await
     }
 
-    /// Reads an extent, and those of its blocks that are not right in another way, where there is any.
-    async fn read_extent(&self, extent: &Extent) -> FsResult<Data> {
+    /// Reads an extent, and its damaged blocks from the other readings of the device, if it has any.
+    async fn read_extent(&self, extent: &ReadExtent) -> FsResult<Data> {
         let read = self.read_log(extent.at, extent.sectors).await;
         if self.device.readings() < 2 {
             return Ok(read?.freeze());
         }
         let mut read = match read {
-            // Each block by itself, then.
+            // Then each block by itself.
             Err(FsError::Device(error)) if error.is_of_medium() => {
                 Buf::zeroed((extent.sectors * SECTOR_BYTES) as usize)
             }
@@ -61,9 +61,9 @@ impl<L: Log> LogFs<L> {
         Ok(read.freeze())
     }
 
-    /// Reads the extents of a plan, checks them, and keeps them if asked to. Returns their blocks, or `None` when
-    /// something has moved meanwhile and the read must be planned again.
-    async fn read_extents(&self, ino: Ino, extents: &[Extent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
+    /// Reads the extents of a plan, checks them, and keeps them in the cache if requested. Returns their blocks, or
+    /// `None` when a block has moved in the meantime and the read must be planned again.
+    async fn read_extents(&self, ino: Ino, extents: &[ReadExtent], keep: bool) -> FsResult<Option<Vec<Vec<Data>>>> {
         let reads = join_all(extents.iter().map(|extent| self.read_extent(extent))).await;
         let mut state = self.state.borrow_mut();
         let mut all = Vec::with_capacity(extents.len());
@@ -90,7 +90,7 @@ impl<L: Log> LogFs<L> {
                     whole[stored.len()..].fill(0);
                     whole.freeze()
                 };
-                // A block that was overwritten while it was read must not come back.
+                // A block that was overwritten during the read must not come back.
                 let current =
                     matches!(state.pointer(id), Ok(pointer) if pointer == Pointer::Mapped { at, sectors, crc });
                 if keep && current {
@@ -106,12 +106,12 @@ impl<L: Log> LogFs<L> {
     }
 }
 
-/// Blocks that a new file may take besides its data and its indirect blocks: its inode, a block and an indirect block of the
-/// inode map, and as much for its name, whose directory may have to split.
+/// Blocks that a new file may take besides its data and its indirect blocks: its inode, a block and an indirect block
+/// of the inode map, and as many for its name, whose directory may have to split.
 const NEW_FILE_BLOCKS: u64 = 8;
 
 #[async_trait(?Send)]
-impl<L: Log> FileSystem for LogFs<L> {
+impl<L: LogBackend> FileSystem for LogFs<L> {
     fn traits(&self) -> FsTraits {
         FsTraits {
             name: L::NAME,
@@ -144,7 +144,7 @@ impl<L: Log> FileSystem for LogFs<L> {
             }
         };
         if unused && self.state.borrow().stopped.is_none() {
-            // An error stops the volume, or leaves an orphan for the next mount; nobody waits for an answer.
+            // An error stops the volume, or leaves an orphan for the next mount; no caller waits for the result.
             let _ = self.reclaim(ino).await;
         }
     }
@@ -235,8 +235,8 @@ impl<L: Log> FileSystem for LogFs<L> {
             let keep = self.state.borrow().volume.cache_data;
             let Some(blocks) = self.read_extents(ino, &plan.extents, keep).await? else { continue };
             let pieces = plan.pieces.into_iter().map(|piece| match piece {
-                Piece::Ready(data) => data,
-                Piece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
+                ReadPiece::Ready(data) => data,
+                ReadPiece::FromExtent { extent, block, from, to } => blocks[extent][block].slice(from..to),
             });
             return Ok(pieces.collect());
         }
@@ -333,7 +333,7 @@ impl<L: Log> FileSystem for LogFs<L> {
         let capacity = state.volume.capacity_bytes;
         let used = L::used_bytes(&state).saturating_sub(state.freed_pending_bytes).min(capacity);
         let free = (capacity - used) / block;
-        // What the next ordinary change would find: nothing, while the storage below is full.
+        // What the next ordinary change would find: no space, while the storage below is full.
         let room = match state.stalled.is_empty() {
             true => (capacity - used).saturating_sub(PENDING_MARGIN_BYTES),
             false => 0,
@@ -344,7 +344,7 @@ impl<L: Log> FileSystem for LogFs<L> {
             block_bytes: BLOCK_BYTES as u32,
             blocks: capacity / block,
             blocks_free: free,
-            // A new file can have as many: it takes some for itself besides.
+            // A new file cannot have all of them as data: some become indirect blocks.
             blocks_available: room_blocks - indirect_blocks(room_blocks).min(room_blocks),
             inodes,
             inodes_free: inodes.saturating_sub(state.inode_count),
@@ -386,9 +386,9 @@ impl<L: Log> FileSystem for LogFs<L> {
     }
 }
 
-impl<L: Log> LogFs<L> {
-    /// Passes one entry to `sink`. Returns false when that is full.
-    async fn list_entry(&self, found: &Found, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
+impl<L: LogBackend> LogFs<L> {
+    /// Passes one entry to `sink`. Returns false when the sink is full.
+    async fn list_entry(&self, found: &FoundEntry, attributes: bool, sink: &mut dyn DirSink) -> FsResult<bool> {
         let entry = match attributes {
             false => None,
             true => match self.operate(|state| state.entry(found.ino)).await {

@@ -1,31 +1,32 @@
-//! Steps and what they wait for: the way from a request to the volume in memory, and of what is stored into it.
+//! Runs steps: from a request to the volume in memory, and on to the blocks that the step needs.
 
 use futures_util::future::join_all;
 
 use super::format::*;
 use super::state::*;
 use super::tree::*;
-use super::{Log, LogFs, file};
+use super::{LogBackend, LogFs, file};
 use crate::device::{Buf, Data, DeviceError, WriteFlags, read_right};
 use crate::fs::step;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
-/// Attributes of one group of inodes stand in about as many sectors; further apart they cost more than a turn of the disk.
+/// Attributes of one group of inodes take about as many sectors; further apart, one read for all costs more than a
+/// revolution.
 const ATTRIBUTES_BESIDE_SECTORS: u64 = INODE_GROUP_SECTORS * INODES_PER_SECTOR;
 
-/// Reads of inodes with attributes before them that are kept: walking a tree reads a directory's inode between two of its
-/// files'.
+/// Number of recent reads of inodes with attributes before them that are kept: walking a tree reads a directory's inode
+/// between those of two files.
 const ATTRIBUTE_READS_KEPT: usize = 4;
 
-/// Numbers of files that are likely to have been written together with `ino`.
+/// Numbers of files that were probably written together with `ino`.
 fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
     let reach = INODE_GROUP_SECTORS * INODES_PER_SECTOR - 1;
     Ino(ino.0.saturating_sub(reach))..=Ino(ino.0.saturating_add(reach))
 }
 
-impl<L: Log> LogFs<L> {
-    /// Repeats `step` until it ends with a result, bringing in what it asks for.
+impl<L: LogBackend> LogFs<L> {
+    /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
         let attempt = || {
             let mut state = self.state.borrow_mut();
@@ -41,7 +42,7 @@ impl<L: Log> LogFs<L> {
         .await
     }
 
-    /// As [`LogFs::run`], for operations of users: starts writing back what they have made dirty.
+    /// As [`LogFs::run`], for operations of users: also starts writing back what they have made dirty.
     pub(in crate::fs) async fn operate<T>(&self, step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
         self.count_operation();
         let result = self.run(step).await?;
@@ -49,7 +50,7 @@ impl<L: Log> LogFs<L> {
         Ok(result)
     }
 
-    /// Makes one file durable, or everything, for a user.
+    /// Makes one file or everything durable, for a user.
     pub(in crate::fs) async fn sync_for_user(&self, file: Option<Ino>) -> FsResult<()> {
         self.count_operation();
         L::sync(&self.this(), file).await
@@ -59,20 +60,20 @@ impl<L: Log> LogFs<L> {
         self.operations.set(self.operations.get() + 1);
     }
 
-    /// Frees what is left of a file that has been cut or has lost its last name and user.
+    /// Frees the remaining blocks of a file that has been truncated or has lost its last name and user.
     pub(in crate::fs) async fn reclaim(&self, ino: Ino) -> FsResult<()> {
         loop {
             match self.run(|state| file::reclaim_step(state, ino)).await {
                 Ok(false) => {}
-                // Somebody else has done it.
+                // Another task has done it.
                 Ok(true) | Err(FsError::Stale) => return self.write_back_if_due(),
                 Err(error) => return Err(error),
             }
         }
     }
 
-    /// What became of freeing an orphan that a crash has left. One that cannot be read stays an orphan, and the check names the
-    /// damage: the rest of the volume can be used.
+    /// Turns the result of freeing an orphan that a crash has left into a warning where possible. An unreadable orphan
+    /// stays one, and the check names the damage: the rest of the volume can be used.
     ///
     /// # Errors
     /// Those that concern more than this file.
@@ -91,7 +92,7 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// Sends off what is dirty once there is enough of it.
+    /// Starts writing back once enough is dirty.
     pub(in crate::fs) fn write_back_if_due(&self) -> FsResult<()> {
         let due = {
             let state = self.state.borrow();
@@ -105,7 +106,7 @@ impl<L: Log> LogFs<L> {
 
     // ---- Reading ----
 
-    /// Brings one thing into memory, unless it has changed or arrived meanwhile; the step that asked looks again.
+    /// Loads one thing into memory, unless it has changed or arrived in the meantime; the step that asked looks again.
     pub(in crate::fs) async fn load(&self, load: Load) -> FsResult<()> {
         match load {
             Load::Block(id) => self.load_block(id).await,
@@ -114,7 +115,7 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// Reads sectors of the log. What is still on its way to the device is taken from memory.
+    /// Reads sectors of the log. What is still in flight is taken from memory.
     pub(in crate::fs) async fn read_log(&self, at: Sector, sectors: u64) -> FsResult<Buf> {
         let bytes = (sectors * SECTOR_BYTES) as usize;
         loop {
@@ -122,7 +123,7 @@ impl<L: Log> LogFs<L> {
             match found {
                 None => return read_sectors(&self.device, at, sectors).await,
                 Some(Some((data, from))) => return Ok(Buf::from_slice(&data[from..from + bytes])),
-                // Partly on its way.
+                // Partly in flight.
                 Some(None) => {
                     if let Some(error) = &self.state.borrow().stopped {
                         return Err(FsError::Stopped(error.clone()));
@@ -133,13 +134,13 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// As [`LogFs::read_log_checked`], for what has the checksum `crc`.
+    /// As [`LogFs::read_log_checked`], for content whose checksum is `crc`.
     pub(in crate::fs) async fn read_log_right(&self, at: Sector, sectors: u64, crc: u32) -> FsResult<Buf> {
         self.read_log_checked(at, sectors, |bytes| crate::codec::crc32c(bytes) == crc).await
     }
 
-    /// As [`LogFs::read_log`], for what says itself whether it is right: in another way where the usual one gives something
-    /// else, or nothing. The caller checks what comes back.
+    /// As [`LogFs::read_log`], for content that can be verified: from another reading of the device when the default
+    /// one returns something else, or nothing. The caller checks the result again.
     async fn read_log_checked(&self, at: Sector, sectors: u64, is_right: impl Fn(&[u8]) -> bool) -> FsResult<Buf> {
         let read = self.read_log(at, sectors).await;
         let is_doubtful = match &read {
@@ -159,7 +160,7 @@ impl<L: Log> LogFs<L> {
         let stored = self.read_log_right(at, sectors.into(), crc).await?;
         let mut state = self.state.borrow_mut();
         state.block_reads += 1;
-        // Meanwhile the block may have been changed, moved or freed, and its old place written over.
+        // In the meantime the block may have been changed, moved or freed, and its old address overwritten.
         if !matches!(state.pointer(id), Ok(now) if Some(now) == wanted) {
             return Ok(());
         }
@@ -173,7 +174,7 @@ impl<L: Log> LogFs<L> {
         Ok(())
     }
 
-    /// Where a block is, when that can be said without loading anything.
+    /// The address of a block, when it is known without loading anything.
     fn peek_pointer(&self, id: BlockId) -> FsResult<Option<Pointer>> {
         match self.state.borrow_mut().pointer(id) {
             Ok(pointer) => Ok(Some(pointer)),
@@ -182,9 +183,9 @@ impl<L: Log> LogFs<L> {
         }
     }
 
-    /// Reads an inode, and with it those written beside it, which are likely to be asked for next. While attributes are
-    /// asked for as well, those that were written with these inodes come in the same read: one for each file would cost a
-    /// turn of the disk, since they stand before what has just been read.
+    /// Reads an inode, and with it those written beside it, which are probably needed next. While attributes are
+    /// requested as well, the same read covers the attributes written with these inodes. A read for each file would
+    /// cost a revolution, since they are stored just before what has just been read.
     async fn load_inode(&self, ino: Ino) -> FsResult<()> {
         let slot = match self.state.borrow_mut().inode_slot(ino) {
             Ok(slot) => slot,
@@ -198,7 +199,8 @@ impl<L: Log> LogFs<L> {
             let is_whole = |start: Sector, sectors| {
                 L::holds(&state, start, sectors) && state.in_flight_at(start, sectors).is_none()
             };
-            // From where they stand if this is the first inode of its group; of those before it none are missed then.
+            // Read from where they begin if this is the first inode of its group; those of earlier inodes are not
+            // needed then.
             let mut before = match state.attributes_follow {
                 true => L::attribute_sectors_before(&state, slot.sector()).saturating_sub(slot.sector().0 - start.0),
                 false => 0,
@@ -219,7 +221,7 @@ impl<L: Log> LogFs<L> {
         let is_ours = |sector: &[u8]| Inode::unseal(&sector[slot.offset()..]).is_some_and(|inode| inode.ino == ino.0);
         let (mut before, mut first) = (before, first);
         let mut stored = match self.read_log(Sector(first.0 - before), before + sectors).await {
-            // Its own sector may be readable where those beside it are not, or in another reading.
+            // The inode's own sector may be readable where those beside it are not, or in another reading.
             Err(FsError::Device(error)) if error.is_of_medium() => {
                 (before, first) = (0, slot.sector());
                 self.read_log_checked(first, 1, is_ours).await?
@@ -238,8 +240,8 @@ impl<L: Log> LogFs<L> {
         let bytes = &stored[(before * SECTOR_BYTES) as usize..];
         let mut state = self.state.borrow_mut();
         state.inode_reads += 1;
-        // Of the files that were read, some or none had their attributes there. Directories seldom have any, which says
-        // nothing of the files in them.
+        // Whether the files in this read had their attributes there. Directories seldom have any, which says nothing
+        // about the files in them.
         let mut attributes_found = None;
         let mut with_attributes = |inode: Inode, slot| {
             let mut known = InodeMem::new(inode, slot);
@@ -271,7 +273,7 @@ impl<L: Log> LogFs<L> {
                     }
                 }
             } else if let Some(inode) = inode {
-                // The map alone says whether this version is the current one.
+                // Only the map knows whether this version is the current one.
                 let neighbour = Ino(inode.ino);
                 if !state.inodes.contains_key(&neighbour) && matches!(state.inode_slot(neighbour), Ok(at) if at == here)
                 {
@@ -289,8 +291,8 @@ impl<L: Log> LogFs<L> {
         Ok(())
     }
 
-    /// Reads the attributes of a file, and with them those of files written beside it that are in memory without theirs:
-    /// the end of a segment parts many attributes from their inodes at once.
+    /// Reads the attributes of a file, and also those of files written beside it that are in memory without theirs: the
+    /// end of a segment separates many attributes from their inodes at once.
     async fn load_xattr(&self, ino: Ino) -> FsResult<()> {
         let pointer_now = |state: &mut State<L>| state.inode(ino).ok().and_then(|known| known.inode.xattr_pointer());
         let wanted = pointer_now(&mut self.state.borrow_mut());
@@ -303,7 +305,7 @@ impl<L: Log> LogFs<L> {
                 Err(FsError::Device(error)) if error.is_of_medium() => {}
                 Err(error) => return Err(error),
             }
-            // Otherwise the pointer has changed meanwhile, or what is there is not its own.
+            // Otherwise the pointer has changed in the meantime, or the content there is not the file's.
             if !matches!(self.state.borrow_mut().inode(ino), Ok(known) if known.xattr.is_none()) {
                 return Ok(());
             }
@@ -331,9 +333,9 @@ impl<L: Log> LogFs<L> {
     }
 }
 
-impl<L: Log> State<L> {
-    /// Sectors in which the attributes of `ino` stand together with others that are wanted: first and number, where there
-    /// are any others.
+impl<L: LogBackend> State<L> {
+    /// Sectors that hold the attributes of `ino` together with others that are needed: the first sector and the number,
+    /// when there are others.
     fn attributes_beside(&self, ino: Ino, pointer: Pointer) -> Option<(Sector, u64)> {
         let Pointer::Mapped { at, sectors, .. } = pointer else { return None };
         let (mut first, mut end) = (at, at + u64::from(sectors));
@@ -352,7 +354,7 @@ impl<L: Log> State<L> {
         (is_more && L::holds(self, first, count) && self.in_flight_at(first, count).is_none()).then_some((first, count))
     }
 
-    /// Gives inodes their attributes that are among what has been read from `first` on.
+    /// Gives inodes those of their attributes that are in what was read from `first` on.
     fn take_attributes(&mut self, ino: Ino, first: Sector, stored: &[u8]) {
         for (_, known) in self.inodes.range_mut(group_around(ino)) {
             if known.xattr.is_none() && !known.xattr_dirty {
@@ -362,7 +364,7 @@ impl<L: Log> State<L> {
         self.expect_attributes(ino);
     }
 
-    /// Whoever has asked for attributes that stand before their inode will ask for the next ones'.
+    /// A caller that asks for attributes stored before their inode will probably ask for those of the next inodes.
     fn expect_attributes(&mut self, ino: Ino) {
         if let Some(known) = self.inodes.get(&ino)
             && let Some(Pointer::Mapped { at, .. }) = known.inode.xattr_pointer()
@@ -372,7 +374,7 @@ impl<L: Log> State<L> {
         }
     }
 
-    /// What is on its way to these sectors: all of it and where in it they begin, or only a part of them.
+    /// Data in flight to these sectors: all of it and the offset at which they begin, or only a part of them.
     pub(in crate::fs) fn in_flight_at(&self, at: Sector, sectors: u64) -> Option<Option<(Data, usize)>> {
         let mut overlaps = false;
         for flight in &self.in_flight {
@@ -386,12 +388,12 @@ impl<L: Log> State<L> {
     }
 }
 
-/// Reads `sectors` at `at`, in as many requests as the device wants, and with its alignment.
+/// Reads `sectors` at `at`, in requests of the size and alignment that the device requires.
 pub(in crate::fs) async fn read_sectors(device: &crate::device::Device, at: Sector, sectors: u64) -> FsResult<Buf> {
     Ok(crate::device::read_span(device, at, sectors, None).await?)
 }
 
-/// Writes `data` at `at` in as many requests as the device wants.
+/// Writes `data` at `at` in requests of the size that the device requires.
 pub(in crate::fs) async fn write_sectors(
     device: &crate::device::Device,
     at: Sector,
@@ -413,11 +415,11 @@ fn end_of(at: Sector, read: &[u8]) -> Sector {
     at + read.len() as u64 / SECTOR_BYTES
 }
 
-/// The attributes of `inode`, when they are among the sectors from `at` on that have been read.
+/// The attributes of `inode`, when they are among the sectors read from `at` on.
 fn attributes_of(inode: &Inode, at: Sector, bytes: &[u8]) -> Option<Data> {
     let Some(Pointer::Mapped { at: wanted, sectors, crc }) = inode.xattr_pointer() else { return None };
     let from = usize::try_from(wanted.0.checked_sub(at.0)?.checked_mul(SECTOR_BYTES)?).ok()?;
     let found = bytes.get(from..from.checked_add(usize::from(sectors) * SECTOR_BYTES as usize)?)?;
-    // What is not as it should be is read again, and then it is an error.
+    // A wrong checksum leads to another read, and then it is an error.
     (crate::codec::crc32c(found) == crc).then(|| Data::from_slice(found))
 }

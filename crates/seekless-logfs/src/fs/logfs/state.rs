@@ -1,21 +1,21 @@
 //! The volume in memory.
 //!
-//! All of it is one structure, changed only in synchronous steps, so nothing in here is ever seen half changed.
-//! A step that needs something that is not in memory ends with [`Stop::Need`], having changed nothing; its
-//! caller loads that and starts the step again. So no lock is held while a device works, and there is no lock.
+//! All of it is one structure, changed only in synchronous steps, so no task sees a partial change. A step that needs
+//! something that is not in memory ends with [`Stop::Need`], having changed nothing; its caller loads that and starts
+//! the step again. So no lock is held while a device works, and there is no lock.
 //!
 //! Invariants
-//!   S1  Whatever is needed to write a dirty block or inode is in memory: the inode, the indirect blocks above
-//!       it, its block of the inode map. They count as dirty themselves.
+//!   S1  Everything needed to write a dirty block or inode is in memory: the inode, the indirect blocks above it, its
+//!       block of the inode map. They count as dirty themselves.
 //!   S2  live + unwritten + growth never exceeds the volume's capacity.
-//!   S3  What is dirty always fits into what the log has free, with as much left over as the log itself needs.
+//!   S3  The dirty data always fits into the free space of the log, with as much left over as the log itself needs.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::cache::Blocks;
 use super::format::*;
 use super::tree::*;
-use super::{Log, is_internal};
+use super::{LogBackend, is_internal};
 use crate::device::{Data, DeviceError};
 use crate::fs::inode_table::{InodeTable, Referenced};
 use crate::fs::step;
@@ -71,7 +71,7 @@ impl From<Wait> for Need {
 pub(in crate::fs) enum InodeDirt {
     #[default]
     Clean,
-    /// Only what concerns this file alone.
+    /// Only what concerns this inode alone.
     Own,
     /// Something that has to reach the log together with changes of other inodes.
     Namespace,
@@ -79,9 +79,9 @@ pub(in crate::fs) enum InodeDirt {
 
 /// An inode in memory.
 #[derive(Clone)]
-pub(in crate::fs) struct InodeMem<L: Log> {
+pub(in crate::fs) struct InodeMem<L: LogBackend> {
     pub inode: Inode,
-    /// Where the last written version is.
+    /// Address of the last written version.
     pub slot: InodeSlot,
     pub dirt: InodeDirt,
     /// Dirty only because the cleaner moves it or blocks of it.
@@ -92,15 +92,15 @@ pub(in crate::fs) struct InodeMem<L: Log> {
     /// Bytes by which live data grows when the dirty attributes are written.
     pub xattr_growth: u64,
     /// What the log has to know when the inode is written.
-    pub debt: L::Debt,
-    /// By how much the bytes set aside for this file have changed since the inode was last written.
+    pub deferred_free: L::DeferredFree,
+    /// Change of the bytes reserved for this file since the inode was last written.
     pub unwritten_pending: i64,
     /// Blocks past the end are still mapped and are being freed.
     pub reclaiming: bool,
     pub referenced: bool,
 }
 
-impl<L: Log> InodeMem<L> {
+impl<L: LogBackend> InodeMem<L> {
     pub(in crate::fs) fn new(inode: Inode, slot: InodeSlot) -> InodeMem<L> {
         InodeMem {
             inode,
@@ -110,7 +110,7 @@ impl<L: Log> InodeMem<L> {
             xattr: None,
             xattr_dirty: false,
             xattr_growth: 0,
-            debt: L::Debt::default(),
+            deferred_free: L::DeferredFree::default(),
             unwritten_pending: 0,
             reclaiming: false,
             referenced: true,
@@ -118,30 +118,30 @@ impl<L: Log> InodeMem<L> {
     }
 }
 
-impl<L: Log> Referenced for InodeMem<L> {
+impl<L: LogBackend> Referenced for InodeMem<L> {
     fn referenced(&mut self) -> &mut bool {
         &mut self.referenced
     }
 }
 
 /// Whether an inode must stay in memory: writing an indirect block needs its inode (S1).
-fn is_needed<L: Log>(blocks: &Blocks, ino: Ino, inode: &InodeMem<L>) -> bool {
+fn is_needed<L: LogBackend>(blocks: &Blocks, ino: Ino, inode: &InodeMem<L>) -> bool {
     inode.dirt != InodeDirt::Clean || inode.reclaiming || blocks.dirty_of(ino).next().is_some()
 }
 
-/// Something on its way to the device. Until it is there, reads are served from here.
+/// Data in flight to the device. Until it arrives, reads are served from here.
 pub(in crate::fs) struct InFlight {
     pub at: crate::units::Sector,
     pub data: Data,
     pub sequence: u64,
 }
 
-/// What of a volume never changes while it is mounted.
+/// Parameters of a volume that never change while it is mounted.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::fs) struct Volume {
-    /// Inode numbers end here.
+    /// First number past all inode numbers.
     pub ino_end: u64,
-    /// Bytes that files and their metadata may keep alive.
+    /// Bytes of live data and metadata that files may use.
     pub capacity_bytes: u64,
     /// Key of the directory hash.
     pub hash_key: [u64; 2],
@@ -151,15 +151,15 @@ pub(in crate::fs) struct Volume {
     pub cache_bytes: u64,
 }
 
-/// Everything that is known about a mounted volume.
-pub(in crate::fs) struct State<L: Log> {
-    /// What the log knows.
+/// Everything that is in memory about a mounted volume.
+pub(in crate::fs) struct State<L: LogBackend> {
+    /// The log's own part.
     pub log: L,
     pub volume: Volume,
     /// Time of the present step.
     pub now: WallTime,
     pub inodes: InodeTable<Ino, InodeMem<L>>,
-    /// Inodes that differ from the log, internal ones aside.
+    /// Inodes that differ from the log, except internal ones.
     pub dirty_inodes: BTreeSet<Ino>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<Ino, u64>,
@@ -170,35 +170,35 @@ pub(in crate::fs) struct State<L: Log> {
     pub inode_count: u64,
     /// Counts created inodes.
     pub generation: u64,
-    /// Bytes set aside by unwritten blocks.
+    /// Bytes reserved by unwritten blocks.
     pub unwritten_bytes: u64,
-    /// Bytes of blocks unmapped since they were last counted as freed in the log.
+    /// Bytes of unmapped blocks that the log has not yet counted as freed.
     pub freed_pending_bytes: u64,
     pub xattr_growth_bytes: u64,
     pub in_flight: Vec<InFlight>,
-    /// Parts of the log for which the storage below had no room, by number, and how many times storage had been wanted
-    /// when that was last tried.
+    /// Parts of the log for which the storage below had no space, by number, and how many retries had been requested
+    /// when each was last tried.
     pub stalled: BTreeMap<u64, u64>,
-    /// An error of unknown effect: nothing changes any more.
+    /// An error of unknown effect: no more changes.
     pub stopped: Option<String>,
     pub read_only: bool,
     pub block_reads: u64,
     pub inode_reads: u64,
     /// Depth at which a directory's last leaf was found; only a hint.
     pub leaf_depth: FixedMap<Ino, u8>,
-    /// Where sequential reading of a file would go on; only a hint.
+    /// Where sequential reading of a file would continue; only a hint.
     pub read_ahead: FixedMap<Ino, u64>,
-    /// Who asks for inodes asks for their attributes, too; only a hint.
+    /// Readers of inodes are likely to read their attributes too; only a hint.
     pub attributes_follow: bool,
-    /// What was read last with attributes in it, and from where, the latest first; only a hint, since the checksums in
-    /// inodes tell whether it still stands there.
+    /// The latest reads that had attributes in them, and their addresses, the latest first; only a hint, since the
+    /// checksums in inodes tell whether the content is still there.
     pub attributes_read: VecDeque<(Sector, Data)>,
 }
 
-/// Inodes kept in memory although nobody changes them.
+/// Most clean inodes kept in memory.
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
-impl<L: Log> State<L> {
+impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn new(log: L, volume: Volume, read_only: bool) -> State<L> {
         State {
             log,
@@ -245,7 +245,7 @@ impl<L: Log> State<L> {
         self.inodes.look_up(ino).ok_or(Stop::Fail(FsError::Stale))
     }
 
-    /// Where the inode map says the inode is.
+    /// Address of the inode in the inode map.
     pub(in crate::fs) fn inode_slot(&mut self, ino: Ino) -> Step<InodeSlot> {
         if ino.0 >= self.volume.ino_end || is_internal(ino) || ino.0 == 0 {
             return fail(FsError::Stale);
@@ -256,7 +256,7 @@ impl<L: Log> State<L> {
         }
     }
 
-    /// Where a block of a file is in the log.
+    /// Address of a block of a file in the log.
     pub(in crate::fs) fn pointer(&mut self, id: BlockId) -> Step<Pointer> {
         let pointer = match id.key.holder() {
             Holder::Inode(slot) => self.inode(id.ino)?.inode.pointer(slot),
@@ -271,7 +271,7 @@ impl<L: Log> State<L> {
         self.check_pointer(id, pointer)
     }
 
-    /// Refuses a pointer that no writer can have made.
+    /// Refuses a pointer that no writer can have produced.
     pub(in crate::fs) fn check_pointer(&self, id: BlockId, pointer: Option<Pointer>) -> Step<Pointer> {
         match pointer {
             Some(Pointer::Mapped { at, sectors, .. })
@@ -296,7 +296,7 @@ impl<L: Log> State<L> {
         }
     }
 
-    /// Whether what holds the pointer to a block can be changed without reading anything (S1).
+    /// Whether the holder of the pointer to a block can be changed without reading anything (S1).
     pub(in crate::fs) fn can_lead_to(&self, id: BlockId) -> bool {
         match id.key.holder() {
             Holder::Inode(_) => self.inodes.contains_key(&id.ino),
@@ -304,7 +304,7 @@ impl<L: Log> State<L> {
         }
     }
 
-    /// Adds an inode just read; one that is there already is newer, and stays.
+    /// Adds an inode just read; one that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
         if !self.inodes.contains_key(&ino) {
             self.inodes.insert(ino, inode);
@@ -318,7 +318,7 @@ impl<L: Log> State<L> {
         self.inodes.evict(CLEAN_INODES_MAX, |ino, inode| is_needed(blocks, ino, inode));
     }
 
-    /// Forgets every clean inode and block, as if the volume had just been mounted.
+    /// Forgets every clean inode and block, as after a mount.
     pub(in crate::fs) fn drop_caches(&mut self) {
         self.blocks.drop_clean(L::keeps_blocks);
         let blocks = &self.blocks;
@@ -350,7 +350,7 @@ impl<L: Log> State<L> {
             uid: inode.uid,
             gid: inode.gid,
             device: if is_directory { 0 } else { inode.special },
-            // The offsets of a directory's blocks are those of a sparse tree, and mean nothing to people.
+            // The offsets of a directory's blocks are those of a sparse tree, and mean nothing to users.
             size: if is_directory { inode.bytes_used } else { inode.size },
             sectors: inode.bytes_used / SECTOR_BYTES,
             io_bytes,

@@ -1,4 +1,4 @@
-//! Names of the blocks of a file, and the tree in which they hang.
+//! Names of the blocks of a file, and their positions in its tree.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use super::format::*;
 use crate::rt::cover;
 use crate::units::{Ino, Sector};
 
-/// Address of an inode: the log in units of 256 bytes. 0 is none.
+/// Address of an inode, in units of 256 bytes of the log. 0 is none.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Debug)]
 pub struct InodeSlot(pub u64);
 
@@ -31,14 +31,14 @@ impl InodeSlot {
     }
 }
 
-/// Name of a block in a file: a data block by its index, or an indirect block by its place in the tree.
+/// Name of a block in a file: a data block by its index, or an indirect block by its position in the tree.
 ///
 /// Data block `i` is key `i`. Indirect block `n` of level `l` in tree `t` is `t << 60 | l << 56 | n`; tree `t`
 /// has `t` levels of indirect blocks, and level 1 points at data.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct BlockKey(pub u64);
 
-/// What holds the pointer to a block.
+/// The holder of the pointer to a block.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Holder {
     /// Slot of the inode's map.
@@ -47,7 +47,7 @@ pub enum Holder {
     Node(BlockKey, usize),
 }
 
-/// Indirect blocks of a file whose first `data_blocks` blocks have bytes or space of their own, and no others.
+/// Number of indirect blocks of a file whose first `data_blocks` blocks are stored or reserved, and no others.
 pub fn indirect_blocks(data_blocks: u64) -> u64 {
     let of_tree = |tree: usize| {
         let within = data_blocks.clamp(BASE[tree - 1], BASE[tree]) - BASE[tree - 1];
@@ -70,7 +70,7 @@ impl BlockKey {
         self.0 >> 56 == 0
     }
 
-    /// Notes for tests that a block with this key is written.
+    /// Records for coverage tests that a block with this key is written.
     pub(in crate::fs) fn cover_written(self) {
         match self.level() {
             0 => {}
@@ -80,7 +80,7 @@ impl BlockKey {
         }
     }
 
-    /// Level above data: 0 for data.
+    /// Level above the data: 0 for data.
     pub fn level(self) -> usize {
         (self.0 >> 56 & 0xf) as usize
     }
@@ -120,14 +120,14 @@ impl BlockKey {
         }
     }
 
-    /// The block that slot `slot` of this indirect block points at.
+    /// The block that slot `slot` of this indirect block points to.
     pub fn child(self, slot: usize) -> BlockKey {
         let (tree, level) = (self.tree(), self.level());
         let number = self.number() * FANOUT + slot as u64;
         if level == 1 { BlockKey(BASE[tree - 1] + number) } else { BlockKey::node(tree, level - 1, number) }
     }
 
-    /// Data blocks below this indirect block: the first, and past the last.
+    /// Data blocks below this indirect block: the first one, and the first one past them.
     pub fn span(self) -> (u64, u64) {
         if self.is_data() {
             return (self.0, self.0 + 1);
@@ -170,7 +170,7 @@ impl fmt::Debug for BlockId {
 mod tests {
     use super::*;
 
-    /// As many as there are when each block's holders are counted.
+    /// The formula agrees with a count of each block's holders.
     #[test]
     fn indirect_blocks_are_counted() {
         let mut holders = std::collections::BTreeSet::new();
@@ -185,7 +185,7 @@ mod tests {
         assert_eq!(indirect_blocks(FILE_BLOCKS_MAX + 1), indirect_blocks(FILE_BLOCKS_MAX));
     }
 
-    /// Every key is its holder's child, and spans fit: checked around every border of every tree.
+    /// Every key is its holder's child, and spans fit: checked around every boundary of every tree.
     #[test]
     fn holder_and_child_are_inverse() {
         let borders = BASE.iter().chain(&SPAN).flat_map(|&border| [border.saturating_sub(1), border, border + 1]);

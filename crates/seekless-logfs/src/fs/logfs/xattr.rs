@@ -1,9 +1,9 @@
-//! Extended attributes, access-control lists among them: all of one file in one piece of the log.
+//! Extended attributes, access-control lists among them: one contiguous record per file.
 //!
 //! Format: FORMAT.md, "Extended attributes".
 
-use super::Log;
-use super::change::{Change, Privilege};
+use super::LogBackend;
+use super::change::{Change, ReserveAccess};
 use super::format::Inode;
 use super::state::*;
 use crate::codec;
@@ -13,21 +13,21 @@ use crate::fs::xattr::{check_new, missing};
 use crate::fs::{FileKind, FsError, XATTR_BYTES_MAX, XATTR_CAPABILITY, XattrMode};
 use crate::units::{Ino, SECTOR_BYTES};
 
-/// Names and values of one file, encoded, fill at most this much: the largest value and room for others.
+/// Most bytes of one file's encoded names and values: the largest value and room for others.
 pub(in crate::fs) const BLOB_BYTES_MAX: usize = XATTR_BYTES_MAX as usize + 4096;
 
-/// Bytes before the first attribute: the length of all.
+/// Bytes before the first attribute: the total length.
 const HEADER_BYTES: usize = 4;
-/// Bytes before each name: its length, and the value's.
+/// Bytes before each name: the lengths of the name and of the value.
 const LENGTHS_BYTES: usize = 5;
 const NAME_BYTES_MAX: usize = 255;
 
 type Attribute = (Vec<u8>, Vec<u8>);
 
-/// The attributes in a stored piece, in the order of their names.
+/// The attributes in a stored record, in the order of their names.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the record.
 pub fn decode(blob: &[u8]) -> Result<Vec<Attribute>, &'static str> {
     let bytes = codec::get_at::<u32>(blob, 0).ok_or("it is too short")? as usize;
     let mut rest = blob.get(HEADER_BYTES..bytes).ok_or("its length is wrong")?;
@@ -66,14 +66,14 @@ fn encode(attributes: &[Attribute]) -> Option<Data> {
     Some(Data::from_slice(&blob))
 }
 
-fn attributes<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<Vec<Attribute>> {
+fn attributes<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<Vec<Attribute>> {
     match change.xattr(ino)? {
         None => Ok(Vec::new()),
         Some(blob) => decode(&blob).or_else(|detail| fail(FsError::corrupt("extended attributes", ino, detail))),
     }
 }
 
-pub(in crate::fs) fn get<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
+pub(in crate::fs) fn get<L: LogBackend>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<Vec<u8>> {
     let mut change = Change::new(state);
     list_kind(&mut change, ino, name)?;
     match find(&mut change, ino, name)? {
@@ -83,23 +83,23 @@ pub(in crate::fs) fn get<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) ->
 }
 
 /// The value of an attribute, if it is there.
-fn find<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<Vec<u8>>> {
+fn find<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<Vec<u8>>> {
     let mut all = attributes(change, ino)?;
     let found = all.binary_search_by(|(known, _)| known.as_slice().cmp(name));
     Ok(found.ok().map(|index| all.swap_remove(index).1))
 }
 
-/// Which access list of `ino` the attribute `name` is, if it is one.
-fn list_kind<L: Log>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<AclKind>> {
+/// The kind of access list that attribute `name` of `ino` is, if it is one.
+fn list_kind<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, name: &[u8]) -> Step<Option<AclKind>> {
     let file = kind_of(change.inode(ino)?)?;
     Ok(AclKind::of(name, file)?)
 }
 
-pub(in crate::fs) fn list<L: Log>(state: &mut State<L>, ino: Ino) -> Step<Vec<Vec<u8>>> {
+pub(in crate::fs) fn list<L: LogBackend>(state: &mut State<L>, ino: Ino) -> Step<Vec<Vec<u8>>> {
     Ok(attributes(&mut Change::new(state), ino)?.into_iter().map(|(name, _)| name).collect())
 }
 
-pub(in crate::fs) fn set<L: Log>(
+pub(in crate::fs) fn set<L: LogBackend>(
     state: &mut State<L>,
     ino: Ino,
     name: &[u8],
@@ -126,7 +126,7 @@ pub(in crate::fs) fn set<L: Log>(
     store(change, ino, &all)
 }
 
-pub(in crate::fs) fn remove<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<()> {
+pub(in crate::fs) fn remove<L: LogBackend>(state: &mut State<L>, ino: Ino, name: &[u8]) -> Step<()> {
     let mut change = Change::new(state);
     let kind = list_kind(&mut change, ino, name)?;
     let mut all = attributes(&mut change, ino)?;
@@ -139,7 +139,7 @@ pub(in crate::fs) fn remove<L: Log>(state: &mut State<L>, ino: Ino, name: &[u8])
 }
 
 /// The default access list of a directory, if it has one.
-pub(in crate::fs) fn default_list<L: Log>(change: &mut Change<'_, L>, dir: Ino) -> Step<Option<Vec<u8>>> {
+pub(in crate::fs) fn default_list<L: LogBackend>(change: &mut Change<'_, L>, dir: Ino) -> Step<Option<Vec<u8>>> {
     find(change, dir, XATTR_ACL_DEFAULT)
 }
 
@@ -147,8 +147,8 @@ pub(in crate::fs) fn bad_list(ino: Ino, detail: &str) -> FsError {
     FsError::corrupt("access-control list", ino, detail)
 }
 
-/// Gives a new inode what it has inherited, in the order of the names.
-pub(in crate::fs) fn give<L: Log>(
+/// Gives a new inode its inherited attributes, in the order of their names.
+pub(in crate::fs) fn give<L: LogBackend>(
     change: &mut Change<'_, L>,
     ino: Ino,
     inherited: &[(&'static [u8], Vec<u8>)],
@@ -161,7 +161,7 @@ pub(in crate::fs) fn give<L: Log>(
 }
 
 /// Gives the inode new permission bits, and with them its access list, if it has one (A2 of `acl`).
-pub(in crate::fs) fn chmod<L: Log>(change: &mut Change<'_, L>, ino: Ino, permissions: u16) -> Step<()> {
+pub(in crate::fs) fn chmod<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino, permissions: u16) -> Step<()> {
     let mut all = attributes(change, ino)?;
     if let Ok(index) = all.binary_search_by(|(known, _)| known.as_slice().cmp(XATTR_ACL_ACCESS)) {
         let list = acl::chmod(&all[index].1, permissions).or_else(|detail| fail(bad_list(ino, detail)))?;
@@ -178,8 +178,8 @@ fn set_permissions(inode: &mut Inode, permissions: u16) {
     inode.mode = inode.mode & !0o7777 | permissions & 0o7777;
 }
 
-/// What is wrong with the access lists among the attributes of an inode with `mode`; nothing when they are as [`set`],
-/// [`chmod`] and [`give`] leave them.
+/// Problems of the access lists among the attributes of an inode with `mode`; none when [`set`], [`chmod`] and [`give`]
+/// wrote them.
 pub(in crate::fs) fn list_problems(attributes: &[Attribute], mode: u16) -> Vec<String> {
     let mut problems = Vec::new();
     for (name, value) in attributes {
@@ -199,8 +199,8 @@ pub(in crate::fs) fn list_problems(attributes: &[Attribute], mode: u16) -> Vec<S
     problems
 }
 
-/// Takes away the capabilities that a program has, because its data, size or owner change with `change`.
-pub(in crate::fs) fn drop_capabilities<L: Log>(change: &mut Change<'_, L>, ino: Ino) -> Step<()> {
+/// Removes the capabilities of a program, because its data, size or owner change with `change`.
+pub(in crate::fs) fn drop_capabilities<L: LogBackend>(change: &mut Change<'_, L>, ino: Ino) -> Step<()> {
     if change.inode(ino)?.kind() == Some(FileKind::Directory) {
         return Ok(());
     }
@@ -214,7 +214,7 @@ pub(in crate::fs) fn drop_capabilities<L: Log>(change: &mut Change<'_, L>, ino: 
     }
 }
 
-fn store<L: Log>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step<()> {
+fn store<L: LogBackend>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step<()> {
     let bytes: usize = all.iter().map(|(name, value)| LENGTHS_BYTES + name.len() + value.len()).sum();
     if bytes + HEADER_BYTES > BLOB_BYTES_MAX {
         return fail(FsError::AttributesTooLarge(BLOB_BYTES_MAX as u32));
@@ -222,14 +222,14 @@ fn store<L: Log>(mut change: Change<'_, L>, ino: Ino, all: &[Attribute]) -> Step
     change.set_xattr(ino, encode(all))?;
     let now = change.now();
     change.inode_mut(ino, InodeDirt::Own)?.set_ctime(now);
-    change.commit(Privilege::Ordinary)
+    change.commit(ReserveAccess::User)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// A check says which list makes no sense, and which one disagrees with the permission bits; and nothing of others.
+    /// A check names the list that is malformed and the one that disagrees with the permission bits, and no others.
     #[test]
     fn lists_that_disagree_are_found() {
         let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();

@@ -1,10 +1,10 @@
-//! Putting a batch together: places for what is dirty, and bytes that lead to each other.
+//! Assembling a batch: places for dirty data, and bytes that point to each other.
 //!
 //! Paper: [wa99 §3.3], of which only the idea is known. Format: FORMAT.md, "Batches and transactions".
 //!
-//! A batch is put together in one synchronous step, so it is a snapshot: no operation is half in it. Data goes first,
-//! then indirect blocks from the bottom up, then inodes; the places are those that eager writing chooses one after the
-//! other, so that a small batch is one sweep of the head, and a large one fills empty tracks.
+//! A batch is assembled in one synchronous step, so it is a snapshot: no operation is half in it. Data goes first, then
+//! indirect blocks from the bottom up, then inodes. Eager writing chooses the places one after the other, so that a
+//! small batch is one sweep of the head, and a large one fills empty tracks.
 //!
 //! Invariants
 //!   A1  Every batch has every change of the name space made so far, and of each file either all changes or none.
@@ -13,14 +13,14 @@ use super::format::*;
 use super::state::*;
 use crate::device::{Buf, Data};
 use crate::fs::FsError;
-use crate::fs::logfs::Log;
+use crate::fs::logfs::LogBackend;
 use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::tree::*;
 use crate::units::{Ino, SECTOR_BYTES, Sector, sectors_for};
 use crate::vlog::Aim;
-use crate::vlog::eager::Want;
+use crate::vlog::eager::AllocPurpose;
 
-/// What a batch is to contain, besides every change of the name space.
+/// What a batch contains, besides every change of the name space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Scope<'a> {
     Everything,
@@ -30,27 +30,27 @@ pub(super) enum Scope<'a> {
     Moved(&'a std::collections::BTreeSet<Ino>),
 }
 
-/// Bytes with their places, in the order in which these were chosen.
+/// Bytes and their addresses, in the order in which these were chosen.
 type Laid = Vec<(Sector, Data)>;
 
-/// What is to be written; what is so once it is, is noted in the log's `effects`.
+/// What is to be written; the log's `effects` record what becomes true once it is written.
 pub(super) struct Batch {
     pub number: u64,
-    /// In the order in which their places were chosen, and as long as they can be.
+    /// In the order in which their addresses were chosen, each as long as possible.
     pub writes: Vec<(Sector, Data)>,
 }
 
-/// Puts together the batch of `scope`, for the places that it is to have; `None` when there is nothing to write.
+/// Assembles the batch of `scope`, in places chosen for `purpose`; `None` when there is nothing to write.
 ///
 /// # Errors
-/// `NoSpace` when there are not enough free blocks, which S3 excludes. Nothing has changed then.
-pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<Option<Batch>> {
+/// `NoSpace` when there are not enough free blocks, which S3 excludes. After an error nothing has changed.
+pub(super) fn assemble(state: &mut State, scope: Scope<'_>, purpose: AllocPurpose) -> Step<Option<Batch>> {
     let inodes = chosen_inodes(state, scope);
     if inodes.is_empty() && state.log.removed.is_empty() {
         return Ok(None);
     }
     let mut aim = state.log.store.aim(state.log.aim.take());
-    let mut places = Places::take(state, &inodes, want, &mut aim)?;
+    let mut places = Places::take(state, &inodes, purpose, &mut aim)?;
     state.log.aim = Some(aim);
     let number = state.log.next_batch;
     let mut laid: Laid = Vec::new();
@@ -60,7 +60,7 @@ pub(super) fn assemble(state: &mut State, scope: Scope<'_>, want: Want) -> Step<
     lay_inodes(state, &inodes, &places.cells, &mut laid);
     let mut entries: Vec<(Ino, InodeSlot)> =
         std::mem::take(&mut state.log.removed).into_iter().map(|ino| (ino, InodeSlot::NONE)).collect();
-    // A number that was freed may already be another file's.
+    // A number that was freed may already belong to another file.
     for &ino in &inodes {
         entries.retain(|&(removed, _)| removed != ino);
         entries.push((ino, state.inodes.get(&ino).map_or(InodeSlot::NONE, |known| known.slot)));
@@ -100,19 +100,19 @@ fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
 /// Places that were taken for a batch.
 struct Places {
     blocks: std::collections::VecDeque<u32>,
-    /// Cells for inodes, each for as many as it holds.
+    /// Cells for inodes, each repeated for every inode that it can take.
     cells: Vec<u64>,
 }
 
 impl Places {
-    fn take(state: &State, inodes: &[Ino], want: Want, aim: &mut Aim) -> Step<Places> {
+    fn take(state: &State, inodes: &[Ino], purpose: AllocPurpose, aim: &mut Aim) -> Step<Places> {
         let store = &state.log.store;
         let layout = store.layout();
         let mut places = Places { blocks: Default::default(), cells: Vec::new() };
         let per_cell = inodes_per_cell(state);
         let mut cells = inodes.len().div_ceil(per_cell);
         let is_tight = state.log.is_tight();
-        // Inodes that fill most of a block have it for themselves.
+        // Inodes that fill most of a block get one for themselves.
         let whole = match is_tight {
             true => 0,
             false => (cells + layout.cells_per_block as usize / 4) / layout.cells_per_block as usize,
@@ -120,7 +120,7 @@ impl Places {
         let wanted = blocks_of(state, inodes) + whole;
         let mut taken = 0;
         while taken < wanted {
-            let Some(run) = store.take_run(aim, want, (wanted - taken) as u32) else { return places.give_up(state) };
+            let Some(run) = store.take_run(aim, purpose, (wanted - taken) as u32) else { return places.give_up(state) };
             places.blocks.extend(run.first..run.first + run.blocks);
             taken += run.blocks as usize;
         }
@@ -144,7 +144,7 @@ impl Places {
         Ok(places)
     }
 
-    /// Gives everything back.
+    /// Gives all places back.
     fn give_up(self, state: &State) -> Step<Places> {
         let store = &state.log.store;
         let layout = store.layout();
@@ -168,7 +168,7 @@ fn inodes_per_cell(state: &State) -> usize {
     state.log.store.layout().cell_bytes() as usize / Inode::BYTES
 }
 
-/// Blocks that the dirty blocks and attributes of these files take.
+/// Number of blocks that the dirty blocks and attributes of these files take.
 fn blocks_of(state: &State, inodes: &[Ino]) -> usize {
     let of = |ino: &Ino| {
         let attributes = match state.inodes.get(ino) {
@@ -180,22 +180,22 @@ fn blocks_of(state: &State, inodes: &[Ino]) -> usize {
     inodes.iter().map(of).sum()
 }
 
-/// Blocks that attributes take: one, or as many as they fill and one for the list of them.
+/// Number of blocks that attributes take: one, or as many as they fill and one for the list of them.
 fn attribute_blocks(bytes: usize) -> usize {
     if bytes <= BLOCK_BYTES { 1 } else { bytes.div_ceil(BLOCK_BYTES) + 1 }
 }
 
 fn lay_file(state: &mut State, ino: Ino, places: &mut Places, laid: &mut Laid) -> Step<()> {
-    // In the order of their names, data comes before indirect blocks and these from the bottom up.
+    // In the order of their names, data comes before indirect blocks, and these come from the bottom up.
     let ids: Vec<BlockId> = state.blocks.dirty_of(ino).collect();
     for id in ids {
         lay_block(state, id, places.next(), laid);
     }
-    let debt = match state.inodes.get_mut(&ino) {
-        Some(known) => std::mem::take(&mut known.debt),
+    let deferred_free = match state.inodes.get_mut(&ino) {
+        Some(known) => std::mem::take(&mut known.deferred_free),
         None => Vec::new(),
     };
-    release_debt(state, debt);
+    release_deferred(state, deferred_free);
     lay_xattr(state, ino, places, laid);
     Ok(())
 }
@@ -320,7 +320,7 @@ fn lay_inodes(state: &mut State, inodes: &[Ino], cells: &[u64], laid: &mut Laid)
     old.into_iter().for_each(|slot| release_slot(state, slot));
 }
 
-/// What follows each other becomes one write. The order stays that in which the head comes by.
+/// Joins adjacent writes. The order stays that in which the head passes them.
 fn joined(laid: Laid) -> Vec<(Sector, Data)> {
     let mut runs: Vec<(Sector, Vec<Data>, u64)> = Vec::new();
     for (at, data) in laid {

@@ -1,10 +1,10 @@
-//! The books of this log, counted again from scratch and compared: places, owners, and batches under way. For tests, which ask
-//! after every step; `fs/logfs/books` counts the rest.
+//! The books of this log, recounted from scratch and compared: blocks and cells, owners, and batches in progress. Tests
+//! call this after every step; `fs/logfs/books` recounts the rest.
 //!
-//! A block or cell is used exactly when one of these claims it, and nothing is claimed twice: a pointer of a file, the place
-//! of an inode or of a piece of the map, what an inode's next version or a batch needs no more, what is free after the next
-//! transaction, and a copy to which nothing leads yet. What a transaction changes is in no structure while it is under way,
-//! so the recount waits for its end.
+//! A block or cell is used exactly when one of the following claims it, and none is claimed twice: a pointer of a file;
+//! the address of an inode or of a piece of the map; an address that the next version of an inode or a batch frees; an
+//! address that is free after the next transaction; and a copy that nothing points to yet. While a transaction is in
+//! progress, no structure shows what it changes, so the recount waits for its end.
 
 use std::collections::BTreeMap;
 
@@ -18,15 +18,15 @@ use crate::fs::logfs::tree::*;
 use crate::units::{Ino, Sector};
 use crate::vlog::Garbage;
 
-/// What has a block or a cell.
+/// The owner of a block or a cell.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Claim {
     Piece(u32),
     Inodes,
     Block(BlockId),
-    /// The next version of the inode gives it back.
-    Debt(Ino),
-    /// This gives it back.
+    /// The next version of the inode frees it.
+    DeferredFree(Ino),
+    /// The named list frees it.
     Garbage(&'static str),
     Copy,
 }
@@ -58,7 +58,7 @@ impl Claims {
 }
 
 impl Vlfs {
-    /// Recounts everything. Returns what does not agree, a line each.
+    /// Recounts everything. Returns the contradictions, one line each.
     pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
         let store = self.state.borrow().log.store.clone();
         recount(self, async || store.quiet().await, run).await
@@ -93,7 +93,7 @@ fn bytes_of(log: &Virtual, garbage: &Garbage) -> u64 {
     blocks_bytes(garbage.blocks.len() as u64) + garbage.cells.len() as u64 * u64::from(log.store.layout().cell_bytes())
 }
 
-/// The blocks with the parts of long attributes, to which only a list leads.
+/// The blocks with the parts of long attributes, which only a list points to.
 fn attributes(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     let log = &recount.state.log;
     let mut lists = 0;
@@ -121,12 +121,12 @@ fn attributes(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     }
 }
 
-/// What is freed, and not free yet.
+/// Blocks that are to be freed and are not free yet.
 fn pending(recount: &mut Recount<'_, Virtual>) {
     let log = &recount.state.log;
     recount.same("bytes that the next batch frees", log.garbage_bytes, bytes_of(log, &log.garbage));
-    let debts: usize = recount.state.inodes.values().map(|known| known.debt.len()).sum();
-    let mut pending = blocks_bytes(debts as u64) + log.garbage_bytes;
+    let deferred: usize = recount.state.inodes.values().map(|known| known.deferred_free.len()).sum();
+    let mut pending = blocks_bytes(deferred as u64) + log.garbage_bytes;
     for (number, effect) in &log.effects {
         recount.same(&format!("bytes that batch {number} frees"), effect.freed_bytes, bytes_of(log, &effect.garbage));
         pending += effect.freed_bytes;
@@ -136,7 +136,7 @@ fn pending(recount: &mut Recount<'_, Virtual>) {
     recount.same("bytes freed and in use", recount.state.freed_pending_bytes, pending + freeing);
 }
 
-/// B1, and what is ahead of the log's map.
+/// B1, and the entries that are newer than the log's map.
 fn batches(recount: &mut Recount<'_, Virtual>) {
     let log = &recount.state.log;
     let under_way = log.applied..log.next_batch;
@@ -164,7 +164,7 @@ fn batches(recount: &mut Recount<'_, Virtual>) {
     recount.same("bytes under way", log.in_flight_bytes, bytes);
 }
 
-/// B2, B3, M2: what is used is claimed, and what is claimed is used.
+/// B2, B3, M2: every used place is claimed, and every claimed place is used.
 fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     let log = &recount.state.log;
     let holdings = log.store.holdings();
@@ -180,9 +180,9 @@ fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     inodes.keys().for_each(|&cell| claims.cell(cell, Claim::Inodes));
     holdings.pieces.iter().for_each(|&(index, cell)| claims.cell(cell, Claim::Piece(index)));
     for (&ino, known) in recount.state.inodes.iter() {
-        for &pointer in &known.debt {
+        for &pointer in &known.deferred_free {
             if let Pointer::Mapped { at, .. } = pointer {
-                claims.block(log.block_of(at), Claim::Debt(ino));
+                claims.block(log.block_of(at), Claim::DeferredFree(ino));
             }
         }
     }
@@ -221,7 +221,7 @@ fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
         }
         owner(recount, block, claim);
     }
-    // What is being copied to is known by its number alone.
+    // Copies in progress are known only by their number.
     let copying = holdings.copies.checked_sub(log.copies.len() as u64);
     if copying != Some(unclaimed.len() as u64) {
         recount
@@ -236,14 +236,14 @@ fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     }
 }
 
-/// M2. What an inode gives back keeps its owner until then.
+/// M2. A block that an inode will free keeps its owner until then.
 fn owner(recount: &mut Recount<'_, Virtual>, block: u32, claim: Option<Claim>) {
     let owners = &recount.state.log.owners;
     let owner = owners.get(block);
     let is_right = match claim {
         _ if !owners.are_kept() => true,
         Some(Claim::Block(id)) => owner == Some(id),
-        Some(Claim::Debt(ino)) => owner.is_some_and(|owner| owner.ino == ino),
+        Some(Claim::DeferredFree(ino)) => owner.is_some_and(|owner| owner.ino == ino),
         _ => owner.is_none(),
     };
     if !is_right {

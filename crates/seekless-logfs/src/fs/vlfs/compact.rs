@@ -1,17 +1,17 @@
-//! Emptying tracks while nobody wants anything, so that what is written later goes along them.
+//! Empties tracks while the volume is idle, so that later writes go along empty tracks.
 //!
-//! Paper: [wa99 §4.2]: for this file system only an optimization, and one that short pauses are enough for. Which track,
-//! where its blocks go and when to stop is `vlog::compact`'s, as for the virtual log disk; whose a block is, and what it
-//! takes to have it elsewhere, is said here.
+//! Paper: [wa99 §4.2]: for this file system only an optimization, and one for which short pauses are enough.
+//! `vlog::compact` chooses the track, the destination of its blocks, and when to stop, as for the virtual log disk.
+//! This file knows the owner of each block and how to move it.
 //!
-//! Data is copied to holes a block at a time, and nothing leads to the copies until a batch has the pointers to them. So who
-//! wants something meanwhile waits for one write, and the copies are given back. Indirect blocks, inodes and attributes
-//! become dirty, as if somebody had changed them, and go to holes with that batch.
+//! Data is copied to holes a block at a time, and nothing points to the copies until a batch has the pointers to them.
+//! So a request that arrives in the meantime waits for one write, and the copies are freed. Indirect blocks, inodes and
+//! attributes become dirty, as if a user had changed them, and go to holes with that batch.
 //!
 //! Invariants
-//!   M1  A copy is led to only if nothing was written to its track since it was read, and the pointer to the original is
-//!       as it was.
-//!   M2  A block has an owner exactly when the newest version of that file leads to it.
+//!   M1  A pointer is moved to a copy only if its track was not written since it was read, and the pointer to the
+//!       original is unchanged.
+//!   M2  A block has an owner exactly when the newest version of that file points to it.
 
 use std::collections::BTreeSet;
 
@@ -22,35 +22,35 @@ use super::state::*;
 use crate::codec;
 use crate::device::Data;
 use crate::fs::logfs::books::ATTRIBUTES;
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, Sector};
-use crate::vlog::eager::{Run, Want};
+use crate::vlog::eager::{AllocPurpose, Run};
 use crate::vlog::{Emptying, Need, Tenant};
 
-/// What is moved with one batch, at most: whoever wants something then waits for as many indirect blocks, and few more.
+/// Most blocks that are moved with one batch: a request then waits for as many indirect blocks, and few more.
 const MOVES_AT_ONCE: usize = 4;
 
-/// Holes that indirect blocks at the top of files, and inodes, may take beside what was counted.
+/// Holes that indirect blocks at the top of files, and inodes, may take beyond those counted.
 const HOLES_SPARE: u64 = 8;
 
-/// What came of a track.
+/// Result of emptying a track.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Emptied {
-    /// It is empty, or never will be.
+    /// It is empty, or cannot be emptied.
     Done,
-    /// There is none that is worth it, or no room.
+    /// No track is worth emptying, or there is no space.
     Nothing,
     Interrupted,
 }
 
 impl Vlfs {
-    /// Empties tracks until there is nothing left of that (false), `until` has passed or somebody wants something (true).
+    /// Empties tracks until none is left (false), or until `until` has passed or a request arrives (true).
     ///
     /// # Errors
-    /// What the device says.
+    /// Those of the device.
     pub(super) async fn compact(&self, until: Nanos) -> FsResult<bool> {
         let _pass = self.work.compact_gate.enter().await;
         let seen = self.operations.get();
@@ -58,7 +58,7 @@ impl Vlfs {
             let before = self.state.borrow().log.store.empty_tracks();
             match self.empty_track(seen).await? {
                 Emptied::Nothing => return Ok(false),
-                // What had to be elsewhere has filled another track: that could go on for ever.
+                // The blocks moved have filled another track: without this test it could go on indefinitely.
                 Emptied::Done if self.state.borrow().log.store.empty_tracks() <= before => return Ok(false),
                 Emptied::Interrupted => return Ok(true),
                 Emptied::Done if self.rt.now() >= until => return Ok(true),
@@ -67,7 +67,7 @@ impl Vlfs {
         }
     }
 
-    /// Somebody has asked for something since `seen`, or the volume is being put away.
+    /// A user has made a request since `seen`, or the volume is being closed.
     fn is_wanted(&self, seen: u64) -> bool {
         self.operations.get() != seen || self.closed.get()
     }
@@ -75,7 +75,7 @@ impl Vlfs {
     async fn empty_track(&self, seen: u64) -> FsResult<Emptied> {
         let Some(emptying) = self.begin_emptying() else { return Ok(Emptied::Nothing) };
         let store = self.state.borrow().log.store.clone();
-        let mut found = Found::new(self, seen);
+        let mut found = TrackContents::new(self, seen);
         match store.copy_out(&emptying, &mut found).await {
             Ok(true) => {}
             Ok(false) if found.is_wanted() || !emptying.holds() => return Ok(Emptied::Interrupted),
@@ -104,9 +104,9 @@ impl Vlfs {
             }
             let (moved, _) = moved?;
             let batch = match moved {
-                Moved::Batch(batch) => batch,
-                Moved::Nothing => continue,
-                Moved::Not => return Ok(Emptied::Interrupted),
+                MoveResult::Batch(batch) => batch,
+                MoveResult::Nothing => continue,
+                MoveResult::Not => return Ok(Emptied::Interrupted),
             };
             let end = self.send(batch);
             if !self.is_applied(end).await? {
@@ -116,7 +116,7 @@ impl Vlfs {
         let number = self.state.borrow().log.applied;
         let is_empty = self.commit(number, Some(&emptying)).await?;
         if !is_empty && emptying.holds() && !found.is_wanted() {
-            // Something damaged is there, or nobody's.
+            // The track holds something damaged, or a block without an owner.
             self.work.stubborn.borrow_mut().insert(emptying.track);
         }
         Ok(Emptied::Done)
@@ -130,12 +130,12 @@ impl Vlfs {
         }
         let spare = log.store.free_blocks().checked_sub(log.tight_blocks())?;
         let stubborn = self.work.stubborn.borrow();
-        // Each block may have an indirect block of its own. Until the transaction both versions are there.
+        // Each block may have an indirect block of its own. Until the transaction, both versions exist.
         let needs = |used: u64| if 2 * used + HOLES_SPARE > spare { u64::MAX } else { 2 * used + HOLES_SPARE };
         log.store.begin_emptying(needs, |track| !stubborn.contains(&track))
     }
 
-    /// Waits until every batch before `number` is written. False when storage below has no room for one.
+    /// Waits until every batch before `number` is written. False when the storage below has no space for one.
     async fn is_applied(&self, number: u64) -> FsResult<bool> {
         loop {
             let progress = self.log_progress.wait();
@@ -153,7 +153,7 @@ impl Vlfs {
     }
 }
 
-/// Data that was copied.
+/// A data block that was copied.
 #[derive(Clone, Copy)]
 struct Copied {
     id: BlockId,
@@ -161,13 +161,13 @@ struct Copied {
     to: Run,
 }
 
-/// Something on the track that has to be elsewhere.
+/// A block on the track that has to move.
 enum Move {
     Copy(Copied),
     Node(BlockId, u32, Data),
     Inode(Ino, InodeSlot),
     Attributes(Ino),
-    /// Something of it is about to be written elsewhere anyway.
+    /// A file whose next batch writes the block elsewhere anyway.
     File(Ino),
 }
 
@@ -180,7 +180,7 @@ impl Move {
         }
     }
 
-    /// Those of one file together, and of these in their order, so that they share indirect blocks.
+    /// Groups the blocks of one file in their order, so that they share indirect blocks.
     fn order(&self) -> (Ino, u64) {
         let key = match self {
             Move::Copy(copied) => copied.id.key.0,
@@ -191,17 +191,17 @@ impl Move {
     }
 }
 
-/// What came of moving a part of what is on a track.
-enum Moved {
+/// Result of moving a part of a track.
+enum MoveResult {
     Batch(Batch),
-    /// All of it is gone or elsewhere already.
+    /// All of it has been freed or moved already.
     Nothing,
-    /// The track is not what it was, or there is no room.
+    /// The track has changed, or there is no space.
     Not,
 }
 
-/// What is on a track, found as it is read.
-struct Found<'a> {
+/// The blocks of a track, identified as it is read.
+struct TrackContents<'a> {
     fs: &'a Vlfs,
     seen: u64,
     /// Owner of the block asked for last.
@@ -209,12 +209,12 @@ struct Found<'a> {
     moves: Vec<Move>,
 }
 
-impl Found<'_> {
-    fn new(fs: &Vlfs, seen: u64) -> Found<'_> {
-        Found { fs, seen, asked: Default::default(), moves: Vec::new() }
+impl TrackContents<'_> {
+    fn new(fs: &Vlfs, seen: u64) -> TrackContents<'_> {
+        TrackContents { fs, seen, asked: Default::default(), moves: Vec::new() }
     }
 
-    /// The next ones to move.
+    /// The next blocks to move.
     fn part(&mut self) -> Vec<Move> {
         self.moves.sort_by_key(|found| std::cmp::Reverse(found.order()));
         let left = self.moves.len().saturating_sub(MOVES_AT_ONCE);
@@ -223,7 +223,7 @@ impl Found<'_> {
         part
     }
 
-    /// Copies that are led to now stay; the others are given back.
+    /// Keeps the copies that are pointed to now, and frees the others.
     fn end_copies(&self, part: &[Move], used: &BTreeSet<u32>) {
         let mut state = self.fs.state.borrow_mut();
         for found in part {
@@ -237,13 +237,13 @@ impl Found<'_> {
     }
 }
 
-impl Drop for Found<'_> {
+impl Drop for TrackContents<'_> {
     fn drop(&mut self) {
         self.end_copies(&self.moves, &BTreeSet::new());
     }
 }
 
-impl Tenant for Found<'_> {
+impl Tenant for TrackContents<'_> {
     fn is_wanted(&self) -> bool {
         self.fs.is_wanted(self.seen) || self.fs.state.borrow().stopped.is_some()
     }
@@ -255,7 +255,7 @@ impl Tenant for Found<'_> {
             Some(id) if id.key.is_data() && state.blocks.dirty(id).is_none() => Need::Copy,
             Some(_) => Need::Look,
             None if state.log.store.is_block_free(block) => Need::Nothing,
-            // Inodes, pieces of the map, or what the next transaction frees.
+            // Inodes, pieces of the map, or blocks that the next transaction frees.
             None => Need::Look,
         }
     }
@@ -270,7 +270,7 @@ impl Tenant for Found<'_> {
         }
     }
 
-    fn shown(&mut self, block: u32, bytes: &[u8]) {
+    fn inspect(&mut self, block: u32, bytes: &[u8]) {
         match self.asked.get() {
             Some(id) if id.key == ATTRIBUTES => self.moves.push(Move::Attributes(id.ino)),
             Some(id) if id.key.is_data() => self.moves.push(Move::File(id.ino)),
@@ -287,11 +287,12 @@ impl Tenant for Found<'_> {
     }
 }
 
-/// Leads to the copies, makes the rest dirty, and puts the batch together that says so; which copies are used.
-fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Moved, BTreeSet<u32>)> {
+/// Points to the copies, makes the rest dirty, and assembles the batch that records it; also returns which copies are
+/// used.
+fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(MoveResult, BTreeSet<u32>)> {
     let mut used: Vec<Copied> = Vec::new();
     if !emptying.holds() {
-        return Ok((Moved::Not, BTreeSet::new())); // M1
+        return Ok((MoveResult::Not, BTreeSet::new())); // M1
     }
     for found in part {
         if let Move::Node(id, block, bytes) = found {
@@ -306,26 +307,26 @@ fn move_step(state: &mut State, part: &[Move], emptying: &Emptying) -> Step<(Mov
                     used.push(*copied);
                 }
             }
-            // It is gone, or elsewhere already.
+            // It has been freed or moved already.
             Ok(false) | Err(Stop::Fail(FsError::Stale)) => {}
             Err(stop) => return Err(stop),
         }
     }
-    change.commit(Privilege::Internal)?;
+    change.commit(ReserveAccess::Internal)?;
     for copied in &used {
         state.log.owners.set(copied.to.first, copied.id);
     }
     let used = used.iter().map(|copied| copied.to.first).collect();
     let files: BTreeSet<Ino> = part.iter().map(Move::ino).collect();
-    match assemble(state, Scope::Moved(&files), Want::Hole) {
-        Ok(batch) => Ok((batch.map_or(Moved::Nothing, Moved::Batch), used)),
+    match assemble(state, Scope::Moved(&files), AllocPurpose::FillHole) {
+        Ok(batch) => Ok((batch.map_or(MoveResult::Nothing, MoveResult::Batch), used)),
         // What is dirty goes with the next batch.
-        Err(Stop::Fail(FsError::NoSpace)) => Ok((Moved::Not, used)),
+        Err(Stop::Fail(FsError::NoSpace)) => Ok((MoveResult::Not, used)),
         Err(stop) => Err(stop),
     }
 }
 
-/// Puts an indirect block that was read with its track into memory, where it may be needed.
+/// Adds an indirect block that was read with its track to the cache, where it may be needed.
 fn offer(state: &mut State, id: BlockId, block: u32, bytes: &Data) {
     let Ok(Pointer::Mapped { at, crc, .. }) = state.pointer(id) else { return };
     if at == sector_of(block) && codec::crc32c(bytes) == crc && state.blocks.peek(id).is_none() {
@@ -333,7 +334,7 @@ fn offer(state: &mut State, id: BlockId, block: u32, bytes: &Data) {
     }
 }
 
-/// False when there is nothing to do any more.
+/// False when there is nothing left to do.
 fn move_one(change: &mut Change<'_, Virtual>, found: &Move) -> Step<bool> {
     match found {
         Move::Copy(copied) => {

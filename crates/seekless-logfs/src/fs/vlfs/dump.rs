@@ -1,4 +1,4 @@
-//! A volume as text, for people who want to see inside.
+//! A volume as text, for developers.
 
 use std::fmt::Write as _;
 
@@ -20,7 +20,7 @@ pub enum Dump {
     /// Superblock and anchors.
     #[default]
     Volume,
-    /// Where each inode is.
+    /// Address of each inode.
     Map,
     /// One inode, by its number.
     Inode(u64),
@@ -74,7 +74,7 @@ pub async fn dump(rt: &Rt, device: &Device, what: Dump) -> FsResult<String> {
     Ok(text)
 }
 
-/// The inode map, as far as it leads to something.
+/// The entries of the inode map that are in use.
 async fn map(rt: &Rt, device: &Device) -> FsResult<Vec<(u32, u32)>> {
     let options = Options { read_only: true, cache_data: false, ..Options::default() };
     let fs = recovery::recover(rt.clone(), device.clone(), options).await?;

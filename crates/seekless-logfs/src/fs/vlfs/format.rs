@@ -1,20 +1,21 @@
-//! Bytes of a VLFS volume: what is its own. The page is `FORMAT.md`; a test compares its tables with the records here.
+//! Bytes of a VLFS volume: the structures that are its own. The page is `FORMAT.md`; a test compares its tables with
+//! the records here.
 //!
-//! The virtual log's structures are `vlog::format`'s, and inodes, pointers, directories and attributes are those that
+//! The virtual log's structures are in `vlog::format`; inodes, pointers, directories and attributes are those that
 //! `fs/lfs` has too.
 
 use crate::codec::{get_at, put_at};
 pub use crate::fs::logfs::format::*;
 use crate::record;
 
-/// Version of the format that is written.
+/// Format version that mkfs writes.
 pub const VERSION: u32 = 1;
 
 pub const MAGIC: [u8; 8] = *b"SeekVLFS";
 
 record! {
-    /// What mkfs decided, beside what the virtual log's superblock has. It stands in both superblocks, whose checksum
-    /// covers it.
+    /// Parameters from mkfs, beside those in the virtual log's superblock. Both superblocks hold a copy, covered by
+    /// their checksum.
     pub struct VolumeRecord {
         pub magic: [u8; 8],
         pub version: u32,
@@ -34,7 +35,7 @@ record! {
 }
 
 impl VolumeRecord {
-    /// `None` when `bytes` do not start with one of any version.
+    /// `None` when `bytes` do not start with a record of any version.
     pub fn from_bytes(bytes: &[u8]) -> Option<VolumeRecord> {
         VolumeRecord::decode(bytes).filter(|volume| volume.magic == MAGIC)
     }
@@ -54,12 +55,13 @@ impl VolumeRecord {
 /// In `flags` of an inode: blocks past the end are mapped, and are to be freed.
 pub const INODE_CUT: u16 = 2;
 
-/// The inode as it is stored, with what only memory knows otherwise.
+/// The flags as they are stored, with the one that only memory keeps separately.
 pub fn stored_flags(flags: u16, is_cut: bool) -> u16 {
     if is_cut { flags | INODE_CUT } else { flags & !INODE_CUT }
 }
 
-/// Parts of extended attributes that are longer than a block: a list of pointers fills a block of its own.
+/// Most parts of extended attributes that are longer than a block: the list of pointers to them fills a block of its
+/// own.
 pub const PARTS_MAX: usize = (u8::MAX as usize * 512).div_ceil(BLOCK_BYTES);
 
 const _: () = assert!(PARTS_MAX * Pointer::BYTES + 4 <= BLOCK_BYTES);
@@ -74,7 +76,7 @@ pub fn parts_to_block(parts: &[Pointer]) -> Vec<u8> {
     block
 }
 
-/// `None` when `block` is no such list.
+/// `None` when `block` is not such a list.
 pub fn parts_from_block(block: &[u8]) -> Option<Vec<Pointer>> {
     let count = get_at::<u32>(block, 0)? as usize;
     if count > PARTS_MAX {

@@ -1,8 +1,8 @@
-//! Checking a volume: everything that can be reached is read and compared with everything that is counted.
+//! Checking a volume: reads everything that can be reached and compares it with everything that is counted.
 //!
-//! The volume is recovered in memory, as a read-only mount would, which finds what is claimed twice or cannot be; then it
-//! is walked. What a power cut can leave behind is mended by mounting, so what this finds is damage. All that it writes,
-//! where it is to repair, is superblocks.
+//! The volume is recovered in memory, as by a read-only mount, which finds addresses that are claimed twice or are
+//! impossible; then it is walked. Mounting repairs what a power cut can leave behind, so what this check finds is
+//! damage. A repair writes only superblocks.
 
 use super::format::*;
 use super::recovery;
@@ -20,15 +20,14 @@ use crate::units::{FixedMap, Ino, SECTOR_BYTES, counted};
 pub struct FsckOptions {
     /// Read all file data too, and compare it with its checksums.
     pub data: bool,
-    /// Write damaged superblocks anew.
+    /// Rewrite damaged superblocks.
     pub repair: bool,
 }
 
 /// Checks the volume on `device`.
 ///
 /// # Errors
-/// Those of [`super::mount`], when there is no volume, or its inode map is damaged. Damage that leaves a volume is in the
-/// result.
+/// Those of [`super::mount`], when there is no volume or its inode map is damaged. Other damage is in the result.
 pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck> {
     let (_, found) = recovery::find_volume(&device).await?;
     let mount_options = Options { read_only: true, cache_data: false, ..Options::default() };
@@ -57,7 +56,7 @@ pub async fn fsck(rt: Rt, device: Device, options: FsckOptions) -> FsResult<Fsck
 
 type Check = check::Check<Virtual, Places>;
 
-/// What is claimed, in units of 256 bytes: those of each block.
+/// Claimed parts of each block, in units of 256 bytes.
 #[derive(Default)]
 struct Places {
     blocks: FixedMap<u64, u16>,
@@ -69,7 +68,7 @@ const _: () = assert!(UNITS_PER_BLOCK == 16);
 
 impl Claims<Virtual> for Places {
     fn claim(&mut self, state: &State, from: u64, bytes: u64) -> Result<(), &'static str> {
-        use crate::fs::logfs::Log;
+        use crate::fs::logfs::LogBackend;
         let sector = crate::units::Sector(from / SECTOR_BYTES);
         if !Virtual::holds(state, sector, bytes.div_ceil(SECTOR_BYTES)) {
             return Err("where nothing can be");
@@ -103,7 +102,7 @@ async fn check_inodes(check: &mut Check) -> FsResult<()> {
             check.error(format!("inode {ino} is a number that no file can have"));
             continue;
         }
-        // What is damaged has been said by now.
+        // Damage has been reported by now.
         if let Ok(inode) = inode {
             check.check_inode(ino, inode).await?;
         } else {
@@ -119,7 +118,7 @@ fn check_counts(check: &mut Check) {
         let state = check.fs.state.borrow();
         if state.unwritten_bytes != check.unwritten_bytes {
             let (said, found) = (state.unwritten_bytes, check.unwritten_bytes);
-            errors.push(format!("{said} bytes are said to be set aside, and {found} are"));
+            errors.push(format!("{said} bytes are recorded as reserved, but {found} are"));
         }
         if let Err(broken) = state.log.store.check_invariants() {
             errors.push(broken);

@@ -1,4 +1,4 @@
-//! Batches on their way to the device, and the transactions that make them count.
+//! The way of batches to the device, and the transactions that commit them.
 //!
 //! Invariants
 //!   L1  Nothing is acknowledged as durable before its batch and all before it are written, and a transaction of the
@@ -17,14 +17,14 @@ use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::Sector;
 use crate::vlog::Emptying;
-use crate::vlog::eager::Want;
+use crate::vlog::eager::AllocPurpose;
 
 /// Bytes on their way to the device before writers have to wait.
 const IN_FLIGHT_BYTES_MAX: u64 = 16 << 20;
 
 impl Vlfs {
-    /// Puts a batch together and sends it on its way. Returns the number up to which batches must be durable for
-    /// everything in `scope` to be.
+    /// Assembles a batch and starts writing it. Returns the number up to which batches must be durable for everything
+    /// in `scope` to be durable.
     fn submit(&self, scope: Scope<'_>) -> FsResult<u64> {
         let batch = {
             let mut state = self.state.borrow_mut();
@@ -32,7 +32,7 @@ impl Vlfs {
             if let Some(error) = &state.stopped {
                 return Err(FsError::Stopped(error.clone()));
             }
-            match assemble(&mut state, scope, Want::Data) {
+            match assemble(&mut state, scope, AllocPurpose::Data) {
                 Ok(Some(batch)) => batch,
                 Ok(None) => return Ok(state.log.next_batch),
                 Err(Stop::Fail(error)) => return Err(error),
@@ -42,7 +42,7 @@ impl Vlfs {
         Ok(self.send(batch))
     }
 
-    /// Sends a batch on its way; the number of the next.
+    /// Starts writing a batch; returns the number of the next.
     pub(super) fn send(&self, batch: Batch) -> u64 {
         let end = batch.number + 1;
         let fs = self.this();
@@ -54,10 +54,10 @@ impl Vlfs {
         let Batch { number, writes } = batch;
         let flags = self.state.borrow().log.store.flags();
         let bytes: u64 = writes.iter().map(|(_, data)| data.len() as u64).sum();
-        let write = |(at, data): (Sector, Data)| self.write_patiently(number, at, data, flags);
+        let write = |(at, data): (Sector, Data)| self.write_with_retry(number, at, data, flags);
         let result: Result<(), DeviceError> = match self.device.head() {
             None => join_all(writes.into_iter().map(write)).await.into_iter().collect(),
-            // The places were chosen for this order, in which the head comes by.
+            // The addresses were chosen in the order in which the head passes them, so one batch is written at a time.
             Some(_) => {
                 let _turn = self.work.write_gate.enter().await;
                 let mut result = Ok(());
@@ -109,13 +109,14 @@ impl Vlfs {
                 continue;
             }
             let fs = self.this();
-            // To its end, also when the caller goes away.
+            // In a task of its own, so that it completes even when the caller goes away.
             self.rt.spawn(async move { fs.commit(number, None).await }).await?;
         }
     }
 
-    /// One transaction for all that has been applied; whoever waits meanwhile is served by the next. With a track that is
-    /// being emptied, pieces of the map move from there; true when it is empty then.
+    /// One transaction for everything that has been applied; callers that arrive in the meantime are served by the next
+    /// one. With a track that is being emptied, pieces of the map move off it; returns true when it is empty
+    /// afterwards.
     pub(super) async fn commit(&self, number: u64, emptying: Option<&Emptying>) -> FsResult<bool> {
         let _pass = self.work.commit_gate.enter().await;
         let (store, covered) = {
@@ -165,12 +166,12 @@ impl Vlfs {
         self.make_durable(number).await
     }
 
-    /// Makes room for new changes: everything dirty goes out, and what that frees is free.
+    /// Makes room for new changes: writes everything dirty and commits, so that what this frees is free.
     pub(super) async fn make_room(&self) -> FsResult<()> {
         self.sync(Scope::Everything).await
     }
 
-    /// Takes the volume into use: frees what a crash has left, and starts what works in the background.
+    /// Begins use of the volume: frees what a crash has left, and starts the background tasks.
     pub(super) async fn begin_writing(&self) -> FsResult<()> {
         let orphans: Vec<_> = self.state.borrow().log.orphans.iter().copied().collect();
         for ino in orphans {
@@ -197,12 +198,12 @@ impl Vlfs {
             return Ok(());
         }
         let _compaction = self.work.compact_gate.enter().await;
-        // Another caller has ended it meanwhile; or has failed to, and then it is tried again.
+        // Another caller has ended it since, or has failed to, and then this one tries again.
         if !is_first && self.closed.replace(true) {
             return Ok(());
         }
         if let Err(error) = self.sync(Scope::Everything).await {
-            self.closed.set(false); // It may be tried again.
+            self.closed.set(false); // A later call may try again.
             return Err(error);
         }
         let store = self.state.borrow().log.store.clone();
@@ -210,13 +211,13 @@ impl Vlfs {
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
         self.write_back_wanted.notify();
         parked?;
-        // Everything is durable: whether the device below has put away its own things as well changes nothing here.
+        // Everything is durable, so an error of the device below in saving its own state changes nothing here.
         let _ = self.device.release().await;
         Ok(())
     }
 }
 
-/// Writes back whenever there is enough.
+/// Writes back whenever enough is dirty.
 async fn write_back_task(fs: Weak<Vlfs>) {
     loop {
         let Some(live) = fs.upgrade() else { return };
@@ -230,7 +231,7 @@ async fn write_back_task(fs: Weak<Vlfs>) {
         }
         let busy = live.state.borrow().log.in_flight_bytes > IN_FLIGHT_BYTES_MAX;
         if !busy {
-            // Whoever asks next is told of an error that stops the volume; any other passes.
+            // The next caller gets an error that stops the volume; any other error is temporary.
             let _ = live.submit(Scope::Everything);
         }
     }

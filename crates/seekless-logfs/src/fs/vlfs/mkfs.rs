@@ -1,4 +1,4 @@
-//! Making a volume: an empty virtual log, and a root directory in its first transaction.
+//! Creating a volume: an empty virtual log, and a root directory in its first transaction.
 
 use std::hash::Hasher;
 
@@ -8,26 +8,26 @@ use super::assemble::Scope;
 use super::format::*;
 use super::{Options, recovery};
 use crate::device::{Data, Device, Discard, WriteFlags};
-use crate::fs::logfs::change::{Change, Privilege};
+use crate::fs::logfs::change::{Change, ReserveAccess};
 use crate::fs::{FsError, FsResult, NewNode};
 use crate::rt::Rt;
 use crate::units::{KIB, SECTOR_BYTES, Sector};
 use crate::vlog::{MapLog, Plan, Store};
 
-/// What is decided when a volume is made.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     pub uuid: uuid::Uuid,
     /// At most 63 bytes of UTF-8.
     pub label: String,
-    /// One inode number for so many bytes of the volume.
+    /// Bytes of the volume for each inode number.
     pub bytes_per_inode: u64,
-    /// Part of the volume that files cannot fill, in per mille: room for what is written anew before the old is free,
-    /// and for choice.
+    /// Part of the volume that files cannot fill, in per mille: room to write new versions before the old ones are
+    /// free, and a choice of places for eager writing.
     pub reserve_permille: u32,
-    /// Key of the directory hash, which nobody should be able to guess.
+    /// Key of the directory hash; should be unpredictable.
     pub hash_key: [u64; 2],
-    /// Give the space of the volume back to the storage below before anything is written. Off keeps an image preallocated.
+    /// Discard the whole device before writing, so that the storage below is free. Off keeps an image preallocated.
     pub discard: bool,
     pub permissions: u16,
     pub uid: u32,
@@ -35,10 +35,10 @@ pub struct MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// Defaults; `random` comes from wherever the caller's randomness does.
+    /// Defaults. The caller chooses the source of `random`.
     pub fn new(random: [u64; 4]) -> MkfsOptions {
         let uuid = uuid::Builder::from_random_bytes(
-            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order will do.
+            (u128::from(random[0]) << 64 | u128::from(random[1])).to_be_bytes(), // Any order serves.
         )
         .into_uuid();
         MkfsOptions {
@@ -54,7 +54,7 @@ impl MkfsOptions {
         }
     }
 
-    /// Key of the log's seals: what cannot be guessed gives another that cannot.
+    /// Key of the log's seals, derived from the hash key: as unpredictable as that one.
     fn log_key(&self) -> [u8; 16] {
         let half = |number: u8| {
             let mut hasher = SipHasher24::new_with_keys(self.hash_key[0], self.hash_key[1]);
@@ -66,19 +66,19 @@ impl MkfsOptions {
     }
 }
 
-/// Inode numbers that the smallest volume has.
+/// Number of inodes of the smallest volume.
 const INODES_MIN: u64 = 512;
 
-/// Blocks of the smallest reserve, where that is less than an eighth of the volume: a request of 1 MiB, and some.
+/// Blocks of the smallest reserve, where that is less than an eighth of the volume: a request of 1 MiB, and a few more.
 const RESERVE_BLOCKS_MIN: u64 = 320;
 
-/// Where other file systems have their first superblocks.
+/// Part of the device in which other file systems have their first superblocks.
 const FOREIGN_BYTES: u64 = 128 * KIB;
 
-/// Addresses of inodes have 32 bits and count by 256 bytes.
+/// Addresses of inodes have 32 bits, in units of 256 bytes.
 const VOLUME_BYTES_MAX: u64 = (1 << 32) * Inode::BYTES as u64;
 
-/// Makes an empty volume on all of `device`. What was there is lost.
+/// Creates an empty volume on all of `device`. Previous contents are lost.
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
@@ -125,7 +125,7 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         let sectors = geometry.bytes() / BLOCK_BYTES as u64 * BLOCK_SECTORS;
         device.discard(Sector::ZERO, sectors).await?;
     }
-    // Nothing of another file system may be taken for one that is still there.
+    // Erase the superblocks of an earlier file system, so that it is no longer recognised.
     let cleared = FOREIGN_BYTES.min(geometry.bytes() / BLOCK_BYTES as u64 * BLOCK_BYTES as u64);
     for from in (0..cleared).step_by(BLOCK_BYTES) {
         device.write(Sector(from / SECTOR_BYTES), Data::zeroes(BLOCK_BYTES), WriteFlags::NONE).await?;
@@ -135,14 +135,14 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
         Err(crate::vlog::VldError::Plan(_)) => {
             return Err(FsError::Invalid("the volume is too small: VLFS needs half a MiB at the least"));
         }
-        Err(error) => return Err(recovery::told(device, error)),
+        Err(error) => return Err(recovery::translate_error(device, error)),
     }
     let fs = recovery::recover(rt.clone(), device.clone(), Options { discard: options.discard, ..Options::default() })
         .await?;
     fs.run(|state| {
         let mut change = Change::new(state);
         change.make_root(NewNode { permissions: options.permissions, umask: 0, uid: options.uid, gid: options.gid })?;
-        change.commit(Privilege::Internal)
+        change.commit(ReserveAccess::Internal)
     })
     .await?;
     fs.sync(Scope::Everything).await?;

@@ -1,16 +1,18 @@
-//! VLFS: a log-structured file system on the virtual log, as [wa99 §3.3] proposes and nobody built.
+//! VLFS: a log-structured file system on the virtual log, as proposed in [wa99 §3.3], whose authors did not build it.
 //!
-//! Nothing is written in place. Data, indirect blocks and inodes go to free blocks near the head, or where there is
-//! none to the next free ones; pieces of the inode map are the entries of a virtual log, which says where the inodes
-//! are. An fsync writes the data, the inode, and a piece of the map: the last of these commits. There are no segments
-//! and no checkpoints, and no cleaner is needed: what an fsync makes worthless is free when it returns.
+//! Nothing is written in place. Data, indirect blocks and inodes go to free blocks near the head, or to the next free
+//! ones where the device does not tell its head's position. Pieces of the inode map are the entries of a virtual log,
+//! which says where the inodes are. An fsync writes the data, the inode, and a piece of the map: the last of these
+//! commits. There are no segments and no checkpoints, and no cleaner is needed: the old versions that an fsync replaces
+//! are free when it returns.
 //!
-//! On the volume: `FORMAT.md`. What is above the log is in `fs/logfs`, which `fs/lfs` has too; the virtual log is in
-//! `vlog`, where the virtual log disk has it too. `state` is what of the volume in memory is the log's own, and `ops`
-//! what the part above asks of it. `assemble` turns what is dirty into a batch, `log` brings it to the device, `recovery`
-//! finds it again, `compact` empties tracks in idle time, and `books` recounts everything, for tests.
+//! On the volume: `FORMAT.md`. The layer above the log is `fs/logfs`, shared with `fs/lfs`; the virtual log is in
+//! `vlog`, shared with the virtual log disk. `state` is the part of the volume in memory that belongs to the log, and
+//! `ops` is the interface to `fs/logfs`. `assemble` turns dirty data into a batch, `log` writes it to the device,
+//! `recovery` reads it back, `compact` empties tracks in idle time, and `books` recounts everything, for tests.
 //!
-//! Differences from the paper, whose section on this cannot be had: see `FORMAT.md`, "Where the paper is silent".
+//! Differences from the paper, whose full section on this is not available: see `FORMAT.md`, "Where the paper is
+//! silent".
 
 mod assemble;
 mod books;
@@ -39,12 +41,12 @@ use super::{Fs, FsResult};
 use crate::device::Device;
 use crate::rt::Rt;
 use crate::units::{MIB, Nanos};
-use state::{Virtual, Work};
+use state::{BackgroundWork, Virtual};
 
 /// A mounted volume. See [`mount`].
 type Vlfs = LogFs<Virtual>;
 
-/// How a volume is used while it is mounted.
+/// Options of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     pub read_only: bool,
@@ -55,14 +57,14 @@ pub struct Options {
     /// Blocks waiting to be written, in bytes, before writers have to wait.
     pub dirty_bytes_max: u64,
     /// Share of a track that is left free when it is filled, in hundredths of a per cent.
-    pub keep: u32,
-    /// Bytes in which the next start searches for the tail, at most, after the power has failed.
+    pub track_fill_reserve: u32,
+    /// Most bytes in which the next start searches for the tail after a power failure.
     pub window: u64,
-    /// Give long stretches that were freed back to the storage below.
+    /// Discard long runs of freed blocks, so that the storage below can reuse them.
     pub discard: bool,
     /// Where tracks are emptied in idle time.
     pub compact: CompactUse,
-    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    /// Keep file data that is read in memory. Not worthwhile below a kernel, which caches it too.
     pub cache_data: bool,
 }
 
@@ -73,7 +75,7 @@ impl Default for Options {
             write_back_interval: Nanos::from_secs(5),
             cache_bytes: 32 * MIB,
             dirty_bytes_max: 16 * MIB,
-            keep: 2500,
+            track_fill_reserve: 2500,
             window: 64 * MIB,
             discard: true,
             compact: CompactUse::WithHead,
@@ -86,13 +88,13 @@ impl Default for Options {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CompactUse {
     Never,
-    /// Where the device tells where its head is, so that an empty track is worth something.
+    /// On devices that report the head's position, where an empty track saves time.
     #[default]
     WithHead,
     Always,
 }
 
-/// What has happened since the volume was mounted.
+/// Counters since the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counters {
     pub batches: u64,
@@ -107,11 +109,11 @@ pub(crate) struct Counters {
     pub recovery_ns: u64,
 }
 
-/// Mounts the volume on `device`: finds the inode map, and what is free by walking the inodes, and starts writing back.
-/// Read-only, what is damaged is left out; [`crate::fs::FileSystem::warnings`] says so.
+/// Mounts the volume on `device`: finds the inode map, derives the free space by walking the inodes, and starts writing
+/// back. Mounted read-only, damaged parts are left out; [`crate::fs::FileSystem::warnings`] reports them.
 ///
 /// # Errors
-/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+/// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Fs> {
     Ok(open(rt, device, options).await?)
 }
@@ -124,9 +126,9 @@ async fn open(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
         found.damaged.into_iter().for_each(|damaged| fs.warn(damaged));
         return Ok(fs);
     }
-    // The first flush makes this durable; until then the good one is as it was.
+    // The first flush makes this durable; until then the good copy is unchanged.
     for (said, is_mended) in recovery::mend_superblocks(&fs.device, found.damaged).await? {
-        fs.warn(if is_mended { format!("{said}; the damaged one has been written anew") } else { said });
+        fs.warn(if is_mended { format!("{said}; the damaged one has been rewritten") } else { said });
     }
     fs.begin_writing().await?;
     Ok(fs)

@@ -1,26 +1,26 @@
-//! What the part above asks of the virtual log.
+//! The virtual log as `fs/logfs` uses it: the implementation of its trait.
 
 use std::rc::Rc;
 
 use super::assemble::Scope;
 use super::format::*;
 use super::state::*;
-use super::{Vlfs, Work};
+use super::{BackgroundWork, Vlfs};
 use crate::codec;
 use crate::device::{Buf, Counter};
-use crate::fs::logfs::Log;
-use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, Privilege};
+use crate::fs::logfs::LogBackend;
+use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
 use crate::fs::logfs::tree::*;
 use crate::fs::{FsError, FsResult};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
-impl Log for Virtual {
+impl LogBackend for Virtual {
     const NAME: &'static str = "vlfs";
 
-    /// Pointers to what the inode's next version needs no more.
-    type Debt = Vec<Pointer>;
-    type Work = Work;
+    /// Addresses that the inode's next version no longer needs.
+    type DeferredFree = Vec<Pointer>;
+    type BackgroundWork = BackgroundWork;
 
     fn holds(state: &State, at: Sector, sectors: u64) -> bool {
         let layout = state.log.store.layout();
@@ -54,25 +54,25 @@ impl Log for Virtual {
         blocks_bytes(used) + state.unwritten_bytes + state.blocks.growth_bytes + state.xattr_growth_bytes + inodes
     }
 
-    fn check_room(state: &State, growth: i64, dirty_blocks: usize, privilege: Privilege) -> Step<()> {
-        let is_ordinary = privilege == Privilege::Ordinary;
-        if is_ordinary && !state.stalled.is_empty() {
+    fn check_room(state: &State, growth: i64, dirty_blocks: usize, access: ReserveAccess) -> Step<()> {
+        let is_user = access == ReserveAccess::User;
+        if is_user && !state.stalled.is_empty() {
             return fail(FsError::NoSpace);
         }
         let waits = state.freed_pending_bytes > 0 || state.log.durable < state.log.next_batch;
         let is_dirty = !state.dirty_inodes.is_empty() || !state.log.removed.is_empty();
         let used = Self::used_bytes(state) + growth.max(0) as u64 + PENDING_MARGIN_BYTES;
-        if growth > 0 && is_ordinary && used > state.volume.capacity_bytes {
-            // What was freed counts as used until a transaction says so.
+        if growth > 0 && is_user && used > state.volume.capacity_bytes {
+            // Freed space counts as used until a transaction commits.
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
             return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
-        if is_ordinary && state.dirty_bytes() > state.log.options.dirty_bytes_max {
+        if is_user && state.dirty_bytes() > state.log.options.dirty_bytes_max {
             return need(Wait::WriteBack);
         }
-        // S3: the batch of all that is dirty fits, and the pieces of its transaction.
-        let kept = match privilege {
-            Privilege::Ordinary => state.log.store.layout().margin + state.log.reserve_blocks / 4,
+        // S3: the batch of everything dirty fits, and the pieces of its transaction.
+        let kept = match access {
+            ReserveAccess::User => state.log.store.layout().margin + state.log.reserve_blocks / 4,
             _ => state.log.store.layout().margin,
         };
         if state.log.store.free_blocks() < blocks_needed(state, dirty_blocks as u64) + kept {
@@ -81,14 +81,14 @@ impl Log for Virtual {
         Ok(())
     }
 
-    fn owe(state: &mut State, ino: Ino, freed: Vec<Pointer>, _: Vec<Hole>) {
+    fn defer_free(state: &mut State, ino: Ino, freed: Vec<Pointer>, _: Vec<Hole>) {
         let Some(known) = state.inodes.get_mut(&ino) else { return };
         state.freed_pending_bytes += (freed.len() * BLOCK_BYTES) as u64;
-        known.debt.extend(freed);
+        known.deferred_free.extend(freed);
     }
 
-    fn forget(state: &mut State, ino: Ino, known: InodeMem) {
-        release_debt(state, known.debt);
+    fn inode_freed(state: &mut State, ino: Ino, known: InodeMem) {
+        release_deferred(state, known.deferred_free);
         release(state, known.inode.xattr_pointer().unwrap_or_default());
         if !known.slot.is_none() {
             release_slot(state, known.slot);
@@ -200,8 +200,8 @@ impl Log for Virtual {
         fs.sync(file.map_or(Scope::Everything, Scope::File)).await
     }
 
-    /// Goes on to the end of a step when the caller goes away: what is on its way to a place must not arrive when that is
-    /// somebody else's.
+    /// Runs in a task of its own, to the end of a step, when the caller goes away: data in flight must not arrive at an
+    /// address that has been given to another owner since.
     async fn idle(fs: &Rc<Vlfs>, until: Nanos) -> FsResult<bool> {
         let this = fs.clone();
         fs.rt.spawn(async move { this.compact(until).await }).await
@@ -216,5 +216,5 @@ impl Log for Virtual {
     }
 }
 
-/// What is worth a batch of its own: a few tracks.
+/// Number of dirty bytes that is worth a batch: a few tracks.
 const BATCH_BYTES: u64 = 1 << 20;

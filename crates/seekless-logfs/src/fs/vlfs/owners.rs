@@ -1,10 +1,10 @@
-//! Whose each block of the volume is: back references, from a block to the pointer to it.
+//! Back references: from each block of the volume to the pointer to it.
 
 use super::CompactUse;
 use crate::fs::logfs::tree::{BlockId, BlockKey};
 use crate::units::Ino;
 
-/// Back references: whose each block is (M2). 12 bytes for each block of 4096, and only where tracks are emptied.
+/// Back references: the owner of each block (M2). 12 bytes for each block of 4096, and only where tracks are emptied.
 #[derive(Default)]
 pub(super) struct Owners {
     of: Vec<Owner>,

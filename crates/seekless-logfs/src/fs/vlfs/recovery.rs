@@ -1,14 +1,14 @@
-//! Mounting: the inode map from the virtual log, and what is free from the inodes.
+//! Mounting: reads the inode map from the virtual log, and derives the free space from the inodes.
 //!
 //! Format: FORMAT.md, "Starting".
 //!
-//! The map's pieces are found as `vlog` finds them. Then every inode is read, and every indirect block: what they lead
-//! to is used, all else is free. They are read by address, neighbours together and several at once, so that this costs a
-//! sweep over the inodes and one for each level of indirect blocks.
+//! `vlog` finds the pieces of the map. Then every inode is read, and every indirect block: the blocks that they point
+//! to are used, all others are free. They are read by address, neighbours together and several at once, so that this
+//! costs one sweep over the inodes and one for each level of indirect blocks.
 //!
 //! Invariants
-//!   R1  No block is used twice, and none where nothing can be. Otherwise the volume is damaged: that is an error, or,
-//!       read-only, said in a warning.
+//!   R1  No block is used twice, and none outside the area for blocks. Otherwise the volume is damaged: that is an
+//!       error, or, read-only, a warning.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
@@ -18,35 +18,35 @@ use futures_util::future::join_all;
 use super::format::*;
 use super::owners::Owners;
 use super::state::*;
-use super::{CompactUse, Counters, Options, Vlfs, Work};
+use super::{BackgroundWork, CompactUse, Counters, Options, Vlfs};
 use crate::codec;
 use crate::device::rescue::rescue;
 use crate::device::{Device, read_right};
 use crate::fs::logfs::books::ATTRIBUTES;
 use crate::fs::logfs::file::root_key;
 use crate::fs::logfs::tree::*;
-use crate::fs::logfs::{Log, LogFs, is_internal};
+use crate::fs::logfs::{LogBackend, LogFs, is_internal};
 use crate::fs::{FsError, FsResult};
 use crate::rt::{Rt, cover};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, counted};
 use crate::vlog::{Garbage, Store, VldError};
 
-/// What a volume says about itself.
+/// WantedKind a volume says about itself.
 #[derive(Clone, Debug)]
 pub struct VolumeInfo {
     pub uuid: uuid::Uuid,
     pub label: String,
     pub version: u32,
     pub volume_bytes: u64,
-    /// Inode numbers there can be.
+    /// Number of inodes that the volume can have.
     pub inodes_max: u64,
     pub reserve_bytes: u64,
     pub capacity_bytes: u64,
-    /// When it was made, in seconds since 1970.
+    /// Time of mkfs, in seconds since 1970.
     pub created_seconds: i64,
-    /// Closed properly: the tail of the log need not be searched for.
+    /// Closed properly: the start need not search for the tail of the log.
     pub clean: bool,
-    /// Damage that costs nothing.
+    /// Damage without consequences.
     pub notes: Vec<String>,
 }
 
@@ -79,8 +79,8 @@ fn corrupt_volume(device: &Device, why: &str) -> FsError {
     FsError::corrupt("volume", device.describe(), why)
 }
 
-/// Says in the file system's words what the virtual log says.
-pub(super) fn told(device: &Device, error: VldError) -> FsError {
+/// Translates an error of the virtual log into one of the file system.
+pub(super) fn translate_error(device: &Device, error: VldError) -> FsError {
     match error {
         VldError::Device(error) => FsError::Device(error),
         VldError::Nothing => corrupt_volume(device, "there is no VLFS here"),
@@ -89,9 +89,9 @@ pub(super) fn told(device: &Device, error: VldError) -> FsError {
     }
 }
 
-/// The superblock and the record in it that is ours.
+/// The superblock, and the record of this file system in it.
 pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crate::vlog::StoreInfo)> {
-    let found = Store::info(device).await.map_err(|error| told(device, error))?;
+    let found = Store::info(device).await.map_err(|error| translate_error(device, error))?;
     let Some(volume) = VolumeRecord::from_bytes(&found.above) else {
         return Err(corrupt_volume(device, "its virtual log holds something else than a VLFS"));
     };
@@ -112,24 +112,24 @@ pub(super) async fn find_volume(device: &Device) -> FsResult<(VolumeRecord, crat
     Ok((volume, found))
 }
 
-/// Blocks in which something can be.
+/// Number of blocks that can be used.
 fn usable_blocks(layout: &crate::vlog::layout::Layout) -> u64 {
     (0..layout.blocks).filter(|&block| !layout.is_reserved(block)).count() as u64
 }
 
-/// What files may fill: everything but the reserve, and what the map takes when all of it is written anew at once.
+/// Bytes that files may fill: everything but the reserve, and the blocks that rewriting all of the map at once takes.
 fn capacity_bytes(layout: &crate::vlog::layout::Layout, usable: u64, reserve: u64) -> u64 {
     blocks_bytes(usable.saturating_sub(layout.margin + u64::from(layout.pieces) + reserve))
 }
 
-/// The volume as it was when the power failed, or it was closed. Nothing is written.
+/// The volume as it was when the power failed or it was closed. Nothing is written.
 ///
-/// A damaged superblock, and what `info` says else, is for the caller to tell.
+/// The caller reports a damaged superblock and the other notes of `info`.
 pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Vlfs>> {
     let (volume, _) = find_volume(&device).await?;
     let started = rt.now();
     let below = crate::vlog::Options {
-        keep: options.keep,
+        track_fill_reserve: options.track_fill_reserve,
         window: options.window,
         compact: false,
         order: false,
@@ -137,7 +137,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         read_only: options.read_only,
         ..crate::vlog::Options::default()
     };
-    let store = Store::open(&rt, device.clone(), below).await.map_err(|error| told(&device, error))?;
+    let store = Store::open(&rt, device.clone(), below).await.map_err(|error| translate_error(&device, error))?;
     let layout = store.layout();
     let usable = usable_blocks(layout);
     let reserve = volume.reserve_blocks.min(usable / 2);
@@ -180,7 +180,7 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
         counters: Counters::default(),
     };
     let state = State::new(log, never_changes, options.read_only);
-    let fs = LogFs::new(rt.clone(), device, state, Work::default());
+    let fs = LogFs::new(rt.clone(), device, state, BackgroundWork::default());
     if lost > 0 {
         let what = counted(lost, "sector");
         fs.warn(format!(
@@ -193,18 +193,18 @@ pub(super) async fn recover(rt: Rt, device: Device, options: Options) -> FsResul
     Ok(fs)
 }
 
-/// Writes damaged superblocks anew. Returns what was said of each, and whether that has worked.
+/// Rewrites damaged superblocks. Returns the message for each, and whether it was rewritten.
 pub(super) async fn mend_superblocks(device: &Device, damaged: Vec<String>) -> FsResult<Vec<(String, bool)>> {
     if damaged.is_empty() {
         return Ok(Vec::new());
     }
-    let mended = Store::mend_superblocks(device).await.map_err(|error| told(device, error))?;
+    let mended = Store::mend_superblocks(device).await.map_err(|error| translate_error(device, error))?;
     let is_mended = mended == damaged.len() as u64;
-    let why = if is_mended { "" } else { ", and cannot be written anew" };
+    let why = if is_mended { "" } else { ", and cannot be rewritten" };
     Ok(damaged.into_iter().map(|text| (format!("{text}{why}"), is_mended)).collect())
 }
 
-/// Whoever mounts must find a root.
+/// A mount must find a root directory.
 pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
     let has_root = fs.state.borrow().log.store.entry(Ino::ROOT.0 as u32) != 0;
     match has_root {
@@ -215,16 +215,16 @@ pub(super) fn check_root(fs: &Vlfs) -> FsResult<()> {
     }
 }
 
-/// Something to read, and where it hangs.
+/// Something to read, and its position in the tree.
 #[derive(Clone, Copy)]
 struct Wanted {
     at: Sector,
     sectors: u64,
-    what: What,
+    what: WantedKind,
 }
 
 #[derive(Clone, Copy)]
-enum What {
+enum WantedKind {
     Inode(Ino, InodeSlot),
     Node(BlockId, u32),
     Parts(Ino, u32),
@@ -234,26 +234,26 @@ impl Wanted {
     /// Whether `stored` is what was written there, as far as it can tell.
     fn is_right(&self, stored: &[u8]) -> bool {
         match self.what {
-            What::Inode(ino, slot) => {
+            WantedKind::Inode(ino, slot) => {
                 stored.get(slot.offset()..).and_then(Inode::unseal).is_some_and(|inode| inode.ino == ino.0)
             }
-            What::Node(_, crc) | What::Parts(_, crc) => codec::crc32c(stored) == crc,
+            WantedKind::Node(_, crc) | WantedKind::Parts(_, crc) => codec::crc32c(stored) == crc,
         }
     }
 }
 
-/// Sectors that are read with one request: as many as pass under the head while it would else be sent elsewhere.
+/// Sectors that are read with one request: as many as pass under the head in the time of a move elsewhere.
 const SPAN_SECTORS: u64 = 128;
 
-/// Warnings that are listed: a damaged volume can have one for each of its pointers.
+/// Most warnings listed: a damaged volume can have one for each of its pointers.
 const WARNINGS_MAX: usize = 100;
 
-/// Requests at once. More than any drive queues.
+/// Requests in parallel: more than any drive queues.
 const READS_AT_ONCE: usize = 32;
 
 struct Walk<'a> {
     fs: &'a Vlfs,
-    /// Say what is damaged, and go on.
+    /// Report damage as warnings, and continue.
     is_lenient: bool,
 }
 
@@ -275,7 +275,7 @@ impl Walk<'_> {
                 self.problem(FsError::corrupt("inode map", place, "it leads to where nothing can be"))?;
                 continue;
             }
-            wanted.push(Wanted { at: slot.sector(), sectors: 1, what: What::Inode(ino, slot) });
+            wanted.push(Wanted { at: slot.sector(), sectors: 1, what: WantedKind::Inode(ino, slot) });
         }
         while !wanted.is_empty() {
             wanted = self.sweep(wanted).await?;
@@ -283,7 +283,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// What is damaged, or a device that fails: an error, or a warning.
+    /// Damage or a failing device: an error, or a warning.
     fn problem(&self, error: FsError) -> FsResult<()> {
         let may_go_on = match &error {
             FsError::Corrupt { .. } => self.is_lenient,
@@ -302,7 +302,7 @@ impl Walk<'_> {
         Ok(())
     }
 
-    /// Reads all that is wanted, by address. Returns what that leads to.
+    /// Reads everything requested, by address. Returns the addresses that this leads to.
     async fn sweep(&self, mut wanted: Vec<Wanted>) -> FsResult<Vec<Wanted>> {
         wanted.sort_by_key(|wanted| wanted.at);
         let mut next = Vec::new();
@@ -316,7 +316,7 @@ impl Walk<'_> {
                 async move { (start, rescue(&self.fs.device, start, end.saturating_sub(start.0)).await) }
             });
             for (span, (start, read)) in batch.iter().zip(join_all(reads).await) {
-                // What is beside a block that cannot be read is none the worse for it.
+                // A read error concerns only the block that cannot be read, not those beside it.
                 let read = read?;
                 for wanted in *span {
                     let from = ((wanted.at.0 - start.0) * SECTOR_BYTES) as usize;
@@ -346,9 +346,9 @@ impl Walk<'_> {
 
     fn take(&self, wanted: &Wanted, stored: &[u8], next: &mut Vec<Wanted>) -> FsResult<()> {
         match wanted.what {
-            What::Inode(ino, slot) => self.take_inode(ino, slot, stored, next),
-            What::Node(id, crc) => self.take_node(id, wanted.at, crc, stored, next),
-            What::Parts(ino, crc) => self.take_parts(ino, wanted.at, crc, stored),
+            WantedKind::Inode(ino, slot) => self.take_inode(ino, slot, stored, next),
+            WantedKind::Node(id, crc) => self.take_node(id, wanted.at, crc, stored, next),
+            WantedKind::Parts(ino, crc) => self.take_parts(ino, wanted.at, crc, stored),
         }
     }
 
@@ -356,7 +356,7 @@ impl Walk<'_> {
         let inode = Inode::unseal(&stored[slot.offset()..]).filter(|inode| inode.ino == ino.0);
         let Some(inode) = inode else {
             let place = format_args!("sector {}", slot.sector());
-            // Names still lead to it; whoever follows one is told.
+            // Names still point to it; a lookup of one gets an error.
             return Err(FsError::corrupt("inode", place, format_args!("it is not inode {ino}, or damaged")));
         };
         {
@@ -388,7 +388,7 @@ impl Walk<'_> {
             Some(Pointer::Mapped { at, sectors, crc }) => {
                 self.occupy(at, BlockId { ino, key: ATTRIBUTES }, format_args!("attributes of inode {ino}"))?;
                 if u64::from(sectors) > BLOCK_SECTORS {
-                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Parts(ino, crc) });
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: WantedKind::Parts(ino, crc) });
                 }
                 Ok(())
             }
@@ -406,7 +406,7 @@ impl Walk<'_> {
             Some(Pointer::Mapped { at, sectors, crc }) if u64::from(sectors) == BLOCK_SECTORS => {
                 self.occupy(at, id, format_args!("{id:?}"))?;
                 if !id.key.is_data() {
-                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: What::Node(id, crc) });
+                    next.push(Wanted { at, sectors: BLOCK_SECTORS, what: WantedKind::Node(id, crc) });
                 }
                 Ok(())
             }

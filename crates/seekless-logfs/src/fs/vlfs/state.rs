@@ -1,11 +1,11 @@
-//! What of the volume in memory is the virtual log's own.
+//! The part of the volume in memory that belongs to the virtual log.
 //!
 //! Invariants
-//!   B1  Batches are numbered. They reach the device in any order; their entries are set in the order of their numbers, so
-//!       that every transaction of the log is a moment that the volume in memory has been in.
-//!   B2  A place is given back by the batch that leads to it no more, and is free when that batch is durable.
-//!   B3  `cells` counts, for each cell with inodes, those of its inodes that are the newest version or will be when the
-//!       batches under way are there.
+//!   B1  Batches are numbered. They reach the device in any order. Their entries are set in the order of their numbers,
+//!       so that every transaction of the log is a past state of the volume in memory.
+//!   B2  A place is freed by the batch that no longer points to it, and is free when that batch is durable.
+//!   B3  `cells` counts, for each cell with inodes, those of its inodes that are the newest version, or will be when
+//!       the batches in flight are written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,24 +22,24 @@ use crate::vlog::{Aim, Garbage, Store};
 pub(super) type State = crate::fs::logfs::state::State<Virtual>;
 pub(super) type InodeMem = crate::fs::logfs::state::InodeMem<Virtual>;
 
-/// What the log's tasks wait for.
+/// Events and gates of the log's tasks.
 #[derive(Default)]
-pub(super) struct Work {
+pub(super) struct BackgroundWork {
     pub commit_gate: Gate,
-    /// Where the device has a head, one batch is written at a time: two at once would take it from each other.
+    /// Where the device has a head, one batch is written at a time: two would take the head from each other.
     pub write_gate: Gate,
-    /// Who empties a track; whoever puts the volume away waits for him.
+    /// Held by the task that empties a track; closing the volume waits for it.
     pub compact_gate: Gate,
     /// Tracks that could not be emptied.
     pub stubborn: std::cell::RefCell<BTreeSet<u32>>,
 }
 
-/// What a batch changes once it is written.
+/// Changes that a batch causes once it is written.
 #[derive(Default)]
 pub(super) struct Effect {
     pub entries: Vec<(Ino, InodeSlot)>,
     pub garbage: Garbage,
-    /// Bytes of `freed_pending_bytes` that are free with it.
+    /// Bytes of `freed_pending_bytes` that become free with it.
     pub freed_bytes: u64,
 }
 
@@ -47,40 +47,40 @@ pub(super) struct Effect {
 pub(super) struct Virtual {
     pub store: Store,
     pub options: Options,
-    /// Blocks that can be used at all.
+    /// Number of blocks that can be used.
     pub usable_blocks: u64,
-    /// Blocks that are free when files have filled what they may.
+    /// Blocks that are still free when files have filled all they may.
     pub reserve_blocks: u64,
-    /// Entries that are newer than the log's, and by which batch.
+    /// Entries that are newer than the log's, and the batch that writes each.
     pub ahead: BTreeMap<Ino, (InodeSlot, u64)>,
-    /// Inodes without a name that are in use, or are being freed or cut.
+    /// Inodes without a name that are in use, or are being freed or truncated.
     pub orphans: BTreeSet<Ino>,
-    /// Inodes that exist no more, for the next batch.
+    /// Inodes that no longer exist, for the next batch.
     pub removed: Vec<Ino>,
-    /// Places that the next batch needs no more.
+    /// Places that the next batch no longer needs.
     pub garbage: Garbage,
     pub garbage_bytes: u64,
     /// B3.
     pub cells: FixedMap<u64, u8>,
     /// Blocks with the parts of long attributes, by the sector of their list, as far as it has been read or written.
     pub parts: BTreeMap<Sector, Vec<u32>>,
-    /// Whose each block is, where tracks are emptied.
+    /// The owner of each block, where tracks are emptied.
     pub owners: Owners,
-    /// Copies of blocks to which nothing leads yet.
+    /// Copies of blocks that nothing points to yet.
     pub copies: BTreeSet<u32>,
-    /// Where the heads are when all batches under way are written.
+    /// Position of the heads when all batches in flight are written.
     pub aim: Option<Aim>,
     /// Number of the next batch.
     pub next_batch: u64,
-    /// What batches change that are on their way, or written and waiting for earlier ones.
+    /// Effects of the batches that are in flight, or written and waiting for earlier ones.
     pub effects: BTreeMap<u64, Effect>,
-    /// Of these, the ones that are written.
+    /// Of these batches, the ones that are written.
     pub written: BTreeSet<u64>,
-    /// Every batch before this one is set in the map.
+    /// Every batch before this one has been entered into the map.
     pub applied: u64,
     /// Every batch before this one is durable.
     pub durable: u64,
-    /// Bytes that are free when the batch is durable.
+    /// Bytes that become free when the batch is durable.
     pub freeing: BTreeMap<u64, u64>,
     pub in_flight_bytes: u64,
     pub counters: Counters,
@@ -95,23 +95,23 @@ impl Virtual {
         (at.0 / BLOCK_SECTORS) as u32
     }
 
-    /// An inode stands at `slot`.
+    /// Counts the inode at `slot`.
     pub(super) fn count_slot(&mut self, slot: InodeSlot) {
         *self.cells.entry(self.cell_of(slot)).or_insert(0) += 1;
     }
 
-    /// True when the volume is nearly as full as it gets, so that inodes go where others are.
+    /// True when the volume is nearly as full as it can get, so that new inodes share cells with others.
     pub(super) fn is_tight(&self) -> bool {
         self.store.free_blocks() < self.tight_blocks()
     }
 
-    /// With fewer free blocks than these, care begins.
+    /// Below this number of free blocks, `is_tight` is true.
     pub(super) fn tight_blocks(&self) -> u64 {
         let layout = self.store.layout();
         layout.margin + u64::from(layout.pieces) + self.reserve_blocks + TIGHT_BLOCKS
     }
 
-    /// Sets what has been written, in order (B1).
+    /// Enters written batches into the map, in order (B1).
     pub(super) fn apply(&mut self) {
         while self.written.remove(&self.applied) {
             let Some(effect) = self.effects.remove(&self.applied) else {
@@ -131,10 +131,10 @@ impl Virtual {
     }
 }
 
-/// Blocks before a full volume in which care begins.
+/// Blocks before a full volume at which it counts as tight.
 const TIGHT_BLOCKS: u64 = 64;
 
-/// The version of an inode at `slot` is needed no more (B2, B3).
+/// The version of an inode at `slot` is no longer needed (B2, B3).
 pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
     if slot.is_none() {
         return;
@@ -154,7 +154,7 @@ pub(super) fn release_slot(state: &mut State, slot: InodeSlot) {
     }
 }
 
-/// What a pointer leads to is needed no more (B2).
+/// The target of a pointer is no longer needed (B2).
 pub(super) fn release(state: &mut State, pointer: Pointer) {
     let Pointer::Mapped { at, sectors, .. } = pointer else { return };
     let log = &mut state.log;
@@ -175,13 +175,13 @@ pub(super) fn release(state: &mut State, pointer: Pointer) {
     state.freed_pending_bytes += bytes;
 }
 
-/// What an inode's next version, which is being written now, needs no more.
-pub(super) fn release_debt(state: &mut State, debt: Vec<Pointer>) {
-    state.freed_pending_bytes -= blocks_bytes(debt.len() as u64);
-    debt.into_iter().for_each(|pointer| release(state, pointer));
+/// Frees what the next version of an inode, which is being written now, no longer needs.
+pub(super) fn release_deferred(state: &mut State, deferred_free: Vec<Pointer>) {
+    state.freed_pending_bytes -= blocks_bytes(deferred_free.len() as u64);
+    deferred_free.into_iter().for_each(|pointer| release(state, pointer));
 }
 
-/// Blocks that a batch of everything dirty takes at most, and `more` dirty blocks.
+/// Most blocks that a batch of everything dirty takes, with `more` dirty blocks.
 pub(super) fn blocks_needed(state: &State, more: u64) -> u64 {
     let layout = state.log.store.layout();
     let inodes_per_cell = u64::from(layout.cell_bytes()) / Inode::BYTES as u64;
@@ -192,7 +192,7 @@ pub(super) fn blocks_needed(state: &State, more: u64) -> u64 {
             .iter()
             .filter(|ino| state.inodes.get(ino).is_some_and(|known| known.xattr_dirty))
             .count() as u64;
-    // Cells may each break a block where nothing else is broken.
+    // Each cell may need a new block of its own when no other block has room.
     let cells = if state.log.is_tight() {
         cells.div_ceil(u64::from(layout.cells_per_block)) + 1
     } else {
@@ -201,7 +201,7 @@ pub(super) fn blocks_needed(state: &State, more: u64) -> u64 {
     state.blocks.dirty_count() + more + cells + attributes
 }
 
-/// Bytes in the unit of used space.
+/// Blocks in the unit of used space, bytes.
 pub(super) fn blocks_bytes(blocks: u64) -> u64 {
     blocks * BLOCK_SECTORS * SECTOR_BYTES
 }

@@ -61,8 +61,8 @@ pub fn files_survive_a_remount(subject: &dyn Subject) {
 }
 
 /// Aim: an inode number that is used again has another generation, so that a handle of the old file never leads to the new one.
-/// Method: files are made and removed until numbers come back. A file system that counts on from mount to mount is mounted `anew`
-/// again and again, half of the times as a crash left it.
+/// Method: files are created and removed until numbers come back. With `anew`, for a file system that continues its
+/// counters from mount to mount, it is mounted again and again, half of the times as a crash left it.
 pub fn numbers_come_back_with_another_generation(subject: &dyn Subject, anew: bool) {
     const BYTES: u64 = 9 * MIB;
     simulate(1, async |rt| {

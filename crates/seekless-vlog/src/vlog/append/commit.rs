@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use futures_util::future::join_all;
 
-use super::super::core::{Core, Log, count};
+use super::super::core::{Core, MapState, count};
 use super::super::format::{Piece, Record, changes_per_record};
 use super::super::layout::ring_cells;
 use super::AppendLog;
@@ -69,10 +69,10 @@ impl Core {
         for written in join_all(early).await {
             written?;
         }
-        if !self.each && !self.durable {
+        if !self.commit_each_write && !self.durable_on_completion {
             self.below.flush().await?; // A1
         }
-        self.write_cell(cell, bytes, self.firm()).await?; // Commit point.
+        self.write_cell(cell, bytes, self.durable_flags()).await?; // Commit point.
         count(&self.counts.transactions, 1);
         count(&self.counts.records_written, last - first + 1);
         self.append_log(|log| {
@@ -109,7 +109,7 @@ impl Core {
     async fn checkpoint(&self, piece: u32, before: &BTreeMap<u32, u32>) -> Result<(), DeviceError> {
         let (cell, slot, bytes) = {
             let state = self.state.borrow();
-            let Log::Append(log) = &state.log else { unreachable!("asked for an append-only log") };
+            let MapState::Append(log) = &state.log else { unreachable!("asked for an append-only log") };
             let slot = log.slots.get(&piece).map_or(0, |slot| 1 - slot);
             let cell = AppendLog::slot_cell(&self.layout, piece, slot);
             let entry = |logical: u32| {
@@ -128,7 +128,7 @@ impl Core {
             };
             (cell, slot, content.to_cell(&self.key, cell, self.layout.cell_bytes()))
         };
-        self.write_cell(cell, bytes, self.firm()).await?;
+        self.write_cell(cell, bytes, self.durable_flags()).await?;
         count(&self.counts.checkpoints_written, 1);
         self.append_log(|log| {
             debug_assert_ne!(log.slots.get(&piece), Some(&slot), "A3: the other slot stays as it was");
@@ -140,8 +140,8 @@ impl Core {
 
     fn append_log<T>(&self, look: impl FnOnce(&mut AppendLog) -> T) -> T {
         match &mut self.state.borrow_mut().log {
-            Log::Append(log) => look(log),
-            Log::Tree(_) => unreachable!("asked for an append-only log"),
+            MapState::Append(log) => look(log),
+            MapState::Tree(_) => unreachable!("asked for an append-only log"),
         }
     }
 }

@@ -4,7 +4,7 @@
 use futures_util::future::join_all;
 
 use super::*;
-use crate::vlog::eager::{Chooser, Head, Want};
+use crate::vlog::eager::{AllocPurpose, EagerAllocator, Head};
 use crate::vlog::layout::Layout;
 use crate::vlog::model;
 use crate::vlog::space::Space;
@@ -35,7 +35,7 @@ fn several_drives_take_as_long_as_the_model() {
                     space.take(block);
                 }
             }
-            let mut chooser = Chooser::new(0);
+            let mut allocator = EagerAllocator::new(0);
             let (mut total, mut draws) = (0.0, 0);
             for _ in 0..1200 {
                 for member in device.members() {
@@ -44,7 +44,7 @@ fn several_drives_take_as_long_as_the_model() {
                 }
                 rt.sleep(Nanos(rng.below(50_000_000))).await;
                 let head = Head { view, now: rt.now(), busy: &[] };
-                let run = chooser.run(&space, &layout, Some(head), Want::Data, 1).expect("there is room");
+                let run = allocator.run(&space, &layout, Some(head), AllocPurpose::Data, 1).expect("there is room");
                 let wait = view.write_access(rt.now(), layout.sector_of(run.first), 1);
                 // Without the command and the first sector's bus transfer; the next sector edge is half a sector away,
                 // or less with several arms to choose from.

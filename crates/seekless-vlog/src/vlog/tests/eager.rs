@@ -1,10 +1,10 @@
-//! Aim: writes go where the head is soonest, and take the time that the models give. Method: the chooser against an
+//! Aim: writes go where the head is soonest, and take the time that the models give. Method: the allocator against an
 //! exhaustive search; the modelled drive against the closed forms of [wa99].
 
 use super::*;
 use crate::device::HeadView;
 use crate::disk::Mechanism;
-use crate::vlog::eager::{Chooser, Head, Want};
+use crate::vlog::eager::{AllocPurpose, EagerAllocator, Head};
 use crate::vlog::layout::Layout;
 use crate::vlog::model;
 use crate::vlog::space::Space;
@@ -54,7 +54,7 @@ struct Bench {
     bare: Bare,
     layout: Layout,
     space: Space,
-    chooser: Chooser,
+    allocator: EagerAllocator,
     now: Nanos,
     rng: Rng,
 }
@@ -71,8 +71,8 @@ impl Bench {
                 space.take(block);
             }
         }
-        let chooser = Chooser::new(0);
-        Bench { bare, layout, space, chooser, now: Nanos::ZERO, rng }
+        let allocator = EagerAllocator::new(0);
+        Bench { bare, layout, space, allocator, now: Nanos::ZERO, rng }
     }
 
     /// Moves the head to a random free or used block, and waits for a random time.
@@ -84,7 +84,8 @@ impl Bench {
 
     fn choose(&mut self) -> (u32, Nanos) {
         let head = Head { view: &self.bare, now: self.now, busy: &[] };
-        let run = self.chooser.run(&self.space, &self.layout, Some(head), Want::Data, 1).expect("there is room");
+        let run =
+            self.allocator.run(&self.space, &self.layout, Some(head), AllocPurpose::Data, 1).expect("there is room");
         (run.first, self.wait(run.first))
     }
 
@@ -199,7 +200,7 @@ fn the_next_cylinder_is_not_sooner() {
 impl Bench {
     /// A drive on which everything is in use.
     fn full(drive: &str, keep: u32) -> Bench {
-        Bench { chooser: Chooser::new(keep), ..Bench::new(drive, 4096, 0) }
+        Bench { allocator: EagerAllocator::new(keep), ..Bench::new(drive, 4096, 0) }
     }
 
     fn cylinder_of(&self, block: u32) -> u32 {

@@ -17,37 +17,37 @@ use futures_util::future::join_all;
 
 use super::bitmap::Bitmap;
 use super::journal::Journal;
-use super::request::{Redo, Ticket};
+use super::request::{QueuedWrite, Redo};
 use super::rows::{Ranges, RowLocks, RowSet};
 use super::shape::{Level, Shape};
 use super::{ArrayOptions, Doubt};
-pub use crate::device::Standing;
+pub use crate::device::MemberState;
 use crate::device::{Device, DeviceError, WriteFlags};
 use crate::rt::{Event, Gate, Rt};
 use crate::units::{Nanos, Sector};
 use crate::volume::format::{BLOCK_SECTORS, FLAG_JOURNAL_ALWAYS, KNOWN_MAX, MAGIC, SUPERBLOCKS, Superblock, VERSION};
 
 /// A member's state as stored in superblocks.
-pub(super) trait StandingByte {
+pub(super) trait MemberStateByte {
     fn to_byte(self) -> u8;
 
     fn from_byte(byte: u8) -> Self;
 }
 
-impl StandingByte for Standing {
+impl MemberStateByte for MemberState {
     fn to_byte(self) -> u8 {
         match self {
-            Standing::Active => 0,
-            Standing::Failed => 1,
-            Standing::Rebuilding => 2,
+            MemberState::Active => 0,
+            MemberState::Failed => 1,
+            MemberState::Rebuilding => 2,
         }
     }
 
-    fn from_byte(byte: u8) -> Standing {
+    fn from_byte(byte: u8) -> MemberState {
         match byte {
-            0 => Standing::Active,
-            2 => Standing::Rebuilding,
-            _ => Standing::Failed,
+            0 => MemberState::Active,
+            2 => MemberState::Rebuilding,
+            _ => MemberState::Failed,
         }
     }
 }
@@ -65,8 +65,8 @@ pub(super) struct Layout {
 
 /// State of the members.
 pub(super) struct State {
-    pub(super) now: Vec<Standing>,
-    pub(super) recorded: Vec<Standing>,
+    pub(super) now: Vec<MemberState>,
+    pub(super) recorded: Vec<MemberState>,
     /// Rows below it are on the member that is being rebuilt.
     pub(super) cursor: u64,
     pub(super) cursor_recorded: u64,
@@ -74,14 +74,14 @@ pub(super) struct State {
     /// A3.
     pub(super) stopped: bool,
     /// Rows that a power cut may have left inconsistent. They are resynchronised before use.
-    pub(super) unsettled: RowSet,
+    pub(super) out_of_sync: RowSet,
     /// In the units of a missing member: the sectors, counted from the first row, that have been written since the row
     /// was in doubt (A4).
     pub(super) known: Ranges,
     /// Writes that failed with `NoSpace`; until they are done, their rows are inconsistent.
     pub(super) redo: BTreeMap<u64, Redo>,
     /// Writers that wait for a row, to be served together.
-    pub(super) queues: BTreeMap<u64, Vec<Rc<Ticket>>>,
+    pub(super) queues: BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
     /// Why the last rebuild ended early.
     pub(super) rebuild_error: Option<DeviceError>,
 }
@@ -97,7 +97,7 @@ pub(super) struct Counts {
     pub(super) degraded_writes: Cell<u64>,
     pub(super) degraded_reads: Cell<u64>,
     pub(super) repaired: Cell<u64>,
-    pub(super) settled: Cell<u64>,
+    pub(super) resynced: Cell<u64>,
     pub(super) rebuilt: Cell<u64>,
     pub(super) bitmap_writes: Cell<u64>,
     pub(super) journal_records: Cell<u64>,
@@ -137,7 +137,7 @@ pub(super) struct Core {
     calm: Event,
     transitions: Gate,
     superblocks: Gate,
-    /// The task that settles and rebuilds is under way, and its end.
+    /// The task that resynchronises and rebuilds is under way, and its end.
     pub(super) working: Cell<bool>,
     /// There is more for it to do when it has come to its end.
     pub(super) more_work: Cell<bool>,
@@ -242,7 +242,7 @@ impl Core {
     /// Members that receive requests.
     pub(super) fn in_use(&self) -> Vec<usize> {
         let state = self.state.borrow();
-        (0..self.shape.members).filter(|&member| state.now[member] != Standing::Failed).collect()
+        (0..self.shape.members).filter(|&member| state.now[member] != MemberState::Failed).collect()
     }
 
     pub(super) fn check_running(&self, at: Sector, bytes: u64) -> Result<(), DeviceError> {
@@ -271,13 +271,13 @@ impl Core {
     /// on using it, because a bad copy is better than none, and an array with parity stops.
     pub(super) fn fail(&self, member: usize) -> bool {
         let mut state = self.state.borrow_mut();
-        if state.now[member] == Standing::Failed {
+        if state.now[member] == MemberState::Failed {
             return true;
         }
         let others = (0..self.shape.members).filter(|&other| other != member);
-        let active = others.filter(|&other| state.now[other] == Standing::Active).count();
+        let active = others.filter(|&other| state.now[other] == MemberState::Active).count();
         let needed = match (self.shape.level, state.now[member]) {
-            (_, Standing::Rebuilding) => 0,
+            (_, MemberState::Rebuilding) => 0,
             (Level::Mirror, _) => 1,
             (Level::Parity, _) => self.shape.members - 1,
         };
@@ -285,7 +285,7 @@ impl Core {
             state.stopped |= self.shape.level == Level::Parity;
             return false;
         }
-        state.now[member] = Standing::Failed;
+        state.now[member] = MemberState::Failed;
         if self.layout.is_none() {
             state.recorded = state.now.clone(); // Not read later.
         }
@@ -428,9 +428,9 @@ impl Core {
         let Layout { uuid, region_rows, bitmap_sectors, journal_start, journal_sectors, journal_always } = *layout;
         let Shape { level, members, unit, rows, data_start } = self.shape;
         let (journal_sequence, journal_position) = self.journal.tail();
-        let mut states = [Standing::Failed.to_byte(); 64];
-        for (byte, standing) in states.iter_mut().zip(&state.recorded) {
-            *byte = standing.to_byte();
+        let mut states = [MemberState::Failed.to_byte(); 64];
+        for (byte, member_state) in states.iter_mut().zip(&state.recorded) {
+            *byte = member_state.to_byte();
         }
         let mut known = [0; 2 * KNOWN_MAX];
         for (pair, range) in
@@ -478,19 +478,19 @@ impl Core {
     }
 }
 
-pub(super) fn holds(standings: &[Standing], cursor: u64, member: usize, row: u64) -> bool {
-    match standings[member] {
-        Standing::Active => true,
-        Standing::Failed => false,
-        Standing::Rebuilding => row < cursor,
+pub(super) fn holds(member_states: &[MemberState], cursor: u64, member: usize, row: u64) -> bool {
+    match member_states[member] {
+        MemberState::Active => true,
+        MemberState::Failed => false,
+        MemberState::Rebuilding => row < cursor,
     }
 }
 
 /// The part of `known` that remains with members in the states `recorded` (A4).
-pub(super) fn still_known(known: &Ranges, recorded: &[Standing], cursor_recorded: u64, unit: u64) -> Ranges {
+pub(super) fn still_known(known: &Ranges, recorded: &[MemberState], cursor_recorded: u64, unit: u64) -> Ranges {
     let mut known = known.clone();
-    if !recorded.contains(&Standing::Failed) {
-        let rows = if recorded.contains(&Standing::Rebuilding) { cursor_recorded } else { u64::MAX / unit };
+    if !recorded.contains(&MemberState::Failed) {
+        let rows = if recorded.contains(&MemberState::Rebuilding) { cursor_recorded } else { u64::MAX / unit };
         known.remove(0..rows * unit);
     }
     known

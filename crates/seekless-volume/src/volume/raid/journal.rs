@@ -36,13 +36,13 @@ pub(super) struct Journal {
 }
 
 /// A place in the journal: a record's number, and its first sector in the ring.
-type Place = (u64, u64);
+type JournalPosition = (u64, u64);
 
 #[derive(Default)]
 struct JournalState {
-    next: Place,
+    next: JournalPosition,
     /// Where reading begins, according to the superblocks.
-    tail: Place,
+    tail: JournalPosition,
     /// Records whose writes are under way, or have failed so far.
     open: BTreeMap<u64, u64>,
     /// Of these, the ones that failed with `NoSpace`.
@@ -78,7 +78,7 @@ impl Open<'_> {
 }
 
 impl Journal {
-    pub(super) fn new(next: Place) -> Journal {
+    pub(super) fn new(next: JournalPosition) -> Journal {
         let state = JournalState { next, tail: next, ..JournalState::default() };
         Journal { state: RefCell::new(state), ..Journal::default() }
     }
@@ -92,12 +92,12 @@ impl Journal {
         self.ended.notify();
     }
 
-    pub(super) fn tail(&self) -> Place {
+    pub(super) fn tail(&self) -> JournalPosition {
         self.state.borrow().tail
     }
 
     /// Sets the place where reading begins, according to the superblocks.
-    pub(super) fn set_tail(&self, tail: Place) {
+    pub(super) fn set_tail(&self, tail: JournalPosition) {
         let mut state = self.state.borrow_mut();
         debug_assert!(tail.0 >= state.tail.0, "J3: reading never begins at what may have been written over");
         debug_assert!(tail.0 <= state.oldest().0, "J3: what is still needed is read");
@@ -114,7 +114,7 @@ impl Journal {
 
 impl JournalState {
     /// The oldest record that is still needed, or the place of the next one.
-    fn oldest(&self) -> Place {
+    fn oldest(&self) -> JournalPosition {
         self.open.first_key_value().map_or(self.next, |(&sequence, &position)| (sequence, position))
     }
 
@@ -145,9 +145,9 @@ pub(super) async fn read_records(
     uuid: &[u8; 16],
     start: u64,
     size: u64,
-    tail: Place,
+    tail: JournalPosition,
     sectors_max: u64,
-) -> (Vec<Vec<MemberWrite>>, Place) {
+) -> (Vec<Vec<MemberWrite>>, JournalPosition) {
     let (mut records, mut place) = (Vec::new(), tail);
     loop {
         let mut found = None;
@@ -177,7 +177,7 @@ async fn read_record(
     uuid: &[u8; 16],
     start: u64,
     size: u64,
-    (sequence, position): Place,
+    (sequence, position): JournalPosition,
     sectors_max: u64,
 ) -> Option<(Vec<MemberWrite>, u64)> {
     if position + BLOCK_SECTORS > size {

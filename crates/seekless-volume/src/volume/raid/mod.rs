@@ -15,7 +15,7 @@
 //!
 //! Modules: `core` holds the members and what is recorded about them, `shape` computes where data lies, `plan` what a
 //! row write needs, `rows` locks rows, `read` and `write` do it, `readings` reads in other ways, `content` examines a
-//! device before it is overwritten, `bitmap` and `journal` record what is under way, `settle` resynchronises rows and
+//! device before it is overwritten, `bitmap` and `journal` record what is under way, `resync` resynchronises rows and
 //! rebuilds members, `open` assembles an array.
 
 mod bitmap;
@@ -27,9 +27,9 @@ mod plan;
 mod read;
 mod readings;
 mod request;
+mod resync;
 mod rows;
 mod scrub;
-mod settle;
 mod shape;
 #[cfg(test)]
 mod tests;
@@ -41,7 +41,7 @@ use async_trait::async_trait;
 
 pub use self::content::content;
 use self::core::Core;
-pub use self::core::Standing;
+pub use self::core::MemberState;
 pub use self::open::{ArrayInfo, MemberInfo, info};
 pub use self::shape::Level;
 use crate::device::{
@@ -163,12 +163,12 @@ pub enum ArrayError {
 /// State of an array.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Status {
-    pub members: Vec<Standing>,
+    pub members: Vec<MemberState>,
     pub rows: u64,
     /// Rows that the member being rebuilt holds.
     pub rebuilt: u64,
     /// Rows that a power cut may have left inconsistent and that are not yet resynchronised.
-    pub unsettled: u64,
+    pub out_of_sync: u64,
     /// Of these, rows with a unit that cannot be known.
     pub doubtful: u64,
     /// More members are lost than the array tolerates.
@@ -180,7 +180,9 @@ pub struct Status {
 impl Status {
     /// Every member holds everything, and all rows are consistent.
     pub fn is_healthy(&self) -> bool {
-        self.members.iter().all(|standing| *standing == Standing::Active) && self.unsettled == 0 && !self.stopped
+        self.members.iter().all(|member_state| *member_state == MemberState::Active)
+            && self.out_of_sync == 0
+            && !self.stopped
     }
 }
 
@@ -245,7 +247,7 @@ impl Array {
     fn start(&self) {
         let is_needed = {
             let state = self.core.state.borrow();
-            !state.unsettled.is_empty() || state.now.contains(&Standing::Rebuilding)
+            !state.out_of_sync.is_empty() || state.now.contains(&MemberState::Rebuilding)
         };
         self.core.more_work.set(is_needed);
         if is_needed && !self.core.working.get() {
@@ -254,7 +256,7 @@ impl Array {
             drop(core);
             self.core.rt.spawn(async move {
                 while weak.upgrade().is_some_and(|core| core.more_work.take()) {
-                    settle::work(weak.clone()).await;
+                    resync::work(weak.clone()).await;
                 }
                 drop(end);
             });
@@ -268,8 +270,8 @@ impl Array {
     pub async fn give_up(&self, slot: usize) -> Result<(), ArrayError> {
         let is_needed = {
             let state = self.core.state.borrow();
-            let active = state.now.iter().filter(|standing| **standing == Standing::Active).count();
-            let others = active - usize::from(state.now.get(slot) == Some(&Standing::Active));
+            let active = state.now.iter().filter(|member_state| **member_state == MemberState::Active).count();
+            let others = active - usize::from(state.now.get(slot) == Some(&MemberState::Active));
             let needed = if self.core.shape.level == Level::Mirror { 1 } else { self.core.shape.members - 1 };
             slot >= state.now.len() || others < needed
         };
@@ -290,10 +292,10 @@ impl Array {
         let shape = core.shape;
         {
             let state = core.state.borrow();
-            if state.now.get(slot) != Some(&Standing::Failed) {
+            if state.now.get(slot) != Some(&MemberState::Failed) {
                 return Err(ArrayError::Replace { slot, why: "has not failed, or there is no such member" });
             }
-            if state.now.contains(&Standing::Rebuilding) {
+            if state.now.contains(&MemberState::Rebuilding) {
                 return Err(ArrayError::Replace { slot, why: "has to wait: another one is being rebuilt" });
             }
         }
@@ -329,12 +331,12 @@ impl Array {
     pub fn status(&self) -> Status {
         let doubtful = self.core.doubtful_rows();
         let state = self.core.state.borrow();
-        let is_rebuilding = state.now.contains(&Standing::Rebuilding);
+        let is_rebuilding = state.now.contains(&MemberState::Rebuilding);
         Status {
             members: state.now.clone(),
             rows: self.core.shape.rows,
             rebuilt: if is_rebuilding { state.cursor } else { 0 },
-            unsettled: state.unsettled.len(),
+            out_of_sync: state.out_of_sync.len(),
             doubtful,
             stopped: state.stopped,
             error: state.rebuild_error.clone(),
@@ -371,7 +373,7 @@ impl Array {
     }
 }
 
-/// The task that settles and rebuilds; it does not keep the array open.
+/// The task that resynchronises and rebuilds; it does not keep the array open.
 struct WorkUnderWay(std::rc::Weak<Core>);
 
 impl WorkUnderWay {
@@ -393,16 +395,15 @@ impl Drop for WorkUnderWay {
 #[async_trait(?Send)]
 impl Redundancy for Array {
     fn status(&self) -> RedundancyStatus {
-        let Status { members, rows, rebuilt, unsettled, doubtful, stopped, error } = Array::status(self);
-        let member =
-            |(standing, wrong): (Standing, &std::cell::Cell<u64>)| MemberStatus { standing, wrong: wrong.get() };
+        let Status { members, rows, rebuilt, out_of_sync, doubtful, stopped, error } = Array::status(self);
+        let member = |(state, wrong): (MemberState, &std::cell::Cell<u64>)| MemberStatus { state, wrong: wrong.get() };
         RedundancyStatus {
             name: self.core.shape.level.name(),
             members: members.into_iter().zip(&self.core.wrong).map(member).collect(),
             rows,
             row_bytes: self.core.shape.row_sectors() * SECTOR_BYTES,
             rebuilt,
-            unsettled,
+            out_of_sync,
             doubtful,
             stopped,
             error,
@@ -417,7 +418,7 @@ impl Redundancy for Array {
         self.core.from_first.set(on);
     }
 
-    async fn settled(&self) {
+    async fn resynced(&self) {
         while self.core.working.get() {
             self.core.worked.wait().await;
         }
@@ -539,7 +540,7 @@ impl BlockDevice for Array {
             ("degraded_reads", counts.degraded_reads.get()),
             ("repaired", counts.repaired.get()),
             ("corrected", counts.corrected.get()),
-            ("rows_settled", counts.settled.get()),
+            ("rows_settled", counts.resynced.get()),
             ("rows_rebuilt", counts.rebuilt.get()),
             ("bitmap_writes", counts.bitmap_writes.get()),
             ("journal_records", counts.journal_records.get()),
@@ -550,7 +551,7 @@ impl BlockDevice for Array {
     fn describe(&self) -> String {
         let shape = self.core.shape;
         let state = self.core.state.borrow();
-        let lost = state.now.iter().filter(|standing| **standing != Standing::Active).count();
+        let lost = state.now.iter().filter(|member_state| **member_state != MemberState::Active).count();
         let degraded = if lost > 0 { ", degraded" } else { "" };
         let first = self.core.members.borrow().iter().flatten().next().map(|device| device.describe());
         format!(

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
 use super::bitmap::{Bitmap, collect};
-use super::core::{Core, Layout, Standing, StandingByte, State, still_known};
+use super::core::{Core, Layout, MemberState, MemberStateByte, State, still_known};
 use super::journal::{Journal, read_records};
 use super::request::MemberWrite;
 use super::rows::{Ranges, RowSet};
@@ -53,15 +53,15 @@ fn smallest(members: &[Device]) -> (usize, u64) {
     sizes.min_by_key(|(_, sectors)| *sectors).unwrap_or((0, 0))
 }
 
-fn new_state(members: usize, unsettled: RowSet) -> State {
+fn new_state(members: usize, out_of_sync: RowSet) -> State {
     State {
-        now: vec![Standing::Active; members],
-        recorded: vec![Standing::Active; members],
+        now: vec![MemberState::Active; members],
+        recorded: vec![MemberState::Active; members],
         cursor: 0,
         cursor_recorded: 0,
         generation: 0,
         stopped: false,
-        unsettled,
+        out_of_sync,
         known: Ranges::default(),
         redo: BTreeMap::new(),
         queues: BTreeMap::new(),
@@ -195,13 +195,13 @@ pub(super) async fn create(
         // UUID.
         member.flush().await.map_err(of_member(index))?;
     }
-    let mut unsettled = RowSet::default();
+    let mut out_of_sync = RowSet::default();
     let mut dirty = BTreeSet::new();
     if !is_zero {
-        (0..shape.rows).for_each(|row| unsettled.insert(row));
+        (0..shape.rows).for_each(|row| out_of_sync.insert(row));
         dirty = (0..shape.rows.div_ceil(layout.region_rows)).collect();
     }
-    let state = new_state(members.len(), unsettled);
+    let state = new_state(members.len(), out_of_sync);
     let members = members.into_iter().map(Some).collect();
     let array = build(rt, shape, Some(layout), members, state, Bitmap::new(0, dirty), Journal::new((1, 0)), options);
     let core = array.core();
@@ -214,7 +214,7 @@ pub(super) async fn create(
 }
 
 /// Content of one member.
-struct Found {
+struct FoundMember {
     device: Device,
     superblock: Superblock,
 }
@@ -262,7 +262,7 @@ pub struct ArrayInfo {
     pub region_bytes: u64,
     pub generation: u64,
     /// State of each member according to the newest superblock.
-    pub members: Vec<Standing>,
+    pub members: Vec<MemberState>,
     /// Rows, and how many of them a rebuild has certainly completed.
     pub rows: u64,
     pub rebuilt_rows: u64,
@@ -280,7 +280,7 @@ impl ArrayInfo {
             self.given.iter().any(|given| knows(&given))
         };
         let members = self.members.iter().enumerate();
-        members.filter(|(slot, standing)| **standing == Standing::Active && is_there(*slot)).count()
+        members.filter(|(slot, member_state)| **member_state == MemberState::Active && is_there(*slot)).count()
     }
 }
 
@@ -289,7 +289,7 @@ impl ArrayInfo {
 /// # Errors
 /// When the members contradict each other: they are of two arrays.
 pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayError> {
-    let mut found: Vec<(usize, Found)> = Vec::new();
+    let mut found: Vec<(usize, FoundMember)> = Vec::new();
     let mut members: Vec<MemberInfo> = Vec::new();
     for (index, device) in given.iter().enumerate() {
         let nothing = |why: String| MemberInfo { slot: None, generation: 0, why: Some(why) };
@@ -297,7 +297,7 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
             None => nothing("it could not be opened".to_string()),
             Some(device) => match look(device).await {
                 Ok(Ok(superblock)) => {
-                    found.push((index, Found { device: device.clone(), superblock }));
+                    found.push((index, FoundMember { device: device.clone(), superblock }));
                     MemberInfo { slot: Some(superblock.slot as usize), generation: superblock.generation, why: None }
                 }
                 Ok(Err(why)) => nothing(why.unwrap_or_else(|| "it holds no array".to_string())),
@@ -314,8 +314,8 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
     let active: Vec<(usize, Device)> = slots
         .iter()
         .filter(|(slot, found)| {
-            let standing = states.get(**slot).map(|&state| Standing::from_byte(state));
-            standing == Some(Standing::Active) && found.superblock.generation + 1 >= truth.generation
+            let member_state = states.get(**slot).map(|&state| MemberState::from_byte(state));
+            member_state == Some(MemberState::Active) && found.superblock.generation + 1 >= truth.generation
         })
         .map(|(&slot, found)| (slot, found.device.clone()))
         .collect();
@@ -329,7 +329,7 @@ pub async fn info(given: &[Option<Device>]) -> Result<Option<ArrayInfo>, ArrayEr
         journal_bytes: layout.journal_sectors * SECTOR_BYTES,
         region_bytes: layout.region_rows * shape.unit * SECTOR_BYTES,
         generation: truth.generation,
-        members: states.iter().map(|&state| Standing::from_byte(state)).collect(),
+        members: states.iter().map(|&state| MemberState::from_byte(state)).collect(),
         rows: shape.rows,
         rebuilt_rows: truth.rebuilt_rows,
         dirty_regions: dirty.len() as u64,
@@ -364,7 +364,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         true => given.into_iter().map(|device| device.map(|device| ForkDevice::new(device) as Device)).collect(),
         false => given,
     };
-    let mut found: Vec<(usize, Found)> = Vec::new();
+    let mut found: Vec<(usize, FoundMember)> = Vec::new();
     let mut unknown: Vec<(usize, String)> = Vec::new();
     for (index, device) in given.iter().enumerate() {
         let Some(device) = device else {
@@ -372,7 +372,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             continue;
         };
         match look(device).await {
-            Ok(Ok(superblock)) => found.push((index, Found { device: device.clone(), superblock })),
+            Ok(Ok(superblock)) => found.push((index, FoundMember { device: device.clone(), superblock })),
             Ok(Err(why)) => {
                 let why = why.map_or("it holds no array".to_string(), |why| format!("it holds an array, but {why}"));
                 unknown.push((index, why));
@@ -387,18 +387,18 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
     };
     check_truth(&truth, &slots, given.len(), options)?;
     let (shape, layout) = numbers(&truth);
-    let mut now: Vec<Standing> = Vec::new();
-    let recorded: Vec<Standing> =
-        truth.states[..shape.members].iter().map(|&state| Standing::from_byte(state)).collect();
+    let mut now: Vec<MemberState> = Vec::new();
+    let recorded: Vec<MemberState> =
+        truth.states[..shape.members].iter().map(|&state| MemberState::from_byte(state)).collect();
     let mut members: Vec<Option<Device>> = Vec::new();
     let mut missing = Vec::new();
-    for (slot, &standing) in recorded.iter().enumerate() {
+    for (slot, &member_state) in recorded.iter().enumerate() {
         let found = slots
             .get(&slot)
-            .filter(|found| found.superblock.generation + 1 >= truth.generation && standing != Standing::Failed);
-        let fits = |found: &&Found| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
+            .filter(|found| found.superblock.generation + 1 >= truth.generation && member_state != MemberState::Failed);
+        let fits = |found: &&FoundMember| found.device.geometry().sectors >= shape.data_start + shape.rows * shape.unit;
         let found = found.filter(fits);
-        if found.is_none() && standing == Standing::Active {
+        if found.is_none() && member_state == MemberState::Active {
             let why = match slots.get(&slot) {
                 Some(found) if found.superblock.generation + 1 < truth.generation => "it is out of date".to_string(),
                 Some(_) => "it is smaller than it was".to_string(),
@@ -408,13 +408,13 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
             };
             missing.push((slot, why));
         }
-        now.push(if found.is_some() { standing } else { Standing::Failed });
+        now.push(if found.is_some() { member_state } else { MemberState::Failed });
         members.push(found.map(|found| found.device.clone()));
     }
-    let active = now.iter().filter(|standing| **standing == Standing::Active).count();
+    let active = now.iter().filter(|member_state| **member_state == MemberState::Active).count();
     let needed = if shape.level == Level::Mirror { 1 } else { shape.members - 1 };
     if active < needed {
-        let lost = (0..shape.members).filter(|&slot| now[slot] != Standing::Active).collect();
+        let lost = (0..shape.members).filter(|&slot| now[slot] != MemberState::Active).collect();
         return Err(ArrayError::TooFew { active, needed, lost });
     }
     if let Some((slot, why)) = missing.into_iter().next()
@@ -423,7 +423,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         return Err(ArrayError::Missing { slot, why });
     }
     let in_use: Vec<(usize, Device)> = (0..shape.members)
-        .filter(|&slot| now[slot] == Standing::Active)
+        .filter(|&slot| now[slot] == MemberState::Active)
         .filter_map(|slot| Some((slot, members[slot].clone()?)))
         .collect();
     let dirty = read_bitmap(&in_use, &layout, &shape, truth.bitmap_epoch).await;
@@ -432,11 +432,11 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         known.insert(range[0]..range[1]);
     }
     let known = still_known(&known, &recorded, truth.rebuilt_rows, shape.unit);
-    let mut unsettled = RowSet::default();
+    let mut out_of_sync = RowSet::default();
     for &region in &dirty {
         let rows = region * layout.region_rows..((region + 1) * layout.region_rows).min(shape.rows);
         let is_open = |row: &u64| !known.contains(row * shape.unit..(row + 1) * shape.unit);
-        rows.filter(is_open).for_each(|row| unsettled.insert(row));
+        rows.filter(is_open).for_each(|row| out_of_sync.insert(row));
     }
     let tail = (truth.journal_sequence, truth.journal_position);
     let devices: Vec<Device> = in_use.iter().map(|(_, device)| device.clone()).collect();
@@ -461,7 +461,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
         cursor_recorded: truth.rebuilt_rows,
         generation: truth.generation,
         known,
-        ..new_state(shape.members, unsettled)
+        ..new_state(shape.members, out_of_sync)
     };
     // One number is skipped: half of a record with the next one may be on a member.
     let next = if changed { (next.0 + 1, next.1) } else { next };
@@ -498,7 +498,7 @@ pub(super) async fn open(rt: &Rt, given: Vec<Option<Device>>, options: &ArrayOpt
 }
 
 /// The members of the array to which most devices belong.
-fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayError> {
+fn by_slot(found: Vec<(usize, FoundMember)>) -> Result<BTreeMap<usize, FoundMember>, ArrayError> {
     let mut votes: BTreeMap<[u8; 16], usize> = BTreeMap::new();
     for (_, found) in &found {
         *votes.entry(found.superblock.uuid).or_insert(0) += 1;
@@ -520,7 +520,7 @@ fn by_slot(found: Vec<(usize, Found)>) -> Result<BTreeMap<usize, Found>, ArrayEr
 /// The superblocks must be consistent with each other, with the options, and with the devices.
 fn check_truth(
     truth: &Superblock,
-    slots: &BTreeMap<usize, Found>,
+    slots: &BTreeMap<usize, FoundMember>,
     given: usize,
     options: &ArrayOptions,
 ) -> Result<(), ArrayError> {
@@ -529,7 +529,7 @@ fn check_truth(
             return Err(ArrayError::Twice { slot }); // F1: they do not describe the same array.
         }
         let (of_truth, of_slot) = (truth.states[slot], found.superblock.states[truth.slot as usize]);
-        let failed = Standing::Failed.to_byte();
+        let failed = MemberState::Failed.to_byte();
         // Each has been used without the other.
         if of_truth == failed && of_slot == failed && found.superblock.states[slot] != failed {
             let (one, two) = (slot.min(truth.slot as usize), slot.max(truth.slot as usize));

@@ -11,13 +11,13 @@ use futures_util::future::join_all;
 use super::core::{Core, count};
 use super::plan::xor;
 use super::shape::{Level, Part};
-use super::write::Lost;
+use super::write::ReadFailure;
 use crate::device::{Buf, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
-use crate::volume::members::{Piece, Run, bytes, relocate, runs};
+use crate::volume::members::{MemberPart, Run, bytes, relocate, runs};
 
 /// A range of one member's unit: member, row, first sector, sectors.
-type Want = (usize, u64, u64, u64);
+type UnitRange = (usize, u64, u64, u64);
 
 impl Core {
     /// Fills `buf` from `at`; the range has been checked.
@@ -122,9 +122,9 @@ impl Core {
         Ok(buf)
     }
 
-    fn piece(&self, part: &Part) -> Piece {
+    fn piece(&self, part: &Part) -> MemberPart {
         let member = self.shape.member(part.row, part.index);
-        Piece { member, at: self.shape.at(part.row, part.from), sectors: part.sectors, offset: part.offset }
+        MemberPart { member, at: self.shape.at(part.row, part.from), sectors: part.sectors, offset: part.offset }
     }
 
     /// For parts that are all on valid members.
@@ -153,7 +153,7 @@ impl Core {
         let length = buf.len() as u64;
         let _rows = self.locks.share_all(first.row..last.row + 1).await;
         loop {
-            let mut wants: Vec<Want> = Vec::new();
+            let mut ranges: Vec<UnitRange> = Vec::new();
             // For each part: its own range among those read, or the ranges whose exclusive or it is.
             let mut sources: Vec<(&Part, Vec<usize>, u64)> = Vec::new();
             for group in parts.chunk_by(|one, two| one.row == two.row) {
@@ -161,8 +161,8 @@ impl Core {
                 let is_there = |part: &Part| self.holds(self.shape.member(row, part.index), row);
                 if group.iter().all(is_there) {
                     for part in group {
-                        sources.push((part, vec![wants.len()], part.from));
-                        wants.push((self.shape.member(row, part.index), row, part.from, part.sectors));
+                        sources.push((part, vec![ranges.len()], part.from));
+                        ranges.push((self.shape.member(row, part.index), row, part.from, part.sectors));
                     }
                     continue;
                 }
@@ -176,8 +176,8 @@ impl Core {
                 if others.len() + 1 < self.shape.members {
                     return self.check_running(at, length);
                 }
-                let start = wants.len();
-                wants.extend(others.iter().map(|&member| (member, row, from, to - from)));
+                let start = ranges.len();
+                ranges.extend(others.iter().map(|&member| (member, row, from, to - from)));
                 for part in group {
                     let own = others.iter().position(|&member| member == self.shape.member(row, part.index));
                     let needed = match own {
@@ -187,10 +187,10 @@ impl Core {
                     sources.push((part, needed, from));
                 }
             }
-            let read = match self.read_units(&wants).await {
+            let read = match self.read_units(&ranges).await {
                 Ok(read) => read,
-                Err(Lost::Member) => continue,
-                Err(Lost::Data(member, error)) => return Err(relocate(error, member, at, length)),
+                Err(ReadFailure::Member) => continue,
+                Err(ReadFailure::Data(member, error)) => return Err(relocate(error, member, at, length)),
             };
             for (part, needed, from) in sources {
                 let target = &mut buf[bytes(part.offset, part.sectors)];
@@ -223,20 +223,20 @@ impl Core {
         Err(DeviceError::Io { operation, at, bytes, cause })
     }
 
-    /// The row is unsettled, and not all of the sectors `within` its missing unit have been written since.
+    /// The row is out of sync, and not all of the sectors `within` its missing unit have been written since.
     pub(super) fn is_in_doubt(&self, row: u64, within: Range<u64>) -> bool {
         let (state, start) = (self.state.borrow(), row * self.shape.unit);
-        state.unsettled.contains(row) && !state.known.contains(start + within.start..start + within.end)
+        state.out_of_sync.contains(row) && !state.known.contains(start + within.start..start + within.end)
     }
 
     /// Reads ranges of units, merged where they are neighbours; the caller holds or shares the rows. A range that
     /// cannot be read is computed from the rest of its row and written back.
-    pub(super) async fn read_units(&self, wants: &[Want]) -> Result<Vec<Buf>, Lost> {
+    pub(super) async fn read_units(&self, ranges: &[UnitRange]) -> Result<Vec<Buf>, ReadFailure> {
         let mut total = 0;
-        let pieces: Vec<Piece> = wants
+        let pieces: Vec<MemberPart> = ranges
             .iter()
             .map(|&(member, row, from, sectors)| {
-                let piece = Piece { member, at: self.shape.at(row, from), sectors, offset: total };
+                let piece = MemberPart { member, at: self.shape.at(row, from), sectors, offset: total };
                 total += sectors;
                 piece
             })
@@ -250,7 +250,11 @@ impl Core {
                 Ok(read) => run.scatter(&read, &mut whole),
                 Err(error @ DeviceError::Gone(_)) => {
                     let is_borne = self.fail(run.member);
-                    lost.get_or_insert(if is_borne { Lost::Member } else { Lost::Data(run.member, error) });
+                    lost.get_or_insert(if is_borne {
+                        ReadFailure::Member
+                    } else {
+                        ReadFailure::Data(run.member, error)
+                    });
                 }
                 Err(error) => {
                     for &(offset, sectors) in &run.parts {
@@ -261,7 +265,7 @@ impl Core {
                             if !is_in {
                                 continue;
                             }
-                            match self.recover(wants[index], &error).await {
+                            match self.recover(ranges[index], &error).await {
                                 Ok(recovered) => {
                                     whole[bytes(piece.offset, piece.sectors)].copy_from_slice(&recovered);
                                 }
@@ -281,9 +285,9 @@ impl Core {
     }
 
     /// Computes `want` from the other members of a complete row, and writes it back.
-    async fn recover(&self, (member, row, from, sectors): Want, error: &DeviceError) -> Result<Buf, Lost> {
-        let give_up = || Lost::Data(member, error.clone());
-        if self.absent(row).is_some() || self.state.borrow().unsettled.contains(row) {
+    async fn recover(&self, (member, row, from, sectors): UnitRange, error: &DeviceError) -> Result<Buf, ReadFailure> {
+        let give_up = || ReadFailure::Data(member, error.clone());
+        if self.absent(row).is_some() || self.state.borrow().out_of_sync.contains(row) {
             return Err(give_up());
         }
         let length = bytes(0, sectors).len();

@@ -116,7 +116,7 @@ impl Core {
             self.check_holds(other, part.row..part.row + 1, at, length)?;
         }
         if !self.accept_doubt && self.is_in_doubt(part.row, part.from..part.from + part.sectors) {
-            let cause = format!("row {} has not been settled, so its parity says nothing", part.row);
+            let cause = format!("row {} has not been resynchronised, so its parity says nothing", part.row);
             return Err(DeviceError::Io { operation: "read", at, bytes: length, cause });
         }
         let place = self.shape.at(part.row, part.from);
@@ -168,7 +168,7 @@ impl Core {
             let rows = self.shape.rows_of(at, data.len() as u64 / SECTOR_BYTES);
             let _rows = self.locks.hold_all(rows.clone()).await;
             self.check_running(at, data.len() as u64)?;
-            self.settle_held(&rows.clone().collect()).await?;
+            self.resync_held(&rows.clone().collect()).await?;
             match self.shape.level {
                 Level::Mirror => self.correct_mirror(at, &data, rows).await,
                 Level::Parity => self.correct_parity(at, &data).await,

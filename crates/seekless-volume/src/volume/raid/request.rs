@@ -65,7 +65,7 @@ pub(super) struct Redo {
 }
 
 /// Data for one row, and its result.
-pub(super) struct Ticket {
+pub(super) struct QueuedWrite {
     pub(super) fragments: Vec<Fragment>,
     pub(super) flags: WriteFlags,
     pub(super) result: RefCell<Option<Result<(), DeviceError>>>,

@@ -12,11 +12,11 @@ use std::rc::Rc;
 use futures_util::future::join_all;
 
 use super::bitmap::collect;
-use super::core::{Core, Standing, StandingByte};
+use super::core::{Core, MemberState, MemberStateByte};
 use super::plan::xor;
 use super::request::MemberWrite;
 use super::shape::Level;
-use super::write::Lost;
+use super::write::ReadFailure;
 use crate::device::{Buf, Data, DeviceError, Scrubbed, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::format::{
@@ -77,7 +77,7 @@ impl Core {
 
     async fn scrub_row(&self, row: u64, believe_data: bool, scrubbed: &mut Scrubbed) -> Result<(), DeviceError> {
         if self.needs_touch(row..row + 1) {
-            match self.settle_held(&BTreeSet::from([row])).await {
+            match self.resync_held(&BTreeSet::from([row])).await {
                 Ok(()) => {}
                 Err(DeviceError::NoSpace { .. }) => {
                     scrubbed.degraded += 1;
@@ -150,7 +150,7 @@ impl Core {
                 Level::Mirror => holders.len() > 1,
                 Level::Parity => holders.len() == self.shape.members,
             };
-            if !is_whole || self.state.borrow().unsettled.contains(row) {
+            if !is_whole || self.state.borrow().out_of_sync.contains(row) {
                 return Ok(Row::NotWhole);
             }
             let results = join_all(holders.iter().map(|&member| self.read_long(member, at, self.shape.unit))).await;
@@ -167,8 +167,8 @@ impl Core {
                     (Level::Mirror, Some(good)) => self.repair_held(member, good, at, self.shape.unit).await,
                     // This read repairs it.
                     (Level::Parity, _) => match self.read_units(&[(member, row, 0, self.shape.unit)]).await {
-                        Ok(_) | Err(Lost::Member) => {}
-                        Err(Lost::Data(member, error)) => return Err(relocate(error, member, start, 0)),
+                        Ok(_) | Err(ReadFailure::Member) => {}
+                        Err(ReadFailure::Data(member, error)) => return Err(relocate(error, member, start, 0)),
                     },
                     _ => return Err(relocate(error, member, start, length)),
                 }
@@ -197,7 +197,7 @@ impl Core {
         for row in 0..self.shape.rows {
             let is_open = {
                 let state = self.state.borrow();
-                state.unsettled.contains(row) || state.redo.contains_key(&row)
+                state.out_of_sync.contains(row) || state.redo.contains_key(&row)
             };
             let holders: Vec<usize> = (0..self.shape.members).filter(|&member| self.holds(member, row)).collect();
             if is_open || (self.shape.level == Level::Parity && holders.len() < self.shape.members) {
@@ -218,8 +218,8 @@ impl Core {
     fn check_quiet(&self) -> Option<String> {
         let state = self.state.borrow();
         let is_idle = !self.working.get();
-        let rebuilding = state.now.iter().filter(|standing| **standing == Standing::Rebuilding).count();
-        let open: Vec<u64> = (0..self.shape.rows).filter(|&row| state.unsettled.contains(row)).collect();
+        let rebuilding = state.now.iter().filter(|member_state| **member_state == MemberState::Rebuilding).count();
+        let open: Vec<u64> = (0..self.shape.rows).filter(|&row| state.out_of_sync.contains(row)).collect();
         let checks = [
             (is_idle && self.locks.in_use() > 0, "rows are locked while nothing is under way"),
             (!state.queues.is_empty(), "writers wait while nothing is under way"),
@@ -234,7 +234,7 @@ impl Core {
                 "a rebuild has begun, but no member is being rebuilt",
             ),
             (is_idle && state.cursor_recorded > state.cursor, "more is recorded as rebuilt than has been"),
-            (open.len() as u64 != state.unsettled.len(), "the number of unsettled rows is wrong"),
+            (open.len() as u64 != state.out_of_sync.len(), "the number of rows out of sync is wrong"),
         ];
         checks.into_iter().find(|(is_broken, _)| *is_broken).map(|(_, what)| what.to_string())
     }
@@ -249,7 +249,7 @@ impl Core {
         let open: BTreeSet<u64> = {
             let state = self.state.borrow();
             let rows =
-                (0..self.shape.rows).filter(|&row| state.unsettled.contains(row) || state.redo.contains_key(&row));
+                (0..self.shape.rows).filter(|&row| state.out_of_sync.contains(row) || state.redo.contains_key(&row));
             rows.map(|row| row / layout.region_rows).collect()
         };
         let known = self.bitmap.regions();
@@ -259,7 +259,7 @@ impl Core {
         for member in self.in_use() {
             let (generation, states, epoch, rebuilt) = {
                 let state = self.state.borrow();
-                let states: Vec<u8> = state.recorded.iter().map(|standing| standing.to_byte()).collect();
+                let states: Vec<u8> = state.recorded.iter().map(|member_state| member_state.to_byte()).collect();
                 (state.generation, states, self.bitmap.epoch(), state.cursor_recorded)
             };
             let failed = |error: DeviceError| format!("member {member}: {error}");

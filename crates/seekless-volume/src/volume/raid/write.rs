@@ -15,7 +15,7 @@ use futures_util::future::join_all;
 use super::bitmap::Mark;
 use super::core::{Core, count};
 use super::plan::{Fragment, Method, RowPlan, plan};
-use super::request::{MemberWrite, Redo, Ticket, merge};
+use super::request::{MemberWrite, QueuedWrite, Redo, merge};
 use super::shape::Level;
 use crate::device::{Buf, Data, DeviceError, WriteFlags};
 use crate::units::{SECTOR_BYTES, Sector};
@@ -85,47 +85,47 @@ impl Core {
 
     async fn write_parity(&self, at: Sector, data: &Data, flags: WriteFlags) -> Result<(), DeviceError> {
         let sectors = data.len() as u64 / SECTOR_BYTES;
-        let mut tickets: BTreeMap<u64, Rc<Ticket>> = BTreeMap::new();
+        let mut queued_writes: BTreeMap<u64, Rc<QueuedWrite>> = BTreeMap::new();
         let mut fragments: BTreeMap<u64, Vec<Fragment>> = BTreeMap::new();
         for part in self.shape.parts(at, sectors) {
             let data = data.slice(bytes(part.offset, part.sectors));
             fragments.entry(part.row).or_default().push(Fragment { index: part.index, from: part.from, data });
         }
         for (row, fragments) in fragments {
-            let ticket = Rc::new(Ticket { fragments, flags, result: RefCell::new(None) });
-            self.state.borrow_mut().queues.entry(row).or_default().push(ticket.clone());
-            tickets.insert(row, ticket);
+            let queued = Rc::new(QueuedWrite { fragments, flags, result: RefCell::new(None) });
+            self.state.borrow_mut().queues.entry(row).or_default().push(queued.clone());
+            queued_writes.insert(row, queued);
         }
         let mut guards = Vec::new();
-        let mut taken: BTreeMap<u64, Vec<Rc<Ticket>>> = BTreeMap::new();
-        for (&row, ticket) in &tickets {
+        let mut taken: BTreeMap<u64, Vec<Rc<QueuedWrite>>> = BTreeMap::new();
+        for (&row, queued) in &queued_writes {
             let guard = self.locks.hold(row).await;
             // Another writer may have written it in the meantime.
-            if ticket.result.borrow().is_none() {
-                taken.insert(row, self.take_tickets(row, ticket));
+            if queued.result.borrow().is_none() {
+                taken.insert(row, self.take_queued(row, queued));
                 guards.push(guard);
             }
         }
         if !taken.is_empty() {
             let result = self.write_rows(&taken, at, data.len() as u64).await;
-            for ticket in taken.into_values().flatten() {
-                *ticket.result.borrow_mut() = Some(result.clone());
+            for queued in taken.into_values().flatten() {
+                *queued.result.borrow_mut() = Some(result.clone());
             }
         }
-        let mut results = tickets.values().map(|ticket| ticket.result.borrow().clone());
+        let mut results = queued_writes.values().map(|queued| queued.result.borrow().clone());
         results.try_for_each(|result| result.unwrap_or(Ok(())))
     }
 
-    /// `own`, and the waiting tickets of the row that do not overlap with those taken before.
-    fn take_tickets(&self, row: u64, own: &Rc<Ticket>) -> Vec<Rc<Ticket>> {
+    /// `own`, and the waiting queued_writes of the row that do not overlap with those taken before.
+    fn take_queued(&self, row: u64, own: &Rc<QueuedWrite>) -> Vec<Rc<QueuedWrite>> {
         let mut state = self.state.borrow_mut();
         let Some(queue) = state.queues.remove(&row) else { return vec![own.clone()] };
         let mut taken = vec![own.clone()];
         let mut left = Vec::new();
-        for ticket in queue.into_iter().filter(|ticket| !Rc::ptr_eq(ticket, own)) {
+        for queued in queue.into_iter().filter(|queued| !Rc::ptr_eq(queued, own)) {
             let mut others = taken.iter().flat_map(|other| &other.fragments);
-            let overlaps = others.any(|other| ticket.fragments.iter().any(|new| new.overlaps(other)));
-            if overlaps { left.push(ticket) } else { taken.push(ticket) }
+            let overlaps = others.any(|other| queued.fragments.iter().any(|new| new.overlaps(other)));
+            if overlaps { left.push(queued) } else { taken.push(queued) }
         }
         if !left.is_empty() {
             state.queues.insert(row, left);
@@ -133,20 +133,22 @@ impl Core {
         taken
     }
 
-    /// Writes the tickets of each row; the rows are held.
+    /// Writes the queued_writes of each row; the rows are held.
     async fn write_rows(
         &self,
-        tickets: &BTreeMap<u64, Vec<Rc<Ticket>>>,
+        queued_writes: &BTreeMap<u64, Vec<Rc<QueuedWrite>>>,
         at: Sector,
         length: u64,
     ) -> Result<(), DeviceError> {
         self.check_running(at, length)?;
-        let rows: BTreeSet<u64> = tickets.keys().copied().collect();
-        self.settle_held(&rows).await?;
-        let fua = tickets.values().flatten().any(|ticket| ticket.flags.fua);
-        let fragments: BTreeMap<u64, Vec<Fragment>> = tickets
+        let rows: BTreeSet<u64> = queued_writes.keys().copied().collect();
+        self.resync_held(&rows).await?;
+        let fua = queued_writes.values().flatten().any(|queued| queued.flags.fua);
+        let fragments: BTreeMap<u64, Vec<Fragment>> = queued_writes
             .iter()
-            .map(|(&row, tickets)| (row, tickets.iter().flat_map(|ticket| ticket.fragments.iter().cloned()).collect()))
+            .map(|(&row, queued_writes)| {
+                (row, queued_writes.iter().flat_map(|queued| queued.fragments.iter().cloned()).collect())
+            })
             .collect();
         let is_journaled = rows.iter().any(|&row| self.needs_journal(row));
         let _mark = self.mark_needed(rows.iter().copied()).await?;
@@ -172,7 +174,7 @@ impl Core {
         let flags = WriteFlags { fua };
         self.perform(merge(writes, self.request_sectors_max), flags, record, at, length).await?;
         let mut written = Vec::new();
-        for (&row, fragments) in fragments.iter().filter(|(row, _)| self.state.borrow().unsettled.contains(**row)) {
+        for (&row, fragments) in fragments.iter().filter(|(row, _)| self.state.borrow().out_of_sync.contains(**row)) {
             match self.absent(row).and_then(|member| self.shape.index(row, member)) {
                 Some(index) => {
                     let missing = fragments.iter().filter(|fragment| fragment.index == index);
@@ -211,7 +213,7 @@ impl Core {
         {
             let mut state = self.state.borrow_mut();
             for (row, _) in written.iter().filter(|(row, _)| known.contains(row * unit..(row + 1) * unit)) {
-                state.unsettled.remove(*row);
+                state.out_of_sync.remove(*row);
             }
             state.known = known;
         }
@@ -241,7 +243,7 @@ impl Core {
         }
     }
 
-    /// True when the row is consistent and must be settled after a power cut.
+    /// True when the row is consistent and must be resynchronised after a power cut.
     fn needs_mark(&self, row: u64) -> bool {
         self.layout.is_some_and(|layout| !layout.journal_always) && self.absent_recorded(row).is_none()
     }
@@ -259,8 +261,8 @@ impl Core {
             .collect();
         let mut bufs = match self.read_units(&wanted).await {
             Ok(bufs) => bufs.into_iter(),
-            Err(Lost::Member) => return Ok(None),
-            Err(Lost::Data(member, error)) => return Err(relocate(error, member, at, length)),
+            Err(ReadFailure::Member) => return Ok(None),
+            Err(ReadFailure::Data(member, error)) => return Err(relocate(error, member, at, length)),
         };
         Ok(Some(plans.iter().map(|plan| bufs.by_ref().take(plan.reads.len()).collect()).collect()))
     }
@@ -478,8 +480,8 @@ impl Core {
         if self.shape.level == Level::Mirror {
             return Ok(());
         }
-        let unsettled: Vec<u64> = rows.filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
-        let (missing, whole): (Vec<u64>, Vec<u64>) = unsettled
+        let out_of_sync: Vec<u64> = rows.filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
+        let (missing, whole): (Vec<u64>, Vec<u64>) = out_of_sync
             .into_iter()
             .partition(|&row| self.absent(row).is_some_and(|member| member != self.shape.parity(row)));
         whole.into_iter().for_each(|row| self.is_consistent_now(row));
@@ -489,7 +491,7 @@ impl Core {
 
     /// Records that all of the row has been rewritten.
     fn is_consistent_now(&self, row: u64) {
-        self.state.borrow_mut().unsettled.remove(row);
+        self.state.borrow_mut().out_of_sync.remove(row);
     }
 }
 
@@ -497,7 +499,7 @@ impl Core {
 const DISCARD_ROWS: u64 = 4096;
 
 /// Why units could not be read.
-pub(super) enum Lost {
+pub(super) enum ReadFailure {
     /// A member failed; another way remains.
     Member,
     /// No way remains: the data of this member is unavailable.

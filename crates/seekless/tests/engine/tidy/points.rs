@@ -11,7 +11,7 @@ fn files(of_tests: bool) -> Vec<PathBuf> {
     all.filter(|path| path.components().any(|part| part.as_os_str() == "tests") == of_tests).collect()
 }
 
-/// What stands between quotes in `text`; none of it has a quote of its own.
+/// The quoted parts of `text`; none of them contains a quote.
 fn quoted(text: &str) -> impl Iterator<Item = &str> {
     text.split('"').skip(1).step_by(2)
 }

@@ -51,8 +51,8 @@ fn many_inodes_need_few_files() {
                     bench.dir.rename(from, to, RenameMode::Replace).await.unwrap();
                 }
             }
-            let top = bench.lookup(Ino::ROOT, b"d").await;
-            let (from, to) = (Place { parent: top, name: b"d" }, Place { parent: Ino::ROOT, name: b"e" });
+            let host_root = bench.lookup(Ino::ROOT, b"d").await;
+            let (from, to) = (Place { parent: host_root, name: b"d" }, Place { parent: Ino::ROOT, name: b"e" });
             bench.dir.rename(from, to, RenameMode::Replace).await.unwrap();
             bench.dir.drop_caches().await.unwrap();
             for (ino, content, ..) in &held {
@@ -73,7 +73,7 @@ fn many_inodes_need_few_files() {
             for (ino, ..) in held {
                 bench.dir.forget(ino, 1).await;
             }
-            bench.dir.forget(top, 1).await;
+            bench.dir.forget(host_root, 1).await;
             for ino in directories {
                 bench.dir.forget(ino, 1).await;
             }

@@ -1,5 +1,5 @@
-//! Aim: whoever may use a file may use its index, and nobody else. Method: lists on files, before and after they have an
-//! index, in a directory that gives others.
+//! Aim: the users who may use a file may use its index, and no others. Method: access lists on files, set before and
+//! after they have an index, in a directory with a default list.
 
 use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};

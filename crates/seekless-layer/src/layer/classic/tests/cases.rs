@@ -1,10 +1,10 @@
-//! Aim: costs are those of the paper, and an index is never more than a help. Method: small programs, and what is found
+//! Aim: costs are those of the paper, and an index is only a help. Method: small programs, and a look at the files
 //! below.
 
 use super::*;
 use crate::fs::{FsError, RenameMode};
 
-/// A random overwrite moves what is behind it, so that its cost grows with the file, with a codec whose sizes vary.
+/// A random overwrite moves everything behind it, so that its cost grows with the file, with a codec whose sizes vary.
 #[test]
 fn overwrites_cost_as_much_as_is_behind_them() {
     simulate(1, async |rt| {
@@ -29,7 +29,7 @@ fn overwrites_cost_as_much_as_is_behind_them() {
     });
 }
 
-/// Small appends write nothing but themselves with fast tails, and a unit each without.
+/// With fast tails a small append writes only its own bytes; without, it writes a unit.
 #[test]
 fn tails_are_fast() {
     simulate(1, async |rt| {
@@ -56,7 +56,7 @@ fn tails_are_fast() {
     });
 }
 
-/// An index that is lost, cut, of another file, or foreign: the file reads as it did, and gets a new one.
+/// An index is lost, cut, another file's, or foreign: the file reads as before, and gets a new index.
 #[test]
 fn an_index_is_only_for_speed() {
     simulate(1, async |rt| {
@@ -71,7 +71,7 @@ fn an_index_is_only_for_speed() {
         let good = below.read_file(b"/f.idx").await.unwrap();
         assert_eq!(good.len(), 4 * (2 + 12));
         let mut moved = good.clone();
-        // The end of the first unit, which the sizes do not tell.
+        // The end of the first unit, which the sizes do not determine.
         moved[8] ^= 8;
         let other = below.read_file(b"/g.idx").await.unwrap();
         let damages: [Option<&[u8]>; 6] =
@@ -87,7 +87,7 @@ fn an_index_is_only_for_speed() {
             assert_eq!(client.stat(b"/f").await.unwrap().size, 50_000);
             let rebuilt = counter(&fs, "indexes_rebuilt");
             match damage {
-                // It has no place, and is made anew at each lookup.
+                // The index's name is taken, so it is rebuilt at each lookup.
                 Some(b"notes of somebody") => assert!(rebuilt >= 1),
                 _ => assert_eq!(rebuilt, 1, "damage {number}"),
             }
@@ -101,7 +101,7 @@ fn an_index_is_only_for_speed() {
     });
 }
 
-/// A write that believes an index of another moment would destroy the file.
+/// A write that trusts an outdated index would destroy the file.
 #[test]
 fn a_write_does_not_believe_a_wrong_index() {
     simulate(1, async |rt| {
@@ -117,7 +117,7 @@ fn a_write_does_not_believe_a_wrong_index() {
         let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
         let client = Client::new(fs.clone());
         let file = client.open(b"/f", crate::fs::OpenFlags::READ_WRITE).await.unwrap();
-        // A whole page, of which nothing has to be read.
+        // A whole page, so that the write reads nothing.
         client.write(file, 4096 * 5, &[7; 4096]).await.unwrap();
         content[4096 * 5..4096 * 6].fill(7);
         assert!(client.read(file, 0, 60_000).await.unwrap() == content);
@@ -127,7 +127,7 @@ fn a_write_does_not_believe_a_wrong_index() {
     });
 }
 
-/// Indexes follow their files through names, and are not seen.
+/// Indexes follow their files through renames, and are hidden.
 #[test]
 fn indexes_go_with_their_files() {
     simulate(1, async |rt| {
@@ -152,7 +152,7 @@ fn indexes_go_with_their_files() {
         assert!(client.write_file(b"/x.idx", b"x").await.is_err());
         client.unlink(b"/d/c").await.unwrap();
         client.unlink(b"/d/a2").await.unwrap();
-        // What a crash may leave.
+        // An index that a crash may leave.
         below.write_file(b"/d/gone.idx", b"").await.unwrap();
         client.rmdir(b"/d").await.unwrap();
         below.mkdir(b"/e").await.unwrap();
@@ -164,7 +164,7 @@ fn indexes_go_with_their_files() {
     });
 }
 
-/// Foreign files by the stated rule; what begins as ours and is something else is damaged, and says so.
+/// Foreign files follow the configured rule; a file that begins as ours but is something else is reported as damaged.
 #[test]
 fn foreign_and_damaged_files() {
     simulate(1, async |rt| {
@@ -195,7 +195,7 @@ fn foreign_and_damaged_files() {
     });
 }
 
-/// Any bytes for a file and an index end in answers or errors.
+/// Any bytes as file and index lead to results or errors, never to a panic.
 #[test]
 fn damaged_bytes_do_no_harm() {
     simulate(1, async |rt| {
@@ -232,8 +232,8 @@ fn damaged_bytes_do_no_harm() {
     });
 }
 
-/// Files that look like ours by chance are shown so and not changed; one of ours whose index is lost can be read, and written
-/// once the check has made its index.
+/// Files that look like ours by chance are shown as they are and not changed. One of ours whose index is lost can be
+/// read, and can be written once the check has rebuilt its index.
 #[test]
 fn what_only_looks_like_units_is_not_changed() {
     simulate(1, async |rt| {

@@ -1,12 +1,12 @@
-//! Aim: a power cut, or want of space, damages only the file that is being written [za01 §5]. Method: files are written and
-//! synced one after another over `Loose`, cut everywhere; of those that no change has touched since their sync, every byte
-//! must be there, and the others must end in answers or errors.
+//! Aim: a power cut, or lack of space, damages only the file that is being written [za01 §5]. Method: files are written
+//! and synced one after another over the weak model `WeakFs`, cut everywhere. Of the files that no change has touched
+//! since their sync, every byte must be there; the others must lead to results or errors.
 
 use super::*;
 use crate::fs::FsError;
-use crate::testing::Loose;
+use crate::testing::WeakFs;
 
-/// Which file is being written from which moment on, and its content once it is synced.
+/// The file being written from a given position on, and its content once it is synced.
 struct Written {
     name: Vec<u8>,
     from: usize,
@@ -18,7 +18,7 @@ struct Written {
 fn a_cut_damages_one_file() {
     for seed in replay("crash::a_cut_damages_one_file").seeds(0..4) {
         simulate(seed, async |rt| {
-            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
             let fs = stack_on(&rt, lower.clone(), codec(seed)).await.unwrap();
             let client = Client::new(fs.clone());
             let mut rng = Rng::new(seed);
@@ -67,14 +67,15 @@ fn a_cut_damages_one_file() {
     }
 }
 
-/// Room is lacking at every change below: the others are as they were, and what is there can be read or says why not.
+/// Space runs out at every change below: the other files are unchanged, and the file being written can be read or
+/// reports an error.
 #[test]
 fn a_full_file_system_damages_one_file() {
     simulate(1, async |rt| {
         let first = text(30_000);
         let mut number = 0;
         loop {
-            let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+            let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
             let fs = stack_on(&rt, lower.clone(), gzip()).await.unwrap();
             let client = Client::new(fs.clone());
             client.write_file(b"/other", &first).await.unwrap();
@@ -105,7 +106,7 @@ fn a_full_file_system_damages_one_file() {
             assert!(client.read_file(b"/other").await.unwrap() == first);
             let read = client.read_file(b"/f").await;
             match refused {
-                // Without its index: that is not worth an error.
+                // Without its index, whose loss is no error.
                 0 => assert!(read.unwrap() == content, "at {number}"),
                 _ => assert!(matches!(read, Ok(_) | Err(FsError::Corrupt { .. })), "at {number}: {read:?}"),
             }

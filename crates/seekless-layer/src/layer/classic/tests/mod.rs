@@ -1,5 +1,5 @@
-//! Aim: the scheme of the paper shows what was written, costs what the paper says it does, and damages nothing but the file
-//! that is being written. Method: the harnesses that every file system goes through, and small programs.
+//! Aim: the paper's scheme returns what was written, costs what the paper says, and damages only the file that is being
+//! written. Method: the harnesses for all file systems, and small programs.
 
 mod access;
 mod cases;

@@ -16,7 +16,7 @@ fn over_the_model() {
             let lower = MemFs::with_options(&rt, options);
             let model = MemFs::with_options(&rt, options);
             let fs = stack_on(&rt, lower.clone(), codec(seed)).await.unwrap();
-            // The names of indexes are taken, and directories have entries and times for them.
+            // The names of indexes are reserved, and directories have entries and times for them.
             let comparison = Comparison { times: false, ..Comparison::default() };
             let mut pair = Pair::new(&rt, fs, model, comparison);
             for (number, op) in Generator::new(seed, Space::small(), Weights::CURIOUS).take(900).enumerate() {

@@ -1,5 +1,5 @@
-//! Aim: what the layer promises beyond what a model can say: costs, sizes, marks, space. Method: small programs, and what
-//! is found below.
+//! Aim: what the layer guarantees beyond what a model can check: costs, sizes, marks, space. Method: small programs,
+//! and a look at the files below.
 
 use super::*;
 use crate::device::trace::{TraceDevice, TraceEvent};
@@ -103,12 +103,12 @@ fn sizes_come_from_marks() {
         let found = below.get_xattr(b"/f", mark::NAME).await.unwrap();
         assert_eq!(format::SizeMark::from_bytes(&found).unwrap().clean, 0);
         client.close(file).await.unwrap();
-        // An attribute of that name from above is another.
+        // An attribute of that name set from above is a separate one.
         client.set_xattr(b"/f", mark::NAME, b"mine").await.unwrap();
         assert_eq!(client.get_xattr(b"/f", mark::NAME).await.unwrap(), b"mine");
         assert_eq!(client.list_xattr(b"/f").await.unwrap(), [mark::NAME.to_vec()]);
         fs.close().await.unwrap();
-        // Somebody replaces the lower file with another of ours.
+        // Another program replaces the lower file by another of ours.
         let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
         let other = Client::new(fs.clone());
         other.write_file(b"/g", &noise(30_000)).await.unwrap();
@@ -121,7 +121,7 @@ fn sizes_come_from_marks() {
     });
 }
 
-/// Files that nobody syncs are committed by and by, and all of them with one sync below.
+/// Files that no user syncs are committed after a while, and all of them with one sync below.
 #[test]
 fn what_nobody_syncs_is_written_back() {
     simulate(1, async |rt| {
@@ -143,7 +143,7 @@ fn what_nobody_syncs_is_written_back() {
     });
 }
 
-/// A file that is deleted before it is written back is gone when its last user is: nobody waits for its room.
+/// A file that is deleted before it is written back is gone when its last user is: its space is not waited for.
 #[test]
 fn deleted_files_do_not_linger() {
     simulate(1, async |rt| {
@@ -157,7 +157,7 @@ fn deleted_files_do_not_linger() {
         client.close(file).await.unwrap();
         assert_eq!((counter(&fs, "inodes_in_use"), counter(&fs, "bytes_waiting")), (1, 0));
         assert_eq!(lower.leaks(), Default::default());
-        // One with another name is written back as ever.
+        // A file that has another name is written back as usual.
         let file = client.create(b"/g").await.unwrap();
         client.write(file, 0, &noise(3_000)).await.unwrap();
         client.link(b"/g", b"/h").await.unwrap();
@@ -170,7 +170,7 @@ fn deleted_files_do_not_linger() {
     });
 }
 
-/// Space that is no longer used is used again, and in the end given back.
+/// Unused space is reused, and in the end freed.
 #[test]
 fn space_is_used_again() {
     simulate(1, async |rt| {
@@ -227,7 +227,7 @@ fn holes_cost_nothing() {
     });
 }
 
-/// Writing takes capabilities away when it happens, not when it is written back.
+/// Writing removes capabilities when it happens, not when it is written back.
 #[test]
 fn capabilities_given_after_a_write_stay() {
     simulate(1, async |rt| {
@@ -247,8 +247,8 @@ fn capabilities_given_after_a_write_stay() {
     });
 }
 
-/// Sizes of many files, cold and over LFS, take hardly more than they do through `wrap`: no more than 1.2 times as many
-/// requests, and 1.1 times the time. Method: a modelled disk, in virtual time; what mounting takes is taken off.
+/// Reading the sizes of many files, cold and over LFS, takes hardly more than through `wrap`: at most 1.2 times as many
+/// requests, and 1.1 times the time. Method: a modelled disk, in virtual time; the cost of mounting is subtracted.
 #[test]
 fn cold_sizes_cost_as_much_as_through_wrap() {
     const FILES: u64 = 1_225;
@@ -294,7 +294,7 @@ fn cold_sizes_cost_as_much_as_through_wrap() {
     assert!(log[2] * 10 <= wrapped[2] * 11, "{log:?} {wrapped:?}");
 }
 
-/// Over a file system without extended attributes a file can be changed again after it has settled, and synced.
+/// Over a file system without extended attributes a file can be changed and synced again after its commits are durable.
 #[test]
 fn files_settle_without_attributes() {
     simulate(1, async |rt| {
@@ -320,7 +320,7 @@ fn files_settle_without_attributes() {
     });
 }
 
-/// A directory has as many entries as one likes: all are listed, have their sizes, and are read and deleted, also by a layer
+/// A directory with any number of entries: all are listed, have their sizes, and are read and deleted, also by a layer
 /// that has just been mounted. `SEEKLESS_SOAK=100` makes it a million.
 #[test]
 fn directories_have_many_entries() {
@@ -355,8 +355,8 @@ fn directories_have_many_entries() {
     });
 }
 
-/// Aim: files that are removed while everything is made durable do not make it fail. Method: tasks that write, remove and
-/// forget files, and one that syncs all the while, over a file system that takes its time; by many seeds.
+/// Aim: a sync of everything does not fail because files are removed concurrently. Method: tasks that write, remove and
+/// forget files, and one that syncs all the time, over a file system that takes its time; with many seeds.
 #[test]
 fn removed_files_do_not_fail_a_sync() {
     for seed in super::replay("cases::removed_files_do_not_fail_a_sync").seeds(0..30) {

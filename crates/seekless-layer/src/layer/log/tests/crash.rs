@@ -1,5 +1,5 @@
 //! Aim: after a power cut each file is that of a commit, and everything that was synced is there. Method: the crash
-//! explorer over LFS; content of a file is there as a whole or not at all, however large the write.
+//! explorer over LFS; the content of a file is there as a whole or not at all, however large the write.
 
 use super::*;
 use crate::device::crash::CrashOptions;
@@ -15,8 +15,8 @@ use crate::units::MIB;
 
 const BYTES: u64 = 12 * MIB;
 
-/// Names and attributes are those of the file system below, of their moment; content is of a moment of its own, and
-/// whole.
+/// Names and attributes are those of the file system below, at their moment; the content of a file is whole, at a
+/// moment of its own.
 const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
 
 #[test]
@@ -72,14 +72,14 @@ fn a_long_life() {
     });
 }
 
-/// Places far apart, so that indexes get levels.
+/// Offsets far apart, so that indexes get levels.
 const EDGES: &[u64] = &[100_000, 10_000_000, 1_000_000_000];
 
-/// What a long life comes to.
+/// Cover points that a long life reaches.
 const POINTS: &[&str] =
     &["layer: a record goes into free space", "layer: a tail becomes a chunk", "layer: an index gets another level"];
 
-/// Several programs at once, compressed and encrypted in turns, with write-back that meets them, and without.
+/// Several programs at once, compressed and encrypted in turn, with and without concurrent write-back.
 #[test]
 fn several_clients() {
     let clients = Clients {

@@ -1,4 +1,4 @@
-//! Aim: damage is noticed, and what can be mended is. Method: damage of every kind done to lower files.
+//! Aim: damage is noticed, and repaired where possible. Method: damage of every kind done to lower files.
 
 use super::*;
 use crate::fs::FsError;
@@ -22,7 +22,7 @@ async fn mounted(rt: &Rt, lower: &Rc<MemFs>, options: &Options) -> Client {
     Client::new(stack_on(rt, lower.clone(), options.clone()).await.unwrap())
 }
 
-/// Puts `bytes` into the lower file as somebody would who knows nothing of layers.
+/// Writes `bytes` to the lower file, as a program does that does not know the layer.
 async fn overwrite(below: &Client, bytes: &[u8]) {
     below.write_file(b"/f", bytes).await.unwrap();
 }
@@ -53,8 +53,8 @@ fn every_flipped_bit_is_noticed() {
     }
 }
 
-/// A copy that ended early is refused, and says so, whatever the rule for foreign files is. One that does not go
-/// beyond its first slot is what a crash leaves of a file's first write, and empty, if that slot is a birth.
+/// A copy that ended early is refused with an error, whatever the rule for foreign files is. One that does not go
+/// beyond its first slot is what a crash leaves of a file's first write, and empty, if that slot is an initial commit.
 #[test]
 fn a_file_cut_short_is_refused() {
     simulate(1, async |rt| {
@@ -82,7 +82,7 @@ fn a_file_cut_short_is_refused() {
     });
 }
 
-/// A file with both slots gone, or its index, is mended from the heads of its records.
+/// A file without its slots, or without its index, is repaired from the heads of its records.
 #[test]
 fn an_index_is_made_anew() {
     simulate(1, async |rt| {
@@ -121,7 +121,7 @@ fn an_index_is_made_anew() {
             }
             overwrite(&below, &bad).await;
             let report = check::check(&rt, lower.clone(), options.clone(), true).await.unwrap();
-            // The nodes of earlier commits are of no importance.
+            // The nodes of earlier commits do not matter.
             assert!(report.findings.iter().all(|finding| finding.repaired), "{damage:?}: {:?}", report.findings);
             assert_clean(&rt, &(lower.clone() as Fs), &options).await;
             let read = mounted(&rt, &lower, &options).await.read_file(b"/f").await.unwrap();
@@ -130,7 +130,7 @@ fn an_index_is_made_anew() {
     });
 }
 
-/// Files of somebody else are shown as they are or refused, and never lost.
+/// Foreign files are shown as they are or refused, and never lost.
 #[test]
 fn foreign_files_follow_the_rule() {
     let foreign = [
@@ -138,7 +138,7 @@ fn foreign_files_follow_the_rule() {
         text(100_000),
         vec![0; 500],
         vec![0; 5_000],
-        // As an image of a disk begins.
+        // A file that begins like a disk image.
         [vec![0; 32_768], text(3_000)].concat(),
         b"S".to_vec(),
         vec![0xff; 1024],
@@ -160,7 +160,7 @@ fn foreign_files_follow_the_rule() {
             client.close(file).await.unwrap();
             client.fs().syncfs().await.unwrap();
             assert_eq!(below.read_file(b"/f").await.unwrap(), [&content[..], b"more"].concat(), "file {number}");
-            // Written anew, it is one of ours.
+            // When written again as a whole, it becomes one of ours.
             client.write_file(b"/f", &content).await.unwrap();
             client.fs().close().await.unwrap();
             let client = mounted(&rt, &lower, &strict).await;

@@ -1,6 +1,6 @@
-//! Aim: a directory is used by layers of one scheme and one key, and any other is refused before it writes anything. Method:
-//! every pair of layers, one after the other, with and without the attribute that says whose the directory is, at once, and
-//! with power cuts while it is written.
+//! Aim: layers of one scheme and one key use a directory, and any other is refused before it writes anything. Method:
+//! every pair of layers, one after the other, with and without the directory's attribute, at once, and with power cuts
+//! while it is written.
 
 use super::*;
 use crate::fs::client::Client;
@@ -8,10 +8,10 @@ use crate::fs::{FileSystem, FsError, XattrMode};
 use crate::layer::codecs::{Key, Sealed};
 use crate::layer::log::pack::{Direction, convert};
 use crate::layer::{classic, directory};
-use crate::testing::{Loose, MemFsOptions, Tree};
+use crate::testing::{MemFsOptions, Tree, WeakFs};
 use crate::units::Ino;
 
-/// A layer of each kind that a directory tells from others.
+/// Number of kinds of layers that a directory distinguishes.
 const KINDS: usize = 4;
 
 fn encrypt(key: u8) -> Options {
@@ -31,9 +31,9 @@ fn text(bytes: usize) -> Vec<u8> {
     b"whose is this; ".iter().copied().cycle().take(bytes).collect()
 }
 
-/// Each layer is refused by a directory that another has written to: also one from before there were attributes, whose files
-/// say it, small ones and such as have an index with nodes, beside plain ones and in a directory below. The right one is not,
-/// and has the attribute afterwards.
+/// A directory that one layer has written to refuses every other layer. That holds too for a directory without the
+/// attribute, whose files show the layer: small files and files whose index has nodes, beside plain ones and in a
+/// subdirectory. The right layer is accepted, and has written the attribute afterwards.
 #[test]
 fn a_directory_is_of_one_layer() {
     for bytes in [300, 20_000, 300_000] {
@@ -66,7 +66,7 @@ fn a_directory_is_of_one_layer() {
                     let fs = put_on(&rt, lower.clone(), first).await.unwrap();
                     let client = Client::new(fs.clone());
                     assert!(client.read_file(b"/d/f").await.unwrap() == text(bytes));
-                    // From above it is not seen, and one of that name is another.
+                    // It is hidden above, and an attribute of that name set from above is a separate one.
                     assert_eq!(client.list_xattr(b"/").await.unwrap(), Vec::<Vec<u8>>::new());
                     client.set_xattr(b"/", directory::NAME, b"mine").await.unwrap();
                     assert_eq!(client.get_xattr(b"/", directory::NAME).await.unwrap(), b"mine");
@@ -79,7 +79,7 @@ fn a_directory_is_of_one_layer() {
     }
 }
 
-/// A directory stays with its layer when its last file goes, and is let go of by unpacking; then nothing is left behind.
+/// A directory stays with its layer when its last file goes, and is released by unpacking; then nothing is left behind.
 #[test]
 fn unpacking_lets_go() {
     simulate(1, async |rt| {
@@ -108,7 +108,7 @@ fn unpacking_lets_go() {
     });
 }
 
-/// A mount that may not write leaves no attribute, and is refused all the same; a damaged attribute is an error, not a guess.
+/// A read-only mount leaves no attribute, and is refused all the same; a damaged attribute is an error, not a guess.
 #[test]
 fn it_is_not_guessed_and_not_forced() {
     simulate(1, async |rt| {
@@ -134,7 +134,8 @@ fn it_is_not_guessed_and_not_forced() {
     });
 }
 
-/// Layers that are put on a directory for the first time at once: those of one kind all are, and of several kinds, one.
+/// Layers that are stacked on a directory for the first time concurrently: those of one kind all succeed, and of
+/// several kinds one.
 #[test]
 fn the_first_of_several_has_it() {
     for seed in replay("directory::the_first_of_several_has_it").seeds(0..40) {
@@ -172,16 +173,17 @@ fn the_first_of_several_has_it() {
     }
 }
 
-/// A power cut while the attribute is written: it is there or not, and the next mount with the right key has it either way.
+/// A power cut while the attribute is written: it exists or not, and the next mount with the right key succeeds either
+/// way.
 #[test]
 fn a_cut_leaves_it_or_not() {
     simulate(1, async |rt| {
-        let lower = Loose::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
+        let lower = WeakFs::new(&rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() });
         let fs = stack_on(&rt, lower.clone(), encrypt(1)).await.unwrap();
         let client = Client::new(fs.clone());
         client.write_file(b"/f", &text(9_000)).await.unwrap();
         fs.close().await.unwrap();
-        // As a directory from before there were attributes.
+        // A directory as it was before the attribute existed.
         lower.removexattr(Ino::ROOT, directory::NAME).await.unwrap();
         lower.syncfs().await.unwrap();
         let start = lower.position();
@@ -202,7 +204,7 @@ fn a_cut_leaves_it_or_not() {
     });
 }
 
-/// Over a file system without attributes, and one that has no room for one, files are asked at each mount.
+/// Over a file system without attributes, and one that has no room for one, files are sampled at each mount.
 #[test]
 fn without_attributes_files_are_asked() {
     simulate(1, async |rt| {

@@ -1,6 +1,6 @@
-//! Aim: a lower file is taken for ours only when that is certain; any other is shown and changed as it is, or refused, and
-//! in neither case touched. Method: files that have ever more of ours in them at ever other places, each looked at, appended
-//! to through the layer, and compared below.
+//! Aim: a lower file is taken for ours only when that is certain; any other is shown and changed as it is, or refused,
+//! and in neither case damaged. Method: files that contain more and more of ours at different offsets; each is read,
+//! appended to through the layer, and compared below.
 
 use super::*;
 use crate::fs::client::Client;
@@ -25,14 +25,14 @@ async fn ours(rt: &Rt, bytes: usize, commits: u64) -> Vec<u8> {
     Client::new(lower as Fs).read_file(b"/f").await.unwrap()
 }
 
-/// `inner` at `offset` of `bytes` zeroes.
+/// `bytes` zeroes with `inner` at `offset`.
 fn image(bytes: usize, offset: usize, inner: &[u8]) -> Vec<u8> {
     let mut image = vec![0; bytes.max(offset + inner.len())];
     image[offset..offset + inner.len()].copy_from_slice(inner);
     image
 }
 
-/// The file is shown as it is, and an append is an append.
+/// The file is shown as it is, and an append appends below.
 async fn assert_plain(rt: &Rt, what: &str, content: &[u8]) {
     let lower = model(rt);
     let below = Client::new(lower.clone() as Fs);
@@ -48,7 +48,7 @@ async fn assert_plain(rt: &Rt, what: &str, content: &[u8]) {
     assert!(below.read_file(b"/f").await.unwrap() == [content, b"more"].concat(), "{what}: changed below");
 }
 
-/// The file is refused, and is below what it was.
+/// The file is refused, and unchanged below.
 async fn assert_untouched(rt: &Rt, what: &str, content: &[u8], mark: Option<&[u8]>) {
     let lower = model(rt);
     let below = Client::new(lower.clone() as Fs);
@@ -65,7 +65,7 @@ async fn assert_untouched(rt: &Rt, what: &str, content: &[u8], mark: Option<&[u8
     assert!(below.read_file(b"/f").await.unwrap() == content, "{what}: changed below");
 }
 
-/// An image of a disk, an archive or a memory dump can hold whole files of ours, anywhere.
+/// An image of a disk, an archive or a memory dump can contain whole files of ours, anywhere.
 #[test]
 fn files_that_contain_ours_are_plain() {
     simulate(1, async |rt| {
@@ -75,7 +75,7 @@ fn files_that_contain_ours_are_plain() {
             assert_plain(&rt, &format!("a file of ours at {offset}"), &image(0, offset, &inner)).await;
         }
         for offset in [1024, 4096, 1 << 20] {
-            // As the superblock of ext4.
+            // At the offset of ext4's superblock.
             let mut disk = image(2 << 20, offset, record);
             disk[1024 + 0x38..1024 + 0x3a].copy_from_slice(&[0x53, 0xef]);
             assert_plain(&rt, &format!("records at {offset}, and something else"), &disk).await;
@@ -86,7 +86,7 @@ fn files_that_contain_ours_are_plain() {
             turned[offset + 200] ^= 1;
             assert_plain(&rt, &format!("records at {offset}, one of them with other bytes"), &turned).await;
         }
-        // Slots alone, and in places that are not theirs.
+        // Slots alone, at offsets that are not theirs.
         assert_plain(&rt, "slots behind zeroes", &image(0, 512, &inner[..512])).await;
         rt.sleep(Nanos::from_secs(1)).await;
         let other = ours(&rt, 300, 1).await;
@@ -110,8 +110,7 @@ fn images_of_anything_are_plain() {
                 let at = 65_536 + rng.below(12_000) as usize * 64;
                 image[at..at + length].copy_from_slice(&inner[from..from + length]);
             }
-            // Something that is not ours, before or behind the rest: without it, what is there may be a first commit that
-            // was cut off.
+            // A foreign piece, before or behind the rest: without it, the file could be an interrupted first commit.
             let at =
                 if rng.chance(1, 2) { 1024 + rng.below(60_000) } else { (1 << 20) - 700 - rng.below(60_000) } as usize;
             rng.fill(&mut image[at..at + 600]);
@@ -120,15 +119,16 @@ fn images_of_anything_are_plain() {
     }
 }
 
-/// What a cut leaves of a file's first write is an empty file, and can be written; what only begins like it is not.
+/// What a cut leaves of a file's first write is an empty file, and can be written; a file that only begins like it is
+/// foreign.
 #[test]
-fn a_short_file_is_ours_only_if_it_begins_with_a_birth() {
+fn a_short_file_is_ours_only_if_it_begins_with_an_initial_commit() {
     simulate(1, async |rt| {
-        let born = Commit::birth(16, 77).encode();
+        let initial = Commit::initial(16, 77).encode();
         for length in [24, 100, 511, 512] {
             let lower = model(&rt);
             let below = Client::new(lower.clone() as Fs);
-            below.write_file(b"/f", &born[..length]).await.unwrap();
+            below.write_file(b"/f", &initial[..length]).await.unwrap();
             let fs = stack_on(&rt, lower.clone(), zstd()).await.unwrap();
             let client = Client::new(fs.clone());
             assert_eq!(client.read_file(b"/f").await, Ok(Vec::new()), "{length} bytes");
@@ -138,8 +138,8 @@ fn a_short_file_is_ours_only_if_it_begins_with_a_birth() {
             fs.close().await.unwrap();
             assert_clean(&rt, &(lower as Fs), &zstd()).await;
         }
-        assert_untouched(&rt, "the magic alone", &born[..8], None).await;
-        assert_untouched(&rt, "too short to be sure", &born[..20], None).await;
+        assert_untouched(&rt, "the magic alone", &initial[..8], None).await;
+        assert_untouched(&rt, "too short to be sure", &initial[..20], None).await;
         assert_untouched(&rt, "text that begins with the magic", b"SKLSlog1 is what a file begins with\n", None).await;
         let whole = ours(&rt, 20_000, 2).await;
         for length in [24, 300, 511] {
@@ -148,8 +148,8 @@ fn a_short_file_is_ours_only_if_it_begins_with_a_birth() {
     });
 }
 
-/// A file whose first kilobyte is gone is empty where it may never have been committed, and damaged where it was: it is not
-/// touched, and the check makes a new head from its records.
+/// A file whose first kilobyte is gone counts as empty where it may never have been committed, and as damaged where it
+/// was: it is not changed, and the check builds a new head from its records.
 #[test]
 fn a_lost_head_is_damage_once_there_was_a_commit() {
     simulate(1, async |rt| {

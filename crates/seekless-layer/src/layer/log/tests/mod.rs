@@ -1,18 +1,18 @@
-//! Aim: what the layer shows is what was written, whatever is below it and whatever happens. Method: the harnesses that
-//! every file system goes through, over several file systems below, and damage done to lower files.
+//! Aim: the layer returns what was written, whatever is below it and whatever happens. Method: the harnesses for all
+//! file systems, over several file systems below, and damage done to lower files.
 
 mod cases;
 mod crash;
 mod damage;
 mod directory;
 mod foreign;
-mod loose;
 mod model;
 mod pack;
 mod replaced;
 mod secret;
 mod times;
 mod troubles;
+mod weak_fs;
 
 use std::rc::Rc;
 
@@ -33,7 +33,7 @@ fn zstd() -> Options {
     Options::new(Arc::new(Zstd::default()))
 }
 
-/// Small chunks and little memory, so that small files go through everything.
+/// Small chunks and little memory, so that small files reach every path.
 fn tiny(codec: Arc<dyn Codec>) -> Options {
     Options {
         chunk_shift: 12,

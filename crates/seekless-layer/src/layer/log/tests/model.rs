@@ -6,7 +6,7 @@ use crate::device::crash::CrashOptions;
 use crate::testing::{Comparison, Generator, Op, Pair, Space, SubjectComparison, Weights};
 use crate::units::GIB;
 
-/// Chunks are holes as a whole, and times are the lower file system's: it writes when the layer does.
+/// A chunk is a hole as a whole or not at all, and times are the lower file system's: it writes when the layer does.
 fn comparison() -> Comparison {
     Comparison { times: false, ..Comparison::default() }
 }
@@ -64,7 +64,7 @@ fn over_handles() {
                 ..Default::default()
             };
             let lower = MemFs::with_options(&rt, options);
-            // Opened as the layer is, since a file without data is refused at opening or not at all.
+            // Opened as the layer opens files, since a file without data is refused at opening or not at all.
             let model = MemFs::with_options(&rt, options);
             let fs = stack_on(&rt, lower.clone(), tiny(Arc::new(Zstd::default()))).await.unwrap();
             let space = Space { odd_names: true, far_offset: 1 << 40, ..Space::small() };

@@ -1,5 +1,5 @@
-//! Aim: packing and unpacking change nothing but the space that files take. Method: a tree with files of every kind,
-//! packed, read through the layer, unpacked, and compared with what it was; and the same, interrupted everywhere.
+//! Aim: packing and unpacking change only the space that files take. Method: a tree with files of every kind, packed,
+//! read through the layer, unpacked, and compared with what it was; and the same, interrupted everywhere.
 
 use super::*;
 use crate::fs::acl::{Acl, XATTR_ACL_ACCESS, XATTR_ACL_DEFAULT};
@@ -30,7 +30,7 @@ async fn make_tree(fs: Fs) {
     let attributes =
         SetAttr { permissions: Some(0o4751), uid: Some(7), mtime: Some(SetTime::At(when)), ..SetAttr::default() };
     client.setattr(b"/text", attributes).await.unwrap();
-    // What is made from now on would inherit a list that these files have not.
+    // New files would inherit a list that these files do not have.
     let list = |text: &str| text.parse::<Acl>().unwrap().to_xattr();
     client.set_xattr(b"/", XATTR_ACL_DEFAULT, &list("u::rwx,u:8:rwx,g::---,m::rwx,o::---")).await.unwrap();
     client.set_xattr(b"/text", XATTR_ACL_ACCESS, &list("u::rwx,u:9:r--,g::r-x,m::r-x,o::--x")).await.unwrap();
@@ -60,12 +60,12 @@ fn packing_changes_nothing_but_space() {
     });
 }
 
-/// Power cuts everywhere: each file is whole, in one form or the other, and beginning again finishes the work.
+/// Power cuts everywhere: each file is whole, in one form or the other, and starting again finishes the work.
 #[test]
 fn packing_can_be_interrupted() {
-    use crate::testing::{Loose, MemFsOptions};
+    use crate::testing::{MemFsOptions, WeakFs};
     simulate(1, async |rt| {
-        let lower = Loose::new(&rt, MemFsOptions::default());
+        let lower = WeakFs::new(&rt, MemFsOptions::default());
         make_tree(lower.clone()).await;
         crate::fs::FileSystem::syncfs(&*lower).await.unwrap();
         let start = lower.position();

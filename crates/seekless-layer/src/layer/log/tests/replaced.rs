@@ -1,7 +1,7 @@
-//! Aim: a file that takes the place of another is there with the old or the new content when the daemon is killed, without a
-//! sync; and after a power cut no file is in a state that it never had. Method: renames over files, and files that are cut and
-//! written anew, by one client and by several, over `Loose` and over one that takes its time; everything that was passed
-//! down kept at every moment, or some of it.
+//! Aim: a file that replaces another has the old or the new content when the daemon is killed, without a sync; and
+//! after a power cut no file is in a state that it never had. Method: renames over files, and files that are truncated
+//! and rewritten, by one client and by several, over the weak model `WeakFs` and over a slow file system; at each
+//! moment everything or only a part of what was written below is kept.
 
 use super::times::slow;
 use super::*;
@@ -9,12 +9,12 @@ use crate::fs::client::Client;
 use crate::fs::{AllocateMode, FileRange, FileSystem, FsError, OpenFlags, RenameMode};
 use crate::rng::Rng;
 use crate::testing::volumes::life::must_have_covered;
-use crate::testing::{Loose, MemFsOptions};
+use crate::testing::{MemFsOptions, WeakFs};
 
-fn loose(rt: &Rt) -> Rc<Loose> {
-    // With handles, which say when a file is closed.
+fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
+    // With handles, whose release shows when a file is closed.
     let open_protocol = crate::fs::OpenProtocol::Handles;
-    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, open_protocol, ..MemFsOptions::default() })
+    WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, open_protocol, ..MemFsOptions::default() })
 }
 
 fn content(version: u64, bytes: usize) -> Vec<u8> {
@@ -39,11 +39,11 @@ async fn read_after(rt: &Rt, left: Rc<MemFs>, options: &Options, path: &[u8]) ->
     let again = stack_on(rt, left.clone(), options.clone()).await.unwrap();
     let client = Client::new(again.clone());
     let read = client.read_file(path).await;
-    // The size that is seen without opening is the same.
+    // The size shown without opening is the same.
     if let Ok(read) = &read {
         let other = Client::new(stack_on(rt, left.clone(), options.clone()).await.unwrap());
         assert_eq!(other.stat(path).await.unwrap().size, read.len() as u64, "M1");
-        // It can be used, and is sound then.
+        // It can be used, and is consistent afterwards.
         let file = client.open(path, OpenFlags::READ_WRITE).await.unwrap();
         client.write(file, 50, b"changed").await.unwrap();
         client.close(file).await.unwrap();
@@ -53,15 +53,15 @@ async fn read_after(rt: &Rt, left: Rc<MemFs>, options: &Options, path: &[u8]) ->
     read
 }
 
-/// The old file is synced. The new one is written and renamed over it, or the old one is cut and written anew, several times
-/// in a row; no sync, and at no moment anything else than one of the two.
+/// The old file is synced. The new one is written and renamed over it, or the old one is truncated and rewritten,
+/// several times in a row, without a sync; at every moment the name has one of the two contents.
 #[test]
 fn a_killed_daemon_leaves_old_or_new() {
     let replay = replay("replaced::a_killed_daemon_leaves_old_or_new");
     for seed in replay.seeds(0..8) {
         simulate(seed, async |rt| {
             let mut rng = Rng::new(seed);
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let (write_back_interval, dirty_bytes_max) = (Nanos::from_secs(5), 32 << 20);
             let options = Options { write_back_interval, dirty_bytes_max, ..tiny(Arc::new(Zstd::default())) };
             let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
@@ -100,8 +100,8 @@ fn a_killed_daemon_leaves_old_or_new() {
                     "seed {seed}, killed at {position}: version {found:?} of {} bytes, not one of {ended} to {begun}",
                     read.len()
                 );
-                // After a power cut: of a file that is written anew, what it was or is; of one that a rename has brought, what
-                // the directory makes of it, which may be nothing.
+                // After a power cut: a rewritten file has its old or new content; a file that a rename replaced has
+                // what the directory gives, which may be nothing.
                 for state in 1..5 {
                     let left = lower.cut(position, state).await.unwrap();
                     let read = read_after(&rt, left, &options, b"/config").await;
@@ -115,20 +115,22 @@ fn a_killed_daemon_leaves_old_or_new() {
     }
 }
 
-/// A provisional commit is confirmed when everything is written back; from then on it is as any other, and its sync counts.
+/// A provisional commit is confirmed when everything is written back; from then on it is like any other, and its sync
+/// counts.
 #[test]
 fn what_was_replaced_is_confirmed() {
     simulate(1, async |rt| {
-        let lower = loose(&rt);
+        let lower = weak_fs(&rt);
         let options = tiny(Arc::new(Zstd::default()));
         let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
         let client = Client::new(fs.clone());
         rewrite(&client, b"/f", &content(1, 20_000)).await;
         client.sync().await.unwrap();
         rewrite(&client, b"/f", &content(2, 20_000)).await;
-        let provisional = |fs: &Rc<Stacked<Log>>| fs.layer().counts.provisional_commits.get();
+        let provisional = |fs: &Rc<Stacked<ChunkedLayer>>| fs.layer().counts.provisional_commits.get();
         assert_eq!(provisional(&fs), 1);
-        // Killed and mounted again, it is loaded as it is, and confirmed there; the older commit is kept until then.
+        // Killed and mounted again, it is loaded as provisional, and confirmed there; the older commit is kept until
+        // then.
         drop((client, fs));
         let fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
         let client = Client::new(fs.clone());
@@ -161,15 +163,15 @@ fn what_was_replaced_is_confirmed() {
     });
 }
 
-/// Several clients at once: two that rename over the same name, one that writes to the file that is being replaced, one that
-/// cuts and rewrites another, and one that syncs; killed at any moment, each name has a content that it was given.
+/// Several clients at once: two rename over the same name, one writes to the file that is being replaced, one truncates
+/// and rewrites another, and one syncs. Killed at any moment, each name has a content that it was given.
 #[test]
 fn clients_replace_at_once() {
     let replay = replay("replaced::clients_replace_at_once");
     crate::rt::covered();
     for seed in replay.seeds(0..6) {
         simulate(seed, async |rt| {
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let options = Options { write_back_interval: Nanos(2_000), ..tiny(Arc::new(Zstd::default())) };
             let below = slow(&rt, lower.clone(), seed, 30).await;
             let fs = stack(&rt, below, options.clone()).await.unwrap();
@@ -205,7 +207,8 @@ fn clients_replace_at_once() {
                                 moments_cut.borrow_mut().push((from, lower.position()));
                             }
                             _ => {
-                                // Of a file that may be replaced while it is open, nothing but what was there is written.
+                                // The file may be replaced while it is open, so the client rewrites only bytes that
+                                // exist.
                                 let file = client.open(b"/a", OpenFlags::READ_WRITE).await.unwrap();
                                 let old = client.read(file, 0, 30_000).await.unwrap();
                                 client.write(file, 0, &old).await.unwrap();
@@ -227,7 +230,8 @@ fn clients_replace_at_once() {
                         let read = read_after(&rt, left, &options, path).await;
                         let read = read.unwrap_or_else(|error| panic!("seed {seed}, {position}, {state}: {error}"));
                         let cut_off = state > 0 && read.is_empty() && path == b"/a";
-                        // While a writer has cut the file and not yet closed it, a write-back commits what there is.
+                        // While a writer has truncated the file and not yet closed it, a write-back commits the present
+                        // content.
                         let cut = moments_cut.borrow();
                         let in_between = path == b"/b"
                             && read.is_empty()
@@ -249,24 +253,25 @@ fn clients_replace_at_once() {
     }
 }
 
-/// What states after a power cut lead to, where writes below are not kept in order.
+/// Cover points of states after a power cut, where writes below are not kept in order.
 const POINTS: &[&str] = &["layer: a provisional commit is whole", "layer: the commit before a provisional one counts"];
 
-/// What a commit no longer refers to stays until that commit is durable: the one before is what a power cut may leave. And after
-/// a mount nothing is known of the commit before the last, so that only new space is used until the first sync.
+/// Space that a commit no longer refers to stays unchanged until that commit is durable: a power cut may leave the
+/// previous one. And after a mount nothing is known of the commit before the last, so that only new space is used until
+/// the first sync.
 #[test]
 fn space_waits_for_durable_commits() {
     let replay = replay("replaced::space_waits_for_durable_commits");
     for seed in replay.seeds(0..6) {
         simulate(seed, async |rt| {
             let mut rng = Rng::new(seed);
-            let lower = loose(&rt);
+            let lower = weak_fs(&rt);
             let options = tiny(Arc::new(crate::layer::codecs::Copy));
             let mut fs = stack(&rt, lower.clone(), options.clone()).await.unwrap();
             let mut now = content(7, 8 * 4096);
             Client::new(fs.clone()).write_file(b"/f", &now).await.unwrap();
             fs.clone().syncfs().await.unwrap();
-            // Each state that the file has had since its last sync.
+            // Each state of the file since its last sync.
             let mut states = vec![(lower.position(), now.clone())];
             for round in 0..25u64 {
                 if rng.chance(1, 3) {

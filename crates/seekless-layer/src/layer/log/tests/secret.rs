@@ -1,5 +1,5 @@
-//! Aim: with `encrypt` nothing that was written can be read below, and nothing else can be passed off for it. Method: the
-//! model differential, a search for what was written, and an attacker who has written files below.
+//! Aim: with `encrypt` no content can be read below, and no other content is accepted in its place. Method: the
+//! comparison with the model, a search for the plain text, and an attacker that changes files below.
 
 use super::*;
 use crate::fs::client::Client;
@@ -29,7 +29,7 @@ fn it_answers_as_the_model() {
     }
 }
 
-/// Whatever way bytes take to the file system below, with small appends and large writes: they are not seen there.
+/// Small appends and large writes reach the file system below by different paths: no plain text is there.
 #[test]
 fn nothing_is_stored_in_the_clear() {
     const SECRET: &[u8] = b"nobody may know this";
@@ -49,7 +49,7 @@ fn nothing_is_stored_in_the_clear() {
         }
         client.close(file).await.unwrap();
         fs.close().await.unwrap();
-        // Another key reads nothing, and no key reads nothing, also where the directory does not know whose it is.
+        // Another key reads nothing, and no key reads nothing, also where the directory's mark is missing.
         for options in [sealed(2), zstd()] {
             let put = stack_on(&rt, lower.clone(), options.clone()).await.map(drop);
             assert!(matches!(put, Err(FsError::Invalid(_))), "{put:?}");
@@ -66,7 +66,7 @@ fn nothing_is_stored_in_the_clear() {
     });
 }
 
-/// Files that somebody has written without the key are refused, as plain ones and as ours, with chunks and with tails.
+/// Files written without the key are refused, whether plain or in our format, with chunks and with tails.
 #[test]
 fn nothing_can_be_passed_off() {
     simulate(1, async |rt| {

@@ -1,6 +1,6 @@
-//! Aim: what is set from above is what is there in the end, above and below, whenever the layer writes back; and writing back
-//! changes no attribute. Method: several clients at once over a file system that takes its time for each call, in virtual
-//! time, with the order of tasks drawn from the seed.
+//! Aim: times and attributes set from above are the final ones, above and below, whenever the layer writes back; and
+//! write-back changes no attribute. Method: several clients at once over a slow file system, in virtual time, with the
+//! order of tasks drawn from the seed.
 
 use super::*;
 use crate::fs::client::Client;
@@ -9,7 +9,7 @@ use crate::layer::{At, Layer, Nodes};
 use crate::rng::Rng;
 use crate::units::WallTime;
 
-/// Takes its time before and after each call that reads or changes something.
+/// Waits before and after each call that reads or changes something.
 struct Slow {
     rt: Rt,
     rng: RefCell<Rng>,
@@ -87,7 +87,7 @@ impl Layer for Slow {
     }
 }
 
-/// A file system below that takes its time.
+/// A slow file system below.
 pub(super) async fn slow(rt: &Rt, lower: Fs, seed: u64, nanos_max: u64) -> Fs {
     let slow = Slow { rt: rt.clone(), rng: RefCell::new(Rng::new(seed)), nanos_max };
     Rc::new(Stacked::new(lower, slow).await.expect("it mounts"))
@@ -97,7 +97,7 @@ fn moment(seconds: u64) -> WallTime {
     WallTime { seconds: seconds as i64, nanos: 5 }
 }
 
-/// What one client has set last.
+/// The values that one client has set last.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Last {
     mtime: WallTime,
@@ -107,7 +107,8 @@ struct Last {
     value: u8,
 }
 
-/// As `cp -a` does it: content, then owner, mode, attributes and times, while everything is written back again and again.
+/// As `cp -a` does it: content, then owner, mode, attributes and times, while everything is written back again and
+/// again.
 #[test]
 fn what_is_set_during_write_back_stays() {
     let replay = replay("times::what_is_set_during_write_back_stays");
@@ -197,7 +198,7 @@ fn what_is_set_during_write_back_stays() {
     }
 }
 
-/// Moving records and cutting what is free changes no time of a file that was not written to.
+/// Moving records and truncating free space changes no time of a file that was not written to.
 #[test]
 fn compaction_leaves_times() {
     simulate(1, async |rt| {

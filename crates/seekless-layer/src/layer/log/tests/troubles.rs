@@ -1,30 +1,31 @@
-//! Aim: what could not be written or synced below is never said to be durable, and does no harm to what comes after it. Method:
-//! `Loose` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
+//! Aim: data that could not be written or synced below is never acknowledged as durable, and does no harm to later
+//! data. Method: `WeakFs` with syncs and writes that fail, every kind of sync, and the state that a power cut leaves.
 
 use super::*;
 use crate::fs::FsError;
 use crate::fs::client::Client;
 use crate::layer::codecs::Copy;
 use crate::rng::Rng;
-use crate::testing::{Loose, MemFsOptions};
+use crate::testing::{MemFsOptions, WeakFs};
 
-fn loose(rt: &Rt) -> Rc<Loose> {
-    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
+fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
+    WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
 }
 
-/// An error after which it is not known what is on the medium.
+/// An error after which the content of the medium is unknown.
 fn unknown() -> FsError {
     FsError::Host(5)
 }
 
-/// What `/f` holds when only what was synced is left.
-async fn durable(rt: &Rt, lower: &Rc<Loose>, options: &Options) -> Vec<u8> {
+/// Content of `/f` when only synced data is left.
+async fn durable(rt: &Rt, lower: &Rc<WeakFs>, options: &Options) -> Vec<u8> {
     let left: Fs = lower.cut(lower.position(), 1).await.unwrap();
     Client::new(stack_on(rt, left, options.clone()).await.unwrap()).read_file(b"/f").await.unwrap()
 }
 
-/// Aim: a sync that fails below fails above, whichever of the two that a commit takes it is; afterwards a file is stopped, unless
-/// only space was wanting and nothing can have been lost. Method: each sync, each error, each kind of file system below.
+/// Aim: a sync that fails below fails above, whichever of a commit's two syncs it is; afterwards a file is stopped,
+/// unless the error was lack of space and nothing can have been lost. Method: each sync, each error, each kind of file
+/// system below.
 #[test]
 fn syncs_that_fail() {
     for of_all in [false, true] {
@@ -34,7 +35,7 @@ fn syncs_that_fail() {
             {
                 let name = format!("of all: {of_all}, after {earlier}, {error}, exclusive: {exclusive}");
                 simulate(1, async |rt| {
-                    let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+                    let (lower, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
                     lower.set_exclusive(exclusive);
                     let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
                     let client = Client::new(fs.clone());
@@ -69,12 +70,13 @@ fn syncs_that_fail() {
     }
 }
 
-/// Aim: a slot that could not be written is as if it had not been tried, where nothing can have been written; else the file is
-/// stopped. Method: one write before the records that fails; then the same commit again. What the failed commits took is used again.
+/// Aim: a failed write of a slot is as if it had not been tried, if nothing can have been written; otherwise the file
+/// is stopped. Method: one write before the records that fails; then the same commit again. The space of the failed
+/// commits is reused.
 #[test]
 fn slots_that_cannot_be_written() {
     simulate(1, async |rt| {
-        let (lower, options) = (loose(&rt), tiny(Arc::new(Copy)));
+        let (lower, options) = (weak_fs(&rt), tiny(Arc::new(Copy)));
         let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
         let client = Client::new(fs.clone());
         let file = client.create(b"/f").await.unwrap();

@@ -1,5 +1,5 @@
-//! Aim: the books balance (G1, G2, V4): after roll-forward a recount gives what the usage table says, whatever was done to
-//! indirect blocks before the power failed; what a slot needs is not written over; and what is wrong is found and mended.
+//! Aim: the books balance (G1, G2, V4). After roll-forward a recount equals the usage table, whatever changed indirect
+//! blocks before the power failed; what a slot needs is not overwritten; and wrong books are found and repaired.
 //! Method: small programs, each cut off without closing, and a recount of everything.
 
 use super::*;
@@ -13,7 +13,7 @@ use crate::units::SECTOR_BYTES;
 
 const BYTES: u64 = 12 * MIB;
 
-/// Nothing happens by itself.
+/// No timer runs.
 fn quiet(indirect_in_log: bool) -> Options {
     let never = Nanos::from_secs(1 << 30);
     Options { checkpoint_interval: never, write_back_interval: never, indirect_in_log, ..Options::default() }
@@ -40,7 +40,7 @@ async fn with_deep_file(rt: &Rt) -> Rc<Memory> {
     memory
 }
 
-/// What is done to the file, after a part of it may have been overwritten.
+/// Changes of the file, made after a part of it may have been overwritten.
 const CHANGES: [&str; 8] =
     ["truncate", "truncate and rewrite", "truncate twice", "punch", "unlink", "unlink in use", "reserve", "rewrite"];
 
@@ -83,8 +83,8 @@ async fn change(client: &Client, what: &str, edge: u64) -> FsResult<()> {
     }
 }
 
-/// Aim: replaying frees an indirect block when, and only when, the live run did. Method: a file with blocks on every level
-/// that is in a checkpoint; each change at each level, alone, after an fsync of something overwritten, and with an fsync in
+/// Aim: replay frees an indirect block when, and only when, the live run did. Method: a file with blocks on every level
+/// that is in a checkpoint; each change at each level, alone, after an fsync of an overwrite, and with an fsync in
 /// between; the power fails after the last fsync.
 #[test]
 fn indirect_blocks_that_were_freed_before_a_power_cut() {
@@ -127,9 +127,9 @@ async fn after_a_cut(rt: &Rt, what: &str, edge: u64, overwritten: u32, indirect_
     assert_clean(rt, &copy).await;
 }
 
-/// Aim: what the only good checkpoint still needs is not written over by the mount's own (G1). Method: a file that is in the
-/// checkpoint is removed, so that rolling forward empties its segments; then the mount's free segments are compared with what
-/// each slot needs, after every checkpoint, and without the newest slot as well.
+/// Aim: the mount's own writes do not overwrite what the only good checkpoint still needs (G1). Method: a file that is
+/// in the checkpoint is removed, so that rolling forward empties its segments. Then the mount's free segments are
+/// compared with what each slot needs, after every checkpoint, and without the newest slot as well.
 #[test]
 fn segments_that_recovery_emptied() {
     simulate(1, async |rt| {
@@ -151,13 +151,13 @@ fn segments_that_recovery_emptied() {
             client.write_file(b"/kept", &[round; 10]).await.unwrap();
             client.sync().await.unwrap();
             drop((client, fs));
-            // The power fails, once in recovery and then again and again.
+            // The power fails once during recovery, and then again twice.
             for again in 0..3 {
                 let name = format!("round {round}, recovery {again}");
                 let image = memory.image();
                 for image in [Some(image.clone()), without_newest_slot(&image)].into_iter().flatten() {
                     let copy: Device = Rc::new(Memory::from_image(BYTES, image));
-                    // As it is before the mount writes anything.
+                    // The state before the mount writes anything.
                     let found = find::find_volume(&copy).await.expect(&name);
                     let lfs = recovered(rt.clone(), copy.clone(), quiet(false), &found).await.expect(&name);
                     assert_eq!(lfs.recount().await.expect(&name), Vec::<String>::new(), "{name}");
@@ -180,10 +180,10 @@ fn segments_that_recovery_emptied() {
     });
 }
 
-/// Aim: a checkpoint is durable before the log goes on in what it let go of (G1, L2). Method: after a checkpoint the log goes
-/// through many segments, all of which empty before the next one; two checkpoints let go of them, and without a flush of its
-/// own the log comes round to them. Then the power fails, and each state is recovered without its newest checkpoint, for which
-/// the older one needs those segments, if it still is the older one.
+/// Aim: a checkpoint is durable before the log continues in the segments that it released (G1, L2). Method: after a
+/// checkpoint the log goes through many segments, all of which become empty before the next one; two checkpoints
+/// release them, and the log comes back to them without a flush of its own. Then the power fails, and each state is
+/// recovered without its newest checkpoint: the older one needs those segments, if it still is the older one.
 #[test]
 fn a_checkpoint_is_durable_before_what_it_frees_is_used() {
     const BYTES: u64 = 9 * MIB;
@@ -211,13 +211,13 @@ fn a_checkpoint_is_durable_before_what_it_frees_is_used() {
         assert!(end > first + 10, "from segment {first} to {end}");
         let file = client.create(b"/over and over").await.unwrap();
         let mut round = 0u64;
-        // Until the log has come round, and into what was let go of.
+        // Until the log has come back to the released segments.
         while !(first + 2..end).contains(&lfs.state.borrow().log.end.segment) {
             client.write(file, round % 8 * 65_536, &vec![round as u8; 65_536]).await.unwrap();
             round += 1;
             assert!(round < 1000, "the log does not come round");
         }
-        rt.sleep(Nanos::from_secs(1)).await; // It is written.
+        rt.sleep(Nanos::from_secs(1)).await; // Now it is written.
         assert_eq!(lfs.state.borrow().log.checkpoint_serial, serial, "nothing else has made a checkpoint");
         let log = device.log();
         let cut = log.cut(device.position());
@@ -236,8 +236,8 @@ fn a_checkpoint_is_durable_before_what_it_frees_is_used() {
     }
 }
 
-/// Changes bytes of the log behind its checksums: `from` becomes `to`, and the partial segment that holds it says that it
-/// is intact. Returns its segment.
+/// Changes bytes of the log and keeps its checksums right: `from` becomes `to`, and the partial segment that holds it
+/// is sealed again. Returns its segment.
 fn forge(image: &mut Image, layout: &layout::Layout, from: &[u8], to: &[u8]) -> u64 {
     for segment in 0..layout.segment_count() {
         let start = layout.segment_start(segment);
@@ -259,8 +259,9 @@ fn forge(image: &mut Image, layout: &layout::Layout, from: &[u8], to: &[u8]) -> 
     panic!("it is not in the log");
 }
 
-/// Aim: damage stays damage when the cleaner comes by: it moves nothing that is not what its pointer says (C2). Method: file
-/// data and attributes changed behind the checksum of their partial segment; then their segments are moved.
+/// Aim: damage stays damage when the cleaner comes by: it moves nothing that does not match its pointer (C2). Method:
+/// file data and attributes changed without changing their pointers, in a partial segment that is sealed again; then
+/// their segments are cleaned.
 #[test]
 fn the_cleaner_moves_nothing_that_is_damaged() {
     simulate(1, async |rt| {
@@ -292,7 +293,7 @@ fn the_cleaner_moves_nothing_that_is_damaged() {
     });
 }
 
-/// A volume that was closed with books that `spoil` has changed.
+/// A volume that was closed with books that `spoil` has falsified.
 async fn spoilt(rt: &Rt, spoil: impl FnOnce(&mut state::State)) -> (Rc<Memory>, Device) {
     let (memory, device) = fresh(rt, BYTES).await;
     let lfs = open(rt.clone(), device.clone(), quiet(false)).await.unwrap();
@@ -307,7 +308,7 @@ async fn spoilt(rt: &Rt, spoil: impl FnOnce(&mut state::State)) -> (Rc<Memory>, 
     (memory, device)
 }
 
-/// A segment that holds much, and is not the one that the log goes on in.
+/// A segment that holds much, and in which the log does not continue.
 fn full_segment(state: &state::State) -> u64 {
     let full = state.log.segments.iter().find(|(number, segment)| {
         segment.live_bytes > 60_000 && ![state.log.end.segment, state.log.end.next_segment].contains(number)
@@ -323,11 +324,11 @@ fn spoil_inode(state: &mut state::State, spoil: impl FnOnce(&mut format::Inode))
     let mut change = crate::fs::logfs::change::Change::new(state);
     change.touch(layout::imap_place(ino).0).unwrap();
     change.inode_mut(ino, state::InodeDirt::Own).unwrap();
-    change.commit(crate::fs::logfs::change::Privilege::Internal).unwrap();
+    change.commit(crate::fs::logfs::change::ReserveAccess::Internal).unwrap();
 }
 
-/// Aim: wrong books are found and repaired, and nothing else is touched. Method: each of them spoilt on a volume that was
-/// closed; a check, a repair, a check.
+/// Aim: wrong books are found and repaired, and nothing else is touched. Method: each of them falsified on a volume
+/// that was closed; a check, a repair, a check.
 #[test]
 fn wrong_books_are_repaired() {
     type Spoil = fn(&mut state::State);
@@ -342,7 +343,7 @@ fn wrong_books_are_repaired() {
             state.log.segments.set_live(segment, 0);
         }),
         ("inodes", |state| state.inode_count += 3),
-        ("set aside", |state| {
+        ("reserved", |state| {
             state.unwritten_bytes += 4096;
             state.log.unwritten_logged += 4096;
         }),
@@ -384,8 +385,8 @@ fn same(one: &Image, two: &Image) -> bool {
     crc(one) == crc(two)
 }
 
-/// Aim: a volume whose table was written by a release that could count wrongly is counted anew by a mount, before anything is
-/// written over (V4). Method: a wrong table without the flag that says that it is exact.
+/// Aim: when a release that could count wrongly wrote the usage table, a mount recounts it before anything is
+/// overwritten (V4). Method: a wrong table without the flag that declares it exact.
 #[test]
 fn a_mount_counts_anew_what_it_cannot_trust() {
     simulate(1, async |rt| {
@@ -396,8 +397,8 @@ fn a_mount_counts_anew_what_it_cannot_trust() {
         })
         .await;
         let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
-        assert!(fs.warnings().iter().any(|warning| warning.contains("counted anew")), "{:?}", fs.warnings());
-        assert_balanced(&fs, "counted anew").await;
+        assert!(fs.warnings().iter().any(|warning| warning.contains("recounted")), "{:?}", fs.warnings());
+        assert_balanced(&fs, "recounted").await;
         fs.close().await.unwrap();
         assert_clean(&rt, &device).await;
         let fs = mount(rt.clone(), device.clone(), quiet(false)).await.unwrap();
@@ -405,8 +406,9 @@ fn a_mount_counts_anew_what_it_cannot_trust() {
     });
 }
 
-/// Aim: a segment that the log fills beyond its size, by the table of the checkpoint, is doubted, and counted anew (V4). Method: a
-/// checkpoint in which the next segment of the log is as good as full already; then the log goes through it, and on.
+/// Aim: when the checkpoint's table counts a segment nearly full and the log then fills it beyond its size, a mount
+/// distrusts the table and recounts (V4). Method: a checkpoint in which the next segment of the log counts as nearly
+/// full already; then the log goes through it, and on.
 #[test]
 fn a_mount_doubts_what_the_log_adds() {
     simulate(1, async |rt| {
@@ -434,8 +436,8 @@ fn a_mount_doubts_what_the_log_adds() {
     });
 }
 
-/// Aim: the list of orphans is after a mount as long as it was, so that it does not grow with every mount. Method: orphans that
-/// stay in use, three times.
+/// Aim: a mount leaves the list of orphans as long as it was, so that it does not grow with every mount. Method:
+/// orphans that stay in use, three times.
 #[test]
 fn the_list_of_orphans_keeps_its_length() {
     simulate(1, async |rt| {
@@ -455,8 +457,8 @@ fn the_list_of_orphans_keeps_its_length() {
     });
 }
 
-/// Aim: records of the last block that a file can have are replayed. Method: it is set aside, written, and made a hole, each
-/// alone in the log behind a checkpoint.
+/// Aim: records of the last block that a file can have are replayed. Method: it is reserved, written, and made a hole,
+/// each alone in the log behind a checkpoint.
 #[test]
 fn the_last_block_of_the_largest_file() {
     simulate(1, async |rt| {
@@ -492,7 +494,7 @@ fn the_last_block_of_the_largest_file() {
     });
 }
 
-/// Runs of holes against a set of them.
+/// Runs of holes, compared with a set of them.
 #[test]
 fn holes_are_cut() {
     let mut rng = Rng::new(1);

@@ -1,5 +1,5 @@
-//! Aim: numbers and pointers that were put on a volume on purpose, with right checksums, cost no more time and
-//! memory than the volume is large. Method: volumes made here and changed, with limits on events and memory.
+//! Aim: crafted numbers and pointers with right checksums cost no more time and memory than the volume is large.
+//! Method: volumes created and changed here, with limits on events and memory.
 
 use super::format::*;
 use super::*;
@@ -10,13 +10,13 @@ use crate::units::{SECTOR_BYTES, Sector};
 
 const BYTES: u64 = 16 * MIB;
 
-/// What everything done with one image may take, the longest loop included.
+/// Limits of everything done with one image, the longest loop included.
 const LIMITS: Limits = Limits { events: 400_000, until: Nanos::from_secs(1_000_000) };
 
-/// Bytes in memory at a time: some of the volume's size.
+/// Most bytes of memory at one time: a small multiple of the volume's size.
 const MEMORY_MAX: u64 = 4 * BYTES;
 
-/// Checks, mounts and reads the image; each ends within the limits. Returns what each said.
+/// Checks, mounts and reads the image; each ends within the limits. Returns the message of each.
 fn bounded(image: &Image) -> Vec<String> {
     let mut said = Vec::new();
     for what in ["fsck", "read-only", "for writing"] {
@@ -24,7 +24,7 @@ fn bounded(image: &Image) -> Vec<String> {
         let memory = allocation_counter::measure(|| {
             ended = subject::simulate(1, LIMITS, async |rt| {
                 let device: Device = Rc::new(Memory::from_image(BYTES, image.clone()));
-                // Each request takes time, so that a loop of them is one of events.
+                // Each request takes time, so that an endless loop of them runs into the limit.
                 let slow = crate::device::fault::FaultDevice::new(&rt, device, 1);
                 let delay = crate::device::fault::Effect::Delay(Nanos(1)..=Nanos(1));
                 let all = crate::device::fault::Kinds::all();
@@ -54,7 +54,8 @@ fn bounded(image: &Image) -> Vec<String> {
     said
 }
 
-/// A volume that was not closed, with the record of a hole in its last transaction, and that partial segment's place.
+/// A volume that was not closed, with the record of a hole in its last transaction, and the address of that partial
+/// segment.
 fn with_a_hole() -> (Image, Sector, Vec<u8>) {
     simulate(1, async |rt| {
         let (memory, device) = fresh(&rt, BYTES).await;
@@ -96,7 +97,7 @@ fn with_record(kind: u8, first: u64, count: u32) -> Image {
     image
 }
 
-/// A hole of four thousand million blocks is nothing but what there was; as much cannot be set aside.
+/// A hole of four thousand million blocks frees only the blocks that existed; as many blocks cannot be reserved.
 #[test]
 fn counts_of_records() {
     const UNMAPPED: u8 = 19;
@@ -118,7 +119,7 @@ fn counts_of_records() {
     }
 }
 
-/// Records of indirect blocks that no file can have are refused, whichever end of them is wrong.
+/// Records of indirect blocks that no file can have are refused, whichever end of the run is wrong.
 #[test]
 fn indirect_blocks_that_cannot_be() {
     const UNMAPPED: u8 = 19;
@@ -136,8 +137,9 @@ fn indirect_blocks_that_cannot_be() {
     }
 }
 
-/// A record of holes in a file whose indirect blocks are all one block, on four levels: there are more of them than the volume
-/// has blocks. Replaying finds no pointer to clear, so nothing but their number says that it goes round in circles.
+/// A record of holes in a file whose indirect blocks are all one block, on four levels: there are more paths through
+/// them than the volume has blocks. Replay finds no pointer to clear in any of them, so only the number of blocks
+/// visited shows that the pointers lead in circles.
 #[test]
 fn a_hole_in_a_tangle() {
     const UNMAPPED: u8 = 19;
@@ -150,7 +152,7 @@ fn a_hole_in_a_tangle() {
         Superblock::from_block(&block).unwrap()
     };
     let layout = layout::Layout::new(superblock, BYTES / SECTOR_BYTES).unwrap();
-    // Where the log has not been.
+    // A segment that the log has not used.
     let unused = layout.segment_start(layout.segment_count() - 2);
     let mut block = vec![0; BLOCK_BYTES];
     let mut root = Pointer::Hole;
@@ -187,8 +189,8 @@ fn a_hole_in_a_tangle() {
     assert!(said.iter().all(|said| said.contains("lead in circles")), "{said:?}");
 }
 
-/// Aim: what is in a segment is a partial segment only where all of its summary fits there. Method: an intact one, and each
-/// field with a wrong value under a right checksum.
+/// Aim: a summary is accepted only where all of its fields fit its segment and address. Method: an intact partial
+/// segment, and each field with a wrong value under a right checksum.
 #[test]
 fn summaries_of_another_place() {
     let (_, _, partial) = with_a_hole();
@@ -197,7 +199,7 @@ fn summaries_of_another_place() {
         let (_, device) = fresh(&rt, BYTES).await;
         find::find_volume(&device).await.unwrap().layout.superblock
     });
-    // On a device with sectors of 4096 bytes, which leaves more that cannot be.
+    // Also on a device with sectors of 4096 bytes, where more values are impossible.
     for align_sectors in [1, 8] {
         let layout = layout::Layout::new(Superblock { align_sectors, ..superblock }, BYTES / SECTOR_BYTES).unwrap();
         let sectors = good.sectors.next_multiple_of(align_sectors);
@@ -224,15 +226,16 @@ fn summaries_of_another_place() {
             Summary { summary_sectors: good.sectors + 1, ..good },
         ];
         for (number, summary) in wrong.into_iter().enumerate() {
-            // One sector more is right where that is what is written at least.
+            // One sector more is right when the alignment is one sector.
             let fits = number == 7 && align_sectors == 1;
             assert_eq!(is_found(summary), fits, "field {number}, sectors of {align_sectors}");
         }
     }
 }
 
-/// Aim: a mount that finds a checkpoint in the log goes on from there only if that is where the checkpoint says it is. Method: a
-/// volume whose newest slot is lost, and the checkpoint in the log with one wrong number under right checksums.
+/// Aim: a mount that finds a checkpoint in the log continues from there only if the checkpoint records that address.
+/// Method: a volume whose newest slot is lost, and the checkpoint in the log with one wrong number under right
+/// checksums.
 #[test]
 fn a_checkpoint_that_does_not_know_where_it_is() {
     type Spoil = fn(&mut Checkpoint);
@@ -258,7 +261,7 @@ fn a_checkpoint_that_does_not_know_where_it_is() {
             let last = cleaner::partials_in(&layout, end.segment, &bytes).pop().unwrap();
             let from = ((last.start - start) * SECTOR_BYTES) as usize;
             let partial = &mut bytes[from..from + last.summary.sectors as usize * SECTOR_BYTES as usize];
-            // It is the last thing in its transaction.
+            // The checkpoint is the last item of its transaction.
             let before = |item: &Item| !matches!(item, Item::Checkpoint { .. });
             let sectors: u64 = last.items.iter().take_while(|item| before(item)).map(|item| item.sectors()).sum();
             let at = ((u64::from(last.summary.summary_sectors) + sectors) * SECTOR_BYTES) as usize;

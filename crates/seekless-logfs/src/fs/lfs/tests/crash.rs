@@ -24,7 +24,7 @@ fn short_sequences() {
     CUTS.short_sequences(&Small::default());
 }
 
-/// With checkpoints as often as the clock says.
+/// With checkpoints as often as the timer says.
 #[test]
 fn random_runs() {
     CUTS.random_runs(|seed| Small {
@@ -37,7 +37,7 @@ fn random_runs() {
     });
 }
 
-/// One volume through many power cuts, on all paths of the code that a healthy volume can take.
+/// One volume through many power cuts, on all code paths that a healthy volume can take.
 #[test]
 fn a_long_life() {
     let lives = Lives {
@@ -61,10 +61,10 @@ fn a_long_life() {
     });
 }
 
-/// Aim: the beginning of a transaction that a power cut left in the last sectors of a segment is not taken for that of the
-/// next one, which has its number and does not fit there. Method: files of many sizes are made durable one by one; where a
-/// segment has a sector or two left, a cut anywhere in the next transaction; the volume is mounted and used, and then mounted
-/// from the older slot alone.
+/// Aim: the beginning of a transaction that a power cut left in the last sectors of a segment is not mistaken for that
+/// of the next transaction, which has its number and does not fit there. Method: files of many sizes are made durable
+/// one by one. Where a segment has a sector or two left, a cut anywhere in the next transaction; the volume is mounted
+/// and used, and then mounted from the older slot alone.
 #[test]
 fn the_beginning_of_a_transaction_is_passed_over() {
     let seeds =
@@ -117,7 +117,7 @@ fn the_beginning_of_a_transaction_is_passed_over() {
 /// The same where there is no room to pass over it: the volume works, and keeps what was durable.
 #[test]
 fn the_beginning_of_a_transaction_is_written_over() {
-    // What a full volume alone leads to.
+    // Cover points that only a full volume reaches.
     const POINTS: &[&str] = &["lfs: the beginning of a transaction is written over"];
     const TEST: &str = "fs::lfs::tests::crash::the_beginning_of_a_transaction_is_written_over";
     let seeds = crate::testing::environment::replay(TEST);
@@ -176,7 +176,7 @@ fn the_beginning_of_a_transaction_is_written_over() {
     }
 }
 
-/// What a long life comes to.
+/// Cover points that a long life reaches.
 const POINTS: &[&str] = &[
     "lfs: a change finds the volume full",
     "lfs: a dropped indirect block is replayed",
@@ -204,7 +204,7 @@ const POINTS: &[&str] = &[
     "logfs: two leaves of a directory are joined",
 ];
 
-/// With timers that meet the programs, and without.
+/// With and without timers during the programs.
 #[test]
 fn several_clients() {
     CUTS.several_clients(|seed| {

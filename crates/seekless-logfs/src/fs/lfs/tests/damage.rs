@@ -1,5 +1,5 @@
-//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
-//! fail are answered truthfully. Method: the damage and fault explorers.
+//! Aim: whatever happens to an image, mounting, reading and checking end in an error or a right answer. A failed
+//! request never claims success. Method: the damage and fault explorers.
 
 use std::cell::Cell;
 
@@ -22,7 +22,7 @@ fn damaged_images() {
     explore(&Small::default(), 1_000, 400, "damaged_images");
 }
 
-/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+/// The same for read-only mounts, which show the latest verifiable state rather than refuse.
 #[test]
 fn damaged_images_read_only() {
     explore(&ThenReadOnly::default(), 500, 300, "damaged_images_read_only");
@@ -100,7 +100,7 @@ fn copies() -> Copies {
         ]
         .map(block)
         .to_vec(),
-        // The copies in a slot; that a slot is lost as a whole is the next test.
+        // One copy in a slot; the loss of a whole slot is the next test.
         others: [one, two].into_iter().flat_map(|slot| [block(slot), block(slot + 8)]).collect(),
     }
 }
@@ -120,7 +120,7 @@ fn gone_is_no_damage() {
     copies().gone_is_no_damage(&Small::default(), 9 * MIB);
 }
 
-/// What is found of superblocks of two volumes is the one that a checkpoint belongs to.
+/// Among the superblocks of two volumes, the mount chooses those of the volume that a checkpoint belongs to.
 #[test]
 fn a_superblock_of_another_volume() {
     simulate(1, async |rt| {
@@ -144,7 +144,7 @@ fn failing_requests() {
     CUTS.failing_requests(&Small::default(), 0..2);
 }
 
-/// An orphan that cannot be freed stays one, and keeps nothing else from use.
+/// An orphan that cannot be freed stays an orphan, and does not block anything else.
 #[test]
 fn an_orphan_with_a_damaged_indirect_block() {
     const BYTES: u64 = 9 * MIB;
@@ -157,7 +157,7 @@ fn an_orphan_with_a_damaged_indirect_block() {
         let ino = client.stat(b"/orphan").await.unwrap().ino;
         let _file = client.open(b"/orphan", OpenFlags::READ_WRITE).await.unwrap();
         client.unlink(b"/orphan").await.unwrap();
-        // Checkpoints write indirect blocks; transactions do not need to.
+        // A checkpoint writes the indirect blocks; transactions need not.
         lfs.checkpoint(false).await.unwrap();
         let node = BlockId { ino, key: root_key(DIRECT_POINTERS) };
         let Ok(Pointer::Mapped { at, .. }) = lfs.state.borrow_mut().pointer(node) else { panic!("it is in the log") };
@@ -178,10 +178,10 @@ fn an_orphan_with_a_damaged_indirect_block() {
     });
 }
 
-/// What damage alone leads to.
+/// Cover points that only damage reaches.
 const POINTS: &[&str] = &["lfs: a mount does not believe the usage table"];
 
-/// A damaged usage table costs a warning and no file, and a repair makes it anew.
+/// A damaged usage table costs a warning and no file, and a repair rebuilds it.
 #[test]
 fn a_damaged_usage_table() {
     const BYTES: u64 = 9 * MIB;
@@ -214,7 +214,8 @@ fn a_damaged_usage_table() {
     must_have_covered("fs::lfs::tests::damage::a_damaged_usage_table", POINTS);
 }
 
-/// Files synced in turn, each in a transaction of two to four segments, and two small ones. The last has no witness.
+/// Files synced in turn, each in a transaction of two to four segments, and two small ones. No evidence follows the
+/// last one.
 const LONG_FILES: usize = 12;
 
 fn long_name(file: usize) -> Vec<u8> {
@@ -244,16 +245,16 @@ async fn long_transactions(rt: &Rt, bytes: u64) -> (Image, layout::Layout, u64) 
     (memory.image(), state.log.layout, state.log.end.segment)
 }
 
-/// Aim: damage in the log is told from its end, also where a transaction is longer than a segment; a read-only mount
-/// then shows what was there before. Method: one bit after another, and whole segments, of a log without a checkpoint
-/// behind it.
+/// Aim: damage in the log is distinguished from its end, also where a transaction is longer than a segment; a read-only
+/// mount then shows the files before the damage. Method: one bit after another, and whole segments, of a log without a
+/// checkpoint behind it.
 #[test]
 fn damage_is_not_the_end_of_the_log() {
     const BYTES: u64 = 32 * MIB;
     let (image, layout, last) = simulate(1, async |rt| long_transactions(&rt, BYTES).await);
     assert!(last > 2 * LONG_FILES as u64, "transactions are longer than a segment");
     let mut rng = Rng::new(5);
-    // Each segment as a whole but those that hold the checkpoint or the end, and bits in all but the last.
+    // Whole segments except those that hold the checkpoint or the end, and bits in all but the last.
     let mut places: Vec<(u64, u64)> =
         (2..last - 2).map(|segment| (layout.segment_start(segment).byte_offset(), layout.segment_bytes())).collect();
     let log = layout.segment_start(0).byte_offset()..layout.segment_start(last).byte_offset();

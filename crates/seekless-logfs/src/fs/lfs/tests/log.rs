@@ -1,5 +1,5 @@
-//! Aim: the log uses all of a segment, its tasks write when they should and not after the end, and the cleaner takes the
-//! segments that its policy names. Method: small programs with the timers off or fast, and a look at the state.
+//! Aim: the log uses all of a segment, its tasks write when they should and not after the end, and the cleaner takes
+//! the segments that its policy names. Method: small programs with the timers off or fast, and a look at the state.
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -13,7 +13,8 @@ fn quiet() -> Options {
     Options { checkpoint_interval: never, write_back_interval: never, ..Options::default() }
 }
 
-/// Aim: a partial segment may end where its segment ends. Method: transactions of many sizes; some come out even.
+/// Aim: a partial segment may end where its segment ends. Method: transactions of many sizes, some of which fill a
+/// segment exactly.
 #[test]
 fn segments_are_filled_to_the_last_sector() {
     simulate(1, async |rt| {
@@ -37,8 +38,8 @@ fn segments_are_filled_to_the_last_sector() {
     });
 }
 
-/// Aim: the age of a segment that the cleaner writes is that of the youngest file in it, of all that one group of inodes holds
-/// ([ro92 §3.6]). Method: empty files with times of their own, moved in one transaction.
+/// Aim: the age of a segment that the cleaner writes is that of the youngest file in it, over all inodes of a group
+/// ([ro92 §3.6]). Method: empty files with different times, moved in one transaction.
 #[test]
 fn a_segment_is_as_young_as_its_youngest_file() {
     simulate(1, async |rt| {
@@ -54,7 +55,7 @@ fn a_segment_is_as_young_as_its_youngest_file() {
             client.setattr(name, SetAttr { mtime, ..SetAttr::default() }).await.unwrap();
         }
         client.sync().await.unwrap();
-        // What moves goes to another segment, whose age is that of what moved alone.
+        // Moved data goes to another segment, whose age is that of the moved data alone.
         let (here, end) = {
             let mut state = lfs.state.borrow_mut();
             let here = state.log.end.segment;
@@ -69,8 +70,8 @@ fn a_segment_is_as_young_as_its_youngest_file() {
     });
 }
 
-/// Aim: dirty data is written once there is a batch of it, without a timer and without a caller who waits. Method: less than what
-/// makes writers wait, and then time without any call. A checkpoint counts as one.
+/// Aim: dirty data is written once there is a batch of it, without a timer and without a waiting caller. Method: less
+/// than the amount that makes writers wait, and then time without any call. A checkpoint counts as one.
 #[test]
 fn a_batch_is_written_by_itself() {
     simulate(1, async |rt| {
@@ -88,8 +89,8 @@ fn a_batch_is_written_by_itself() {
     });
 }
 
-/// Aim: after a volume was closed nothing is written any more, and it says that it was closed. Method: a slow device, a fast timer,
-/// and a program that goes on while the last checkpoint is under way.
+/// Aim: after a volume was closed nothing more is written, and its checkpoint is marked clean. Method: a slow device, a
+/// fast timer, and a program that continues during the last checkpoint.
 #[test]
 fn nothing_is_written_after_the_end() {
     for seed in 0..20 {
@@ -129,9 +130,9 @@ fn all(image: &Image) -> Vec<u8> {
     bytes
 }
 
-/// Aim: in idle time what is empty becomes free, also where there is room enough; and where there is not, segments that hold little
-/// are emptied until nine tenths of what is possible are clean ([se93]). Nothing that a read shows changes. Method: a small file
-/// that is removed; then a volume that is filled, of which every second block is removed.
+/// Aim: in idle time empty segments become clean, also when there is room enough; and when there is not, segments that
+/// hold little are emptied until nine tenths of the possible number are clean ([se93]). What a read returns does not
+/// change. Method: a small file that is removed; then a volume that is filled, of which every second block is removed.
 #[test]
 fn idle_time_makes_room() {
     simulate(1, async |rt| {
@@ -181,8 +182,8 @@ fn idle_time_makes_room() {
     });
 }
 
-/// Aim: room counts, and not age, while fewer than three segments beside the cleaner's own are clean. Method: numbers of clean
-/// segments that the test sets, on both sides of that.
+/// Aim: the cleaner chooses by free space, not by age, while fewer than three segments beside its own are clean.
+/// Method: numbers of clean segments that the test sets, on both sides of that.
 #[test]
 fn the_policy_changes_when_room_is_short() {
     simulate(1, async |rt| {

@@ -1,5 +1,5 @@
-//! Aim: LFS does what every file system does, and what only it does, and finds it again. Method: small programs over
-//! devices in memory, each followed by a remount and a full check; then the harnesses.
+//! Aim: LFS does what every file system does and what only LFS does, and a remount finds all of it. Method: small
+//! programs over devices in memory, each followed by a remount and a full check; then the harnesses.
 
 mod books;
 mod crafted;

@@ -1,5 +1,5 @@
-//! Aim: LFS answers as the model does, whatever is asked. Method: the same generated operations on both; each answer is
-//! compared, now and then the volume is closed, checked and mounted again, and at the end all of it is compared.
+//! Aim: LFS answers every operation as the model does. Method: the same generated operations on both, each answer
+//! compared; at intervals the volume is closed, checked and mounted again, and at the end everything is compared.
 
 use super::*;
 use crate::testing::Space;

@@ -1,5 +1,5 @@
-//! Aim: lack of space, on the volume or below it, is a clean error; deleting then works, and nothing is lost. Errors
-//! of unknown effect stop all changes. Method: volumes filled to the brim, and devices that refuse.
+//! Aim: lack of space, on the volume or below it, is a clean error; deleting then works, and nothing is lost. Errors of
+//! unknown effect stop all changes. Method: volumes filled completely, and devices that refuse.
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -37,15 +37,15 @@ fn a_full_volume_has_nothing_available() {
     space::a_full_volume_has_nothing_available(&Small::default());
 }
 
-/// When the storage below has no room for more segments, writing ends with `NoSpace`, deleting and syncing still
-/// work, and what is there stays readable. When there is room below again, writing goes on.
+/// When the storage below has no room for more segments, writing ends with `NoSpace`, deleting and syncing still work,
+/// and existing data stays readable. When there is room below again, writing continues.
 #[test]
 fn no_room_below() {
     simulate(1, async |rt| {
         let (_, memory) = fresh(&rt, 64 * MIB).await;
         let fault = FaultDevice::new(&rt, memory.clone(), 1);
         let device: Device = fault.clone();
-        // What is given back below would be lost to this device for good.
+        // This device would lose discarded storage for good.
         let options = Options { discard: false, ..Options::default() };
         let lfs = mount(rt.clone(), device.clone(), options).await.unwrap();
         let client = Client::new(lfs.clone());
@@ -57,7 +57,7 @@ fn no_room_below() {
             client.unlink(format!("/f{file}").as_bytes()).await.unwrap();
         }
         client.sync().await.unwrap();
-        // What the deleted files used is still there below, so as much can be written again.
+        // The storage of the deleted files is still allocated below, so as much can be written again.
         for file in 0..count / 4 {
             client.write_file(format!("/g{file}").as_bytes(), &vec![file as u8; 100 * KIB as usize]).await.unwrap();
         }

@@ -1,16 +1,16 @@
-//! Aim: the books balance (B1 to B3, M2, and each place claimed once), whatever is done and while it is under way; and the
-//! recount notices each book that is wrong. Method: small programs with a recount after each step, also while batches and
-//! copies are on their way; then each book spoilt in memory, one at a time.
+//! Aim: the books balance (B1 to B3, M2, and each address claimed once) after every operation and during it; and the
+//! recount notices each wrong book. Method: small programs with a recount after each step, also while batches and
+//! copies are in flight; then each book falsified in memory, one at a time.
 
 use super::*;
-use crate::fs::logfs::Log;
+use crate::fs::logfs::LogBackend;
 use crate::testing::volumes::life::LEVELS;
 use crate::units::Ino;
 use state::{State, Virtual};
 
 const BYTES: u64 = 12 * MIB;
 
-/// Nothing happens by itself, and owners are kept.
+/// No timer runs, and owners are kept.
 fn quiet() -> Options {
     let write_back_interval = Nanos::from_secs(1 << 30);
     Options { write_back_interval, compact: CompactUse::Always, ..Options::default() }
@@ -20,8 +20,8 @@ async fn assert_balanced(fs: &Vlfs, what: &str) {
     assert_eq!(fs.recount().await.expect(what), Vec::<String>::new(), "{what}");
 }
 
-/// A volume with everything that is counted: blocks on all levels, space set aside, attributes of all lengths, links, and
-/// files that are gone and in use; some of it changed and not written yet.
+/// A volume with everything that is counted: blocks on all levels, reserved space, attributes of all lengths, links,
+/// and removed files that are in use; some of it changed and not written yet.
 async fn busy(rt: &Rt) -> (Rc<Memory>, Rc<Vlfs>, Client) {
     let (memory, device) = fresh(rt, BYTES).await;
     let fs = open(rt.clone(), device, quiet()).await.expect("mount");
@@ -65,7 +65,7 @@ fn they_balance_at_every_step() {
         }
         client.sync().await.expect("synced");
         assert_balanced(&fs, "after another").await;
-        // Idle work is cut off at moments that copies, batches and transactions are under way.
+        // Idle work is interrupted while copies, batches and transactions are in progress.
         for number in 0..60u8 {
             client.write_file(format!("/{number}").as_bytes(), &vec![number; 30_000]).await.expect("written");
         }
@@ -90,7 +90,7 @@ fn they_balance_at_every_step() {
     });
 }
 
-/// What of the state is spoilt, and of what the recount has to speak then.
+/// What to falsify in the state, and what the recount must then mention.
 type Spoilt = (&'static str, fn(&mut State));
 
 fn a_slot(state: &State) -> (Ino, crate::fs::logfs::tree::InodeSlot) {
@@ -130,17 +130,17 @@ fn the_recount_notices_each_wrong_book() {
             let used = (0..3000).find(|&block| state.log.owners.get(block).is_some()).expect("an owner");
             state.log.owners.clear(used);
         }),
-        // Released twice: by the next batch, and by the inode that leads to it.
+        // Freed twice: by the next batch, and by the inode that points to it.
         ("is claimed twice", |state| {
             let used = (0..3000).find(|&block| state.log.owners.get(block).is_some()).expect("an owner");
             state.log.garbage.blocks.push(used);
         }),
-        // Not released at all.
+        // Not freed at all.
         ("are used and not claimed", |state| {
-            let known = state.inodes.values_mut().find(|known| !known.debt.is_empty());
-            known.expect("an inode that gives something back").debt.pop();
+            let known = state.inodes.values_mut().find(|known| !known.deferred_free.is_empty());
+            known.expect("an inode that gives something back").deferred_free.pop();
         }),
-        // Given back while something leads to it.
+        // Freed while something points to it.
         ("is free, and claimed", |state| {
             let used = (0..3000).find(|&block| state.log.owners.get(block).is_some()).expect("an owner");
             let cells = u64::from(state.log.store.layout().cells_per_block);
@@ -184,8 +184,8 @@ fn change_inodes(memory: &Memory, which: impl Fn(&format::Inode) -> bool, change
     memory.set_image(image);
 }
 
-/// Aim: a flag that only symbolic links have means nothing on a file: its blocks are its own, so that none of them is free
-/// and in use. Method: the flag set behind the seal of a file's inode; then a block of it is written anew.
+/// Aim: a flag that only symbolic links have means nothing on a file: its blocks are its own, so that none of them is
+/// both free and in use. Method: the flag set in a file's inode, sealed again; then a block of the file is overwritten.
 #[test]
 fn a_file_that_says_it_is_inline() {
     simulate(1, async |rt| {
@@ -207,15 +207,15 @@ fn a_file_that_says_it_is_inline() {
     });
 }
 
-/// Aim: counts that are too small or too large for what happens are damage, and change no further. Method: links and entries
-/// of a directory changed behind its seal; then one name too many is removed or made.
+/// Aim: link and entry counts that contradict the operation are damage, and are changed no further. Method: links and
+/// entries of a directory changed in its inode, sealed again; then one name too many is removed or created.
 #[test]
 fn counts_in_inodes_that_are_wrong() {
     type Spoil = fn(&mut format::Inode);
     const CASES: &[(&str, Spoil)] = &[
-        ("it is said to have 2 links, and loses one", |inode| inode.links = 1),
-        ("it is said to have no entries, and one is removed", |inode| inode.special = 1),
-        ("it is said to have as many entries as can be counted", |inode| inode.special = u32::MAX),
+        ("its link count is 2, and it loses a link", |inode| inode.links = 1),
+        ("its entry count is 0, and an entry is removed", |inode| inode.special = 1),
+        ("its entry count is the largest possible", |inode| inode.special = u32::MAX),
     ];
     for (what, spoil) in CASES {
         simulate(1, async |rt| {

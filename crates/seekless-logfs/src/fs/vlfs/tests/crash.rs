@@ -22,14 +22,14 @@ fn short_sequences() {
     CUTS.short_sequences(&Small::default());
 }
 
-/// With transactions as often as the clock says.
+/// With transactions as often as the timer says.
 #[test]
 fn random_runs() {
     let options = Options { write_back_interval: Nanos::from_millis(2), ..Options::default() };
     CUTS.random_runs(|_| Small { options });
 }
 
-/// One volume through many power cuts, on all paths of the code that a healthy volume can take.
+/// One volume through many power cuts, on all code paths that a healthy volume can take.
 #[test]
 fn a_long_life() {
     let lives = Lives {
@@ -48,7 +48,7 @@ fn a_long_life() {
     lives.live(|_| Small { options });
 }
 
-/// What a long life comes to.
+/// Cover points that a long life reaches.
 const POINTS: &[&str] = &[
     "logfs: a leaf of a directory is split",
     "logfs: an empty indirect block is dropped",
@@ -67,7 +67,7 @@ const POINTS: &[&str] = &[
     "vlog: the tail is found by a search",
 ];
 
-/// With timers that meet the programs, and without.
+/// With and without timers during the programs.
 #[test]
 fn several_clients() {
     CUTS.several_clients(|seed| {

@@ -1,5 +1,5 @@
-//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or a right answer. Requests that
-//! fail are answered truthfully. Method: the damage and fault explorers.
+//! Aim: whatever happens to an image, mounting, reading and checking end in an error or a right answer. A failed
+//! request never claims success. Method: the damage and fault explorers.
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ fn damaged_images() {
     explore(&Small::default(), true, 200, 100, "damaged_images");
 }
 
-/// The same for read-only mounts, which show a moment that can be shown rather than refuse.
+/// The same for read-only mounts, which show the latest verifiable state rather than refuse.
 #[test]
 fn damaged_images_read_only() {
     explore(&ThenReadOnly::default(), false, 200, 80, "damaged_images_read_only");

@@ -1,5 +1,5 @@
-//! Aim: on a disk, an fsync costs VLFS what eager writing promises: no way to a fixed place. Method: modelled drives in
-//! virtual time.
+//! Aim: on a disk, an fsync costs VLFS what eager writing promises: no seek to a fixed place. Method: modelled drives
+//! in virtual time.
 
 use super::*;
 use crate::disk::{Disk, Drive};
@@ -26,8 +26,8 @@ async fn updates(rt: &Rt, client: &Client, blocks: u64, count: u64) -> Nanos {
     Nanos(rt.now().saturating_sub(start).0 / count)
 }
 
-/// Half a turn of an HP 97560, at 4002 rpm, is 7.5 ms: an update in place costs more than that, and VLFS writes data,
-/// indirect block, inode and a piece of the map in less.
+/// Half a revolution of an HP 97560, at 4002 rpm, is 7.5 ms: an update in place costs more than that, and VLFS writes
+/// data, indirect block, inode and a piece of the map in less.
 #[test]
 fn an_fsync_needs_less_than_half_a_turn() {
     simulate(1, async |rt| {

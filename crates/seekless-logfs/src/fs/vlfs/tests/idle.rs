@@ -1,6 +1,6 @@
-//! Aim: idle time empties tracks, which makes what is written next faster; it stops when somebody wants something, and
-//! changes nothing that a read, a check or a power cut could show. Method: modelled drives with times taken, the model,
-//! and the crash explorer, on volumes that are compacted wherever they are.
+//! Aim: idle time empties tracks, which makes later writes faster; it stops when a request arrives, and changes nothing
+//! that a read, a check or a power cut could show. Method: modelled drives with times taken, the model, and the crash
+//! explorer, on volumes whose `compact` option is `always`.
 
 use super::*;
 use crate::device::crash::CrashOptions;
@@ -19,8 +19,8 @@ fn counter(fs: &Fs, name: &str) -> u64 {
     fs.counters().iter().find(|(counted, _)| *counted == name).map_or(0, |&(_, value)| value)
 }
 
-/// Aim: dirty data is written once there is a batch of it, without a timer and without a caller who waits. Method: less than what
-/// makes writers wait, and then time without any call.
+/// Aim: dirty data is written once there is a batch of it, without a timer and without a waiting caller. Method: less
+/// than the amount that makes writers wait, and then time without any call.
 #[test]
 fn a_batch_is_written_by_itself() {
     simulate(1, async |rt| {
@@ -37,7 +37,7 @@ fn a_batch_is_written_by_itself() {
     });
 }
 
-/// A file that is updated at random, a block at a time, and what its blocks hold.
+/// A file that is updated at random, a block at a time, and the expected content of its blocks.
 struct Updated<'a> {
     rt: &'a Rt,
     client: &'a Client,
@@ -62,7 +62,7 @@ impl<'a> Updated<'a> {
         Updated { rt, client, file, versions: vec![0; blocks as usize], rng: Rng::new(1) }
     }
 
-    /// Updates, each synced; the mean time of one, and the longest.
+    /// Updates, each synced. Returns their mean time and the longest.
     async fn burst(&mut self, count: u64) -> (f64, f64) {
         let (mut sum, mut longest) = (0.0, 0.0_f64);
         for _ in 0..count {
@@ -95,7 +95,7 @@ async fn settle(rt: &Rt, fs: &Fs) {
 }
 
 /// Updates that are synced one by one take less time where idle time has emptied tracks, on an old drive and on a newer
-/// one; and what is there is what was written.
+/// one; and reads return what was written.
 #[test]
 fn idle_time_makes_updates_faster() {
     for drive in ["hp97560-wa99", "st19101-wa99"] {
@@ -123,7 +123,7 @@ fn idle_time_makes_updates_faster() {
     }
 }
 
-/// Who wants something while a track is being emptied waits for a few requests of that, not for a track.
+/// A request during the emptying of a track waits for a few of its requests, not for a whole track.
 #[test]
 fn idle_work_gives_way() {
     simulate(1, async |rt| {
@@ -145,7 +145,8 @@ fn idle_work_gives_way() {
             let moved = counter(client.fs(), "blocks_moved");
             println!("longest: {alone:.1} ms alone, {longest:.1} ms in idle time; {moved} blocks moved");
             assert!(moved > 300, "{moved} blocks");
-            // A turn takes 6 ms. At worst 4 indirect blocks and an inode are on their way, each half a turn from the other.
+            // A revolution takes 6 ms. At worst 4 indirect blocks and an inode are in flight, each half a revolution
+            // from the other.
             assert!(longest < alone + 9.0, "{longest:.1} ms, {alone:.1} ms alone");
             updated.compare().await;
             updated.client.close(updated.file).await.expect("closed");
@@ -158,7 +159,7 @@ fn always() -> Options {
     Options { compact: CompactUse::Always, ..Options::default() }
 }
 
-/// Idle time shows in no answer: generated operations, with idle time in between, on volumes nearly full and less so.
+/// Idle time shows in no answer: generated operations, with idle time in between, on volumes nearly full and less full.
 #[test]
 fn it_answers_as_the_model_does() {
     let replay = replay("fs::vlfs::tests::idle::it_answers_as_the_model_does");
@@ -192,8 +193,8 @@ fn it_answers_as_the_model_does() {
     assert!(moved > 40, "{moved} blocks moved");
 }
 
-/// Files of which two in three are removed again, so that every track is partly used; then idle time, with a program that
-/// goes on in between.
+/// Files of which two in three are removed again, so that every track is partly used; then idle time, with a program
+/// that runs in between.
 fn idle_script() -> (Vec<Op>, Vec<Op>) {
     let make = |file: u32| {
         format!(
@@ -238,7 +239,7 @@ fn power_cuts_in_idle_time() {
     assert!(total.states > 200 || !replay.runs_everything(), "{total}");
 }
 
-/// What cannot be read stays where it is, and idle work goes on elsewhere and comes to an end.
+/// Unreadable blocks stay where they are, and idle work continues elsewhere and comes to an end.
 #[test]
 fn damage_does_not_keep_it_busy() {
     simulate(1, async |rt| {
@@ -254,7 +255,7 @@ fn damage_does_not_keep_it_busy() {
             client.unlink(format!("/f{number}").as_bytes()).await.expect("removed");
         }
         fs.drop_caches().await.expect("synced");
-        // Every inode of a sector of its own is damaged; those in memory are not looked at again.
+        // Every inode that has a sector of its own is damaged; those in memory are not read again.
         let mut bytes = vec![0; 16 * MIB as usize];
         memory.image().read(crate::units::Sector(0), &mut bytes);
         let mut damaged = 0;
@@ -269,7 +270,7 @@ fn damage_does_not_keep_it_busy() {
         }
         assert!(damaged > 50, "{damaged} sectors");
         let mut rounds = 0;
-        // A round may end with an error; it is told, and the next one does not try the same.
+        // A round may end with an error; the next one does not try the same track.
         while fs.idle(rt.now()).await.unwrap_or(true) {
             rounds += 1;
             assert!(rounds < 1000, "idle work does not end");

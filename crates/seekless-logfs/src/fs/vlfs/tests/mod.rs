@@ -1,5 +1,5 @@
-//! Aim: VLFS does what every file system does, and what only it does, and finds it again. Method: small programs over
-//! devices in memory, each followed by a remount and a full check; then the harnesses.
+//! Aim: VLFS does what every file system does and what only VLFS does, and a remount finds all of it. Method: small
+//! programs over devices in memory, each followed by a remount and a full check; then the harnesses.
 
 mod books;
 mod crash;
@@ -65,7 +65,7 @@ fn files_survive_a_remount() {
     volumes::basics::files_survive_a_remount(&Small::default());
 }
 
-/// After a mount VLFS counts on from the inodes that are left.
+/// After a mount VLFS continues the generation count from the inodes that are left.
 #[test]
 fn numbers_come_back_with_another_generation() {
     volumes::basics::numbers_come_back_with_another_generation(&Small::default(), false);

@@ -1,5 +1,5 @@
-//! Aim: lack of space, on the volume or below it, is a clean error; deleting then works, and nothing is lost. Errors
-//! of unknown effect stop all changes. Method: volumes filled to the brim, and devices that refuse.
+//! Aim: lack of space, on the volume or below it, is a clean error; deleting then works, and nothing is lost. Errors of
+//! unknown effect stop all changes. Method: volumes filled completely, and devices that refuse.
 
 use super::*;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -35,8 +35,8 @@ fn a_full_volume_has_nothing_available() {
     space::a_full_volume_has_nothing_available(&Small::default());
 }
 
-/// When the storage below has no room, writing ends with `NoSpace` once enough waits, and what is there stays readable.
-/// When there is room again, everything goes on, and what had been written is there.
+/// When the storage below has no room, writing ends with `NoSpace` once enough is waiting, and existing data stays
+/// readable. When there is room again, everything continues, and what had been written is there.
 #[test]
 fn no_room_below() {
     simulate(1, async |rt| {

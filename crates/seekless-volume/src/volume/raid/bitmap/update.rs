@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 use std::rc::Rc;
 
-use super::super::core::{Core, Standing, State, count};
+use super::super::core::{Core, MemberState, State, count};
 use super::super::rows::Ranges;
 use super::Mark;
 use crate::device::{Data, Device, DeviceError, WriteFlags};
@@ -102,7 +102,7 @@ impl Core {
         let Some(layout) = &self.layout else { return true };
         let rows = region * layout.region_rows..(region + 1) * layout.region_rows;
         let state = self.state.borrow();
-        !state.unsettled.contains_any(rows.clone()) && state.redo.range(rows).next().is_none()
+        !state.out_of_sync.contains_any(rows.clone()) && state.redo.range(rows).next().is_none()
     }
 
     /// Puts `device` into `slot`, to be rebuilt. It gets the bitmap first; no bit changes in between.
@@ -120,7 +120,7 @@ impl Core {
         }
         self.members.borrow_mut()[slot] = Some(device);
         let mut state = self.state.borrow_mut();
-        state.now[slot] = Standing::Rebuilding;
+        state.now[slot] = MemberState::Rebuilding;
         state.cursor = 0;
         state.rebuild_error = None;
         Ok(())

@@ -2,7 +2,7 @@
 
 use futures_util::future::join_all;
 
-use super::super::core::{Core, Standing, count};
+use super::super::core::{Core, MemberState, count};
 use super::super::request::MemberWrite;
 use super::Open;
 use crate::codec::crc32c_append;
@@ -99,8 +99,11 @@ impl Core {
     /// Members that hold valid data in every row.
     pub(in crate::volume::raid) fn active(&self) -> Vec<usize> {
         let state = self.state.borrow();
-        let standings = state.now.iter().enumerate();
-        standings.filter(|(_, standing)| **standing == Standing::Active).map(|(member, _)| member).collect()
+        let member_states = state.now.iter().enumerate();
+        member_states
+            .filter(|(_, member_state)| **member_state == MemberState::Active)
+            .map(|(member, _)| member)
+            .collect()
     }
 
     /// Waits until there is room for `sectors` and returns the place (J3).

@@ -219,9 +219,9 @@ impl Case {
         }
         // Data once read does not change, whichever member is lost now.
         let status = array.status();
-        if status.members.iter().all(|standing| *standing == Standing::Active) {
+        if status.members.iter().all(|member_state| *member_state == MemberState::Active) {
             array.give_up(turn % self.members).await.map_err(|error| error.to_string())?;
-        } else if matches!(self.plot, Plot::Rebuilds(_)) && status.members.contains(&Standing::Rebuilding) {
+        } else if matches!(self.plot, Plot::Rebuilds(_)) && status.members.contains(&MemberState::Rebuilding) {
             while !array.status().is_healthy() {
                 rt.yield_now().await;
                 rt.sleep(Nanos(1)).await;

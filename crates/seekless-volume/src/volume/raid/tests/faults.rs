@@ -58,7 +58,7 @@ async fn attempt(
         other => return Err(format!("a scrub answers {other:?}")),
     }
     array.flush().await.map_err(|error| format!("flush: {error}"))?;
-    let standing = array.status().members[victim];
+    let member_state = array.status().members[victim];
     drop((array, exercise.device));
     // All members are back, the one that failed as it was at that moment.
     let bytes = exercise.bytes;
@@ -67,13 +67,13 @@ async fn attempt(
         (0..count).map(device).collect()
     };
     let reopened = Array::open(rt, devices(None), options).await.map_err(|error| format!("opening again: {error}"))?;
-    if standing == Standing::Failed && reopened.status().members[victim] != Standing::Failed {
+    if member_state == MemberState::Failed && reopened.status().members[victim] != MemberState::Failed {
         return Err("a member that failed is believed again".into());
     }
     compare(&(reopened as Device), &bytes).await.map_err(|what| format!("opened again: {what}"))?;
     // Also without any other one, where the array tolerates that.
     for missing in 0..count {
-        let is_borne = standing != Standing::Failed || missing == victim || level == Level::Mirror && count > 2;
+        let is_borne = member_state != MemberState::Failed || missing == victim || level == Level::Mirror && count > 2;
         if is_borne {
             let options = ArrayOptions { degraded: true, read_only: true, ..*options };
             let reopened = Array::open(rt, devices(Some(missing)), &options).await;
@@ -255,7 +255,7 @@ fn no_flush_is_answered_before_a_failure_is_recorded() {
                     };
                     let copies = members.memories.iter().map(copy).collect();
                     let left = Array::open(&inner, copies, &small(Level::Mirror)).await.unwrap();
-                    assert_eq!(left.status().members[2], Standing::Failed, "seed {seed}, flush {number}");
+                    assert_eq!(left.status().members[2], MemberState::Failed, "seed {seed}, flush {number}");
                 })
             });
             let flushes: Vec<_> = flushes.collect();

@@ -46,7 +46,7 @@ fn the_books_balance_through_a_life() {
                     let name = format!("{level:?} of {count}, seed {seed}, round {round}");
                     exercise.round(&rt, Mix::ALL).await.unwrap_or_else(|what| panic!("{name}: {what}"));
                     array.check().await.unwrap_or_else(|what| panic!("{name}: {what}"));
-                    let is_rebuilding = array.status().members.contains(&Standing::Rebuilding);
+                    let is_rebuilding = array.status().members.contains(&MemberState::Rebuilding);
                     match lost {
                         None if !is_rebuilding && rng.chance(1, 4) => {
                             let victim = rng.below(count as u64) as usize;
@@ -65,7 +65,7 @@ fn the_books_balance_through_a_life() {
                     array.check().await.unwrap_or_else(|what| panic!("{name}, after a change of members: {what}"));
                 }
                 assert!(losses > 1 && replaced > 1, "{losses} {replaced}");
-                array.settled().await;
+                array.resynced().await;
                 exercise.compare().await.unwrap();
                 assert_eq!((array.scrub().await, array.check().await), (Ok(0), Ok(())));
             });
@@ -174,7 +174,7 @@ fn a_second_failure_in_a_rebuild_is_an_error() {
                 let nth = 2 * seed - 1;
                 faults[second].add(Rule::new(Kinds::READ, When::From(nth), Effect::Gone));
                 array.replace(victim, faults[count].clone()).await.unwrap();
-                array.settled().await;
+                array.resynced().await;
                 assert!(!array.status().is_healthy(), "{level:?}, seed {seed}");
                 assert!(array.status().stopped || array.status().error.is_some(), "{level:?}, seed {seed}");
                 let lost = right_or_error(&array, &exercise.bytes).await;
@@ -185,7 +185,7 @@ fn a_second_failure_in_a_rebuild_is_an_error() {
                     disks[..count].iter().map(|disk| Some(disk.clone() as Device)).collect();
                 given[victim] = Some(disks[count].clone());
                 let array = Array::open(&rt, given, &small(level)).await.unwrap();
-                array.settled().await;
+                array.resynced().await;
                 assert_eq!((array.status().is_healthy(), array.check().await), (true, Ok(())));
                 compare(&(array as Device), &exercise.bytes).await.unwrap();
             });
@@ -215,7 +215,7 @@ fn unreadable_sectors_end_a_rebuild_with_an_error() {
                 let sector = Sector(array.core.shape.at(row, 3));
                 bad.add(Rule::new(Kinds::READ, When::Always, Effect::Error).within(sector..sector + 1));
                 array.replace(0, disks[count].clone()).await.unwrap();
-                array.settled().await;
+                array.resynced().await;
                 let error = array.status().error.expect("the rebuild has ended").to_string();
                 assert!(error.contains("member 1"), "{error}");
                 let lost = right_or_error(&array, &exercise.bytes).await;
@@ -225,7 +225,7 @@ fn unreadable_sectors_end_a_rebuild_with_an_error() {
                     disks[..count].iter().map(|disk| Some(disk.clone() as Device)).collect();
                 given[0] = Some(disks[count].clone());
                 let array = Array::open(&rt, given, &small(level)).await.unwrap();
-                array.settled().await;
+                array.resynced().await;
                 assert_eq!((array.status().is_healthy(), array.check().await), (true, Ok(())));
                 compare(&(array as Device), &exercise.bytes).await.unwrap();
             });
@@ -301,7 +301,7 @@ fn a_rebuild_is_cut_again_and_again() {
                         array.replace(victim, new).await.unwrap();
                     }
                     let from = if life == 0 { whole.position() } else { from };
-                    array.settled().await;
+                    array.resynced().await;
                     array.flush().await.unwrap();
                     if life == 3 {
                         assert!(array.status().is_healthy(), "{name}: {:?}", array.status());

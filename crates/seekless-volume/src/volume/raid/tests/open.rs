@@ -68,7 +68,7 @@ fn members_are_recognised() {
         assert_eq!(error(foreign, options).await, "member 3 belongs to another array");
         let degraded = ArrayOptions { degraded: true, ..options };
         let array = Array::open(&rt, one_less(2), &degraded).await.unwrap();
-        assert_eq!((first(&array).await, array.status().members[2]), (3, Standing::Failed));
+        assert_eq!((first(&array).await, array.status().members[2]), (3, MemberState::Failed));
         let mut two_less = one_less(2);
         two_less[0] = None;
         assert!(error(two_less, degraded).await.starts_with("2 members hold the data and 3 are needed"));
@@ -101,7 +101,7 @@ fn stale_members_are_not_believed() {
             put(&array, 2).await;
             drop(array);
             let array = Array::open(&rt, given(&parts), &options).await.unwrap();
-            assert_eq!((first(&array).await, array.status().members[1]), (2, Standing::Failed), "{level:?}");
+            assert_eq!((first(&array).await, array.status().members[1]), (2, MemberState::Failed), "{level:?}");
             assert!(array.give_up(0).await.is_err() == (level == Level::Parity));
             // A new one takes its place; the array is then complete without it.
             let spare = Rc::new(Memory::new(600 << 10));
@@ -201,8 +201,9 @@ fn damaged_metadata_is_survived() {
     });
 }
 
-/// Aim: where no member has an intact bitmap, all rows count as being written when the power failed. Method: a row that a power
-/// cut has left inconsistent, and each sector of the bitmap damaged on all members; then the array is as it should be.
+/// Aim: where no member has an intact bitmap, all rows count as being written when the power failed. Method: a row that
+/// a power cut has left inconsistent, and each sector of the bitmap damaged on all members; then the array is as it
+/// should be.
 #[test]
 fn a_bitmap_that_is_lost_on_all_members() {
     run(async |rt| {
@@ -228,7 +229,7 @@ fn a_bitmap_that_is_lost_on_all_members() {
                 }
                 let array = Array::open(&rt, given(&parts), &options).await.unwrap();
                 let rows = array.core.shape.rows;
-                assert_eq!(array.status().unsettled, if is_lost { rows } else { 0 }, "{level:?}");
+                assert_eq!(array.status().out_of_sync, if is_lost { rows } else { 0 }, "{level:?}");
                 while !array.status().is_healthy() {
                     rt.yield_now().await;
                     assert_eq!(array.status().error, None);
@@ -239,8 +240,8 @@ fn a_bitmap_that_is_lost_on_all_members() {
     });
 }
 
-/// Aim: a record of the journal is done again only where data is. Method: an intact record, and the same with one number that
-/// leads elsewhere, under right checksums.
+/// Aim: a record of the journal is done again only where data is. Method: an intact record, and the same with one
+/// number that leads elsewhere, under right checksums.
 #[test]
 fn records_of_the_journal_lead_to_data() {
     use crate::volume::format::{RecordEntry, RecordHead};
@@ -291,15 +292,16 @@ fn records_of_the_journal_lead_to_data() {
     });
 }
 
-/// Aim: rows on both sides of where a rebuilding has come to are settled on the members that hold them. Method: a mirror whose power
-/// failed while a row just before that place was written; what is before it is there on the rebuilt member, too.
+/// Aim: rows on both sides of where a rebuilding has come to are resynchronised on the members that hold them. Method:
+/// a mirror whose power failed while a row just before that place was written; what is before it is there on the
+/// rebuilt member, too.
 #[test]
-fn rows_around_the_end_of_a_rebuilding_are_settled() {
+fn rows_around_the_end_of_a_rebuild_are_resynchronised() {
     use crate::volume::format::{SUPERBLOCKS, Superblock};
     const REBUILT: u64 = 10;
     run(async |rt| {
         let parts = disks(3);
-        // Five rows are settled at once, and a region has four.
+        // Five rows are resynchronised at once, and a region has four.
         let options = ArrayOptions { batch: 20 * KIB, ..small(Level::Mirror) };
         let array = Array::create(&rt, all(&parts), &options, UUID, Contents::Zeroes).await.unwrap();
         put(&array, 1).await;
@@ -317,7 +319,7 @@ fn rows_around_the_end_of_a_rebuilding_are_settled() {
                 image.read(Sector(at), &mut block);
                 // One of the two slots may be empty.
                 let Ok(mut superblock) = Superblock::from_block(&block) else { continue };
-                superblock.states[2] = super::super::core::StandingByte::to_byte(Standing::Rebuilding);
+                superblock.states[2] = super::super::core::MemberStateByte::to_byte(MemberState::Rebuilding);
                 superblock.rebuilt_rows = REBUILT;
                 image.write(Sector(at), &superblock.to_block());
             }
@@ -330,8 +332,8 @@ fn rows_around_the_end_of_a_rebuilding_are_settled() {
             copy.set_image(image);
         }
         let array = Array::open(&rt, given(&copies), &options).await.unwrap();
-        assert_eq!((array.status().members[2], array.status().rebuilt), (Standing::Rebuilding, REBUILT));
-        assert!(array.status().unsettled > 0);
+        assert_eq!((array.status().members[2], array.status().rebuilt), (MemberState::Rebuilding, REBUILT));
+        assert!(array.status().out_of_sync > 0);
         while !array.status().is_healthy() {
             rt.yield_now().await;
             assert_eq!(array.status().error, None);
@@ -341,8 +343,8 @@ fn rows_around_the_end_of_a_rebuilding_are_settled() {
     });
 }
 
-/// Aim: no request is longer than a member takes, also where rows are settled, rebuilt and compared, and where the last part of what is
-/// read is shorter than the others. Method: devices that say what is too long.
+/// Aim: no request is longer than a member takes, also where rows are resynchronised, rebuilt and compared, and where
+/// the last part of what is read is shorter than the others. Method: devices that say what is too long.
 #[test]
 fn members_that_take_short_requests() {
     use crate::device::crash::{CrashDevice, CrashOptions};
@@ -359,7 +361,7 @@ fn members_that_take_short_requests() {
                 let data = Data::from_slice(&[part as u8 + 1; 12 << 10]);
                 array.write(Sector(part * 24), data, WriteFlags::NONE).await.unwrap();
             }
-            while array.status().unsettled > 0 {
+            while array.status().out_of_sync > 0 {
                 rt.sleep(Nanos::from_millis(1)).await;
             }
             array.give_up(1).await.unwrap();
@@ -381,10 +383,10 @@ fn members_that_take_short_requests() {
     });
 }
 
-/// Aim: one task settles and rebuilds, so that the end of what is rebuilt only goes up. Method: a member is replaced while rows are
-/// being settled, and replaced again while it is being rebuilt.
+/// Aim: one task resynchronises and rebuilds, so that the end of what is rebuilt only goes up. Method: a member is
+/// replaced while rows are being resynchronised, and replaced again while it is being rebuilt.
 #[test]
-fn a_member_is_replaced_while_rows_are_settled() {
+fn a_member_is_replaced_during_a_resync() {
     for seed in 0..20 {
         let executor = Executor::simulated(seed, HostProfile::NONE);
         let rt = executor.rt().clone();

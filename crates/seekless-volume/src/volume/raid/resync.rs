@@ -1,8 +1,8 @@
 //! Making rows consistent: after a power cut, and on a member that is rebuilt.
 //!
 //! The bitmap tells which rows may be inconsistent after a power cut. Such a row is neither read nor written before it
-//! is settled: its parity recomputed, or its copies made equal. So data once read does not change, whichever member
-//! fails later. A task settles the rest in the background.
+//! is resynchronised: its parity recomputed, or its copies made equal. So data once read does not change, whichever
+//! member fails later. A task resynchronises the rest in the background.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
@@ -10,7 +10,7 @@ use std::rc::{Rc, Weak};
 
 use futures_util::future::join_all;
 
-use super::core::{Core, Standing};
+use super::core::{Core, MemberState};
 use super::plan::xor;
 use super::request::MemberWrite;
 use super::shape::Level;
@@ -19,7 +19,7 @@ use crate::units::{SECTOR_BYTES, Sector};
 use crate::volume::members::{bytes, relocate};
 
 impl Core {
-    /// True when a row must be settled before use.
+    /// True when a row must be resynchronised before use.
     pub(super) fn needs_touch(&self, rows: Range<u64>) -> bool {
         let state = self.state.borrow();
         if state.redo.range(rows.clone()).next().is_some() {
@@ -30,40 +30,40 @@ impl Core {
             let holds = |member| super::core::holds(&state.now, state.cursor, member, *row);
             self.shape.level == Level::Mirror || (0..self.shape.members).all(holds)
         };
-        state.unsettled.contains_any(rows.clone())
-            && rows.filter(|&row| state.unsettled.contains(row)).any(|row| is_whole(&row))
+        state.out_of_sync.contains_any(rows.clone())
+            && rows.filter(|&row| state.out_of_sync.contains(row)).any(|row| is_whole(&row))
     }
 
-    /// Settles the rows that need it.
+    /// Resynchronises the rows that need it.
     pub(super) async fn touch(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         if !self.needs_touch(rows.clone()) {
             return Ok(());
         }
         let _rows = self.locks.hold_all(rows.clone()).await;
-        self.settle_held(&rows.collect()).await
+        self.resync_held(&rows.collect()).await
     }
 
     /// The same for rows that are held.
-    pub(super) async fn settle_held(&self, rows: &BTreeSet<u64>) -> Result<(), DeviceError> {
-        if self.state.borrow().redo.is_empty() && self.state.borrow().unsettled.is_empty() {
+    pub(super) async fn resync_held(&self, rows: &BTreeSet<u64>) -> Result<(), DeviceError> {
+        if self.state.borrow().redo.is_empty() && self.state.borrow().out_of_sync.is_empty() {
             return Ok(());
         }
         for &row in rows {
             self.redo(row).await?;
-            if self.state.borrow().unsettled.contains(row) {
-                self.settle(row..row + 1).await?;
+            if self.state.borrow().out_of_sync.contains(row) {
+                self.resync(row..row + 1).await?;
             }
         }
         Ok(())
     }
 
-    /// Settles `rows`, which are held, few, and on the same members. Rows without a data unit stay unsettled: they
-    /// cannot be settled.
-    async fn settle(&self, rows: Range<u64>) -> Result<(), DeviceError> {
+    /// Resynchronises `rows`, which are held, few, and on the same members. Rows without a data unit stay out of sync:
+    /// they cannot be resynchronised.
+    async fn resync(&self, rows: Range<u64>) -> Result<(), DeviceError> {
         if self.shape.level == Level::Parity && self.absent(rows.start).is_some() {
             for row in rows {
                 if self.absent(row) == Some(self.shape.parity(row)) {
-                    self.state.borrow_mut().unsettled.remove(row);
+                    self.state.borrow_mut().out_of_sync.remove(row);
                 }
             }
             return Ok(());
@@ -100,7 +100,7 @@ impl Core {
                     }
                 }
             }
-            // A member has just failed: the row can no longer be settled.
+            // A member has just failed: the row can no longer be resynchronised.
             (Level::Parity, Some(_)) if self.absent(rows.start).is_some() => return Ok(()),
             (Level::Parity, Some(error)) => return Err(error),
             (Level::Parity, None) => {
@@ -123,9 +123,9 @@ impl Core {
         let length = sectors * SECTOR_BYTES;
         self.perform(super::request::merge(writes, self.request_sectors_max), WriteFlags::NONE, None, start, length)
             .await?;
-        self.counts.settled.set(self.counts.settled.get() + count);
+        self.counts.resynced.set(self.counts.resynced.get() + count);
         let mut state = self.state.borrow_mut();
-        rows.for_each(|row| state.unsettled.remove(row));
+        rows.for_each(|row| state.out_of_sync.remove(row));
         Ok(())
     }
 
@@ -147,21 +147,21 @@ impl Core {
         Ok(whole)
     }
 
-    /// Rows settled or rebuilt at once.
+    /// Rows resynchronised or rebuilt at once.
     pub(super) fn batch_rows(&self) -> u64 {
         (self.batch / (self.shape.unit * SECTOR_BYTES)).max(1)
     }
 
-    /// Settles the next unsettled rows from `from` on; returns where the rest begins, or `None` at the end.
-    async fn settle_some(self: &Rc<Self>, from: u64) -> Result<Option<u64>, DeviceError> {
+    /// Resynchronises the next rows out of sync from `from` on; returns where the rest begins, or `None` at the end.
+    async fn resync_some(self: &Rc<Self>, from: u64) -> Result<Option<u64>, DeviceError> {
         let _token = self.begin().await;
-        let Some(first) = self.state.borrow().unsettled.next_from(from) else { return Ok(None) };
+        let Some(first) = self.state.borrow().out_of_sync.next_from(from) else { return Ok(None) };
         let end = (first + self.batch_rows()).min(self.shape.rows);
         let _rows = self.locks.hold_all(first..end).await;
         self.check_running(Sector::ZERO, 0)?;
-        // Only runs of unsettled rows; another task may have settled some before this one held them.
-        let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
-        for run in unsettled.chunk_by(|one, two| one + 1 == *two) {
+        // Only runs of rows out of sync; another task may have resynchronised some before this one held them.
+        let out_of_sync: Vec<u64> = (first..end).filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
+        for run in out_of_sync.chunk_by(|one, two| one + 1 == *two) {
             for &row in run {
                 self.redo(row).await?;
             }
@@ -169,9 +169,9 @@ impl Core {
             let holders = |row| (0..self.shape.members).map(|member| self.holds(member, row)).collect::<Vec<_>>();
             let is_alike = |row| holders(row) == holders(start);
             let cut = (start..stop).find(|&row| !is_alike(row)).unwrap_or(stop);
-            self.settle(start..cut).await?;
+            self.resync(start..cut).await?;
             if cut < stop {
-                self.settle(cut..stop).await?;
+                self.resync(cut..stop).await?;
             }
         }
         Ok(Some(end))
@@ -182,7 +182,8 @@ impl Core {
         let _token = self.begin().await;
         let (first, target) = {
             let state = self.state.borrow();
-            let Some(target) = state.now.iter().position(|standing| *standing == Standing::Rebuilding) else {
+            let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
+            else {
                 return Ok(false);
             };
             (state.cursor, target)
@@ -193,10 +194,10 @@ impl Core {
         }
         let _rows = self.locks.hold_all(first..end).await;
         self.check_running(Sector::ZERO, 0)?;
-        let unsettled: Vec<u64> = (first..end).filter(|&row| self.state.borrow().unsettled.contains(row)).collect();
-        for row in unsettled {
+        let out_of_sync: Vec<u64> = (first..end).filter(|&row| self.state.borrow().out_of_sync.contains(row)).collect();
+        for row in out_of_sync {
             match self.shape.level {
-                Level::Mirror => self.settle(row..row + 1).await?,
+                Level::Mirror => self.resync(row..row + 1).await?,
                 // Unknown data must not become data that looks valid.
                 Level::Parity if self.shape.parity(row) != target => {
                     let at = Sector(row * self.shape.row_sectors());
@@ -240,7 +241,7 @@ impl Core {
         }
         self.counts.rebuilt.set(self.counts.rebuilt.get() + (end - first));
         let mut state = self.state.borrow_mut();
-        if state.now[target] == Standing::Rebuilding {
+        if state.now[target] == MemberState::Rebuilding {
             state.cursor = end;
         }
         Ok(true)
@@ -265,21 +266,21 @@ impl Core {
     fn rebuild_done(&self) {
         let mut state = self.state.borrow_mut();
         if state.cursor >= self.shape.rows
-            && let Some(target) = state.now.iter().position(|standing| *standing == Standing::Rebuilding)
+            && let Some(target) = state.now.iter().position(|member_state| *member_state == MemberState::Rebuilding)
         {
-            state.now[target] = Standing::Active;
+            state.now[target] = MemberState::Active;
             state.cursor = 0;
         }
     }
 
-    /// Unsettled rows that lack a data unit, not all of which has been rewritten.
+    /// Rows out of sync that lack a data unit, not all of which has been rewritten.
     pub(super) fn doubtful_rows(&self) -> u64 {
         let state = self.state.borrow();
         let (mut from, mut rows) = (0, 0);
-        if self.shape.level == Level::Mirror || state.unsettled.is_empty() {
+        if self.shape.level == Level::Mirror || state.out_of_sync.is_empty() {
             return 0;
         }
-        while let Some(row) = state.unsettled.next_from(from) {
+        while let Some(row) = state.out_of_sync.next_from(from) {
             let holds = |member| super::core::holds(&state.now, state.cursor, member, row);
             let parity = self.shape.parity(row);
             rows += u64::from(!(0..self.shape.members).all(|member| member == parity || holds(member)));
@@ -312,8 +313,8 @@ impl Core {
     }
 }
 
-/// Settles rows, then rebuilds the member that is being filled, in the background. It ends when the array is dropped,
-/// when it is done, or at an error, which [`super::Status`] shows.
+/// Resynchronises rows, then rebuilds the member that is being filled, in the background. It ends when the array is
+/// dropped, when it is done, or at an error, which [`super::Status`] shows.
 pub(super) async fn work(core: Weak<Core>) {
     let mut from = 0;
     let note = |error: DeviceError| {
@@ -322,9 +323,9 @@ pub(super) async fn work(core: Weak<Core>) {
         }
     };
     while let Some(core) = core.upgrade() {
-        let settled = core.settle_some(from).await;
+        let resynced = core.resync_some(from).await;
         let acknowledged = core.acknowledge().await;
-        match settled.and_then(|next| acknowledged.map(|()| next)) {
+        match resynced.and_then(|next| acknowledged.map(|()| next)) {
             Ok(Some(next)) => from = next,
             Ok(None) => break,
             Err(error) => return note(error),

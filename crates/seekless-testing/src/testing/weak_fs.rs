@@ -1,4 +1,4 @@
-//! `Loose`: a file system that guarantees no more than its interface promises. It does deliberately what a host
+//! `WeakFs`: a file system that guarantees no more than its interface promises. It does deliberately what a host
 //! directory may do.
 //!
 //! It is the model, with a journal of all changes. After a power cut, each change of data, of size or of a layer's
@@ -61,7 +61,7 @@ fn is_private(name: &[u8]) -> bool {
 }
 
 /// See the head of the file.
-pub struct Loose {
+pub struct WeakFs {
     rt: Rt,
     options: MemFsOptions,
     live: Rc<MemFs>,
@@ -80,19 +80,19 @@ pub struct Loose {
     exclusive: Cell<bool>,
 }
 
-impl Loose {
-    pub fn new(rt: &Rt, options: MemFsOptions) -> Rc<Loose> {
+impl WeakFs {
+    pub fn new(rt: &Rt, options: MemFsOptions) -> Rc<WeakFs> {
         let live = MemFs::with_options(rt, options);
-        Loose::around(rt, options, live)
+        WeakFs::around(rt, options, live)
     }
 
     /// One that already holds the content of `live`.
-    pub fn around(rt: &Rt, options: MemFsOptions, live: Rc<MemFs>) -> Rc<Loose> {
+    pub fn around(rt: &Rt, options: MemFsOptions, live: Rc<MemFs>) -> Rc<WeakFs> {
         let (journal, needs, full, lost) = Default::default();
         let (sync_outcomes, write_failure, exclusive) = Default::default();
         let full = RefCell::new(full);
         let rt = rt.clone();
-        Rc::new(Loose { rt, options, live, journal, needs, full, lost, sync_outcomes, write_failure, exclusive })
+        Rc::new(WeakFs { rt, options, live, journal, needs, full, lost, sync_outcomes, write_failure, exclusive })
     }
 
     /// Makes reads fail that touch sector `sector` of a file, counted from its start, until it is written again.
@@ -228,7 +228,7 @@ async fn apply(fs: &Rc<MemFs>, event: Event) -> FsResult<()> {
 }
 
 #[async_trait(?Send)]
-impl FileSystem for Loose {
+impl FileSystem for WeakFs {
     /// Its files can change by other ways, as in a host directory.
     fn traits(&self) -> FsTraits {
         FsTraits { name: "loose", exclusive: self.exclusive.get(), ..self.live.traits() }

@@ -24,7 +24,7 @@ use crate::reactor::File;
 const FOLDER: &CStr = c"/proc/self/fd";
 
 /// See the head of the file.
-pub(super) struct Door {
+pub(super) struct ProcFdAlias {
     /// `FOLDER`, opened.
     folder: OwnedFd,
     /// The file on the number.
@@ -37,17 +37,17 @@ pub(super) struct Door {
     has_getxattrat: Cell<bool>,
 }
 
-impl Door {
+impl ProcFdAlias {
     /// # Errors
     /// When there is no `/proc`, or no number left.
-    pub(super) fn new(root: &File) -> Result<Door, Errno> {
+    pub(super) fn new(root: &File) -> Result<ProcFdAlias, Errno> {
         let place = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(FOLDER, place, Mode::empty())?;
         let standing = rustix::io::fcntl_dupfd_cloexec(&**root, 0)?;
         let name = standing.as_raw_fd().to_string();
         let path = format!("{}/{name}", FOLDER.to_string_lossy());
         let text = |text: String| CString::new(text).map_err(|_| Errno::INVAL);
-        Ok(Door {
+        Ok(ProcFdAlias {
             folder,
             standing: RefCell::new(standing),
             root: root.clone(),
@@ -66,7 +66,7 @@ impl Door {
         self.standing_at(file, || call(&self.folder, &self.name))
     }
 
-    /// As [`Door::with`], for calls that accept only a path.
+    /// As [`ProcFdAlias::with`], for calls that accept only a path.
     pub(super) fn with_path<T>(
         &self,
         file: &OwnedFd,
@@ -111,7 +111,7 @@ mod tests {
     #[test]
     fn inodes_stand_at_one_number_in_turn() {
         let folder = tempfile::tempdir().unwrap();
-        let door = Door::new(&Arc::new(open(folder.path()))).unwrap();
+        let alias = ProcFdAlias::new(&Arc::new(open(folder.path()))).unwrap();
         let attribute = "user.seekless.test";
         let files: Vec<_> = (0..3_u8)
             .map(|number| {
@@ -122,16 +122,16 @@ mod tests {
             })
             .collect();
         for has_getxattrat in [true, false] {
-            door.has_getxattrat.set(has_getxattrat);
+            alias.has_getxattrat.set(has_getxattrat);
             for (number, file) in files.iter().enumerate() {
                 let mut buffer = [0; 8];
-                assert_eq!(door.getxattr(file, attribute.as_bytes(), &mut buffer), Ok(1));
+                assert_eq!(alias.getxattr(file, attribute.as_bytes(), &mut buffer), Ok(1));
                 assert_eq!(usize::from(buffer[0]), number);
-                assert_eq!(door.getxattr(file, b"user.none", &mut buffer), Err(Errno::NODATA));
-                assert_eq!(door.getxattr(file, b"user.\0", &mut buffer), Err(Errno::INVAL));
+                assert_eq!(alias.getxattr(file, b"user.none", &mut buffer), Err(Errno::NODATA));
+                assert_eq!(alias.getxattr(file, b"user.\0", &mut buffer), Err(Errno::INVAL));
             }
         }
-        let standing = std::fs::read_link(door.path.to_str().unwrap()).unwrap();
+        let standing = std::fs::read_link(alias.path.to_str().unwrap()).unwrap();
         assert_eq!(standing, folder.path().canonicalize().unwrap());
     }
 }

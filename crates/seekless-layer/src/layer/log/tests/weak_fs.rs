@@ -1,6 +1,7 @@
 //! Aim: over a file system that keeps no more than it must, every byte that was synced is there after a power cut, and
-//! every file is that of one moment; and a full file system loses nothing. Method: random operations over `Loose`, which
-//! are followed with the model; cuts everywhere, each with several of the states that it may leave.
+//! every file is that of one moment; and a full file system loses nothing. Method: random operations over the weak
+//! model `WeakFs`, compared with the model file system; cuts everywhere, each with several of the states that it may
+//! leave.
 
 use super::*;
 use crate::fs::FsError;
@@ -8,18 +9,19 @@ use crate::fs::client::Client;
 use crate::testing::history::Recorder;
 use crate::testing::oracle::Strength;
 use crate::testing::scripts::SCRIPTS;
-use crate::testing::{Generator, Loose, MemFsOptions, Op, Promise, Runner, Space, Tree, Weights};
+use crate::testing::{Generator, MemFsOptions, Op, Promise, Runner, Space, Tree, WeakFs, Weights};
 
 const PROMISE: Promise = Promise { strength: Strength::PerOperation, write_atomic_bytes: u64::MAX };
 
-fn loose(rt: &Rt) -> Rc<Loose> {
-    Loose::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
+fn weak_fs(rt: &Rt) -> Rc<WeakFs> {
+    WeakFs::new(rt, MemFsOptions { capacity_bytes: 1 << 40, ..MemFsOptions::default() })
 }
 
-/// Runs `ops` and cuts the power at up to `cuts` moments, looking at `states` states of each. Returns how many states.
+/// Runs `ops` and cuts the power at up to `cuts` moments, examining `states` states of each. Returns the number of
+/// states.
 fn explore(name: &str, seed: u64, options: &Options, ops: &[Op], cuts: usize, states: u64) -> u64 {
     simulate(seed, async |rt| {
-        let lower = loose(&rt);
+        let lower = weak_fs(&rt);
         let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
         let empty = Tree::of(fs.clone()).await.unwrap();
         let mut recorder = Recorder::new(&rt, &empty, lower.position()).await.unwrap();
@@ -50,7 +52,7 @@ fn explore(name: &str, seed: u64, options: &Options, ops: &[Op], cuts: usize, st
                         history.to_text(position)
                     )
                 });
-                // It can be used, and is as it was when it is mounted once more.
+                // It can be used, and keeps its content over one more mount.
                 let client = Client::new(again.clone());
                 client.write_file(b"/new", b"new").await.unwrap();
                 for (path, node) in tree.paths() {
@@ -82,7 +84,7 @@ fn scripts() {
 
 #[test]
 fn random_runs() {
-    let replay = replay("loose::random_runs");
+    let replay = replay("weak_fs::random_runs");
     let mut states = 0;
     for seed in replay.seeds(0..4) {
         let options = if seed % 2 == 0 { tiny(Arc::new(Zstd::default())) } else { uuencode() };
@@ -92,16 +94,17 @@ fn random_runs() {
     println!("{states} states");
 }
 
-/// Room is lacking at every change below, once and for good. What was acknowledged is there when there is room again.
+/// Space runs out at every change below, once and permanently. Acknowledged changes are there when there is space
+/// again.
 #[test]
 fn a_full_file_system_loses_nothing() {
-    let replay = replay("loose::a_full_file_system_loses_nothing");
+    let replay = replay("weak_fs::a_full_file_system_loses_nothing");
     for seed in replay.seeds(0..2) {
         let ops: Vec<Op> = Generator::new(seed, Space::small(), Weights::CRASHY).take(60).collect();
         let options = tiny(Arc::new(Zstd::default()));
         let run = |full: Option<std::ops::Range<u64>>| {
             simulate(seed, async |rt| {
-                let lower = loose(&rt);
+                let lower = weak_fs(&rt);
                 let fs = stack_on(&rt, lower.clone(), options.clone()).await.unwrap();
                 let empty = Tree::of(fs.clone()).await.unwrap();
                 let model = model(&rt);

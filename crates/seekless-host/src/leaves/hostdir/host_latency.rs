@@ -9,13 +9,13 @@ use seekless::units::Nanos;
 
 /// Observations about the calls of a host directory, and their counts.
 #[derive(Default)]
-pub(super) struct Pace {
+pub(super) struct HostLatency {
     /// The host does not offer `RWF_NOWAIT` for reads.
     pub(super) no_nowait_reads: Cell<bool>,
     /// The host does not offer it for writes either.
     pub(super) no_nowait_writes: Cell<bool>,
-    pub(super) writing: Caution,
-    pub(super) freeing: Caution,
+    pub(super) writing: Backoff,
+    pub(super) freeing: Backoff,
     pub(super) reads_here: Cell<u64>,
     pub(super) reads_handed_over: Cell<u64>,
     pub(super) writes_here: Cell<u64>,
@@ -23,9 +23,9 @@ pub(super) struct Pace {
 }
 
 /// Calls of one kind usually take microseconds, and are then made on the engine thread. When one has had to wait, those
-/// that follow within [`CAUTION`] are handed over.
+/// that follow within [`BACKOFF`] are handed over.
 #[derive(Default)]
-pub(super) struct Caution {
+pub(super) struct Backoff {
     until: Cell<Nanos>,
     waited: Cell<u64>,
 }
@@ -35,13 +35,13 @@ const LONG: Nanos = Nanos::from_millis(1);
 
 /// How long calls are handed over after one has waited. The host makes writers wait for at most 200 ms at a time
 /// (`MAX_PAUSE` of `mm/page-writeback.c`), so this bounds the delay of other requests to a fifth.
-const CAUTION: Nanos = Nanos::from_secs(1);
+const BACKOFF: Nanos = Nanos::from_secs(1);
 
 pub(super) fn add_one(count: &Cell<u64>) {
     count.set(count.get() + 1);
 }
 
-impl Caution {
+impl Backoff {
     /// True when a call should be handed over.
     pub(super) fn is_advised(&self, rt: &Rt) -> bool {
         rt.now() < self.until.get()
@@ -55,7 +55,7 @@ impl Caution {
         // A thread that was preempted did not wait for the host.
         if end.saturating_sub(start) > LONG && self::waits() != waits {
             add_one(&self.waited);
-            self.until.set(end + CAUTION);
+            self.until.set(end + BACKOFF);
         }
         result
     }
@@ -72,7 +72,7 @@ fn waits() -> i64 {
     usage.ru_nvcsw
 }
 
-impl Pace {
+impl HostLatency {
     pub(super) fn counters(&self) -> Vec<Counter> {
         vec![
             ("reads_here", self.reads_here.get()),
@@ -98,12 +98,12 @@ mod tests {
         let reactor = Reactor::new(ReactorOptions::default()).unwrap();
         let executor: Executor = reactor.executor();
         let rt = executor.rt();
-        let caution = Caution::default();
+        let backoff = Backoff::default();
         let start = std::time::Instant::now();
-        caution.watch(rt, || while start.elapsed().as_millis() < 3 {});
-        assert!(!caution.is_advised(rt));
-        caution.watch(rt, || std::thread::sleep(std::time::Duration::from_millis(3)));
-        assert!(caution.is_advised(rt));
-        assert_eq!(caution.waited.get(), 1);
+        backoff.watch(rt, || while start.elapsed().as_millis() < 3 {});
+        assert!(!backoff.is_advised(rt));
+        backoff.watch(rt, || std::thread::sleep(std::time::Duration::from_millis(3)));
+        assert!(backoff.is_advised(rt));
+        assert_eq!(backoff.waited.get(), 1);
     }
 }

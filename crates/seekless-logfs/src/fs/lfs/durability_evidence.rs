@@ -1,10 +1,11 @@
-//! The search for a witness: something behind the end of the log that proves that the log once went on, durably.
+//! The search for evidence of durability: a later partial segment which proves that the end of the log was once
+//! followed by durable data.
 //!
-//! A power cut leaves a log that ends in what was never acknowledged. Damage can make it end earlier, and looks the
-//! same where it ends. But each partial segment says up to which sequence number everything was durable when it was
-//! written, so any later one can tell the two apart (V2). The log goes through segments that were clean, in no order
-//! that is certain, so the search follows the `next_segment` of whatever it finds, and where that trail breaks tries
-//! the start of one segment after another.
+//! After a power cut the log ends in data that was never acknowledged. Damage can make the log end earlier, and its end
+//! then looks the same. But each partial segment records up to which sequence number everything was durable when it was
+//! written, so any later one distinguishes the two cases (V2). The log goes through segments that were clean, in no
+//! fixed order. So the search follows the `next_segment` of every partial segment that it finds, and where that trail
+//! breaks it tries the start of one segment after another.
 
 use std::collections::BTreeSet;
 
@@ -18,20 +19,20 @@ use crate::device::rescue::rescue;
 use crate::fs::FsResult;
 use crate::units::SECTOR_BYTES;
 
-/// Segments whose start a mount looks at when the trail breaks. A transaction is little longer than what may wait in
-/// memory (`dirty`, 16 MiB unless the user says otherwise), which is 128 of the smallest segments, and the transaction
-/// after it is a witness.
-pub(super) const STARTS_AT_MOUNT: usize = 256;
+/// Segments whose start a mount examines when the trail breaks. A transaction is little longer than the dirty data that
+/// may wait in memory (`dirty`, 16 MiB by default), which is 128 of the smallest segments, and the transaction after it
+/// is the evidence.
+pub(super) const SEGMENT_STARTS_PROBED_AT_MOUNT: usize = 256;
 
-/// A partial segment that says that the one at the end of the log was durable.
-pub(super) struct Witness {
+/// A partial segment which declares that the one at the end of the log was durable.
+pub(super) struct DurabilityEvidence {
     pub sequence: u64,
     pub at: crate::units::Sector,
 }
 
-/// Looks for a witness behind `end`. After the trail breaks, `starts_max` segments are looked at, in the order in
-/// which the log would take them.
-pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<Witness>> {
+/// Searches for evidence behind `end`. After the trail breaks, at most `starts_max` segments are examined, in the order
+/// in which the log would take them.
+pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult<Option<DurabilityEvidence>> {
     let layout = lfs.state.borrow().log.layout;
     let mut search = Search { lfs, layout, end, seen: BTreeSet::from([end.segment]) };
     let (found, _) = search.segment(end.segment, end.offset).await?;
@@ -52,7 +53,7 @@ pub(super) async fn find(lfs: &Lfs, end: &LogEnd, starts_max: usize) -> FsResult
     Ok(None)
 }
 
-/// The segments that the log may have taken: those in which nothing is alive, from `first` on and round.
+/// The segments that the log may have taken: those without live data, from `first` on and around.
 fn starts(lfs: &Lfs, first: SegmentNo) -> Vec<SegmentNo> {
     let state = lfs.state.borrow();
     let count = state.log.segments.count();
@@ -69,7 +70,7 @@ struct Search<'a> {
 
 impl Search<'_> {
     /// Follows the log from the start of `segment`, as far as it leads to segments not seen before.
-    async fn trail(&mut self, segment: SegmentNo) -> FsResult<Option<Witness>> {
+    async fn trail(&mut self, segment: SegmentNo) -> FsResult<Option<DurabilityEvidence>> {
         let mut next = Some(segment);
         while let Some(segment) = next.filter(|&segment| self.seen.insert(segment)) {
             let (found, follows) = self.segment(segment, 0).await?;
@@ -81,10 +82,14 @@ impl Search<'_> {
         Ok(None)
     }
 
-    /// Looks through a segment from `offset` on. Returns a witness, or where the log seems to have gone from here.
-    async fn segment(&mut self, segment: SegmentNo, offset: u64) -> FsResult<(Option<Witness>, Option<SegmentNo>)> {
+    /// Searches a segment from `offset` on. Returns the evidence, or the segment in which the log seems to continue.
+    async fn segment(
+        &mut self,
+        segment: SegmentNo,
+        offset: u64,
+    ) -> FsResult<(Option<DurabilityEvidence>, Option<SegmentNo>)> {
         let layout = self.layout;
-        // What cannot be read proves nothing, and hides nothing that can.
+        // Unreadable sectors prove nothing; the readable ones around them still can.
         let read = rescue(&self.lfs.device, layout.segment_start(segment), layout.segment_sectors()).await?;
         let bytes = read.bytes;
         let mut latest: Option<Summary> = None;
@@ -93,9 +98,9 @@ impl Search<'_> {
             if let Some(partial) = partial_at(&layout, segment, offset, &bytes)
                 && partial.summary.durable_sequence > self.end.sequence
             {
-                return Ok((Some(Witness { sequence: partial.summary.sequence, at: partial.start }), None));
+                return Ok((Some(DurabilityEvidence { sequence: partial.summary.sequence, at: partial.start }), None));
             }
-            // A damaged one proves nothing, but where it points is worth looking at.
+            // A damaged one proves nothing, but the segment that it points to is worth examining.
             if latest.is_none_or(|latest| latest.sequence < claimed.sequence) {
                 latest = Some(claimed);
             }
@@ -107,11 +112,11 @@ impl Search<'_> {
     async fn is_later(&self, segment: SegmentNo) -> FsResult<bool> {
         let (start, sectors) = (self.layout.segment_start(segment), self.layout.align_sectors());
         let read = rescue(&self.lfs.device, start, sectors).await?;
-        // The search follows it, too, when its start cannot be read: what is behind that may prove something.
+        // When its start cannot be read, the search follows it too: a partial segment further on may be evidence.
         Ok(!read.lost.is_empty() || self.later_summary(segment, 0, &read.bytes).is_some())
     }
 
-    /// What says that it is a partial segment of this volume and place, written after the end of the log.
+    /// A summary of this volume and place, written after the end of the log.
     fn later_summary(&self, segment: SegmentNo, offset: u64, bytes: &Buf) -> Option<Summary> {
         let summary = Summary::decode(bytes.get((offset * SECTOR_BYTES) as usize..)?)?;
         let claims = summary.magic == SUMMARY_MAGIC
