@@ -25,6 +25,7 @@ const ENGINE: &[&str] = &[
     "seekless-disk",
     "seekless-volume",
     "seekless-vlog",
+    "seekless-cleaning",
     "seekless-logfs",
     "seekless-ffs",
     "seekless-layer",
