@@ -167,7 +167,7 @@ real_files() {
     wait "$copier"
     [ "$?" -ne 0 ] || note "(the second copy had already ended when the daemon was killed)"
     # A dead mount has no daemon to wait for.
-    run umount "$mnt" || "$program" umount --lazy "$mnt" || die "the dead mount cannot be taken away"
+    run umount --lazy "$mnt" || die "the dead mount cannot be taken away"
     note "killed the daemon after $(wc -l <"$work/synced2") of $(wc -l <"$work/tree2") directories of the second tree were synced"
 
     step "Mount again: the log is rolled forward"

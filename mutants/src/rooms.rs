@@ -56,6 +56,7 @@ pub(crate) const ENGINE: &[&str] = &[
     "seekless-disk",
     "seekless-volume",
     "seekless-vlog",
+    "seekless-cleaning",
     "seekless-logfs",
     "seekless-ffs",
     "seekless-layer",

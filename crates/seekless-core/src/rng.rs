@@ -15,6 +15,7 @@ impl Rng {
         Rng(Xoshiro256StarStar::seed_from_u64(seed))
     }
 
+    #[inline]
     pub fn next_u64(&mut self) -> u64 {
         self.0.next_u64()
     }
@@ -23,11 +24,14 @@ impl Rng {
     ///
     /// # Panics
     /// When `bound` is zero.
+    #[inline]
     pub fn below(&mut self, bound: u64) -> u64 {
         assert!(bound > 0, "an empty range has no number");
         loop {
             let product = u128::from(self.next_u64()) * u128::from(bound);
-            if product as u64 >= bound.wrapping_neg() % bound {
+            // The division is needed only where its remainder, which is below `bound`, can decide.
+            let low = product as u64;
+            if low >= bound || low >= bound.wrapping_neg() % bound {
                 return (product >> 64) as u64;
             }
         }
@@ -48,6 +52,7 @@ impl Rng {
     }
 
     /// Uniform in `0.0..1.0` with 53 random bits.
+    #[inline]
     pub fn unit_f64(&mut self) -> f64 {
         (self.next_u64() >> 11) as f64 / (1u64 << 53) as f64
     }

@@ -7,7 +7,7 @@
 //!
 //! This crate knows nothing of the internals of file systems and devices.
 //!
-//! `unsafe` is used only where the operating system needs it, in small places, each with its reason.
+//! `unsafe` is used only where the operating system needs it, in small places, each with its reason; `UNSAFE.md` lists them.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 

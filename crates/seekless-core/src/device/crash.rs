@@ -75,6 +75,17 @@ impl CrashOptions {
         options.guarantees.discard = Discard::Zeroes;
         options
     }
+
+    /// One of each kind that loses something when the power is cut.
+    pub fn each_cached(bytes: u64) -> [CrashOptions; 3] {
+        [CrashOptions::host_file(bytes), CrashOptions::volatile(bytes), CrashOptions::in_order(bytes)]
+    }
+
+    /// One of each kind.
+    pub fn each(bytes: u64) -> [CrashOptions; 4] {
+        let write_through = CrashOptions::write_through(bytes);
+        [CrashOptions::volatile(bytes), CrashOptions::host_file(bytes), write_through, CrashOptions::in_order(bytes)]
+    }
 }
 
 /// A device in memory that can lose its power at any moment of its past.

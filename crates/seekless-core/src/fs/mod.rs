@@ -18,6 +18,8 @@
 pub mod acl;
 pub mod client;
 mod error;
+pub mod inode_table;
+pub mod step;
 mod types;
 pub mod xattr;
 

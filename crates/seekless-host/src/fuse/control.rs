@@ -44,6 +44,10 @@ pub enum UmountError {
              logged"
     )]
     DaemonFailed { pid: u32, status: i32 },
+    #[error(
+        "unmounted, but its daemon had died before: what was not synced by then is lost; the next mount has the rest"
+    )]
+    DaemonDead,
     #[error("unmounted, but whether everything is durable is not known: {why}")]
     Unknown { why: String },
 }
@@ -61,8 +65,8 @@ fn held_text(held_by: &Option<String>) -> String {
 /// `tell` is called with what it waits for, once that takes longer than a moment.
 ///
 /// # Errors
-/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed` and `Unknown` when it
-/// has ended without reporting success. The mount is then gone all the same.
+/// `StillWriting` when the daemon has not ended after `patience`; `NotDurable`, `DaemonFailed`, `DaemonDead` and `Unknown`
+/// when it has ended without reporting success. The mount is then gone all the same.
 pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) -> Result<(), UmountError> {
     let error = |cause| UmountError::Path { path: path.to_owned(), cause };
     let mut absolute = without_asking_the_mount(path).map_err(error)?;
@@ -76,16 +80,17 @@ pub fn umount(path: &Path, lazy: bool, patience: Duration, tell: impl Fn(&str)) 
     if !found.is_ours() {
         return Err(UmountError::NotOurs { path: path.to_owned(), kind: found.kind });
     }
-    let server = if lazy { Server::Gone } else { Server::of(&absolute) };
+    let server = if lazy { None } else { Some(Server::of(&absolute)) };
     match unmount(&absolute, false, lazy) {
         Ok(()) => {}
         Err(Errno::BUSY) => return Err(UmountError::Busy { path: path.to_owned() }),
         Err(cause) => return Err(UmountError::Refused { path: path.to_owned(), cause }),
     }
     match server {
-        Server::Gone => Ok(()),
-        Server::Unseen(why) => Err(UmountError::Unknown { why }),
-        Server::Daemon(daemon) => daemon.wait(found.number, patience, tell),
+        None => Ok(()),
+        Some(Server::Dead) => Err(UmountError::DaemonDead),
+        Some(Server::Unseen(why)) => Err(UmountError::Unknown { why }),
+        Some(Server::Daemon(daemon)) => daemon.wait(found.number, patience, tell),
     }
 }
 
@@ -159,7 +164,7 @@ pub enum SyncError {
     Path { path: PathBuf, cause: io::Error },
     #[error("{} is not inside one of our mounts; use sync(1)", path.display())]
     NotOurs { path: PathBuf },
-    #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
+    #[error("{} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), seekless::stack::quoted_path(path))]
     Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
@@ -242,8 +247,8 @@ fn without_asking_the_mount(path: &Path) -> io::Result<PathBuf> {
 /// The server of a mount.
 enum Server {
     Daemon(Daemon),
-    /// No need to wait: its daemon has already ended, or may continue.
-    Gone,
+    /// Its daemon has ended without unmounting.
+    Dead,
     /// It cannot be waited for, and why.
     Unseen(String),
 }
@@ -268,7 +273,7 @@ impl Server {
             .and_then(|name| rustix::fs::getxattr(path, name, &mut value));
         let length = match identity {
             Ok(length) => length,
-            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Gone,
+            Err(Errno::NOTCONN | Errno::CONNABORTED) => return Server::Dead,
             Err(cause) => return Server::Unseen(format!("the mount does not say who serves it: {cause}")),
         };
         let text = value.get(..length).and_then(|value| std::str::from_utf8(value).ok()).unwrap_or_default();

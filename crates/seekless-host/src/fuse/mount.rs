@@ -137,7 +137,7 @@ pub enum MountError {
     NotEmpty { path: PathBuf, kind: &'static str },
     #[error("{} is a mount of ours already; unmount it first: seekless umount {}", path.display(), quoted_path(path))]
     Mounted { path: PathBuf },
-    #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount {}",
+    #[error("mount point {} belongs to a mount whose daemon is gone; unmount it first: seekless umount --lazy {}",
         path.display(), quoted_path(path))]
     Dead { path: PathBuf },
     #[error("cannot open /dev/fuse: {0}; is the fuse module loaded, and the device passed into this container?")]

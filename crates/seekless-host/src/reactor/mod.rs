@@ -19,6 +19,7 @@
 //!   H4  A panic on a worker thread becomes a panic of the engine thread, so that no task waits for its result.
 
 mod driver;
+mod lent;
 mod notify;
 mod poller;
 mod pool;
@@ -44,11 +45,12 @@ use seekless::rt::{Clock, Executor};
 use seekless::units::{Nanos, WallTime};
 
 use driver::Driver;
+pub use lent::LentMemory;
 use notify::Notifier;
 use poller::Poller;
 use pool::Workers;
+pub use ring::FuseCommand;
 use ring::Ring;
-pub use ring::{CommandHold, FuseCommand};
 pub use signals::Signals;
 pub use watchdog::Watchdog;
 

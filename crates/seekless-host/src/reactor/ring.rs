@@ -4,7 +4,6 @@
 //! the same system call. Operations live in a slab that owns their buffers and files (H2), so a dropped future
 //! leaves an orphan behind, which goes when its completion arrives.
 
-use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::future::Future;
 use std::io;
@@ -24,6 +23,7 @@ use seekless::device::{Buf, Counter, Data};
 use slab::Slab;
 
 use super::File;
+use super::lent::{LentMemory, Loan};
 use super::notify::Notifier;
 
 /// FUSE commands need 128-byte entries, so every entry of the one ring has that size.
@@ -79,12 +79,10 @@ enum Resources {
     },
     /// The memory of a FUSE queue entry, and its device.
     Command {
-        _memory: CommandHold,
+        memory: Loan,
+        _file: File,
     },
 }
-
-/// Memory that a command lends to the kernel.
-pub type CommandHold = Rc<dyn Any>;
 
 impl Ring {
     pub(super) fn new(entries: u32, notifier: Arc<Notifier>) -> io::Result<Ring> {
@@ -174,9 +172,21 @@ impl Ring {
         self.operation(Resources::Poll { _file: file }, |_| opcode::PollAdd::new(fd, events).build().into()).await;
     }
 
-    /// Sends a FUSE command and waits for its completion.
-    pub(crate) async fn command(&self, command: FuseCommand, resources: CommandHold) -> Result<usize, Errno> {
-        let (_, result) = self.operation(Resources::Command { _memory: resources }, |_| command.entry()).await;
+    /// Sends a command to the FUSE device, lends `memory` to the kernel, and waits for the completion.
+    pub(crate) async fn command(
+        &self,
+        device: File,
+        memory: &Rc<LentMemory>,
+        command: FuseCommand,
+    ) -> Result<usize, Errno> {
+        let fd = Fd(device.as_raw_fd());
+        let resources = Resources::Command { memory: memory.lend(), _file: device };
+        let (_, result) = self
+            .operation(resources, |resources| {
+                let Resources::Command { memory, .. } = resources else { unreachable!("a command holds its memory") };
+                command.entry(fd, memory)
+            })
+            .await;
         count(result)
     }
 
@@ -227,7 +237,7 @@ impl Ring {
             {
                 let mut uring = self.uring.borrow_mut();
                 // SAFETY: buffers and files of the operation stay where they are and alive until its completion
-                // has been reaped: `Operation::resources` owns them (H2).
+                // has been reaped: `Operation::resources` owns them (H2), or the ring itself (`notifier_value`).
                 if unsafe { uring.submission().push(entry) }.is_ok() {
                     return;
                 }
@@ -411,31 +421,28 @@ fn count(result: i32) -> Result<usize, Errno> {
 /// A command to the FUSE device (`IORING_OP_URING_CMD`).
 #[derive(Clone, Copy, Debug)]
 pub struct FuseCommand {
-    pub fd: i32,
     /// `FUSE_IO_URING_CMD_*`.
     pub operation: u32,
-    /// Address of the two `iovec`s of a registration, 0 otherwise.
-    pub iovecs: u64,
+    /// Tells the kernel where the memory is.
+    pub registers: bool,
     /// `struct fuse_uring_cmd_req`.
     pub request: [u8; 24],
 }
 
 impl FuseCommand {
-    /// Iovecs of a registration: header and payload.
-    const IOVECS: u32 = 2;
-
-    fn entry(&self) -> Sqe {
+    fn entry(&self, device: Fd, memory: &Loan) -> Sqe {
         /// Offset of `len` in `struct io_uring_sqe`.
         const SQE_LEN_AT: usize = 24;
         const _: () = assert!(size_of::<Sqe>() == 128);
         let mut command = [0; 80];
         command[..self.request.len()].copy_from_slice(&self.request);
-        let mut entry =
-            opcode::UringCmd80::new(Fd(self.fd), self.operation).cmd(command).addr(Some(self.iovecs)).build();
-        if self.iovecs != 0 {
+        let iovecs = if self.registers { memory.iovecs() } else { 0 };
+        let mut entry = opcode::UringCmd80::new(device, self.operation).cmd(command).addr(Some(iovecs)).build();
+        if self.registers {
+            let count = memory.iovec_count();
             // SAFETY: an `Entry128` is the 128 bytes of the kernel's submission entry, plain old data; the crate
             // offers no way to set this field of a command.
-            unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write_unaligned(Self::IOVECS) };
+            unsafe { (&raw mut entry).cast::<u8>().add(SQE_LEN_AT).cast::<u32>().write_unaligned(count) };
         }
         entry
     }

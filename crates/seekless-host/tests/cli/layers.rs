@@ -41,7 +41,7 @@ fn a_directory_is_compressed() {
         assert!(begun.elapsed() < Duration::from_secs(30), "no sign of its end");
         std::thread::sleep(Duration::from_millis(10));
     }
-    scratch.good(&["umount", "mnt"]);
+    scratch.good(&["umount", "--lazy", "mnt"]);
     let checked = scratch.good(&["fsck", "-n", LINE]);
     assert!(checked.contains("clean"), "{checked}");
     assert!(checked.contains("1 files were not written by `zstd`") || checked.contains("2 files"), "{checked}");
@@ -84,7 +84,7 @@ fn what_is_replaced_survives_sigkill() {
             assert!(begun.elapsed() < Duration::from_secs(30), "no sign of its end");
             std::thread::sleep(Duration::from_millis(10));
         }
-        scratch.good(&["umount", "mnt"]);
+        scratch.good(&["umount", "--lazy", "mnt"]);
         assert!(scratch.good(&["fsck", "-n", LINE]).contains("clean"));
         scratch.good(&["mount", LINE, "mnt"]);
         let renamed = std::fs::read_to_string(scratch.path("mnt/renamed")).unwrap();

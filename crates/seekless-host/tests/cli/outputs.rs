@@ -315,7 +315,7 @@ fn a_pid_file_is_of_one_daemon() {
         assert!(begun.elapsed() < Duration::from_secs(30), "the daemon does not die");
         std::thread::sleep(Duration::from_millis(10));
     }
-    scratch.good(&["umount", "mnt"]);
+    scratch.good(&["umount", "--lazy", "mnt"]);
     assert!(Path::new(&scratch.path("pid")).exists());
     scratch.good(&mount);
     scratch.good(&["umount", "mnt"]);

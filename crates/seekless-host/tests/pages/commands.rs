@@ -39,7 +39,7 @@ struct Block {
 /// The command blocks of a page, or what is wrong with them.
 fn blocks(page: &str) -> Result<Vec<Block>, String> {
     let mut blocks: Vec<Block> = Vec::new();
-    // Whether only an empty line has followed the last block.
+    // Of the last block: whether only empty lines have come since.
     let mut is_right_behind = false;
     let mut lines = page.lines().enumerate();
     while let Some((number, line)) = lines.next() {

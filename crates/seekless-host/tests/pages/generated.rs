@@ -3,7 +3,7 @@
 
 use std::process::Command;
 
-use super::{read, root};
+use super::{files_under, read, root};
 
 const END: &str = "<!-- end of what is generated -->\n";
 
@@ -77,26 +77,20 @@ fn the_index_has_every_experiment() {
 /// Every source of the project, with strings that go on in the next line put together.
 fn sources() -> String {
     let mut all = String::new();
-    let mut open = vec![root().join("crates")];
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(
-                std::fs::read_dir(&path)
-                    .expect("a directory can be listed")
-                    .map(|entry| entry.expect("an entry").path()),
-            );
-        } else if path.extension().is_some_and(|extension| extension == "rs") && !path.ends_with("pages/generated.rs") {
-            let text = read(&path);
-            let mut lines = text.lines();
-            while let Some(line) = lines.next() {
-                let mut line = line.to_owned();
-                while line.ends_with('\\') {
-                    line.pop();
-                    line += lines.next().unwrap_or_default().trim_start();
-                }
-                all += &line;
-                all.push('\n');
+    for path in files_under(&root().join("crates"), &[".rs"]) {
+        if path.ends_with("pages/generated.rs") {
+            continue;
+        }
+        let text = read(&path);
+        let mut lines = text.lines();
+        while let Some(line) = lines.next() {
+            let mut line = line.to_owned();
+            while line.ends_with('\\') {
+                line.pop();
+                line += lines.next().unwrap_or_default().trim_start();
             }
+            all += &line;
+            all.push('\n');
         }
     }
     all

@@ -15,38 +15,16 @@
 mod commands;
 mod generated;
 
-use std::path::{Path, PathBuf};
+#[path = "../../../seekless/tests/engine/tidy/project.rs"]
+mod project;
 
-/// The workspace.
-fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.ancestors().nth(2).expect("the crate is in crates/ of the workspace").to_path_buf()
-}
+use std::path::PathBuf;
+
+use project::{files_under, read, root, short};
 
 /// README.md, and every page of the book.
 fn pages() -> Vec<PathBuf> {
     let mut found = vec![root().join("README.md")];
-    let mut open = vec![root().join("docs")];
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            open.extend(
-                std::fs::read_dir(&path)
-                    .expect("a directory can be listed")
-                    .map(|entry| entry.expect("an entry").path()),
-            );
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            found.push(path);
-        }
-    }
-    found.sort();
+    found.extend(files_under(&root().join("docs"), &[".md"]));
     found
-}
-
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// `path` as it is named in the project.
-fn short(path: &Path) -> String {
-    path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }

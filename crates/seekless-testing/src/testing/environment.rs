@@ -4,6 +4,7 @@ use super::{CrashReport, Replay};
 
 /// Crates of the tests, by the prefix of their names. The first match counts; all others are in `seekless`.
 const PACKAGES: &[(&str, &str)] = &[
+    ("cleaning::", "seekless-cleaning"),
     ("disk::", "seekless-disk"),
     ("volume::", "seekless-volume"),
     ("vlog::", "seekless-vlog"),

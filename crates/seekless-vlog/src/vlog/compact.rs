@@ -231,10 +231,8 @@ impl Core {
         let state = self.state.borrow();
         let space = &state.space;
         let used = |track: u32| space.track_usable(track) - space.track_free(track);
-        let partly = (0..space.tracks.count()).filter(|&track| used(track) > 0 && space.track_free(track) > 0);
-        let partly: Vec<u32> = partly.collect();
-        let holes: u64 = partly.iter().map(|&track| u64::from(space.track_free(track))).sum();
-        let sparsest = partly.into_iter().filter(|&track| may(track)).min_by_key(|&track| (used(track), track))?;
+        let holes: u64 = space.partly_used().map(|track| u64::from(space.track_free(track))).sum();
+        let sparsest = space.partly_used().filter(|&track| may(track)).min_by_key(|&track| (used(track), track))?;
         let elsewhere = holes - u64::from(space.track_free(sparsest));
         (elsewhere >= needs(u64::from(used(sparsest)))).then_some(sparsest)
     }
@@ -338,8 +336,7 @@ impl Core {
         if state.space.empty_tracks() <= EMPTY_TRACKS_MIN {
             return None;
         }
-        let empties = state.space.empty_in(0..state.space.tracks.count());
-        let length = empties.map(|track| state.space.track_usable(track)).max()?;
+        let length = state.space.empty_usable_max()?;
         let free = state.space.free_blocks();
         if free < self.layout.margin + u64::from(length) {
             return None;
@@ -349,13 +346,15 @@ impl Core {
             let breaks = places.windows(2).filter(|pair| pair[0] + 1 != pair[1]).count() as u32;
             places.iter().all(|&place| place != 0) && breaks * 4 >= length && breaks > 2
         };
-        let is_read = |first: u32| {
-            let read = state.read_in_order.get(first as usize..(first + length) as usize).unwrap_or_default();
-            read.iter().filter(|&&read| read).count() * 2 > length as usize
-        };
         let last = self.layout.logical_blocks.checked_sub(length)?;
-        let mut stretches = (0..=last).step_by(length as usize);
-        stretches.find(|&first| (!paid || is_read(first)) && is_scattered(first)).map(|first| (first, length))
+        let found = if paid {
+            let is_read = |first: u32| state.read_in_order.count(first..first + length) * 2 > length;
+            let mut read = state.read_in_order.stretches(length).take_while(|&first| first <= last);
+            read.find(|&first| is_read(first) && is_scattered(first))
+        } else {
+            (0..=last).step_by(length as usize).find(|&first| is_scattered(first))
+        };
+        found.map(|first| (first, length))
     }
 
     async fn put_in_order(self: &Rc<Self>, first: u32, blocks: u32, seen: Option<u64>) -> Result<Emptied, DeviceError> {
@@ -396,9 +395,7 @@ impl Core {
         {
             let mut state = self.state.borrow_mut();
             let targets = runs.iter().flat_map(|run| run.first..run.first + run.blocks);
-            if let Some(read) = state.read_in_order.get_mut(first as usize..(first + blocks) as usize) {
-                read.fill(false);
-            }
+            state.read_in_order.clear(first..first + blocks);
             for ((offset, old), target) in places.iter().enumerate().zip(targets) {
                 let logical = first + offset as u32;
                 match state.map[logical as usize] == *old {

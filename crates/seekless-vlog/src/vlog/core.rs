@@ -20,6 +20,7 @@ use super::buffer::{Aim, TrackBuffer};
 use super::eager::{AllocPurpose, EagerAllocator, Head, Run};
 use super::format::Key;
 use super::layout::Layout;
+use super::marks::Marks;
 use super::options::Options;
 use super::space::Space;
 use super::tree::Tree;
@@ -121,7 +122,8 @@ pub(super) struct State {
     pub(super) log: MapState,
     pub(super) buffer: TrackBuffer,
     /// Logical blocks that were read in order since they were last put in order: for [`super::compact`].
-    pub(super) read_in_order: Vec<bool>,
+    /// Empty where there is no such work.
+    pub(super) read_in_order: Marks,
     /// Blocks and cells that a map of an owner above no longer needs once all pending changes are durable.
     pub(super) garbage: Garbage,
     /// Why writing has stopped.
@@ -218,7 +220,7 @@ impl State {
             in_flight: 0,
             log,
             buffer: TrackBuffer::new(0),
-            read_in_order: Vec::new(),
+            read_in_order: Marks::default(),
             garbage: Garbage::default(),
             stopped: None,
         }
@@ -606,6 +608,11 @@ impl Core {
         }
     }
 
+    /// True when idle time is used to put blocks in order.
+    fn puts_in_order(&self) -> bool {
+        self.below.head().is_some() && self.options.compact && self.options.order
+    }
+
     /// Reads blocks from `logical` on into `buf`.
     pub(super) async fn read(self: &Rc<Self>, logical: u32, buf: &mut [u8]) -> Result<(), DeviceError> {
         let blocks = (buf.len() / self.block_bytes()) as u32;
@@ -613,8 +620,8 @@ impl Core {
         let in_order = {
             let mut state = self.state.borrow_mut();
             let in_order = state.buffer.goes_on(logical, blocks);
-            if in_order && let Some(read) = state.read_in_order.get_mut(logical as usize..(logical + blocks) as usize) {
-                read.fill(true);
+            if in_order && self.puts_in_order() {
+                state.read_in_order.set(logical..logical + blocks);
             }
             in_order && state.buffer.is_on()
         };

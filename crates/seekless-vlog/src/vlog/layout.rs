@@ -311,6 +311,12 @@ impl Layout {
             || block >= self.blocks
     }
 
+    /// True when [`Layout::is_reserved`] is true for some block of a range.
+    pub fn has_reserved(&self, blocks: &std::ops::Range<u32>) -> bool {
+        let meets = |(first, end): (u32, u32)| blocks.start < end && first < blocks.end;
+        meets((0, self.front)) || meets(self.region) || meets(self.back) || meets((self.blocks, u32::MAX))
+    }
+
     pub fn sector_of(&self, block: u32) -> Sector {
         Sector(u64::from(block) * self.block_sectors)
     }

@@ -22,6 +22,7 @@ pub mod eager;
 pub mod format;
 mod labels;
 pub mod layout;
+mod marks;
 pub mod model;
 mod open;
 mod options;

@@ -2,9 +2,10 @@
 //!
 //! Invariants
 //!   S1  `free_blocks` counts the blocks without a used cell; `track_free` counts them track by track.
-//!   S2  `empty` has the tracks whose usable blocks are all free.
+//!   S2  `empty` has the tracks whose usable blocks are all free, `partly` those of which some are; `empty_usable` counts
+//!       the first by their usable blocks. A look at either takes time by what is in use, never by the size of the disk.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::layout::Layout;
 use super::tracks::Tracks;
@@ -20,6 +21,8 @@ pub struct Space {
     /// Usable blocks of each track.
     track_usable: Vec<u32>,
     empty: BTreeSet<u32>,
+    partly: BTreeSet<u32>,
+    empty_usable: BTreeMap<u32, u32>,
     /// Free blocks of each cylinder, and its partly used blocks.
     cylinder_free: Vec<u32>,
     cylinder_broken: Vec<u32>,
@@ -37,12 +40,20 @@ impl Space {
             track_free: vec![0; tracks.count() as usize],
             track_usable: vec![0; tracks.count() as usize],
             empty: BTreeSet::new(),
+            partly: BTreeSet::new(),
+            empty_usable: BTreeMap::new(),
             cylinder_free: vec![0; tracks.cylinder_count() as usize],
             cylinder_broken: vec![0; tracks.cylinder_count() as usize],
             tracks,
         };
         for track in 0..space.tracks.count() {
-            let usable = space.tracks.blocks(track).filter(|&block| !layout.is_reserved(block)).count() as u32;
+            let blocks = space.tracks.blocks(track);
+            // Nearly all tracks have no reserved block, and a large disk has more blocks than can be asked one by one.
+            let usable = match layout.has_reserved(&blocks) {
+                true => blocks.clone().filter(|&block| !layout.is_reserved(block)).count(),
+                false => blocks.len(),
+            };
+            let usable = usable as u32;
             space.track_usable[track as usize] = usable;
             space.track_free[track as usize] = usable;
             space.free_blocks += u64::from(usable);
@@ -50,9 +61,12 @@ impl Space {
             space.cylinder_free[cylinder] += usable;
             if usable > 0 {
                 space.empty.insert(track);
+                *space.empty_usable.entry(usable).or_default() += 1;
             }
-            for block in space.tracks.blocks(track).filter(|&block| layout.is_reserved(block)) {
-                space.used[block as usize] = full;
+            if layout.has_reserved(&blocks) {
+                for block in blocks.filter(|&block| layout.is_reserved(block)) {
+                    space.used[block as usize] = full;
+                }
             }
         }
         space
@@ -113,6 +127,16 @@ impl Space {
         self.empty.range(tracks).copied()
     }
 
+    /// The most usable blocks that an empty track has.
+    pub fn empty_usable_max(&self) -> Option<u32> {
+        self.empty_usable.last_key_value().map(|(usable, _)| *usable)
+    }
+
+    /// Tracks with used and with free blocks, in order.
+    pub fn partly_used(&self) -> impl Iterator<Item = u32> {
+        self.partly.iter().copied()
+    }
+
     /// Takes a whole block.
     pub fn take(&mut self, block: u32) {
         assert!(self.is_free(block), "block {block} is taken twice");
@@ -148,6 +172,7 @@ impl Space {
     /// The violated invariant.
     pub fn check(&self, layout: &Layout) -> Result<(), String> {
         let (mut free, mut cylinders) = (0, vec![(0, 0); self.cylinder_free.len()]);
+        let mut empties: BTreeMap<u32, u32> = BTreeMap::new();
         for track in 0..self.tracks.count() {
             let blocks = self.tracks.blocks(track).filter(|&block| !layout.is_reserved(block));
             let (mut usable, mut track_free) = (0, 0);
@@ -169,6 +194,15 @@ impl Space {
             if self.empty.contains(&track) != (usable > 0 && track_free == usable) {
                 return Err(format!("S2: track {track} has {track_free} of {usable} blocks free"));
             }
+            if self.partly.contains(&track) != (0 < track_free && track_free < usable) {
+                return Err(format!("S2: track {track} has {track_free} of {usable} blocks free"));
+            }
+            if track_free == usable && usable > 0 {
+                *empties.entry(usable).or_default() += 1;
+            }
+        }
+        if empties != self.empty_usable {
+            return Err(format!("S2: empty tracks by size are {:?}, {empties:?} by the recount", self.empty_usable));
         }
         if free != self.free_blocks {
             return Err(format!("S1: {} blocks are free by the books, {free} by the recount", self.free_blocks));
@@ -194,16 +228,36 @@ impl Space {
                 self.free_blocks -= 1;
                 self.track_free[track as usize] -= 1;
                 self.cylinder_free[cylinder] -= 1;
-                self.empty.remove(&track);
+                self.sort_in(track, self.track_free[track as usize] + 1);
             }
             (false, true) => {
                 self.free_blocks += 1;
                 self.track_free[track as usize] += 1;
                 self.cylinder_free[cylinder] += 1;
-                if self.track_free[track as usize] == self.track_usable[track as usize] {
-                    self.empty.insert(track);
-                }
+                self.sort_in(track, self.track_free[track as usize] - 1);
             }
+            _ => {}
+        }
+    }
+
+    /// S2, after the number of free blocks of a track has changed by one.
+    fn sort_in(&mut self, track: u32, before: u32) {
+        let (free, usable) = (self.track_free[track as usize], self.track_usable[track as usize]);
+        if before == usable {
+            self.empty.remove(&track);
+            match self.empty_usable.get_mut(&usable) {
+                Some(1) => drop(self.empty_usable.remove(&usable)),
+                Some(count) => *count -= 1,
+                None => unreachable!("S2: track {track} was counted when it became empty"),
+            }
+        } else if free == usable {
+            self.empty.insert(track);
+            *self.empty_usable.entry(usable).or_default() += 1;
+        }
+        let is_partly = |free: u32| 0 < free && free < usable;
+        match (is_partly(before), is_partly(free)) {
+            (false, true) => drop(self.partly.insert(track)),
+            (true, false) => drop(self.partly.remove(&track)),
             _ => {}
         }
     }

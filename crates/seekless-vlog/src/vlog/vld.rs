@@ -102,9 +102,6 @@ impl Vld {
         state.shares = shares;
         let has_buffer = has_head && options.tracks > 0;
         state.buffer = super::buffer::TrackBuffer::new(if has_buffer { options.tracks } else { 0 });
-        if has_head && options.compact && options.order {
-            state.read_in_order = vec![false; layout.logical_blocks as usize];
-        }
         let block_bytes = layout.block_bytes();
         let longest = layout.transaction_blocks_max * u64::from(block_bytes);
         let geometry = Geometry {

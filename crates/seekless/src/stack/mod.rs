@@ -45,6 +45,7 @@ mod hint;
 mod layers;
 mod lfs;
 mod logs;
+mod opened;
 mod order;
 mod parse;
 mod part;
@@ -60,7 +61,6 @@ use std::fmt;
 use std::ops::Range;
 
 pub use arrays::scrubbed_as_checked;
-pub use build::{Mounted, Opened};
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
 pub use error::{Cause, Report, StackError, Trouble};
@@ -68,6 +68,7 @@ pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
 pub use hint::{quoted, quoted_if_need_be, quoted_path};
+pub use opened::{Mounted, Opened};
 pub use order::{Interface, Role};
 pub use part::Part;
 pub use spec::{

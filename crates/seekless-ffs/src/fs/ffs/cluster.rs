@@ -151,7 +151,7 @@ impl State {
         sequence.read_last = lbn;
         if !hit && self.cache.is_loading(at) {
             // It is on its way; the window has been looked after by whoever reads it.
-            return Err(Stop::Load(Load { at, frags: frag, kind }));
+            return need(Load { at, frags: frag, kind });
         }
         self.inode(ino)?.sequence = sequence;
         match self.cache.get(at) {

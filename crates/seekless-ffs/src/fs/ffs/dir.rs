@@ -168,7 +168,7 @@ impl State {
         }
         match &mut known.index {
             Some(_) => {}
-            None => return Err(Stop::Index(dir)),
+            None => return need(Need::Index(dir)),
         }
         match self.inodes.get_mut(&dir).and_then(|known| known.index.as_mut()) {
             Some(index) => Ok(index),

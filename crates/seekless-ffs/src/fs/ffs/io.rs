@@ -13,6 +13,7 @@ use super::soft::Extent;
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
+use crate::fs::step;
 use crate::fs::{FsError, FsResult};
 use crate::units::Sector;
 
@@ -27,21 +28,19 @@ impl Ffs {
 
     /// Runs a step, fetching what it needs, until it ends with a result.
     pub(super) async fn step<T>(&self, mut step: impl FnMut(&mut State) -> Step<T>) -> FsResult<T> {
-        loop {
-            let result = {
-                let mut state = self.state.borrow_mut();
-                let now = self.rt.wall();
-                state.clock_is_behind |= now < state.now;
-                state.now = now;
-                step(&mut state)
-            };
-            match result {
-                Ok(value) => return Ok(value),
-                Err(Stop::Fail(error)) => return Err(error),
-                Err(Stop::Load(load)) => self.load(load).await?,
-                Err(Stop::Index(ino)) => Box::pin(dir::build_index(self, ino)).await?,
-            }
-        }
+        let attempt = || {
+            let mut state = self.state.borrow_mut();
+            let now = self.rt.wall();
+            state.clock_is_behind |= now < state.now;
+            state.now = now;
+            step(&mut state)
+        };
+        step::complete(attempt, async |need| match need {
+            Need::Buffer(load) => self.load(load).await,
+            // Boxed, because it takes steps itself.
+            Need::Index(ino) => Box::pin(dir::build_index(self, ino)).await,
+        })
+        .await
     }
 
     // ---- Reading ----

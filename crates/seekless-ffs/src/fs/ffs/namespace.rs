@@ -12,7 +12,7 @@
 use super::cache::Kind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
-use super::soft::{DRAINS_MAX, Moved, Need};
+use super::soft::{After, DRAINS_MAX, Moved, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
@@ -194,14 +194,13 @@ impl State {
         (dir, name): (u32, &[u8]),
         new: (u32, u8),
         old: (u32, u8),
-        needs: &[Need],
-        after: &[u64],
+        after: &After<'_>,
         links: &[(u32, u16)],
     ) -> Step<(u32, u64)> {
         self.keep_in_memory(links)?;
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.change_entry(dir, name, new.0, new.1)?;
-        Ok((at, self.note_changed((dir, found.offset), new, old, needs, after, links.to_vec())))
+        Ok((at, self.note_changed((dir, found.offset), name, new, old, after, links.to_vec())))
     }
 
     /// Sees to it that soft updates find the inodes.
@@ -615,7 +614,11 @@ impl Ffs {
             _ => None,
         };
         let _source = if ino != to_dir && ino != from_dir { Some(self.locks.alone(ino).await) } else { None };
+        let moves_up = directory && from_dir != to_dir;
         self.settle_name(from_dir, from_name, false).await?;
+        if moves_up {
+            self.write_name(from_dir, from_name).await?;
+        }
         if target.is_some() {
             self.settle_name(to_dir, to_name, false).await?;
         }
@@ -628,7 +631,6 @@ impl Ffs {
         // 1. One more link, as long as there are two names.
         self.step(|state| state.add_link(ino)).await?;
         self.write_inode_in_order_or_later(ino).await?;
-        let moves_up = directory && from_dir != to_dir;
         if moves_up && target.is_none() {
             if let Err(error) = self.step(|state| state.add_link(to_dir)).await {
                 self.step(|state| state.drop_links(ino, 1)).await?;
@@ -651,7 +653,8 @@ impl Ffs {
                 }
                 let changed = self.step(|state| {
                     let old = (target, dirent_type(target_kind));
-                    state.replace_entry((to_dir, to_name), (ino, mark), old, &needs, &[], &links)
+                    let after = After { needs: &needs, ..After::default() };
+                    state.replace_entry((to_dir, to_name), (ino, mark), old, &after, &links)
                 });
                 let (at, record) = changed.await?;
                 let written = self.write_in_order(at).await;
@@ -696,7 +699,8 @@ impl Ffs {
             let kind = dirent_type(kind);
             let changed = self.step(|state| {
                 let needs = [Need { ino: to_dir, complete: false }];
-                state.replace_entry((ino, b".."), (to_dir, kind), (from_dir, kind), &needs, &[record], &[])
+                let after = After { needs: &needs, records: &[record], ..After::default() };
+                state.replace_entry((ino, b".."), (to_dir, kind), (from_dir, kind), &after, &[])
             });
             let (at, way_up) = changed.await?;
             record = way_up;
@@ -710,7 +714,8 @@ impl Ffs {
                 let old = (ino, if marks_old { DIRENT_MOVED } else { dirent_type(kind) });
                 let new = (left, dirent_type(WHITEOUT.kind()));
                 let needs = [Need::of(left, new.1)];
-                let place = state.replace_entry((from_dir, from_name), new, old, &needs, &[record], &links)?;
+                let after = After { needs: &needs, records: &[record], ..After::default() };
+                let place = state.replace_entry((from_dir, from_name), new, old, &after, &links)?;
                 state.touch_directory(from_dir)?;
                 Ok(place)
             });

@@ -3,92 +3,83 @@
 //!
 //! The order of writes and the locks are those of `namespace`.
 
-use super::cache::Kind;
 use super::format::*;
-use super::soft::Need;
+use super::soft::{After, Need};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::fs::{FileKind, FsError, FsResult, NewNode, WHITEOUT};
 
 impl Ffs {
     /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them, unless one block
-    /// has both.
+    /// has both. A directory that gets another one above it is the one that always has a name, with the right way up: first
+    /// it has both names, then its way up changes, and then it loses the old name.
     pub(super) async fn exchange(
         &self,
-        (one_dir, one_name, one): (u32, &[u8], (u32, FileKind)),
-        (two_dir, two_name, two): (u32, &[u8], (u32, FileKind)),
+        one: (u32, &[u8], (u32, FileKind)),
+        two: (u32, &[u8], (u32, FileKind)),
     ) -> FsResult<()> {
+        let is_directory = |(_, kind): (u32, FileKind)| kind == FileKind::Directory;
+        let swapped = is_directory(two.2) && !is_directory(one.2);
+        let ((one_dir, one_name, one), (two_dir, two_name, two)) = if swapped { (two, one) } else { (one, two) };
         if one.0 == two.0 {
             return Ok(());
         }
-        self.settle_name(one_dir, one_name, true).await?;
-        self.settle_name(two_dir, two_name, true).await?;
+        for (dir, name) in [(one_dir, one_name), (two_dir, two_name)] {
+            self.settle_name(dir, name, true).await?;
+            self.write_name(dir, name).await?;
+        }
         let crossing = one_dir != two_dir;
-        let (one_moves, two_moves) =
-            (crossing && one.1 == FileKind::Directory, crossing && two.1 == FileKind::Directory);
-        // A directory that takes one for a file gets a link.
-        if one_moves && !two_moves {
+        let (one_moves, two_moves) = (crossing && is_directory(one), crossing && is_directory(two));
+        // The directory that takes one for a file gets a link. It is the other one that has the file.
+        let gets_link = one_moves && !two_moves;
+        if gets_link {
             self.step(|state| state.add_link(two_dir)).await?;
             self.write_inode_in_order_or_later(two_dir).await?;
         }
-        if two_moves && !one_moves {
-            self.step(|state| state.add_link(one_dir)).await?;
-            self.write_inode_in_order_or_later(one_dir).await?;
-        }
-        let places = self.step(|state| {
-            // Both in one step, so that one block of the volume gets both at once.
-            for (dir, name) in [(one_dir, one_name), (two_dir, two_name)] {
+        let changed = self.step(|state| {
+            // All in one step, so that one block of the volume gets both names at once. What is needed comes first (S1).
+            let ups = [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)];
+            let ups = ups.into_iter().filter(|(moves, ..)| *moves);
+            let names = ups.clone().map(|(_, ino, ..)| (ino, &b".."[..]));
+            for (dir, name) in names.chain([(one_dir, one_name), (two_dir, two_name)]) {
                 let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
-                let block = u64::from(state.layout.block_bytes);
-                let Some(at) = state.block_at(dir, found.offset / block)? else { return fail(FsError::NotFound) };
-                let size = state.inode(dir)?.inode.size;
-                let frags = state.layout.block_frags(size, found.offset / block);
-                state.buffer(at, frags, Kind::Directory { ino: dir, lbn: found.offset / block })?;
+                state.dir_chunk(dir, found.offset)?;
             }
-            let (one_kind, two_kind) = (dirent_type(one.1), dirent_type(two.1));
+            let (one_now, two_now) = ((one.0, dirent_type(one.1)), (two.0, dirent_type(two.1)));
             // With soft updates, the volume counts a link more for each while it may have two names.
-            let (mut one_links, mut two_links) = (vec![(one.0, 1)], vec![(two.0, 1)]);
-            one_links.extend((one_moves && !two_moves).then_some((one_dir, 1)));
-            two_links.extend((two_moves && !one_moves).then_some((two_dir, 1)));
+            let (mut one_links, two_links) = (vec![(one.0, 1)], [(two.0, 1)]);
+            one_links.extend(gets_link.then_some((one_dir, 1)));
             state.keep_in_memory(&one_links)?;
             state.keep_in_memory(&two_links)?;
-            let up = |moves: bool, dir: u32| moves.then_some(Need { ino: dir, complete: false });
             // Each waits for what either needs, so that a block that has both gets both at once.
-            let needs: Vec<Need> = [Need::of(one.0, one_kind), Need::of(two.0, two_kind)]
+            let needs: Vec<Need> = [Need::of(one.0, one_now.1), Need::of(two.0, two_now.1)]
                 .into_iter()
-                .chain(up(two_moves && !one_moves, one_dir))
-                .chain(up(one_moves && !two_moves, two_dir))
+                .chain(gets_link.then_some(Need { ino: two_dir, complete: false }))
                 .collect();
-            let two_now = (two.0, two_kind);
-            let one_now = (one.0, one_kind);
-            let first = state.replace_entry((one_dir, one_name), two_now, one_now, &needs, &[], &one_links)?;
-            let second = state.replace_entry((two_dir, two_name), one_now, two_now, &needs, &[], &two_links)?;
-            Ok([first, second])
+            let after = After { needs: &needs, trades: true, ..After::default() };
+            let (at, name) = state.replace_entry((two_dir, two_name), one_now, two_now, &after, &two_links)?;
+            let (mut places, mut records) = (vec![at], Vec::new());
+            for (_, ino, from, to) in ups {
+                let kind = dirent_type(FileKind::Directory);
+                let needs = [Need { ino: to, complete: false }];
+                let after = After { needs: &needs, records: &[name], ..After::default() };
+                let (at, record) = state.replace_entry((ino, b".."), (to, kind), (from, kind), &after, &[])?;
+                places.push(at);
+                records.push(record);
+            }
+            let after = After { records: &records, ..after };
+            let (at, _) = state.replace_entry((one_dir, one_name), two_now, one_now, &after, &one_links)?;
+            places.push(at);
+            for dir in [one_dir, two_dir] {
+                state.touch_directory(dir)?;
+            }
+            Ok(places)
         });
-        let places = places.await?;
-        let records = places.map(|(_, record)| record);
-        for (at, _) in places {
+        for at in changed.await? {
             self.write_in_order_or_later(at).await?;
         }
-        for dir in [one_dir, two_dir] {
-            self.step(|state| state.touch_directory(dir)).await?;
-        }
-        for (moves, ino, from, to) in [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)] {
-            if moves {
-                let changed = self.step(|state| {
-                    let kind = dirent_type(FileKind::Directory);
-                    let needs = [Need { ino: to, complete: false }];
-                    state.replace_entry((ino, b".."), (to, kind), (from, kind), &needs, &records, &[])
-                });
-                let (at, _) = changed.await?;
-                self.write_in_order_or_later(at).await?;
-            }
-        }
-        if one_moves && !two_moves {
+        if gets_link {
             self.step(|state| state.drop_links(one_dir, 1)).await?;
-        }
-        if two_moves && !one_moves {
-            self.step(|state| state.drop_links(two_dir, 1)).await?;
         }
         for ino in [one.0, two.0] {
             self.step(|state| {
@@ -127,7 +118,7 @@ impl Ffs {
     pub(super) async fn mark_name(&self, dir: u32, name: &[u8], ino: u32, mark: u8) -> FsResult<()> {
         let changed = self.step(|state| {
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
-            state.replace_entry((dir, name), (ino, mark), (ino, found.kind), &[], &[], &[])
+            state.replace_entry((dir, name), (ino, mark), (ino, found.kind), &After::default(), &[])
         });
         let (at, _) = changed.await?;
         self.write_in_order(at).await?;
@@ -150,6 +141,18 @@ impl Ffs {
         });
         match found.await? {
             Some((at, ino, lives_on)) => self.drain_until(|state| !state.is_relied_on(at, ino, lives_on)).await,
+            None => Ok(()),
+        }
+    }
+
+    /// With soft updates, sees to it that a name is on the volume: one that is exchanged, because the other one relies on it;
+    /// and that of a directory which gets another one above it, so that of its two names one has the way up.
+    pub(super) async fn write_name(&self, dir: u32, name: &[u8]) -> FsResult<()> {
+        if self.options.metadata != Metadata::Softdep {
+            return Ok(());
+        }
+        match self.step(|state| state.find(dir, name)).await? {
+            Some(found) => self.drain_until(|state| !state.is_new_entry((dir, found.offset))).await,
             None => Ok(()),
         }
     }

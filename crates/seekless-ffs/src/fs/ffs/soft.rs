@@ -30,12 +30,14 @@
 //!   3. A block stays fresh until it and its group are written, an inode newborn until its group is: none of them waits for
 //!      a record. So a file that is held still gets a complete image in one pass from its data up.
 //!   4. Of records, only names wait for records: a ghost for the new name of its inode, or for the way up of a directory;
-//!      a way up, and what a rename leaves of the old name, for the new name; a new name for the removal of the same name
-//!      elsewhere in its directory. A removal waits for nothing. A name that changes again passes on who waits for it. What
-//!      came in order itself, and a name that others rely on whose inode lives on without it, must be durable before it
-//!      changes; a name whose inode lives on under a newer one waits for that (`is_relied_on`). A name is made anew only
-//!      after its ghost is gone: so each of these chains ends. A directory that has been moved is removed only after its
-//!      old name has gone from the volume. A name in a new directory counts as durable once the directory has a name that
+//!      a way up, and what a rename leaves of the old name, for the new name; what an exchange leaves, for the way up; a new
+//!      name for the removal of the same name elsewhere in its directory. A removal waits for nothing. A name that changes
+//!      again passes on who waits for it. What came in order itself or was exchanged, and a name that others rely on whose
+//!      inode lives on without it, must be durable before it changes; a name whose inode lives on under a newer one waits for
+//!      that (`is_relied_on`). So must names that are exchanged, and that of a directory which gets another one above it:
+//!      without it on the volume, the new name would lead to a way up that is another's. A name is made anew only after its
+//!      ghost is gone: so each of these chains ends. A directory that has been moved is removed only after its old name has
+//!      gone from the volume. A name in a new directory counts as durable once the directory has a name that
 //!      does: such names wait along the tree, from the root down.
 //!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
 //!      fails stays there, and is tried again in the next round, whose caller gets the error.
@@ -66,7 +68,7 @@ use crate::device::Data;
 use crate::fs::FsError;
 pub(super) use books::Waiting;
 pub(super) use inodes::{Guarded, SoftInode};
-pub(super) use names::{Moved, Need};
+pub(super) use names::{After, Moved, Need};
 pub(super) use rounds::Extent;
 #[cfg(test)]
 pub(super) use rounds::Vain;
@@ -135,10 +137,10 @@ pub(super) struct Soft {
     pub pending_inodes: i64,
 }
 
+/// Since when the block waits for its content, and for its group, to be durable; `None`: it does not.
 struct Fresh {
-    since: u64,
-    written: bool,
-    taken: bool,
+    unwritten: Option<u64>,
+    untaken: Option<u64>,
 }
 
 /// What follows when a buffer is durable.
@@ -183,7 +185,7 @@ struct Record {
 
 enum What {
     /// The entry is shown as `old` until nothing is unmet. When it is durable, `releases` go.
-    /// `ordered`: it has waited for another entry, so that an inode may have this old name alone.
+    /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have this old name alone.
     Entry { dir: u32, offset: u64, ino: u32, kind: u8, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
     /// The entry is out. When that is durable, `releases` go.
     Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
@@ -237,6 +239,18 @@ impl Soft {
 
     fn is_fresh(&self, at: u32) -> bool {
         self.fresh.contains_key(&at)
+    }
+
+    /// One of the two things that a fresh block lacks is durable, if it is still what the block lacks.
+    fn make_less_fresh(&mut self, at: u32, lacking: impl FnOnce(&mut Fresh) -> &mut Option<u64>, since: u64) {
+        let Some(fresh) = self.fresh.get_mut(&at) else { return };
+        let lacking = lacking(fresh);
+        if *lacking == Some(since) {
+            *lacking = None;
+        }
+        if fresh.unwritten.is_none() && fresh.untaken.is_none() {
+            self.fresh.remove(&at);
+        }
     }
 
     fn record(&mut self, id: u64, unmet: u32, what: What) {
@@ -372,7 +386,7 @@ impl State {
                 let born = !soft.newborn.contains_key(&ino);
                 let pointers = self.inodes.get(&ino).map(|known| known.inode.db.into_iter().chain(known.inode.ib));
                 let fresh = pointers.into_iter().flatten().filter_map(|at| Some((at, soft.fresh.get(&at)?)));
-                let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.written, fresh.taken)).collect();
+                let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.unwritten, fresh.untaken)).collect();
                 let complete = waiter.complete;
                 found.push(format!(
                     "an image of inode {ino} (complete {complete}, born {born}, links and dirty {links:?}, fresh {fresh:?})"
@@ -418,26 +432,8 @@ impl State {
     fn happen(&mut self, event: Event) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         match event {
-            Event::Written { at, since } => {
-                if let Some(fresh) = soft.fresh.get_mut(&at)
-                    && fresh.since == since
-                {
-                    fresh.written = true;
-                    if fresh.taken {
-                        soft.fresh.remove(&at);
-                    }
-                }
-            }
-            Event::Taken { at, since } => {
-                if let Some(fresh) = soft.fresh.get_mut(&at)
-                    && fresh.since == since
-                {
-                    fresh.taken = true;
-                    if fresh.written {
-                        soft.fresh.remove(&at);
-                    }
-                }
-            }
+            Event::Written { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.unwritten, since),
+            Event::Taken { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.untaken, since),
             Event::Born { ino, since } => {
                 if soft.newborn.get(&ino) == Some(&since) {
                     soft.newborn.remove(&ino);

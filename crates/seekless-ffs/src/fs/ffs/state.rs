@@ -9,8 +9,6 @@
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is what the file system works on; the inode's block gets a copy when it is to be written.
 
-use std::collections::BTreeMap;
-
 use super::cache::{Cache, Kind};
 use super::dir::Index;
 use super::format::*;
@@ -19,17 +17,27 @@ use super::layout::Layout;
 use super::soft::{Soft, SoftInode};
 use super::{Counters, Metadata, Options};
 use crate::device::Data;
+use crate::fs::inode_table::{InodeTable, Referenced};
+use crate::fs::step;
+pub(super) use crate::fs::step::{fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError};
 use crate::units::{FixedMap, Ino, WallTime};
 
-/// Why a step did not end with a result.
-#[derive(Debug)]
-pub(super) enum Stop {
-    Fail(FsError),
-    /// Read this and start again.
-    Load(Load),
-    /// Read this directory's names and start again.
+/// What a step can need in memory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Need {
+    Buffer(Load),
+    /// The names of this directory.
     Index(u32),
+}
+
+pub(super) type Stop = step::Stop<Need>;
+pub(super) type Step<T> = step::Step<T, Need>;
+
+impl From<Load> for Need {
+    fn from(load: Load) -> Need {
+        Need::Buffer(load)
+    }
 }
 
 /// A buffer to be read.
@@ -38,18 +46,6 @@ pub(super) struct Load {
     pub at: u32,
     pub frags: u32,
     pub kind: Kind,
-}
-
-pub(super) type Step<T> = Result<T, Stop>;
-
-impl From<FsError> for Stop {
-    fn from(error: FsError) -> Stop {
-        Stop::Fail(error)
-    }
-}
-
-pub(super) fn fail<T>(error: FsError) -> Step<T> {
-    Err(Stop::Fail(error))
 }
 
 /// Where sequential access to a file stands.
@@ -90,6 +86,12 @@ impl InodeMem {
     }
 }
 
+impl Referenced for InodeMem {
+    fn referenced(&mut self) -> &mut bool {
+        &mut self.referenced
+    }
+}
+
 /// Everything that is known about a mounted volume.
 pub(super) struct State {
     pub layout: Layout,
@@ -108,8 +110,7 @@ pub(super) struct State {
     /// Longest free cluster of each group, as far as known. 16 means perhaps more.
     pub longest_cluster: Vec<u32>,
     pub cache: Cache,
-    pub inodes: BTreeMap<u32, InodeMem>,
-    inode_clock: std::collections::VecDeque<u32>,
+    pub inodes: InodeTable<u32, InodeMem>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<u32, u64>,
     /// Inodes in use that have never had a name, and may get one.
@@ -167,8 +168,7 @@ impl State {
             summaries,
             totals,
             totals_dirty: false,
-            inodes: BTreeMap::new(),
-            inode_clock: Default::default(),
+            inodes: InodeTable::default(),
             users: FixedMap::default(),
             linkable: std::collections::BTreeSet::new(),
             promised_blocks: 0,
@@ -194,7 +194,7 @@ impl State {
                 let detail = format!("{bytes} bytes are wanted there, and {} are in use", data.len());
                 fail(FsError::corrupt("block", format_args!("fragment {at}"), detail))
             }
-            None => Err(Stop::Load(Load { at, frags, kind })),
+            None => need(Load { at, frags, kind }),
         }
     }
 
@@ -246,13 +246,7 @@ impl State {
             self.clock_is_behind |= inode.ctime() > self.now;
             self.adopt_inode(ino, inode);
         }
-        match self.inodes.get_mut(&ino) {
-            Some(known) => {
-                known.referenced = true;
-                Ok(known)
-            }
-            None => fail(FsError::Stale),
-        }
+        self.inodes.look_up(ino).ok_or(Stop::Fail(FsError::Stale))
     }
 
     /// The inode as its block has it, used or not.
@@ -284,39 +278,16 @@ impl State {
 
     /// Puts an inode into memory.
     pub(super) fn adopt_inode(&mut self, ino: u32, inode: Inode) -> &mut InodeMem {
-        self.evict_inodes();
-        self.inode_clock.push_back(ino);
+        self.inodes.evict(CLEAN_INODES_MAX, |_, known| known.is_pinned());
         let soft = self.soft.is_some().then(|| Box::new(SoftInode::read(&inode)));
         let sequence = Sequence::default();
-        let known = InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft };
-        self.inodes.entry(ino).insert_entry(known).into_mut()
-    }
-
-    fn evict_inodes(&mut self) {
-        // A few turns at a time: when nearly all are in use, looking at every one each time would take forever.
-        let mut turns = 64;
-        while self.inode_clock.len() > CLEAN_INODES_MAX && turns > 0 {
-            turns -= 1;
-            let Some(ino) = self.inode_clock.pop_front() else { return };
-            match self.inodes.get_mut(&ino) {
-                None => {}
-                Some(known) if known.referenced || known.is_pinned() => {
-                    known.referenced = false;
-                    self.inode_clock.push_back(ino);
-                }
-                Some(_) => {
-                    self.inodes.remove(&ino);
-                }
-            }
-        }
+        self.inodes.insert(ino, InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft })
     }
 
     /// Forgets clean inodes and buffers, as if the volume had just been mounted.
     pub(super) fn drop_caches(&mut self) {
         self.cache.drop_clean();
-        self.inodes.retain(|_, known| known.is_pinned());
-        let inodes = &self.inodes;
-        self.inode_clock.retain(|ino| inodes.contains_key(ino));
+        self.inodes.drop_clean(|_, known| known.is_pinned());
     }
 
     /// The inode for changing.

@@ -8,24 +8,23 @@
 //! FORGET and INTERRUPT still come through `/dev/fuse`, as does everything until all queues are registered.
 //! [kernel: Documentation/filesystems/fuse/fuse-io-uring.rst]
 
-use std::cell::RefCell;
+use std::cell::RefMut;
 use std::pin::pin;
 use std::rc::Rc;
 
 use async_trait::async_trait;
 use futures_util::future::{Either, join_all, select};
 use rustix::io::Errno;
-use seekless::device::{Buf, Data};
+use seekless::device::Data;
 use seekless::rt::Rt;
 use seekless::units::Nanos;
-use std::os::fd::AsRawFd;
-use zerocopy::{FromBytes, FromZeros, IntoBytes};
+use zerocopy::{FromBytes, IntoBytes};
 
 use super::{DevFuse, End, Transport, answer};
 use crate::fuse::abi;
 use crate::fuse::reply::{Body, Reply};
 use crate::fuse::session::{Session, TRANSFER_BYTES_MAX};
-use crate::reactor::{File, FuseCommand, Reactor};
+use crate::reactor::{File, FuseCommand, LentMemory, Reactor};
 
 /// How long the kernel may take to return the memory after the connection has ended.
 const HAND_BACK: Nanos = Nanos::from_secs(5);
@@ -39,40 +38,39 @@ pub(in crate::fuse) struct Uring {
     depth: usize,
 }
 
-/// Memory that the kernel and the daemon use in turn: it is the kernel's while a command is under way.
-struct Entry {
-    memory: RefCell<Memory>,
-    /// Where that memory is, as the registration tells the kernel.
-    iovecs: [libc::iovec; 2],
-}
+/// The parts of an entry's memory.
+const HEADER: usize = 0;
+const PAYLOAD: usize = 1;
 
-struct Memory {
-    header: Box<abi::UringReqHeader>,
-    payload: Buf,
+/// An entry of a queue.
+struct Entry {
+    memory: Rc<LentMemory>,
 }
 
 impl Entry {
-    fn new() -> Rc<Entry> {
-        let mut memory = Memory {
-            header: Box::new(abi::UringReqHeader::new_zeroed()),
-            payload: Buf::dirty(TRANSFER_BYTES_MAX as usize),
-        };
-        let header =
-            libc::iovec { iov_base: (&raw mut *memory.header).cast(), iov_len: size_of::<abi::UringReqHeader>() };
-        let payload = libc::iovec { iov_base: memory.payload.as_mut_ptr().cast(), iov_len: memory.payload.len() };
-        Rc::new(Entry { memory: RefCell::new(memory), iovecs: [header, payload] })
+    fn new() -> Entry {
+        let memory = LentMemory::new([size_of::<abi::UringReqHeader>(), TRANSFER_BYTES_MAX as usize]);
+        memory.part(HEADER).fill(0);
+        Entry { memory }
+    }
+
+    fn header(&self) -> RefMut<'_, abi::UringReqHeader> {
+        RefMut::map(self.memory.part(HEADER), |bytes| match abi::UringReqHeader::mut_from_bytes(bytes) {
+            Ok(header) => header,
+            Err(_) => unreachable!("the part is aligned and as long as a header"),
+        })
     }
 
     /// The request that the kernel has put here: header, body, and the data of a WRITE.
     fn request(&self) -> Result<(abi::InHeader, Vec<u8>, Option<Data>), Errno> {
-        let memory = self.memory.borrow();
-        let (header, _) = abi::InHeader::read_from_prefix(&memory.header.in_out).map_err(|_| Errno::PROTO)?;
-        let payload_bytes = memory.header.ring.payload_sz as usize;
-        let payload = memory.payload.get(..payload_bytes).ok_or(Errno::PROTO)?;
+        let (entry, payload) = (self.header(), self.memory.part(PAYLOAD));
+        let (header, _) = abi::InHeader::read_from_prefix(&entry.in_out).map_err(|_| Errno::PROTO)?;
+        let payload_bytes = entry.ring.payload_sz as usize;
+        let payload = payload.get(..payload_bytes).ok_or(Errno::PROTO)?;
         // The interface does not state the length of the fixed part; it is the total less the payload.
         let fixed_bytes =
             (header.len as usize).checked_sub(size_of::<abi::InHeader>() + payload_bytes).ok_or(Errno::PROTO)?;
-        let mut body = memory.header.op_in.get(..fixed_bytes).ok_or(Errno::PROTO)?.to_vec();
+        let mut body = entry.op_in.get(..fixed_bytes).ok_or(Errno::PROTO)?.to_vec();
         if header.opcode == abi::WRITE {
             // Copied, because the memory returns to the kernel while the file system still holds the data.
             return Ok((header, body, Some(Data::from_slice(payload))));
@@ -83,16 +81,16 @@ impl Entry {
 
     /// Writes a reply over its request.
     fn reply(&self, unique: u64, body: &Result<Body, i32>) {
-        let memory = &mut *self.memory.borrow_mut();
+        let (mut entry, mut payload) = (self.header(), self.memory.part(PAYLOAD));
         let (error, length) = match body {
             Err(errno) => (-errno, 0),
-            Ok(body) => (0, body.len().min(memory.payload.len())),
+            Ok(body) => (0, body.len().min(payload.len())),
         };
         match body {
             Err(_) => {}
-            Ok(Body::Bytes(bytes)) => memory.payload[..length].copy_from_slice(&bytes[..length]),
+            Ok(Body::Bytes(bytes)) => payload[..length].copy_from_slice(&bytes[..length]),
             Ok(Body::Data(pieces)) => {
-                let mut rest = &mut memory.payload[..length];
+                let mut rest = &mut payload[..length];
                 for piece in pieces {
                     let (target, after) = rest.split_at_mut(piece.len().min(rest.len()));
                     target.copy_from_slice(&piece[..target.len()]);
@@ -101,12 +99,12 @@ impl Entry {
             }
         }
         let header = abi::OutHeader { len: (size_of::<abi::OutHeader>() + length) as u32, error, unique };
-        memory.header.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(header.as_bytes());
-        memory.header.ring.payload_sz = length as u32;
+        entry.in_out[..size_of::<abi::OutHeader>()].copy_from_slice(header.as_bytes());
+        entry.ring.payload_sz = length as u32;
     }
 
     fn commit_id(&self) -> u64 {
-        self.memory.borrow().header.ring.commit_id
+        self.header().ring.commit_id
     }
 }
 
@@ -124,17 +122,13 @@ impl Uring {
         Some(Uring { rt: rt.clone(), reactor: reactor.clone(), device, devfuse, queues, depth: depth.max(1) })
     }
 
-    async fn command(&self, entry: &Rc<Entry>, operation: u32, queue: u16, commit_id: u64) -> Result<(), Errno> {
+    async fn command(&self, entry: &Entry, operation: u32, queue: u16, commit_id: u64) -> Result<(), Errno> {
         let request = abi::UringCmdReq { flags: 0, commit_id, qid: queue, padding: [0; 6] };
         let mut bytes = [0; size_of::<abi::UringCmdReq>()];
         bytes.copy_from_slice(request.as_bytes());
-        let iovecs = if operation == abi::URING_REGISTER { entry.iovecs.as_ptr() as u64 } else { 0 };
-        let command = FuseCommand { fd: self.device.as_raw_fd(), operation, iovecs, request: bytes };
+        let command = FuseCommand { operation, registers: operation == abi::URING_REGISTER, request: bytes };
         let ring = self.reactor.ring().ok_or(Errno::NOSYS)?;
-        // The kernel may use the memory and the device until the command completes, even if the daemon no longer needs
-        // them.
-        let hold = Rc::new((entry.clone(), self.device.clone()));
-        ring.command(command, hold).await.map(drop)
+        ring.command(self.device.clone(), &entry.memory, command).await.map(drop)
     }
 
     /// Works on the requests of one entry until the connection ends.

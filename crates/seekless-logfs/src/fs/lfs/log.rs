@@ -45,9 +45,9 @@ impl Lfs {
             match assembled {
                 Ok(Some(transaction)) => transaction,
                 Ok(None) => return Ok(Ok(Submitted { end_sequence: state.log.end.sequence, checkpoint: None })),
-                Err(Stop::Load(load)) => return Ok(Err(load)),
+                Err(Stop::Need(Need::Load(load))) => return Ok(Err(load)),
                 Err(Stop::Fail(error)) => return Err(error),
-                Err(Stop::Wait(wait)) => unreachable!("assembling waits for nothing, not for {wait:?}"),
+                Err(Stop::Need(Need::Wait(wait))) => unreachable!("assembling waits for nothing, not for {wait:?}"),
             }
         };
         let Transaction { partials, end_sequence, checkpoint } = transaction;

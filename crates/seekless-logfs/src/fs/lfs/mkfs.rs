@@ -174,7 +174,7 @@ fn first_checkpoint(rt: &Rt, layout: Layout, options: &MkfsOptions) -> FsResult<
     let mut state = Segmented::state(layout, Options::default(), segments, log);
     state.now = rt.wall();
     for ino in [IMAP_INO, USAGE_INO, ORPHAN_INO] {
-        state.inodes.insert(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));
+        state.inodes.insert_permanent(ino, InodeMem::new(internal_inode(ino), InodeSlot::NONE));
     }
     let unexpected = |stop: Stop| match stop {
         Stop::Fail(error) => error,

@@ -63,7 +63,7 @@ impl LogBackend for Segmented {
             if used > state.log.layout.capacity_bytes() {
                 // Unmapped blocks count as used until a transaction frees them.
                 return if state.freed_pending_bytes > 0 {
-                    Err(Stop::Wait(Wait::WriteBack))
+                    need(Wait::WriteBack)
                 } else {
                     cover("lfs: a change finds the volume full");
                     fail(FsError::NoSpace)
@@ -72,10 +72,10 @@ impl LogBackend for Segmented {
         }
         let dirty = state.dirty_bytes().max(state.deferred_bytes());
         if access == ReserveAccess::User && dirty > state.log.options.dirty_bytes_max {
-            return Err(Stop::Wait(Wait::WriteBack));
+            return need(Wait::WriteBack);
         }
-        let need = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
-        let need_segments = need.div_ceil(state.log.layout.segment_bytes());
+        let needed = state.log_need_bytes() + (dirty_blocks * (BLOCK_BYTES + 64)) as u64 + 64 * SECTOR_BYTES;
+        let need_segments = needed.div_ceil(state.log.layout.segment_bytes());
         let kept = match access {
             ReserveAccess::User => state.log.cleaner_segments,
             _ => 1,
@@ -84,9 +84,9 @@ impl LogBackend for Segmented {
         if ready >= need_segments + kept {
             Ok(())
         } else if ready + clean >= need_segments + kept {
-            Err(Stop::Wait(Wait::Provision))
+            need(Wait::Provision)
         } else {
-            Err(Stop::Wait(Wait::Clean))
+            need(Wait::Clean)
         }
     }
 

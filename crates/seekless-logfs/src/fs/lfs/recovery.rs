@@ -70,7 +70,7 @@ pub(super) fn state_at(layout: Layout, checkpoint: &Checkpoint, options: Options
     {
         let inode = Inode::unseal(bytes).filter(|inode| inode.ino == ino.0);
         let Some(inode) = inode else { return Err(bad("an internal inode is damaged")) };
-        state.inodes.insert(ino, InodeMem::new(inode, InodeSlot::NONE));
+        state.inodes.insert_permanent(ino, InodeMem::new(inode, InodeSlot::NONE));
     }
     Ok(state)
 }
@@ -349,7 +349,7 @@ impl Lfs {
                 let mut change = Change::new(state);
                 change.touch(imap_place(ino).0)?;
                 change.commit(ReserveAccess::Internal)?;
-                state.adopt_inode(ino, InodeMem::new(inode, slot));
+                state.inodes.insert(ino, InodeMem::new(inode, slot));
                 Segmented::set_imap_entry(state, ino, slot);
                 Ok(())
             })

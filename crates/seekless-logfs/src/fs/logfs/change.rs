@@ -142,7 +142,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
             return Ok(Some(data.clone()));
         }
         match self.pointer(id)? {
-            Pointer::Mapped { .. } => Err(Stop::Load(Load::Block(id))),
+            Pointer::Mapped { .. } => need(Load::Block(id)),
             _ => Ok(None),
         }
     }
@@ -276,7 +276,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         }
         match inode.inode.xattr_pointer() {
             Some(Pointer::Hole) => Ok(None),
-            Some(Pointer::Mapped { .. }) => Err(Stop::Load(Load::Xattr(ino))),
+            Some(Pointer::Mapped { .. }) => need(Load::Xattr(ino)),
             _ => fail(FsError::corrupt("inode", ino, "its pointer to extended attributes makes no sense")),
         }
     }
@@ -511,6 +511,7 @@ impl<'a, L: LogBackend> Change<'a, L> {
         for ino in freed_inodes {
             forget_inode(state, ino);
         }
+        state.evict_inodes();
     }
 }
 
@@ -521,7 +522,7 @@ pub(in crate::fs) const PENDING_MARGIN_BYTES: u64 = 16 * BLOCK_BYTES as u64;
 fn apply_inode<L: LogBackend>(state: &mut State<L>, ino: Ino, change: InodeChange, access: ReserveAccess) {
     let InodeChange { inode, dirt, holes, freed, xattr, reclaiming, unwritten_delta } = change;
     if !state.inodes.contains_key(&ino) {
-        state.adopt_inode(ino, InodeMem::new(inode, InodeSlot::NONE));
+        state.inodes.insert(ino, InodeMem::new(inode, InodeSlot::NONE));
     }
     let Some(known) = state.inodes.get_mut(&ino) else { return };
     known.inode = inode;

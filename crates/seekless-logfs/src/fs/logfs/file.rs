@@ -186,7 +186,7 @@ fn kill_privileges(inode: &mut Inode) {
 /// While blocks past the end are being freed, the file cannot grow over them.
 fn wait_for_reclaim<L: LogBackend>(change: &Change<'_, L>, ino: Ino, end: u64) -> Step<()> {
     match change.state.inodes.get(&ino) {
-        Some(known) if known.reclaiming && end > known.inode.size => Err(Stop::Wait(Wait::Reclaim(ino))),
+        Some(known) if known.reclaiming && end > known.inode.size => need(Wait::Reclaim(ino)),
         _ => Ok(()),
     }
 }

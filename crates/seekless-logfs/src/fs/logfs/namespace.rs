@@ -105,7 +105,7 @@ pub(in crate::fs) fn link<L: LogBackend>(state: &mut State<L>, ino: Ino, parent:
     }
     if is_first && change.state.inode(ino)?.reclaiming {
         // A file that is being truncated stays on the list of orphans until that is done, and is then removed from it.
-        return Err(Stop::Wait(Wait::Reclaim(ino)));
+        return need(Wait::Reclaim(ino));
     }
     change.add_link(ino)?;
     if is_first {

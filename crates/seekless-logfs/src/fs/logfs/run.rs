@@ -7,6 +7,7 @@ use super::state::*;
 use super::tree::*;
 use super::{LogBackend, LogFs, file};
 use crate::device::{Buf, Data, DeviceError, WriteFlags, read_right};
+use crate::fs::step;
 use crate::fs::{FsError, FsResult};
 use crate::units::{Ino, SECTOR_BYTES, Sector};
 
@@ -27,23 +28,18 @@ fn group_around(ino: Ino) -> std::ops::RangeInclusive<Ino> {
 impl<L: LogBackend> LogFs<L> {
     /// Repeats `step` until it ends with a result, and loads what it asks for.
     pub(in crate::fs) async fn run<T>(&self, mut step: impl FnMut(&mut State<L>) -> Step<T>) -> FsResult<T> {
-        loop {
-            let stop = {
-                let mut state = self.state.borrow_mut();
-                state.now = self.rt.wall();
-                match step(&mut state) {
-                    Ok(value) => return Ok(value),
-                    Err(stop) => stop,
-                }
-            };
-            match stop {
-                Stop::Fail(error) => return Err(error),
-                Stop::Load(load) => self.load(load).await?,
-                // Boxed because these run steps themselves.
-                Stop::Wait(Wait::Reclaim(ino)) => Box::pin(self.reclaim(ino)).await?,
-                Stop::Wait(wait) => Box::pin(L::wait(self, wait)).await?,
-            }
-        }
+        let attempt = || {
+            let mut state = self.state.borrow_mut();
+            state.now = self.rt.wall();
+            step(&mut state)
+        };
+        step::complete(attempt, async |need| match need {
+            Need::Load(load) => self.load(load).await,
+            // Boxed, because these take steps themselves.
+            Need::Wait(Wait::Reclaim(ino)) => Box::pin(self.reclaim(ino)).await,
+            Need::Wait(wait) => Box::pin(L::wait(self, wait)).await,
+        })
+        .await
     }
 
     /// As [`LogFs::run`], for operations of users: also starts writing back what they have made dirty.

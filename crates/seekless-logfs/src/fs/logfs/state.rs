@@ -1,7 +1,7 @@
 //! The volume in memory.
 //!
 //! All of it is one structure, changed only in synchronous steps, so no task sees a partial change. A step that needs
-//! something that is not in memory ends with [`Stop::Load`], having changed nothing; its caller loads that and starts
+//! something that is not in memory ends with [`Stop::Need`], having changed nothing; its caller loads that and starts
 //! the step again. So no lock is held while a device works, and there is no lock.
 //!
 //! Invariants
@@ -17,16 +17,18 @@ use super::format::*;
 use super::tree::*;
 use super::{LogBackend, is_internal};
 use crate::device::{Data, DeviceError};
+use crate::fs::inode_table::{InodeTable, Referenced};
+use crate::fs::step;
+pub(in crate::fs) use crate::fs::step::{fail, need};
 use crate::fs::{Attr, Entry, FileKind, FsError};
 use crate::units::{FixedMap, Ino, SECTOR_BYTES, Sector, WallTime};
 
-/// Why a step ended without a result.
-#[derive(Debug)]
-pub(in crate::fs) enum Stop {
-    Fail(FsError),
-    /// Load this into memory and start again.
+/// What a step can need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::fs) enum Need {
+    /// This in memory.
     Load(Load),
-    /// Wait for this and start again.
+    /// That this has happened.
     Wait(Wait),
 }
 
@@ -49,16 +51,19 @@ pub(in crate::fs) enum Wait {
     Reclaim(Ino),
 }
 
-pub(in crate::fs) type Step<T> = Result<T, Stop>;
+pub(in crate::fs) type Stop = step::Stop<Need>;
+pub(in crate::fs) type Step<T> = step::Step<T, Need>;
 
-impl From<FsError> for Stop {
-    fn from(error: FsError) -> Stop {
-        Stop::Fail(error)
+impl From<Load> for Need {
+    fn from(load: Load) -> Need {
+        Need::Load(load)
     }
 }
 
-pub(in crate::fs) fn fail<T>(error: FsError) -> Step<T> {
-    Err(Stop::Fail(error))
+impl From<Wait> for Need {
+    fn from(wait: Wait) -> Need {
+        Need::Wait(wait)
+    }
 }
 
 /// What has changed in an inode since it was last written.
@@ -113,6 +118,17 @@ impl<L: LogBackend> InodeMem<L> {
     }
 }
 
+impl<L: LogBackend> Referenced for InodeMem<L> {
+    fn referenced(&mut self) -> &mut bool {
+        &mut self.referenced
+    }
+}
+
+/// Whether an inode must stay in memory: writing an indirect block needs its inode (S1).
+fn is_needed<L: LogBackend>(blocks: &Blocks, ino: Ino, inode: &InodeMem<L>) -> bool {
+    inode.dirt != InodeDirt::Clean || inode.reclaiming || blocks.dirty_of(ino).next().is_some()
+}
+
 /// Data in flight to the device. Until it arrives, reads are served from here.
 pub(in crate::fs) struct InFlight {
     pub at: crate::units::Sector,
@@ -142,10 +158,9 @@ pub(in crate::fs) struct State<L: LogBackend> {
     pub volume: Volume,
     /// Time of the present step.
     pub now: WallTime,
-    pub inodes: BTreeMap<Ino, InodeMem<L>>,
+    pub inodes: InodeTable<Ino, InodeMem<L>>,
     /// Inodes that differ from the log, except internal ones.
     pub dirty_inodes: BTreeSet<Ino>,
-    inode_clock: VecDeque<Ino>,
     /// Lookups not yet forgotten.
     pub users: FixedMap<Ino, u64>,
     /// Inodes in use that have never had a name, and may get one.
@@ -188,9 +203,8 @@ impl<L: LogBackend> State<L> {
         State {
             log,
             now: WallTime::default(),
-            inodes: BTreeMap::new(),
+            inodes: InodeTable::default(),
             dirty_inodes: BTreeSet::new(),
-            inode_clock: Default::default(),
             users: FixedMap::default(),
             linkable: BTreeSet::new(),
             blocks: Blocks::new(volume.cache_bytes),
@@ -226,15 +240,9 @@ impl<L: LogBackend> State<L> {
     pub(in crate::fs) fn inode(&mut self, ino: Ino) -> Step<&mut InodeMem<L>> {
         if !self.inodes.contains_key(&ino) {
             self.inode_slot(ino)?;
-            return Err(Stop::Load(Load::Inode(ino)));
+            return need(Load::Inode(ino));
         }
-        match self.inodes.get_mut(&ino) {
-            Some(inode) => {
-                inode.referenced = true;
-                Ok(inode)
-            }
-            None => fail(FsError::Stale),
-        }
+        self.inodes.look_up(ino).ok_or(Stop::Fail(FsError::Stale))
     }
 
     /// Address of the inode in the inode map.
@@ -283,7 +291,7 @@ impl<L: LogBackend> State<L> {
             return Ok(Some(data.clone()));
         }
         match self.pointer(id)? {
-            Pointer::Mapped { .. } => Err(Stop::Load(Load::Block(id))),
+            Pointer::Mapped { .. } => need(Load::Block(id)),
             _ => Ok(None),
         }
     }
@@ -298,51 +306,23 @@ impl<L: LogBackend> State<L> {
 
     /// Adds an inode just read; one that is already in memory is newer, and stays.
     pub(in crate::fs) fn insert_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
-        if let std::collections::btree_map::Entry::Vacant(vacant) = self.inodes.entry(ino) {
-            vacant.insert(inode);
-            self.inode_clock.push_back(ino);
+        if !self.inodes.contains_key(&ino) {
+            self.inodes.insert(ino, inode);
             self.evict_inodes();
         }
     }
 
-    fn evict_inodes(&mut self) {
-        // Bounded: when nearly all are in use, looking at every one each time would take forever.
-        let mut turns = 64;
-        while self.inode_clock.len() > CLEAN_INODES_MAX && turns > 0 {
-            turns -= 1;
-            let Some(ino) = self.inode_clock.pop_front() else { return };
-            // Writing an indirect block will need its inode (S1).
-            let is_needed = self.blocks.dirty_of(ino).next().is_some();
-            match self.inodes.get_mut(&ino) {
-                None => {}
-                Some(inode) if is_needed || inode.dirt != InodeDirt::Clean || inode.referenced || inode.reclaiming => {
-                    inode.referenced = false;
-                    self.inode_clock.push_back(ino);
-                }
-                Some(_) => {
-                    self.inodes.remove(&ino);
-                }
-            }
-        }
-    }
-
-    /// Registers a new inode for eviction.
-    pub(in crate::fs) fn adopt_inode(&mut self, ino: Ino, inode: InodeMem<L>) {
-        if self.inodes.insert(ino, inode).is_none() {
-            self.inode_clock.push_back(ino);
-        }
+    /// Forgets clean inodes where too many are in memory.
+    pub(in crate::fs) fn evict_inodes(&mut self) {
+        let blocks = &self.blocks;
+        self.inodes.evict(CLEAN_INODES_MAX, |ino, inode| is_needed(blocks, ino, inode));
     }
 
     /// Forgets every clean inode and block, as after a mount.
     pub(in crate::fs) fn drop_caches(&mut self) {
         self.blocks.drop_clean(L::keeps_blocks);
         let blocks = &self.blocks;
-        self.inodes.retain(|&ino, inode| {
-            let is_needed = is_internal(ino) || blocks.dirty_of(ino).next().is_some();
-            is_needed || inode.dirt != InodeDirt::Clean || inode.reclaiming
-        });
-        let inodes = &self.inodes;
-        self.inode_clock.retain(|ino| inodes.contains_key(ino));
+        self.inodes.drop_clean(|ino, inode| is_internal(ino) || is_needed(blocks, ino, inode));
         self.leaf_depth.clear();
         self.read_ahead.clear();
         self.attributes_follow = false;

@@ -179,7 +179,7 @@ fn places(recount: &mut Recount<'_, Virtual>, claims: &mut Claims) {
     }
     inodes.keys().for_each(|&cell| claims.cell(cell, Claim::Inodes));
     holdings.pieces.iter().for_each(|&(index, cell)| claims.cell(cell, Claim::Piece(index)));
-    for (&ino, known) in &recount.state.inodes {
+    for (&ino, known) in recount.state.inodes.iter() {
         for &pointer in &known.deferred_free {
             if let Pointer::Mapped { at, .. } = pointer {
                 claims.block(log.block_of(at), Claim::DeferredFree(ino));

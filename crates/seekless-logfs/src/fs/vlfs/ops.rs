@@ -65,10 +65,10 @@ impl LogBackend for Virtual {
         if growth > 0 && is_user && used > state.volume.capacity_bytes {
             // Freed space counts as used until a transaction commits.
             cover("vlfs: a change finds the volume full, or what was freed not free yet");
-            return if waits { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
+            return if waits { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
         if is_user && state.dirty_bytes() > state.log.options.dirty_bytes_max {
-            return Err(Stop::Wait(Wait::WriteBack));
+            return need(Wait::WriteBack);
         }
         // S3: the batch of everything dirty fits, and the pieces of its transaction.
         let kept = match access {
@@ -76,7 +76,7 @@ impl LogBackend for Virtual {
             _ => state.log.store.layout().margin,
         };
         if state.log.store.free_blocks() < blocks_needed(state, dirty_blocks as u64) + kept {
-            return if waits || is_dirty { Err(Stop::Wait(Wait::WriteBack)) } else { fail(FsError::NoSpace) };
+            return if waits || is_dirty { need(Wait::WriteBack) } else { fail(FsError::NoSpace) };
         }
         Ok(())
     }

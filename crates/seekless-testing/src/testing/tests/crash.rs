@@ -16,15 +16,6 @@ use crate::units::Nanos;
 const BYTES: u64 = 4 << 20;
 const RIGHT: Toy = Toy { bug: Bug::None, commit_every: 3 };
 
-fn devices() -> [CrashOptions; 4] {
-    [
-        CrashOptions::volatile(BYTES),
-        CrashOptions::write_through(BYTES),
-        CrashOptions::host_file(BYTES),
-        CrashOptions::in_order(BYTES),
-    ]
-}
-
 fn here(test: &str) -> Replay {
     replay(&format!("testing::tests::crash::{test}"))
 }
@@ -32,7 +23,7 @@ fn here(test: &str) -> Replay {
 #[test]
 fn scripts_on_the_right_toy() {
     let mut total = CrashReport::default();
-    for device in devices() {
+    for device in CrashOptions::each(BYTES) {
         for script in SCRIPTS {
             for promise in [Promise::PER_OPERATION, Promise::NAMESPACE_PREFIX] {
                 let cuts = PowerCuts::new(
@@ -65,7 +56,7 @@ fn short_sequences_on_the_right_toy() {
 #[test]
 fn random_runs_on_the_right_toy() {
     let mut total = CrashReport::default();
-    for (seed, device) in devices().into_iter().enumerate() {
+    for (seed, device) in CrashOptions::each(BYTES).into_iter().enumerate() {
         let ops: Vec<Op> = Generator::new(seed as u64, Space::small(), Weights::CRASHY).take(250).collect();
         let cuts = PowerCuts::sampled(&RIGHT, device, Promise::NAMESPACE_PREFIX, here("random_runs_on_the_right_toy"));
         total.add(or_panic(PowerCuts { seed: seed as u64, ..cuts }.run(&[], &ops)));

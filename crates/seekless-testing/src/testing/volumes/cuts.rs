@@ -23,19 +23,10 @@ impl Cuts<'_> {
         replay(&format!("{}::{test}", self.module))
     }
 
-    fn devices(&self) -> [CrashOptions; 4] {
-        [
-            CrashOptions::volatile(self.bytes),
-            CrashOptions::host_file(self.bytes),
-            CrashOptions::write_through(self.bytes),
-            CrashOptions::in_order(self.bytes),
-        ]
-    }
-
     /// Every position of every script.
     pub fn scripts(&self, subject: &dyn Subject) {
         let mut total = CrashReport::default();
-        for device in self.devices() {
+        for device in CrashOptions::each(self.bytes) {
             for script in SCRIPTS {
                 let cuts = PowerCuts::new(subject, device.clone(), Promise::NAMESPACE_PREFIX, self.here("scripts"));
                 let cuts = PowerCuts { fsck_unrecovered: true, ..cuts };
@@ -64,7 +55,7 @@ impl Cuts<'_> {
     pub fn random_runs<S: Subject>(&self, subject: impl Fn(u64) -> S) {
         let mut total = CrashReport::default();
         for seed in self.here("random_runs").seeds(0..4) {
-            let device = self.devices()[seed as usize % 4].clone();
+            let device = CrashOptions::each(self.bytes)[seed as usize % 4].clone();
             let subject = subject(seed);
             let space = Space { file_bytes_max: if seed % 2 == 0 { 40_000 } else { 400_000 }, ..Space::small() };
             let ops: Vec<Op> = Generator::new(seed, space, Weights::CRASHY).take(250).collect();
@@ -81,7 +72,7 @@ impl Cuts<'_> {
         let clients = Clients {
             test: &format!("{}::several_clients", self.module),
             promise: Promise::NAMESPACE_PREFIX,
-            devices: &self.devices(),
+            devices: &CrashOptions::each(self.bytes),
             seeds: 12,
             positions: 44,
             states_min: 2_000,

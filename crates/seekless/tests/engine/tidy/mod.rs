@@ -9,17 +9,15 @@ mod formats;
 mod lists;
 mod markdown;
 mod points;
+mod project;
 mod rooms;
 mod rust;
+mod unsafe_blocks;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-/// The workspace.
-fn root() -> PathBuf {
-    let manifest = Path::new(env!("CARGO_MANIFEST_DIR"));
-    manifest.ancestors().nth(2).expect("the crate is in crates/ of the workspace").to_path_buf()
-}
+use project::{files_under, read, root, short};
 
 /// The crates of the engine. `seekless` shows the rooms of all of them under one name.
 const ENGINE: &[&str] = &[
@@ -27,6 +25,7 @@ const ENGINE: &[&str] = &[
     "seekless-disk",
     "seekless-volume",
     "seekless-vlog",
+    "seekless-cleaning",
     "seekless-logfs",
     "seekless-ffs",
     "seekless-layer",
@@ -54,40 +53,6 @@ fn every_crate_is_of_the_engine_or_above_it() {
     let mut known = ENGINE.to_vec();
     known.sort_unstable();
     assert_eq!(found, known, "a crate of the engine belongs into ENGINE of this test");
-}
-
-/// Every file of the project under `folder` whose name ends with one of `endings`, in order; except build output,
-/// hidden files, and inputs of the fuzzer.
-fn files_under(folder: &Path, endings: &[&str]) -> Vec<PathBuf> {
-    const SKIPPED: &[&str] = &["target", "results", "corpus", "artifacts", "node_modules"];
-    let mut found = Vec::new();
-    let mut open = vec![folder.to_path_buf()];
-    while let Some(path) = open.pop() {
-        if path.is_dir() {
-            let entries = std::fs::read_dir(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
-            for entry in entries {
-                let entry = entry.expect("a directory can be listed");
-                let name = entry.file_name().to_string_lossy().into_owned();
-                let hidden = name.starts_with('.') && name != ".ci";
-                if !hidden && !SKIPPED.contains(&name.as_str()) {
-                    open.push(entry.path());
-                }
-            }
-        } else if endings.iter().any(|ending| path.to_string_lossy().ends_with(ending)) {
-            found.push(path);
-        }
-    }
-    found.sort();
-    found
-}
-
-fn read(path: &Path) -> String {
-    std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
-}
-
-/// `path` relative to the project.
-fn short(path: &Path) -> String {
-    path.strip_prefix(root()).unwrap_or(path).display().to_string()
 }
 
 /// Fails with all of `problems` and what to do about them.

@@ -8,6 +8,8 @@ use super::{ENGINE, engine, files_under, read, report, root, short};
 /// Rooms that a room must not know although they come before it in the list: importing one would couple two parts that
 /// should be interchangeable. A folder inside a room is written with a slash.
 const MUST_NOT_KNOW: &[(&str, &str, &str)] = &[
+    ("cleaning", "device", "a policy decides about segments, and does not see what they are stored on"),
+    ("cleaning", "rt", "a policy measures time in what is written"),
     ("fs", "disk", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("fs", "volume", "a file system learns about its device from `geometry()`, `guarantees()` and `head()` alone"),
     ("vlog", "disk", "the virtual log learns about its device from `geometry()`, `guarantees()` and `head()` alone"),

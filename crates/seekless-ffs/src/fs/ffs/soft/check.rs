@@ -47,14 +47,14 @@ impl State {
             for (since, event) in events {
                 let is_wanted = match event {
                     Event::Written { at, since } => {
-                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.since == *since && !fresh.written);
+                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.unwritten == Some(*since));
                         if is_wanted {
                             written.insert(*at);
                         }
                         is_wanted
                     }
                     Event::Taken { at, since } => {
-                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.since == *since && !fresh.taken);
+                        let is_wanted = soft.fresh.get(at).is_some_and(|fresh| fresh.untaken == Some(*since));
                         if is_wanted {
                             taken.insert(*at);
                         }
@@ -85,7 +85,8 @@ impl State {
             }
         }
         for (at, fresh) in &soft.fresh {
-            if !fresh.written && !written.contains(at) || !fresh.taken && !taken.contains(at) {
+            let is_listed = |since: Option<u64>, listed: &BTreeSet<u32>| since.is_none() || listed.contains(at);
+            if !is_listed(fresh.unwritten, &written) || !is_listed(fresh.untaken, &taken) {
                 wrong.push(format!("the block at {at} is fresh for ever"));
             }
         }
@@ -204,7 +205,7 @@ impl State {
                 soft.new_names
             ));
         }
-        for (ino, known) in &self.inodes {
+        for (ino, known) in self.inodes.iter() {
             let Some(own) = known.soft.as_deref() else { continue };
             let (links, names) = (held.remove(ino).unwrap_or(0), ghosts.remove(ino).unwrap_or(0));
             if (links, names) != (u64::from(own.held), own.ghosts) {

@@ -22,6 +22,15 @@ impl Need {
     }
 }
 
+/// What the change of an entry has to wait for.
+#[derive(Clone, Copy, Debug, Default)]
+pub(in super::super) struct After<'a> {
+    pub needs: &'a [Need],
+    pub records: &'a [u64],
+    /// Another entry gets what this one loses.
+    pub trades: bool,
+}
+
 /// A new name of a directory that is marked as such, as long as its old name is there.
 #[derive(Clone, Debug)]
 pub(in super::super) struct Moved {
@@ -86,6 +95,17 @@ impl super::Soft {
         moved
     }
 
+    /// Makes the entry of a name wait until the same name is gone elsewhere in its directory: it must not be there twice. In
+    /// one chunk it never is.
+    fn wait_for_removal(&mut self, id: u64, dir: u32, offset: u64, name: &[u8]) {
+        if let Some(&removal) = self.removed_names.get(&(dir, name.to_vec()))
+            && let Some(What::Removal { chunk, .. }) = self.records.get(&removal).map(|record| &record.what)
+            && *chunk != chunk_of(offset)
+        {
+            self.wait_for_record(id, removal);
+        }
+    }
+
     /// Takes a removal off the lists.
     pub(super) fn unlist_removal(&mut self, id: u64, dir: u32, lbn: u64, name: Vec<u8>) {
         if let Some(ids) = self.removals.get_mut(&(dir, lbn)) {
@@ -121,13 +141,7 @@ impl State {
             What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
         soft.record(id, 0, what);
         soft.list_entry((dir, offset), ino, id);
-        // The same name must not be there twice. In one chunk it never is.
-        if let Some(&removal) = soft.removed_names.get(&(dir, name.to_vec()))
-            && let Some(What::Removal { chunk, .. }) = soft.records.get(&removal).map(|record| &record.what)
-            && *chunk != chunk_of(offset)
-        {
-            soft.wait_for_record(id, removal);
-        }
+        soft.wait_for_removal(id, dir, offset, name);
         for need in needs {
             self.wait_for_inode(id, need.ino, need.complete);
         }
@@ -135,14 +149,14 @@ impl State {
     }
 
     /// The entry at `offset` stands for `ino` now, and for `old` until that can be shown. When it is durable, `releases`
-    /// are released; their inodes are in memory. `after`: records to wait for, too. Returns the record.
+    /// are released; their inodes are in memory. Returns the record.
     pub(in super::super) fn note_changed(
         &mut self,
         (dir, offset): (u32, u64),
+        name: &[u8],
         (ino, kind): (u32, u8),
         old: (u32, u8),
-        needs: &[Need],
-        after: &[u64],
+        after: &After<'_>,
         releases: Links,
     ) -> u64 {
         if self.soft.is_none() {
@@ -170,14 +184,16 @@ impl State {
             moved.push(shown_old.0);
         }
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
-        let ordered = !after.is_empty();
+        let ordered = after.trades || !after.records.is_empty();
         let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, ordered, releases: all };
         soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
         soft.list_entry((dir, offset), ino, id);
-        for &other in after {
+        // What was here may have waited for that.
+        soft.wait_for_removal(id, dir, offset, name);
+        for &other in after.records {
             soft.wait_for_record(id, other);
         }
-        for need in needs {
+        for need in after.needs {
             self.wait_for_inode(id, need.ino, need.complete);
         }
         self.unhold(&now);
@@ -247,8 +263,8 @@ impl State {
         Ok(())
     }
 
-    /// Whether the entry of `ino` at `offset` has to stay for now: it came in order after another one, so that until it is
-    /// durable an inode has a name there which this one has no more; or `ino` `lives_on` under other names of which one is
+    /// Whether the entry of `ino` at `offset` has to stay for now: it came in order after another one, or together with it, so
+    /// that until it is durable an inode has a name there which this one has no more; or `ino` `lives_on` under other names of which one is
     /// not durable, or old names wait for this one (U5).
     pub(in super::super) fn is_relied_on(&self, (dir, offset): (u32, u64), ino: u32, lives_on: bool) -> bool {
         let Some(soft) = self.soft.as_deref() else { return false };
@@ -261,6 +277,11 @@ impl State {
         };
         let new_elsewhere = soft.new_names.get(&ino).copied().unwrap_or(0) - u32::from(own.is_some());
         is_ordered || lives_on && (is_awaited || new_elsewhere > 0)
+    }
+
+    /// Whether the entry at `offset` is not durable.
+    pub(in super::super) fn is_new_entry(&self, at: (u32, u64)) -> bool {
+        self.soft.as_deref().is_some_and(|soft| soft.entries.contains_key(&at))
     }
 
     /// Whether the name is gone, and still in its block.

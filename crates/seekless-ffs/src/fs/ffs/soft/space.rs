@@ -18,7 +18,7 @@ impl State {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of(at));
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.fresh.insert(at, Fresh { since, written: false, taken: false });
+        soft.fresh.insert(at, Fresh { unwritten: Some(since), untaken: Some(since) });
         soft.wait(at, since, Event::Written { at, since });
         soft.wait(group, since, Event::Taken { at, since });
     }
@@ -26,13 +26,11 @@ impl State {
     /// The directory goes on in the block at `at`, in fragments that it has had. Its size must not be durable before what
     /// is there is.
     pub(in super::super) fn note_grown(&mut self, dir: u32, at: u32) {
-        let is_taken = self.soft.as_deref().and_then(|soft| soft.fresh.get(&at)).is_none_or(|fresh| fresh.taken);
-        if !is_taken {
-            return self.note_taken(at);
-        }
         let since = self.cache.tick();
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.fresh.insert(at, Fresh { since, written: false, taken: true });
+        // What the group has to say has not changed: its write may be on its way, and no other one follows.
+        let untaken = soft.fresh.get(&at).and_then(|fresh| fresh.untaken);
+        soft.fresh.insert(at, Fresh { unwritten: Some(since), untaken });
         soft.wait(at, since, Event::Written { at, since });
         if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
             own.tail = Some(at);

@@ -92,6 +92,49 @@ async fn come_and_go(ffs: Rc<Ffs>, seed: u64, number: u64) {
     }
 }
 
+/// Programs that give a file many names and take them away again, each in a directory of its own: directories grow while the
+/// groups that say which of their blocks are taken are on their way to the volume, and no further write of a group comes.
+#[test]
+fn directories_grow() {
+    for seed in replay("fs::ffs::tests::clients::directories_grow").seeds(0..24) {
+        let done = crate::testing::subject::simulate(seed, crate::testing::crash::LIMITS, async |rt| {
+            let (device, ffs) = slow(&rt, seed, softly()).await;
+            let tasks: Vec<_> = (0..4)
+                .map(|number| rt.spawn(link_and_unlink(rt.clone(), ffs.clone(), seed * 4 + number, number)))
+                .collect();
+            for task in tasks {
+                task.await;
+            }
+            ffs.close().await.unwrap();
+            assert_clean(&rt, &(device as Device)).await;
+        });
+        done.unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+async fn link_and_unlink(rt: Rt, ffs: Rc<Ffs>, seed: u64, number: u64) {
+    let client = Client::new(ffs.clone());
+    let mut rng = Rng::new(seed);
+    let path = |name: &str| format!("/d{number}/{name}").into_bytes();
+    client.mkdir(format!("/d{number}").as_bytes()).await.unwrap();
+    client.write_file(&path("file"), b"").await.unwrap();
+    for _ in 0..2 {
+        let links = 1 + rng.below(40);
+        for link in 0..links {
+            client.link(&path("file"), &path(&format!("{link:->200}"))).await.unwrap();
+            rt.sleep(Nanos::from_micros(rng.below(300))).await;
+            if rng.chance(1, 30) {
+                client.sync().await.unwrap();
+            }
+        }
+        for link in 0..links {
+            client.unlink(&path(&format!("{link:->200}"))).await.unwrap();
+        }
+        let wrong = ffs.state.borrow().soft_problems();
+        assert_eq!(wrong, Vec::<String>::new());
+    }
+}
+
 /// Eight programs as those of real processes: they write anywhere in their files, far behind the end too, cut them,
 /// rename them over one another, remove them, and make files, directories and everything durable all the time. Nothing
 /// waits for ever. Method: data is not kept in memory, as below a kernel; a wait without end is a panic.

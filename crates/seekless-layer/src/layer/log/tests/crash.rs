@@ -54,7 +54,7 @@ fn a_long_life() {
     let lives = Lives {
         test: "layer::log::tests::crash::a_long_life",
         manners: &[Manner::Sparse, Manner::Crowded],
-        devices: &[CrashOptions::host_file(BYTES), CrashOptions::volatile(BYTES), CrashOptions::in_order(BYTES)],
+        devices: &CrashOptions::each_cached(BYTES),
         promise: PROMISE,
         edges: EDGES,
         fsck_unrecovered: false,

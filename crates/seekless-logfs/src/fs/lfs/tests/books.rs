@@ -317,7 +317,8 @@ fn full_segment(state: &state::State) -> u64 {
 }
 
 fn spoil_inode(state: &mut state::State, spoil: impl FnOnce(&mut format::Inode)) {
-    let (&ino, known) = state.inodes.iter_mut().find(|(_, known)| known.inode.size == 300_000).unwrap();
+    let (&ino, _) = state.inodes.iter().find(|(_, known)| known.inode.size == 300_000).unwrap();
+    let known = state.inodes.get_mut(&ino).unwrap();
     spoil(&mut known.inode);
     known.dirt = state::InodeDirt::Own;
     let mut change = crate::fs::logfs::change::Change::new(state);

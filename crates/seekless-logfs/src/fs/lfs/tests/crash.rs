@@ -43,11 +43,7 @@ fn a_long_life() {
     let lives = Lives {
         test: "fs::lfs::tests::crash::a_long_life",
         manners: &[Manner::Sparse, Manner::Crowded, Manner::Names],
-        devices: &[
-            CrashOptions::host_file(LIFE_BYTES),
-            CrashOptions::volatile(LIFE_BYTES),
-            CrashOptions::in_order(LIFE_BYTES),
-        ],
+        devices: &CrashOptions::each_cached(LIFE_BYTES),
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
         fsck_unrecovered: true,

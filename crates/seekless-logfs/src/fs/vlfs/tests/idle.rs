@@ -228,14 +228,8 @@ fn power_cuts_in_idle_time() {
     });
     assert!(moved > 100, "{moved} blocks moved");
     let replay = replay("fs::vlfs::tests::idle::power_cuts_in_idle_time");
-    let devices = [
-        CrashOptions::volatile(BYTES),
-        CrashOptions::host_file(BYTES),
-        CrashOptions::write_through(BYTES),
-        CrashOptions::in_order(BYTES),
-    ];
     let mut total = CrashReport::default();
-    for (seed, device) in devices.into_iter().enumerate() {
+    for (seed, device) in CrashOptions::each(BYTES).into_iter().enumerate() {
         let subject = Small { options: always() };
         let cuts = PowerCuts::sampled(&subject, device, Promise::NAMESPACE_PREFIX, replay.clone());
         let cuts = PowerCuts { seed: seed as u64, positions_max: 100, ..cuts };
