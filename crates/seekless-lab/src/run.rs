@@ -10,7 +10,7 @@ use seekless::device::Device;
 use seekless::fs::{Fs, FsError};
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
-use seekless::stack::{Identity, Leaves, Mounted, Part, Purpose, Sharing, Stack, Trouble, Usage, Word};
+use seekless::stack::{BuildError, Identity, LeafOpener, Mounted, Part, Purpose, Sharing, Stack, Usage, Word};
 use seekless::testing::MemFs;
 
 use crate::LabError;
@@ -22,12 +22,12 @@ use crate::workload::{Outcome, Program, ProgramTarget, Watch, remove_all};
 pub(crate) struct SimulatedLeaves;
 
 #[async_trait(?Send)]
-impl Leaves for SimulatedLeaves {
-    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for SimulatedLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
         Err(outside(word))
     }
 
-    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
         match word.name() {
             "memfs" => Ok(MemFs::new(rt) as Fs),
             _ => Err(outside(word)),
@@ -35,8 +35,8 @@ impl Leaves for SimulatedLeaves {
     }
 }
 
-fn outside(word: &Word) -> Trouble {
-    Trouble::other(format!("`{}` lies in the real world, where virtual time cannot go", word.name()))
+fn outside(word: &Word) -> BuildError {
+    BuildError::other(format!("`{}` lies in the real world, where virtual time cannot go", word.name()))
         .hint("run it in real time, or put a modelled disk in its place: disk:dec-rz26")
 }
 

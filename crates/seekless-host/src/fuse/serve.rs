@@ -303,9 +303,9 @@ struct Chore {
 
 /// The last error, so that repetitions of the same error are reported once.
 #[derive(Default)]
-struct Trouble(Option<FsError>);
+struct LastError(Option<FsError>);
 
-impl Trouble {
+impl LastError {
     /// True when `error` differs from the last one.
     fn is_news(&mut self, error: &FsError) -> bool {
         // `NoSpace` names another place each time.
@@ -327,7 +327,7 @@ impl Trouble {
 async fn commit(chore: Chore, interval: Nanos) {
     let activity = &chore.session.activity;
     let mut committed = 0;
-    let mut trouble = Trouble::default();
+    let mut last_error = LastError::default();
     while chore.ending.or(chore.rt.sleep(interval)).await {
         let changes = activity.changes.get();
         if changes == committed || chore.session.is_closed() {
@@ -337,12 +337,12 @@ async fn commit(chore: Chore, interval: Nanos) {
         match chore.session.fs().syncfs().await {
             Ok(()) => {
                 committed = changes;
-                if trouble.has_ended() {
+                if last_error.has_ended() {
                     log::warn!("changes are made durable again");
                 }
             }
             Err(error) => {
-                if trouble.is_news(&error) {
+                if last_error.is_news(&error) {
                     log::error!("changes could not be made durable: {error}");
                 }
                 committed = changes; // A retry would report nothing new; the next change tries again.
@@ -354,7 +354,7 @@ async fn commit(chore: Chore, interval: Nanos) {
 /// Lets the file system work while no request is pending.
 async fn idle(chore: Chore) {
     let activity = &chore.session.activity;
-    let mut trouble = Trouble::default();
+    let mut last_error = LastError::default();
     let quiet_since = |requests| activity.requests.get() == requests;
     loop {
         let requests = activity.requests.get();
@@ -368,11 +368,11 @@ async fn idle(chore: Chore) {
                 match chore.session.fs().idle(until).await {
                     Ok(again) => {
                         more.set(again);
-                        if trouble.has_ended() {
+                        if last_error.has_ended() {
                             log::warn!("background work goes on");
                         }
                     }
-                    Err(error) if trouble.is_news(&error) => log::error!("background work stopped: {error}"),
+                    Err(error) if last_error.is_news(&error) => log::error!("background work stopped: {error}"),
                     Err(_) => {}
                 }
             };

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 use seekless::device::{BlockDevice, Device};
 use seekless::fs::{Fs, OpenProtocol};
 use seekless::rt::Rt;
-use seekless::stack::{Leaves, Purpose, Sharing, Trouble, Word, quoted_path};
+use seekless::stack::{BuildError, LeafOpener, Purpose, Sharing, Word, quoted_path};
 use seekless::testing::{MemFs, MemFsOptions};
 use seekless::units::{Nanos, SECTOR_BYTES, human_bytes};
 
@@ -81,7 +81,7 @@ impl HostLeaves {
     /// As for opening it to be formatted.
     ///
     /// [`Stack::check_leaves`]: seekless::stack::Stack::check_leaves
-    pub fn look(&self, rt: &Rt, word: &Word) -> Result<(), Trouble> {
+    pub fn look(&self, rt: &Rt, word: &Word) -> Result<(), BuildError> {
         let Some(path) = word.text("path").map(PathBuf::from) else { return Ok(()) };
         match (path.try_exists(), word.given("size")) {
             (Ok(false), Some(_)) => Ok(()), // It will be created.
@@ -124,7 +124,7 @@ impl HostLeaves {
     }
 
     /// Retries `open` while the only users are daemons whose mounts are gone: they write their data, and end.
-    async fn once_free<T>(&self, rt: &Rt, open: impl Fn() -> Result<T, Refused>) -> Result<T, Trouble> {
+    async fn once_free<T>(&self, rt: &Rt, open: impl Fn() -> Result<T, Refused>) -> Result<T, BuildError> {
         let begun = rt.now();
         let mut told = false;
         loop {
@@ -141,7 +141,7 @@ impl HostLeaves {
                 return Err(Refused::InUse(Box::new((trouble, users))).trouble());
             }
             if !told && waited >= TELL_AFTER {
-                let Trouble::Other { problem, .. } = &trouble else { return Err(trouble) };
+                let BuildError::Other { problem, .. } = &trouble else { return Err(trouble) };
                 let place = problem.split(" is in use").next().unwrap_or_default();
                 let seconds = PATIENCE.0 / Nanos::from_secs(1).0;
                 (self.tell)(&format!(
@@ -155,14 +155,14 @@ impl HostLeaves {
 
     fn open_file(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<FileDevice, Refused> {
         let Some(path) = word.text("path").map(PathBuf::from) else {
-            return Err(Trouble::other("the path is missing").into()); // The table of words says that it is required.
+            return Err(BuildError::other("the path is missing").into()); // The table of words says that it is required.
         };
         let size = word.given("size").map(|_| word.bytes("size"));
         let options = FileOptions { direct: word.switch("direct"), read_only: purpose == Purpose::Inspect };
         let is_there = match std::fs::metadata(&path) {
             Ok(_) => true,
             Err(error) if error.kind() == io::ErrorKind::NotFound => false,
-            Err(error) => return Err(Trouble::other(format!("cannot open {}: {error}", path.display())).into()),
+            Err(error) => return Err(BuildError::other(format!("cannot open {}: {error}", path.display())).into()),
         };
         if !is_there {
             return Ok(self.create(rt, word, &path, options, purpose)?);
@@ -171,7 +171,7 @@ impl HostLeaves {
             && let Some(user) = in_use::user_of(&path)
         {
             let problem = format!("{} is {user}", path.display());
-            return Err(Trouble::other(problem).hint("unmount or detach it first").into());
+            return Err(BuildError::other(problem).hint("unmount or detach it first").into());
         }
         let device = FileDevice::open(rt, &self.reactor, &path, options).map_err(|error| match &error {
             FileError::InUse { users, .. } => Refused::in_use(&error, users),
@@ -192,7 +192,7 @@ impl HostLeaves {
         path: &Path,
         options: FileOptions,
         purpose: Purpose,
-    ) -> Result<FileDevice, Trouble> {
+    ) -> Result<FileDevice, BuildError> {
         let problem = format!("there is no file {}", path.display());
         let size = word.given("size").map(|_| word.bytes("size"));
         match (purpose, size) {
@@ -201,20 +201,20 @@ impl HostLeaves {
                 self.created.borrow_mut().push(path.to_owned());
                 Ok(device)
             }
-            (Purpose::Format, None) => Err(Trouble::Missing { problem }),
-            _ if word.is_member() => Err(Trouble::other(problem).hint(format!(
+            (Purpose::Format, None) => Err(BuildError::Missing { problem }),
+            _ if word.is_member() => Err(BuildError::other(problem).hint(format!(
                 "a mirror or RAID-5 goes on without member {number} with degraded=on; with replace={number} it takes a new \
                  one, of the size of the others: truncate -s SIZE {}",
                 quoted_path(path),
                 number = word.instance()
             ))),
-            _ => Err(Trouble::Missing { problem }),
+            _ => Err(BuildError::Missing { problem }),
         }
     }
 
     /// Refuses a store that holds data, unless overwriting is allowed.
-    fn protect(&self, path: &Path) -> Result<(), Trouble> {
-        let failed = |error: io::Error| Trouble::other(format!("cannot look into {}: {error}", path.display()));
+    fn protect(&self, path: &Path) -> Result<(), BuildError> {
+        let failed = |error: io::Error| BuildError::other(format!("cannot look into {}: {error}", path.display()));
         let mut file = File::open(path).map_err(failed)?;
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         if self.overwrite {
@@ -222,14 +222,14 @@ impl HostLeaves {
         }
         match signature::content(&file, size, SEARCH_PATIENCE).map_err(failed)?.text() {
             None => Ok(()),
-            Some(content) => Err(Trouble::other(format!("{} holds {content}, which would be lost", path.display()))
+            Some(content) => Err(BuildError::other(format!("{} holds {content}, which would be lost", path.display()))
                 .hint("if that is what you want, say --force")),
         }
     }
 
     /// Wipes the signatures of the old content.
-    fn wipe(&self, path: &Path) -> Result<(), Trouble> {
-        let failed = |error: io::Error| Trouble::other(format!("cannot wipe {}: {error}", path.display()));
+    fn wipe(&self, path: &Path) -> Result<(), BuildError> {
+        let failed = |error: io::Error| BuildError::other(format!("cannot wipe {}: {error}", path.display()));
         let mut file = OpenOptions::new().read(true).write(true).open(path).map_err(failed)?;
         let size = file.seek(SeekFrom::End(0)).map_err(failed)?;
         let found = signature::signatures(&file, size).map_err(failed)?;
@@ -246,16 +246,16 @@ const PAUSE: Nanos = Nanos::from_millis(10);
 /// Why a leaf could not be opened.
 enum Refused {
     /// In use by these, for now.
-    InUse(Box<(Trouble, Users)>),
-    Otherwise(Trouble),
+    InUse(Box<(BuildError, Users)>),
+    Otherwise(BuildError),
 }
 
 impl Refused {
     fn in_use(error: impl std::error::Error, users: &Users) -> Refused {
-        Refused::InUse(Box::new((Trouble::other(error.to_string()), users.clone())))
+        Refused::InUse(Box::new((BuildError::other(error.to_string()), users.clone())))
     }
 
-    fn trouble(self) -> Trouble {
+    fn trouble(self) -> BuildError {
         match self {
             Refused::Otherwise(trouble) => trouble,
             Refused::InUse(refused) => {
@@ -269,27 +269,27 @@ impl Refused {
     }
 }
 
-impl From<Trouble> for Refused {
-    fn from(trouble: Trouble) -> Refused {
+impl From<BuildError> for Refused {
+    fn from(trouble: BuildError) -> Refused {
         Refused::Otherwise(trouble)
     }
 }
 
 /// A size in the line must match the existing store.
-fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), Trouble> {
+fn check_size(device: &FileDevice, size: Option<u64>) -> Result<(), BuildError> {
     let found = device.geometry().bytes();
     match size {
         Some(size) if size / SECTOR_BYTES * SECTOR_BYTES != found => {
             let path = device.path().display();
             let found = human_bytes(found);
             let problem = format!("{path} is there already and has {found}; leave size out to use it as it is");
-            Err(Trouble::Option { key: "size", problem })
+            Err(BuildError::Option { key: "size", problem })
         }
         _ => Ok(()),
     }
 }
 
-fn explain(error: FileError) -> Trouble {
+fn explain(error: FileError) -> BuildError {
     let hint = match &error {
         FileError::Os { cause: Errno::ACCESS | Errno::PERM, .. } => Some("check who owns it and may write it"),
         FileError::Os { cause: Errno::ROFS, .. } => Some("it lies on a read-only file system; mount it with -o ro"),
@@ -299,7 +299,7 @@ fn explain(error: FileError) -> Trouble {
         FileError::Os { cause: Errno::NOSPC | Errno::FBIG, .. } => Some("choose a smaller size or another file system"),
         _ => None,
     };
-    let trouble = Trouble::other(error.to_string());
+    let trouble = BuildError::other(error.to_string());
     match hint {
         Some(hint) => trouble.hint(hint),
         None => trouble,
@@ -307,8 +307,8 @@ fn explain(error: FileError) -> Trouble {
 }
 
 #[async_trait(?Send)]
-impl Leaves for HostLeaves {
-    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for HostLeaves {
+    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, BuildError> {
         match word.name() {
             "file" => {
                 let device = match self.take_held(word.text("path")) {
@@ -321,15 +321,15 @@ impl Leaves for HostLeaves {
                 self.files.borrow_mut().push(device.clone());
                 Ok(device)
             }
-            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
+            name => Err(BuildError::other(format!("this program cannot open `{name}`"))),
         }
     }
 
-    async fn secret(&self, _: &Word, path: &str) -> Result<Vec<u8>, Trouble> {
-        std::fs::read(path).map_err(|error| Trouble::other(format!("cannot read {path}: {error}")))
+    async fn secret(&self, _: &Word, path: &str) -> Result<Vec<u8>, BuildError> {
+        std::fs::read(path).map_err(|error| BuildError::other(format!("cannot read {path}: {error}")))
     }
 
-    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, BuildError> {
         match word.name() {
             "hostdir" => {
                 let path = word.text("path").unwrap_or_default();
@@ -342,7 +342,7 @@ impl Leaves for HostLeaves {
                 };
                 let open = || {
                     HostDir::open(rt, &self.reactor, Path::new(path), options).map_err(|error| {
-                        let trouble = Trouble::other(error.to_string());
+                        let trouble = BuildError::other(error.to_string());
                         match &error {
                             HostDirError::InUse { users, .. } => Refused::in_use(&error, users),
                             HostDirError::NotADirectory { .. } => {
@@ -360,7 +360,7 @@ impl Leaves for HostLeaves {
                 let options = MemFsOptions { open_protocol: OpenProtocol::ZeroMessage, ..MemFsOptions::default() };
                 Ok(MemFs::with_options(rt, options))
             }
-            name => Err(Trouble::other(format!("this program cannot open `{name}`"))),
+            name => Err(BuildError::other(format!("this program cannot open `{name}`"))),
         }
     }
 

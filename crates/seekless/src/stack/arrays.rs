@@ -12,9 +12,9 @@ use siphasher::sip::SipHasher13;
 use uuid::Uuid;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, Finding, Probed};
-use super::spec::{Maker, Param, Spread, StoredArray, Surroundings, WordSpec};
+use super::spec::{Maker, OpenContext, Param, Spread, StoredArray, WordSpec};
 use super::value::{Kind, Value};
 use crate::device::{BlockDevice, Device, Scrubbed};
 use crate::rt::Rt;
@@ -56,11 +56,11 @@ const OVERWRITE: Param =
 /// How long to search a new member for data that would be lost. A host file with holes is read at gigabytes a second.
 const SEARCH_PATIENCE: Nanos = Nanos::from_secs(20);
 
-fn sectors(word: &Word, key: &'static str) -> Result<u64, Trouble> {
+fn sectors(word: &Word, key: &'static str) -> Result<u64, BuildError> {
     let bytes = word.bytes(key);
     match bytes.is_multiple_of(SECTOR_BYTES) {
         true => Ok(bytes / SECTOR_BYTES),
-        false => Err(Trouble::Option { key, problem: format!("{bytes} bytes are no multiple of {SECTOR_BYTES}") }),
+        false => Err(BuildError::Option { key, problem: format!("{bytes} bytes are no multiple of {SECTOR_BYTES}") }),
     }
 }
 
@@ -69,23 +69,23 @@ fn seed(word: &Word) -> u64 {
     word.integer("seed").wrapping_add(word.instance() as u64)
 }
 
-impl From<ShapeError> for Trouble {
-    fn from(error: ShapeError) -> Trouble {
-        Trouble::other(error.to_string())
+impl From<ShapeError> for BuildError {
+    fn from(error: ShapeError) -> BuildError {
+        BuildError::other(error.to_string())
     }
 }
 
-impl From<ArrayError> for Trouble {
-    fn from(error: ArrayError) -> Trouble {
-        let trouble = Trouble::other(error.to_string());
+impl From<ArrayError> for BuildError {
+    fn from(error: ArrayError) -> BuildError {
+        let cause = BuildError::other(error.to_string());
         match error {
             ArrayError::Missing { slot, .. } => {
-                trouble.hint(format!("degraded=on goes on without it; replace={slot} fills a new one in its place"))
+                cause.hint(format!("degraded=on goes on without it; replace={slot} fills a new one in its place"))
             }
             ArrayError::Nothing { .. } => {
-                trouble.hint("are these its members? On new and blank ones, mkfs makes an array")
+                cause.hint("are these its members? On new and blank ones, mkfs makes an array")
             }
-            _ => trouble,
+            _ => cause,
         }
     }
 }
@@ -103,7 +103,7 @@ pub(super) const CONCAT: WordSpec = WordSpec {
     maker: Maker::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
-        bears_missing: |_| false,
+        tolerates_missing: |_| false,
         make: |_, members, _, _| Box::pin(async { Ok(concat(complete(members))? as Device) }),
     }),
 };
@@ -116,7 +116,7 @@ pub(super) const RAID0: WordSpec = WordSpec {
     maker: Maker::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
-        bears_missing: |_| false,
+        tolerates_missing: |_| false,
         make: |_, members, word, _| {
             Box::pin(async { Ok(raid0(complete(members), sectors(word, "stripe")?)? as Device) })
         },
@@ -131,7 +131,7 @@ pub(super) const VOLUME: WordSpec = WordSpec {
     maker: Maker::Spread(&Spread {
         stored: None,
         members: |word| word.integer("n"),
-        bears_missing: |_| false,
+        tolerates_missing: |_| false,
         make: |_, members, word, _| {
             Box::pin(async {
                 let (chunk, stripe) = (sectors(word, "chunk")?, sectors(word, "stripe")?);
@@ -179,9 +179,9 @@ pub(super) const RAID1: WordSpec = WordSpec {
     maker: Maker::Spread(&Spread {
         stored: Some(&Kept(Level::Mirror)),
         members: |word| word.integer("n"),
-        bears_missing: |word| word.switch("degraded"),
-        make: |rt, members, word, surroundings| {
-            Box::pin(redundant(rt, members, word, surroundings, ArrayOptions::new(Level::Mirror)))
+        tolerates_missing: |word| word.switch("degraded"),
+        make: |rt, members, word, context| {
+            Box::pin(redundant(rt, members, word, context, ArrayOptions::new(Level::Mirror)))
         },
     }),
 };
@@ -216,8 +216,8 @@ pub(super) const RAID5: WordSpec = WordSpec {
     maker: Maker::Spread(&Spread {
         stored: Some(&Kept(Level::Parity)),
         members: |word| word.integer("n"),
-        bears_missing: |word| word.switch("degraded"),
-        make: |rt, members, word, surroundings| {
+        tolerates_missing: |word| word.switch("degraded"),
+        make: |rt, members, word, context| {
             Box::pin(async move {
                 let journal =
                     if word.choice("journal") == "always" { JournalUse::Always } else { JournalUse::Degraded };
@@ -225,7 +225,7 @@ pub(super) const RAID5: WordSpec = WordSpec {
                 let unit_given = word.given("stripe").is_some();
                 let unit = sectors(word, "stripe")?;
                 let options = ArrayOptions { journal, doubt, ..ArrayOptions::new(Level::Parity).unit(unit) };
-                redundant(rt, members, word, surroundings, ArrayOptions { unit_given, ..options }).await
+                redundant(rt, members, word, context, ArrayOptions { unit_given, ..options }).await
             })
         },
     }),
@@ -240,10 +240,10 @@ impl StoredArray for Kept {
         word.switch("metadata")
     }
 
-    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble> {
+    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, BuildError> {
         let Some(info) = raid::info(members).await? else { return Ok(None) };
         if info.level != self.0 {
-            return Err(Trouble::other(format!("there is a {} on these members", info.level.name())));
+            return Err(BuildError::other(format!("there is a {} on these members", info.level.name())));
         }
         let needed = if self.0 == Level::Mirror { 1 } else { info.members.len() - 1 };
         let state = match info.present() {
@@ -274,7 +274,7 @@ impl StoredArray for Kept {
         members: Vec<Option<Device>>,
         word: &Word,
         options: CheckOptions,
-    ) -> Result<Checked, Trouble> {
+    ) -> Result<Checked, BuildError> {
         let array_options = ArrayOptions { degraded: true, read_only: !options.repair, ..ArrayOptions::new(self.0) };
         let unit_given = word.given("stripe").is_some();
         let array_options = match unit_given {
@@ -304,9 +304,9 @@ impl StoredArray for Kept {
         Ok(checked)
     }
 
-    async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble> {
+    async fn dump(&self, members: &[Option<Device>]) -> Result<String, BuildError> {
         let Some(info) = raid::info(members).await? else {
-            return Err(Trouble::other("there is no array on these members"));
+            return Err(BuildError::other("there is no array on these members"));
         };
         let mut text = format!(
             "{} {}\n{} rows of {} on each of {} members\ngeneration {}; {} regions of {} may be inconsistent\n",
@@ -393,49 +393,54 @@ async fn redundant(
     rt: &Rt,
     members: Vec<Option<Device>>,
     word: &Word,
-    surroundings: Surroundings,
+    context: OpenContext,
     options: ArrayOptions,
-) -> Result<Device, Trouble> {
+) -> Result<Device, BuildError> {
     let all_there = members.iter().all(Option::is_some);
     if !word.switch("metadata") {
         if !all_there {
             let problem = "without metadata, the content of a missing member is unknown".to_string();
-            return Err(Trouble::Option { key: "degraded", problem });
+            return Err(BuildError::Option { key: "degraded", problem });
         }
         return Ok(Array::bare(rt, options.level, complete(members), options.unit)?);
     }
-    if surroundings.is_fresh() {
+    if context.is_fresh() {
         if !all_there {
             let problem = "a new array needs all its members".to_string();
-            return Err(Trouble::Option { key: "degraded", problem });
+            return Err(BuildError::Option { key: "degraded", problem });
         }
         let members = complete(members);
         let uuid = new_uuid(rt, &members);
-        let contents = match surroundings {
-            Surroundings { is_volatile: true, .. } => Contents::Zeroes,
-            Surroundings { discard: false, .. } => Contents::Allocated,
+        let contents = match context {
+            OpenContext { is_volatile: true, .. } => Contents::Zeroes,
+            OpenContext { discard: false, .. } => Contents::Allocated,
             _ => Contents::Unknown,
         };
         return Ok(Array::create(rt, members, &options, uuid, contents).await?);
     }
-    let options = ArrayOptions { degraded: word.switch("degraded"), read_only: surroundings.is_read_only(), ..options };
+    let options = ArrayOptions { degraded: word.switch("degraded"), read_only: context.is_read_only(), ..options };
     let array = open(rt, members, word, options).await?;
     if let Some(Value::Choice(said)) = word.given("journal")
         && (*said == "always") != (array.journal() == JournalUse::Always)
     {
         let problem = format!("the line says {said}, but the array was made otherwise");
-        return Err(Trouble::Option { key: "journal", problem });
+        return Err(BuildError::Option { key: "journal", problem });
     }
     Ok(array)
 }
 
 /// Opens the array; a member that the line calls new replaces a failed one.
-async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: ArrayOptions) -> Result<Rc<Array>, Trouble> {
+async fn open(
+    rt: &Rt,
+    members: Vec<Option<Device>>,
+    word: &Word,
+    options: ArrayOptions,
+) -> Result<Rc<Array>, BuildError> {
     let Some(&Value::Integer(slot)) = word.given("replace") else {
         return Ok(Array::open(rt, members, &options).await?);
     };
     let slot = slot as usize;
-    let problem = |problem: &str| Trouble::Option { key: "replace", problem: problem.to_string() };
+    let problem = |problem: &str| BuildError::Option { key: "replace", problem: problem.to_string() };
     let new = members.get(slot).cloned().ok_or_else(|| problem("there is no member with this number"))?;
     let new = new.ok_or_else(|| problem("the new member could not be opened"))?;
     // An outdated copy of this member may be overwritten.
@@ -458,11 +463,11 @@ async fn open(rt: &Rt, members: Vec<Option<Device>>, word: &Word, options: Array
 }
 
 /// Refuses a new member that holds data.
-async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), Trouble> {
+async fn protect(rt: &Rt, slot: usize, new: &Device) -> Result<(), BuildError> {
     match raid::content(rt, new, SEARCH_PATIENCE).await? {
         None => Ok(()),
         Some(content) => {
-            Err(Trouble::other(format!("member {slot}, {}, holds {content}, which would be lost", new.describe()))
+            Err(BuildError::other(format!("member {slot}, {}, holds {content}, which would be lost", new.describe()))
                 .hint("if that is what you want, say overwrite=on beside replace"))
         }
     }

@@ -1,15 +1,15 @@
 //! Opens the devices of a stack, from the leaf up; what a stack of words is.
 //!
 //! Parts inside the engine (memory, modelled disks, layers) are made from the word. Parts in the real world are opened
-//! by the caller, through [`Leaves`].
+//! by the caller, through [`LeafOpener`].
 
 use futures_util::future::LocalBoxFuture;
 
-use super::error::{Cause, StackError, Trouble};
+use super::error::{BuildError, Cause, StackError};
 use super::file_systems::{FileSystemKind, Identity, Usage};
 use super::opened::{Mounted, Opened, Stored, keeps_copies};
 use super::order::Interface;
-use super::spec::{Convert, Leaves, Maker, Purpose, Spread, Surroundings};
+use super::spec::{Convert, LeafOpener, Maker, OpenContext, Purpose, Spread};
 use super::value::Value;
 use super::{Stack, Word};
 use crate::device::Device;
@@ -23,7 +23,7 @@ impl Stack {
     pub async fn open<'a>(
         &'a self,
         rt: &'a Rt,
-        leaves: &'a dyn Leaves,
+        leaves: &'a dyn LeafOpener,
         purpose: Purpose,
     ) -> Result<Opened<'a>, StackError> {
         self.open_from(rt, leaves, purpose, 0).await
@@ -37,7 +37,7 @@ impl Stack {
     pub async fn open_below<'a>(
         &'a self,
         rt: &'a Rt,
-        leaves: &'a dyn Leaves,
+        leaves: &'a dyn LeafOpener,
         purpose: Purpose,
     ) -> Result<Opened<'a>, StackError> {
         self.open_from(rt, leaves, purpose, usize::from(self.stored_device().is_some())).await
@@ -47,7 +47,7 @@ impl Stack {
     async fn open_from<'a>(
         &'a self,
         rt: &'a Rt,
-        leaves: &'a dyn Leaves,
+        leaves: &'a dyn LeafOpener,
         purpose: Purpose,
         start: usize,
     ) -> Result<Opened<'a>, StackError> {
@@ -56,19 +56,19 @@ impl Stack {
         let mut devices = vec![Vec::new(); first.map_or(0, |first| self.words.len() - first)];
         let mut below = Vec::new();
         if let Some(first) = first {
-            let surroundings = Surroundings {
+            let context = OpenContext {
                 purpose,
                 is_volatile: self.is_volatile(),
                 discard: !self.words.iter().any(|word| matches!(word.given("discard"), Some(Value::Switch(false)))),
                 random: leaves.random(),
             };
-            let mut opening = Opening { stack: self, rt, leaves, surroundings, first, devices: &mut devices };
+            let mut opening = Opening { stack: self, rt, leaves, context, first, devices: &mut devices };
             match self.words[0].spec.maker {
                 Maker::Spread(spread) if start > 0 => {
                     let mut error = None;
                     for member in 0..(spread.members)(&self.words[0]) as usize {
                         let opened = opening.open(first, Some(member)).await;
-                        below.push(opened.map_err(|trouble| error.get_or_insert(trouble).clone()).ok());
+                        below.push(opened.map_err(|cause| error.get_or_insert(cause).clone()).ok());
                     }
                     if let (Some(error), true) = (error, below.iter().all(Option::is_none)) {
                         return Err(error);
@@ -87,22 +87,22 @@ impl Stack {
     pub fn check_leaves(
         &self,
         purpose: Purpose,
-        look: impl Fn(&Word) -> Result<(), Trouble>,
+        look: impl Fn(&Word) -> Result<(), BuildError>,
     ) -> Result<(), StackError> {
         let original = &self.words[self.words.len() - 1]; // S1
         if !matches!(original.spec.maker, Maker::DeviceLeaf) {
             return Ok(());
         }
-        let told = |word: &Word, trouble: Trouble| self.blame(word, "open", trouble.explained(self, original, purpose));
+        let told = |word: &Word, cause: BuildError| self.blame(word, "open", cause.explained(self, original, purpose));
         let counts = self.words.iter().filter_map(|word| match &word.spec.maker {
             Maker::Spread(spread) => Some((spread.members)(word)),
             _ => None,
         });
         match counts.reduce(|one, other| one * other) {
-            None => look(original).map_err(|trouble| told(original, trouble)),
+            None => look(original).map_err(|cause| told(original, cause)),
             Some(count) => (0..count as usize).try_for_each(|number| {
                 let word = original.numbered(number);
-                look(&word).map_err(|trouble| told(&word, trouble))
+                look(&word).map_err(|cause| told(&word, cause))
             }),
         }
     }
@@ -114,7 +114,7 @@ impl Stack {
     pub async fn mount(
         &self,
         rt: &Rt,
-        leaves: &dyn Leaves,
+        leaves: &dyn LeafOpener,
         identity: &Identity,
         usage: Usage,
     ) -> Result<Mounted, StackError> {
@@ -229,24 +229,24 @@ impl Stack {
         Err(StackError::new(&self.line, leaf.name_span.clone(), problem).hint(hint))
     }
 
-    /// `trouble` with `word`, as an error that points at it.
-    pub(super) fn blame(&self, word: &Word, operation: &str, trouble: Trouble) -> StackError {
+    /// `cause` with `word`, as an error that points at it.
+    pub(super) fn blame(&self, word: &Word, operation: &str, cause: BuildError) -> StackError {
         let at_word = |problem: String| StackError::new(&self.line, word.span(), problem);
-        match trouble {
-            Trouble::FileSystem(error) => {
+        match cause {
+            BuildError::FileSystem(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
                 at_word(problem).cause(Cause::FileSystem(error))
             }
-            Trouble::Device(error) => {
+            BuildError::Device(error) => {
                 let problem = format!("cannot {operation} `{}`: {error}", word.name());
                 at_word(problem).cause(Cause::Device(error))
             }
-            Trouble::Option { key, problem } => {
+            BuildError::Option { key, problem } => {
                 let span = word.setting(key).map_or(word.span(), |setting| setting.span.clone());
                 StackError::new(&self.line, span, format!("`{key}` of `{}`: {problem}", word.name()))
             }
-            Trouble::Missing { problem } => at_word(problem),
-            Trouble::Other { problem, hint } => at_word(problem).hint_if(hint),
+            BuildError::Missing { problem } => at_word(problem),
+            BuildError::Other { problem, hint } => at_word(problem).hint_if(hint),
         }
     }
 }
@@ -255,8 +255,8 @@ impl Stack {
 struct Opening<'a, 'b> {
     stack: &'a Stack,
     rt: &'a Rt,
-    leaves: &'a dyn Leaves,
-    surroundings: Surroundings,
+    leaves: &'a dyn LeafOpener,
+    context: OpenContext,
     /// The first word that is a device.
     first: usize,
     devices: &'b mut Vec<Vec<Device>>,
@@ -276,7 +276,7 @@ impl Opening<'_, '_> {
                 None => word,
             };
             let made = match &word.spec.maker {
-                Maker::DeviceLeaf => self.leaves.device(self.rt, word, self.surroundings.purpose).await,
+                Maker::DeviceLeaf => self.leaves.device(self.rt, word, self.context.purpose).await,
                 Maker::VolatileDevice(make) => make(self.rt, word).await,
                 Maker::DeviceLayer(make) => {
                     let below = self.open(index + 1, instance).await?;
@@ -284,7 +284,7 @@ impl Opening<'_, '_> {
                 }
                 Maker::StoredDevice(kind) => {
                     let below = self.open(index + 1, instance).await?;
-                    kind.open(self.rt, below, word, self.surroundings).await
+                    kind.open(self.rt, below, word, self.context).await
                 }
                 Maker::Spread(spread) => {
                     let count = (spread.members)(word) as usize;
@@ -293,18 +293,18 @@ impl Opening<'_, '_> {
                         let number = instance.unwrap_or(0) * count + member;
                         match self.open(index + 1, Some(number)).await {
                             Ok(device) => members.push(Some(device)),
-                            Err(_) if (spread.bears_missing)(word) => members.push(None),
+                            Err(_) if (spread.tolerates_missing)(word) => members.push(None),
                             Err(error) => return Err(error),
                         }
                     }
-                    (spread.make)(self.rt, members, word, self.surroundings).await
+                    (spread.make)(self.rt, members, word, self.context).await
                 }
                 // S2: `order` has checked the order of the words.
                 _ => unreachable!("`{}` is a device", word.name()),
             };
-            let device = made.map_err(|trouble| {
+            let device = made.map_err(|cause| {
                 let original = &self.stack.words[index];
-                self.stack.blame(word, "open", trouble.explained(self.stack, original, self.surroundings.purpose))
+                self.stack.blame(word, "open", cause.explained(self.stack, original, self.context.purpose))
             })?;
             self.devices[index - self.first].push(device.clone());
             Ok(device)

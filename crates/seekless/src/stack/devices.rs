@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::rc::Rc;
 
-use super::error::{StackError, Trouble};
+use super::error::{BuildError, StackError};
 use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent};
 use super::{Stack, Word};
@@ -88,7 +88,7 @@ pub(super) const DISK: WordSpec = WordSpec {
     maker: Maker::VolatileDevice(|rt, word| Box::pin(async { make_disk(rt, word) })),
 };
 
-fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
+fn make_disk(rt: &Rt, word: &Word) -> Result<Device, BuildError> {
     let drive = drive(word)?;
     let scheduler = match word.choice("scheduler") {
         "fcfs" => Scheduler::Fcfs,
@@ -105,32 +105,32 @@ fn make_disk(rt: &Rt, word: &Word) -> Result<Device, Trouble> {
         true => drive,
         false => Cow::Owned(Drive { overhead: Overhead::NONE, ..drive.into_owned() }),
     };
-    let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| Trouble::other(error.to_string()))?;
+    let disk = Disk::new(rt.clone(), &drive, options).map_err(|error| BuildError::other(error.to_string()))?;
     Ok(Rc::new(disk))
 }
 
 /// The drive of a `disk` word.
-pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, Trouble> {
+pub(super) fn drive(word: &Word) -> Result<Cow<'static, Drive>, BuildError> {
     let given = |key: &&&str| word.given(key).is_some();
     match (word.given("drive"), SHEET.iter().find(given)) {
         (Some(_), None) => {
             let name = word.choice("drive");
-            let found = Drive::named(name).ok_or_else(|| Trouble::other(format!("no drive is called `{name}`")))?;
+            let found = Drive::named(name).ok_or_else(|| BuildError::other(format!("no drive is called `{name}`")))?;
             Ok(Cow::Borrowed(found))
         }
         (Some(_), Some(key)) => {
             let problem = "a drive of the catalogue has its own";
-            Err(Trouble::Option { key, problem: problem.into() })
+            Err(BuildError::Option { key, problem: problem.into() })
         }
         (None, _) => {
             if let Some(missing) = SHEET.iter().find(|key| !given(key)) {
                 let problem = format!("`disk` needs a drive of the catalogue, or `{missing}` as well");
                 let hint = format!("drives: {}; {DATA_SHEET_FORM}", drives().join(", "));
-                return Err(Trouble::other(problem).hint(hint));
+                return Err(BuildError::other(problem).hint(hint));
             }
             let rpm = u32::try_from(word.integer("rpm")).unwrap_or(u32::MAX);
             let sheet = DataSheet::new(rpm, word.duration("seek"), word.bytes("size"), word.bytes("rate"));
-            sheet.drive().map(Cow::Owned).map_err(|error| Trouble::other(error.to_string()))
+            sheet.drive().map(Cow::Owned).map_err(|error| BuildError::other(error.to_string()))
         }
     }
 }
@@ -196,7 +196,7 @@ impl Stack {
     /// When it is something else, or when its figures are inconsistent.
     pub fn drive(&self) -> Result<Cow<'static, Drive>, StackError> {
         match &self.words[..] {
-            [word] if word.name() == DISK.name => drive(word).map_err(|trouble| self.blame(word, "make", trouble)),
+            [word] if word.name() == DISK.name => drive(word).map_err(|cause| self.blame(word, "make", cause)),
             [first, ..] => {
                 let problem = "this is no single modelled disk";
                 let hint = "for example: disk:cheetah9lp, or disk:size=1GiB,rpm=5400,seek=10ms,rate=4MB";

@@ -99,7 +99,7 @@ pub(super) fn unknown<'a>(what: &str, name: &str, known: impl Iterator<Item = &'
 
 /// Why a word could not be built. The stack adds the line and the place.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Trouble {
+pub enum BuildError {
     FileSystem(FsError),
     Device(DeviceError),
     /// The value of the option `key` is not suitable.
@@ -118,28 +118,28 @@ pub enum Trouble {
     },
 }
 
-impl Trouble {
-    pub fn other(problem: impl Into<String>) -> Trouble {
-        Trouble::Other { problem: problem.into(), hint: None }
+impl BuildError {
+    pub fn other(problem: impl Into<String>) -> BuildError {
+        BuildError::Other { problem: problem.into(), hint: None }
     }
 
     /// Adds a hint.
-    pub fn hint(self, hint: impl Into<String>) -> Trouble {
+    pub fn hint(self, hint: impl Into<String>) -> BuildError {
         match self {
-            Trouble::Other { problem, .. } => Trouble::Other { problem, hint: Some(hint.into()) },
+            BuildError::Other { problem, .. } => BuildError::Other { problem, hint: Some(hint.into()) },
             other => other,
         }
     }
 }
 
-impl From<FsError> for Trouble {
-    fn from(error: FsError) -> Trouble {
-        Trouble::FileSystem(error)
+impl From<FsError> for BuildError {
+    fn from(error: FsError) -> BuildError {
+        BuildError::FileSystem(error)
     }
 }
 
-impl From<DeviceError> for Trouble {
-    fn from(error: DeviceError) -> Trouble {
-        Trouble::Device(error)
+impl From<DeviceError> for BuildError {
+    fn from(error: DeviceError) -> BuildError {
+        BuildError::Device(error)
     }
 }

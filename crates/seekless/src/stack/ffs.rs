@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage};
 use super::spec::{Maker, Param, WordSpec};
 use super::value::{Kind, Percent, Value};
@@ -88,7 +88,7 @@ fn number(word: &Word, key: &str) -> Option<u32> {
 }
 
 /// The line's options for a new volume.
-fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, Trouble> {
+fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, BuildError> {
     // The format has 64 bits for the identifier of a volume.
     let name = identity.uuid.map_or(identity.random[0], |uuid| uuid.as_u64_pair().0);
     let plain = MkfsOptions::new([(name >> 32) as u32, name as u32]);
@@ -132,16 +132,16 @@ fn mkfs_options(word: &Word, identity: &Identity) -> Result<MkfsOptions, Trouble
     Ok(options)
 }
 
-fn whole_percent(word: &Word) -> Result<u32, Trouble> {
+fn whole_percent(word: &Word) -> Result<u32, BuildError> {
     match word.percent("minfree").hundredths {
         hundredths if hundredths % 100 == 0 => Ok(hundredths / 100),
-        _ => Err(Trouble::Option { key: "minfree", problem: "it goes in steps of 1%".into() }),
+        _ => Err(BuildError::Option { key: "minfree", problem: "it goes in steps of 1%".into() }),
     }
 }
 
 /// Compares the line with the volume. Options that only shape a new volume (its profile, the drive's shape, bytes for
 /// an inode) cannot be derived from the result, and are not compared.
-fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), Trouble> {
+fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), BuildError> {
     let layout = &volume.layout;
     word.check_fixed(&[
         ("block", Value::Bytes(layout.block_bytes.into())),
@@ -157,11 +157,11 @@ fn check_fixed(word: &Word, volume: &ffs::VolumeInfo) -> Result<(), Trouble> {
 
 #[async_trait(?Send)]
 impl FileSystemKind for Ffs {
-    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
+    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         Ok(ffs::mkfs(rt, &device, &mkfs_options(word, identity)?).await?)
     }
 
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble> {
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, BuildError> {
         check_fixed(word, &ffs::info(&device).await?)?;
         let options = Options {
             read_only: usage.read_only,
@@ -183,7 +183,7 @@ impl FileSystemKind for Ffs {
         Ok(ffs::mount(rt.clone(), device, options).await?)
     }
 
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, BuildError> {
         // The check finds a damaged superblock.
         if let Ok(volume) = ffs::info(&device).await {
             check_fixed(word, &volume)?;
@@ -213,7 +213,7 @@ impl FileSystemKind for Ffs {
         DUMPS
     }
 
-    async fn dump(&self, _rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+    async fn dump(&self, _rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, BuildError> {
         check_fixed(word, &ffs::info(&device).await?)?;
         let number = |text: &str| text.parse().ok();
         let part = match what.map(|what| what.split_once(':').unwrap_or((what, ""))) {
@@ -226,12 +226,12 @@ impl FileSystemKind for Ffs {
         };
         match part {
             Some(part) => Ok(ffs::dump(&device, part).await?),
-            None => Err(Trouble::other(format!("ffs has no part `{}` to dump", what.unwrap_or_default()))
+            None => Err(BuildError::other(format!("ffs has no part `{}` to dump", what.unwrap_or_default()))
                 .hint("one of: volume, groups, group:NUMBER, inode:NUMBER, fragment:NUMBER")),
         }
     }
 
-    async fn probe(&self, _rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
+    async fn probe(&self, _rt: &Rt, device: Device) -> Result<Option<Probed>, BuildError> {
         if !has_superblock(&device).await? {
             return Ok(None);
         }
@@ -266,7 +266,7 @@ const SUPERBLOCK_OFFSETS: [u64; 4] = [format::SUPERBLOCK_OFFSET, 16 * KIB, 32 * 
 ///
 /// # Errors
 /// When no superblock is found, and some of the places cannot be read.
-async fn has_superblock(device: &Device) -> Result<bool, Trouble> {
+async fn has_superblock(device: &Device) -> Result<bool, BuildError> {
     let mut lost = None;
     for offset in SUPERBLOCK_OFFSETS {
         if device.geometry().bytes() < offset + format::SUPERBLOCK_BYTES as u64 {

@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use uuid::Uuid;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use crate::device::Device;
 use crate::fs::Fs;
 use crate::rt::Rt;
@@ -20,16 +20,16 @@ use crate::units::WallTime;
 #[async_trait(?Send)]
 pub trait FileSystemKind: Sync {
     /// Puts an empty file system on `device`.
-    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble>;
+    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError>;
 
     /// Recovers the volume on `device` and mounts it. A read-only mount never writes.
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble>;
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, BuildError>;
 
     /// Checks everything that `options` ask for.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble>;
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, BuildError>;
 
     /// True when [`FileSystemKind::fsck`] can repair, for which it must write.
     fn repairs(&self) -> bool {
@@ -43,7 +43,7 @@ pub trait FileSystemKind: Sync {
 
     /// The structures on the device, as text: an overview, or the part that `what` names, in a form of
     /// [`FileSystemKind::dumps`].
-    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble>;
+    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, BuildError>;
 
     /// The parts that [`FileSystemKind::dump`] can show: syntax and meaning.
     fn dumps(&self) -> &'static [(&'static str, &'static str)];
@@ -52,7 +52,7 @@ pub trait FileSystemKind: Sync {
     ///
     /// # Errors
     /// When the device cannot be read, or the superblock is of this kind but damaged.
-    async fn probe(&self, rt: &Rt, device: Device) -> Result<Option<Probed>, Trouble>;
+    async fn probe(&self, rt: &Rt, device: Device) -> Result<Option<Probed>, BuildError>;
 }
 
 /// How a stack is used once it is mounted.

@@ -6,7 +6,7 @@
 //!       stays.
 //!   H2  A quoted text, read by the shell, is the original text.
 
-use super::error::Trouble;
+use super::error::BuildError;
 use super::spec::{Maker, Param, Purpose};
 use super::{Setting, Stack, Word, devices};
 
@@ -77,11 +77,11 @@ impl Word {
     }
 }
 
-impl Trouble {
+impl BuildError {
     /// The error for a missing file, with a hint.
-    pub(super) fn explained(self, stack: &Stack, original: &Word, purpose: Purpose) -> Trouble {
+    pub(super) fn explained(self, stack: &Stack, original: &Word, purpose: Purpose) -> BuildError {
         match self {
-            Trouble::Missing { problem } => Trouble::other(problem).hint(stack.how_to_make(original, purpose)),
+            BuildError::Missing { problem } => BuildError::other(problem).hint(stack.how_to_make(original, purpose)),
             other => other,
         }
     }

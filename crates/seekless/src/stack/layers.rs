@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Finding};
-use super::spec::{LayerSpec, Leaves, Maker, Param, WordSpec};
+use super::spec::{LayerSpec, LeafOpener, Maker, Param, WordSpec};
 use super::value::{Kind, Value};
 use crate::fs::Fs;
 use crate::layer::codecs::{Codec, Copy, Deflate, Key, Lz4, Sealed, Uuencode, Zstd};
@@ -43,7 +43,7 @@ const ENCODING: LayerSpec = LayerSpec {
                 Scheme::Log(options) => Ok(log::pack::convert(rt, lower, options, direction, tell).await?),
                 Scheme::Classic(_) => {
                     let problem = "only files with `index=log` are made of those that are there already".to_string();
-                    Err(Trouble::Option { key: "index", problem })
+                    Err(BuildError::Option { key: "index", problem })
                 }
             }
         })
@@ -171,7 +171,7 @@ pub(super) const UUENCODE: WordSpec = WordSpec {
     maker: Maker::Layer(&ENCODING),
 };
 
-async fn codec(word: &Word, leaves: &dyn Leaves) -> Result<Arc<dyn Codec>, Trouble> {
+async fn codec(word: &Word, leaves: &dyn LeafOpener) -> Result<Arc<dyn Codec>, BuildError> {
     let level = |word: &Word| i32::try_from(word.integer("level")).unwrap_or(i32::MAX);
     Ok(match word.name() {
         "encrypt" => Arc::new(Sealed::new(&key(word, leaves).await?, compression(word))),
@@ -194,9 +194,9 @@ fn compression(word: &Word) -> Option<Arc<dyn Codec>> {
     }
 }
 
-async fn key(word: &Word, leaves: &dyn Leaves) -> Result<Key, Trouble> {
+async fn key(word: &Word, leaves: &dyn LeafOpener) -> Result<Key, BuildError> {
     let Some(path) = word.text("key") else {
-        return Err(Trouble::other("the key is missing")); // The table of words says that it is required.
+        return Err(BuildError::other("the key is missing")); // The table of words says that it is required.
     };
     let file = leaves.secret(word, path).await?;
     let passphrase = match word.text("passphrase") {
@@ -204,7 +204,7 @@ async fn key(word: &Word, leaves: &dyn Leaves) -> Result<Key, Trouble> {
         None => Err("a passphrase protects it: passphrase=FILE says where that is".to_string()),
     };
     let read = Key::from_file(&file, || passphrase);
-    read.map_err(|problem| Trouble::Option { key: "key", problem: format!("{path}: {problem}") })
+    read.map_err(|problem| BuildError::Option { key: "key", problem: format!("{path}: {problem}") })
 }
 
 /// How the word stores files.
@@ -213,14 +213,14 @@ enum Scheme {
     Classic(classic::Options),
 }
 
-async fn scheme(word: &Word, leaves: &dyn Leaves) -> Result<Scheme, Trouble> {
+async fn scheme(word: &Word, leaves: &dyn LeafOpener) -> Result<Scheme, BuildError> {
     let plain = if word.choice("plain") == "error" { Plain::Error } else { Plain::Pass };
     // The end of an `lz4` block cannot be determined.
     if word.spec().param("index").is_some() && word.choice("index") == "classic" {
         for key in ["chunk", "write-back", "dirty", "cache"] {
             if word.given(key).is_some() {
                 let problem = "with `index=classic` files are cut into pages of 4 KiB, and nothing waits in memory";
-                return Err(Trouble::Option { key, problem: problem.to_string() });
+                return Err(BuildError::Option { key, problem: problem.to_string() });
             }
         }
         let fast_tails = word.switch("tails");
@@ -228,12 +228,12 @@ async fn scheme(word: &Word, leaves: &dyn Leaves) -> Result<Scheme, Trouble> {
     }
     if word.given("tails").is_some() {
         let problem = "only files with `index=classic` have tails of this kind".to_string();
-        return Err(Trouble::Option { key: "tails", problem });
+        return Err(BuildError::Option { key: "tails", problem });
     }
     let chunk_bytes = word.bytes("chunk");
     if !chunk_bytes.is_power_of_two() {
         let near = Value::Bytes(chunk_bytes.next_power_of_two());
-        return Err(Trouble::Option { key: "chunk", problem: format!("it is no power of two; {near} is") });
+        return Err(BuildError::Option { key: "chunk", problem: format!("it is no power of two; {near} is") });
     }
     Ok(Scheme::Log(Options {
         chunk_shift: chunk_bytes.trailing_zeros() as u8,
@@ -249,9 +249,9 @@ async fn check_files(
     rt: &Rt,
     lower: Fs,
     word: &Word,
-    leaves: &dyn Leaves,
+    leaves: &dyn LeafOpener,
     check: CheckOptions,
-) -> Result<Checked, Trouble> {
+) -> Result<Checked, BuildError> {
     let report = match scheme(word, leaves).await? {
         Scheme::Log(options) => log::check::check(rt, lower, options, check.repair).await?,
         Scheme::Classic(options) => classic::check::check(rt, lower, options, check.repair).await?,

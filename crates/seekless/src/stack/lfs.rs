@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
 use super::logs::{
     CACHE, DAY, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
@@ -70,7 +70,7 @@ const DUMPS: &[(&str, &str)] = &[
 ];
 
 /// Compares options fixed at mkfs, which the line may repeat at mount, with the superblock.
-fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
+fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), BuildError> {
     word.check_fixed(&[
         ("segment", Value::Bytes(info.segment_bytes)),
         ("label", Value::Text(info.label.clone())),
@@ -85,7 +85,7 @@ fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
                 info.segment_count,
                 info.reserve_segments
             );
-            return Err(Trouble::Option { key: "reserve", problem });
+            return Err(BuildError::Option { key: "reserve", problem });
         }
     }
     Ok(())
@@ -114,7 +114,7 @@ fn has_magic(block: &[u8]) -> bool {
 
 #[async_trait(?Send)]
 impl FileSystemKind for Lfs {
-    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
+    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let drawn = MkfsOptions::new(identity.random);
         let options = MkfsOptions {
             uuid: given_uuid(word, identity).unwrap_or(drawn.uuid),
@@ -129,12 +129,12 @@ impl FileSystemKind for Lfs {
         Ok(lfs::mkfs(rt, &device, &options).await?)
     }
 
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble> {
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, BuildError> {
         check_fixed(word, &lfs::info(&device).await?)?;
         Ok(lfs::mount(rt.clone(), device, mount_options(word, usage)).await?)
     }
 
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, BuildError> {
         check_fixed(word, &lfs::info(&device).await?)?;
         let options = FsckOptions { data: options.data, repair: options.repair };
         Ok(checked(lfs::fsck(rt.clone(), device, options).await?))
@@ -148,7 +148,7 @@ impl FileSystemKind for Lfs {
         true
     }
 
-    async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+    async fn dump(&self, _: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, BuildError> {
         let number = |text: &str| match text.strip_prefix("0x") {
             Some(digits) => u64::from_str_radix(digits, 16).ok(),
             None => text.parse().ok(),
@@ -168,7 +168,7 @@ impl FileSystemKind for Lfs {
         DUMPS
     }
 
-    async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
+    async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, BuildError> {
         if !is_anywhere(&device, &lfs::format::SUPERBLOCK_SECTORS, lfs::format::BLOCK_BYTES, has_magic).await? {
             return Ok(None);
         }

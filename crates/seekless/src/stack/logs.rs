@@ -3,7 +3,7 @@
 use uuid::Uuid;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{Checked, Finding, Identity};
 use super::spec::Param;
 use super::value::{Kind, Value};
@@ -40,13 +40,14 @@ pub(super) const DIRTY: Param =
 pub(super) const READ_ONLY: Param = Param::new("ro", Kind::Switch, "change nothing").default("off");
 
 /// The word's `reserve` in the unit of the formats.
-pub(super) fn reserve_permille(word: &Word) -> Result<u32, Trouble> {
+pub(super) fn reserve_permille(word: &Word) -> Result<u32, BuildError> {
     let hundredths = word.percent("reserve").hundredths;
     match hundredths % 10 {
         0 => Ok(hundredths / 10),
-        _ => {
-            Err(Trouble::Option { key: "reserve", problem: "it is kept in tenths of a percent; give one digit".into() })
-        }
+        _ => Err(BuildError::Option {
+            key: "reserve",
+            problem: "it is kept in tenths of a percent; give one digit".into(),
+        }),
     }
 }
 
@@ -70,7 +71,7 @@ pub(super) async fn is_anywhere(
     places: &[Sector],
     bytes: usize,
     is_it: impl Fn(&[u8]) -> bool,
-) -> Result<bool, Trouble> {
+) -> Result<bool, BuildError> {
     let (end, sectors) = (device.geometry().sectors, bytes as u64 / SECTOR_BYTES);
     let last = (end / sectors).checked_sub(1).map(|unit| Sector(unit * sectors));
     let mut lost = None;
@@ -119,7 +120,7 @@ pub(super) fn part_to_dump<T>(
     word: &Word,
     dumps: &[(&str, &str)],
     read: impl Fn(&str, Option<&str>) -> Option<T>,
-) -> Result<T, Trouble> {
+) -> Result<T, BuildError> {
     let forms: Vec<&str> = dumps.iter().map(|(form, _)| *form).collect();
     let what = what.unwrap_or(forms[0]);
     let found = match what.split_once(':') {
@@ -127,6 +128,6 @@ pub(super) fn part_to_dump<T>(
         None => read(what, None),
     };
     found.ok_or_else(|| {
-        Trouble::other(format!("{} cannot dump `{what}`", word.name())).hint(format!("one of: {}", forms.join(", ")))
+        BuildError::other(format!("{} cannot dump `{what}`", word.name())).hint(format!("one of: {}", forms.join(", ")))
     })
 }

@@ -63,7 +63,7 @@ use std::ops::Range;
 pub use arrays::scrubbed_as_checked;
 pub use complete::{Completions, complete};
 pub use devices::DATA_SHEET_FORM;
-pub use error::{Cause, Report, StackError, Trouble};
+pub use error::{BuildError, Cause, Report, StackError};
 pub use file::StackFileError;
 pub use file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Finding, Identity, Probed, Usage, Verdict};
 pub use help::{help, markdown};
@@ -72,8 +72,8 @@ pub use opened::{Mounted, Opened};
 pub use order::{Interface, Role};
 pub use part::Part;
 pub use spec::{
-    Check, Convert, LayerSpec, Leaves, Maker, NoLeaves, Param, Purpose, Sharing, Spread, StoredArray, StoredDevice,
-    Surroundings, Tell, WordSpec,
+    Check, Convert, LayerSpec, LeafOpener, Maker, NoLeaves, OpenContext, Param, ProgressFn, Purpose, Sharing, Spread,
+    StoredArray, StoredDevice, WordSpec,
 };
 pub use value::{Kind, Percent, Value, read_bytes};
 pub use words::WORDS;
@@ -277,7 +277,7 @@ impl Word {
     ///
     /// # Errors
     /// The first contradiction.
-    pub fn check_fixed(&self, facts: &[(&str, Value)]) -> Result<(), Trouble> {
+    pub fn check_fixed(&self, facts: &[(&str, Value)]) -> Result<(), BuildError> {
         for (key, fact) in facts {
             if let Some(setting) = self.setting(key)
                 && setting.value != *fact
@@ -285,7 +285,7 @@ impl Word {
                 let key = setting.param.name;
                 let said = &setting.value;
                 let problem = format!("the line says {said}, but the file system was made with {fact}");
-                return Err(Trouble::Option { key, problem });
+                return Err(BuildError::Option { key, problem });
             }
         }
         Ok(())

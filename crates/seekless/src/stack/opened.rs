@@ -1,9 +1,9 @@
 //! A stack whose devices are open: what can be done with it.
 
-use super::error::{StackError, Trouble};
+use super::error::{BuildError, StackError};
 use super::file_systems::{CheckOptions, Checked, Finding, Identity, Probed, Usage, Verdict};
 use super::part::Part;
-use super::spec::{LayerSpec, Leaves, Maker, Purpose, Sharing, Spread, StoredArray, StoredDevice, Tell};
+use super::spec::{LayerSpec, LeafOpener, Maker, ProgressFn, Purpose, Sharing, Spread, StoredArray, StoredDevice};
 use super::{Stack, Word};
 use crate::device::Device;
 use crate::fs::Fs;
@@ -22,7 +22,7 @@ pub(super) enum Stored {
 pub struct Opened<'a> {
     pub(super) rt: &'a Rt,
     pub(super) stack: &'a Stack,
-    pub(super) leaves: &'a dyn Leaves,
+    pub(super) leaves: &'a dyn LeafOpener,
     pub(super) purpose: Purpose,
     /// The instances of each word that is a device, in the order of the words. Empty on a stack without a device.
     pub(super) devices: Vec<Vec<Device>>,
@@ -71,7 +71,7 @@ impl<'a> Opened<'a> {
         }
         let (word, kind) = self.stack.kind("make")?;
         let made = kind.mkfs(self.rt, self.device_below(word)?, word, identity).await;
-        made.map_err(|trouble| self.stack.blame(word, "make", trouble))
+        made.map_err(|cause| self.stack.blame(word, "make", cause))
     }
 
     /// The same devices, with the caller's device in front of the one with the file system: for example to cut it off.
@@ -114,14 +114,14 @@ impl<'a> Opened<'a> {
                 Stored::Device(kind) => kind.check(self.below_top()).await,
                 Stored::Array(kind) => kind.check(self.rt, self.members(), word, options).await,
             };
-            return checked.map_err(|trouble| self.stack.blame(word, "check", trouble));
+            return checked.map_err(|cause| self.stack.blame(word, "check", cause));
         }
         self.stack.needs_checkable()?;
         let mut checked = Checked::default();
         if self.stack.file_system().is_some() {
             let (word, kind) = self.stack.kind("check")?;
             let found = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
-            checked = found.map_err(|trouble| self.stack.blame(word, "check", trouble))?;
+            checked = found.map_err(|cause| self.stack.blame(word, "check", cause))?;
             checked.add(self.corrected());
             if self.purpose == Purpose::Use && self.stack.words.iter().any(keeps_copies) {
                 let released = self.device_below(word)?.release().await;
@@ -139,7 +139,7 @@ impl<'a> Opened<'a> {
         for word in self.stack.words.iter().rev() {
             if let (Maker::Layer(LayerSpec { check: Some(check), .. }), Some(lower)) = (&word.spec.maker, &top) {
                 let found = check(self.rt, lower.clone(), word, self.leaves, options).await;
-                checked.add(found.map_err(|trouble| self.stack.blame(word, "check", trouble))?);
+                checked.add(found.map_err(|cause| self.stack.blame(word, "check", cause))?);
             }
             top = self.put_on(top, word, usage).await?;
         }
@@ -188,7 +188,7 @@ impl<'a> Opened<'a> {
         }
         let options = CheckOptions { repair: false, data: true };
         let checked = kind.fsck(self.rt, self.device_below(word)?, word, options).await;
-        checked.map(Some).map_err(|trouble| self.stack.blame(word, "check", trouble))
+        checked.map(Some).map_err(|cause| self.stack.blame(word, "check", cause))
     }
 
     /// Converts the files below the top of the stack, a layer, to that layer's form, or back, see
@@ -196,7 +196,7 @@ impl<'a> Opened<'a> {
     ///
     /// # Errors
     /// When the top is not a layer with its own form of files, and those of the file systems.
-    pub async fn convert(&self, direction: Direction, tell: &Tell<'_>) -> Result<Progress, StackError> {
+    pub async fn convert(&self, direction: Direction, tell: &ProgressFn<'_>) -> Result<Progress, StackError> {
         let (word, convert) = self.stack.converter()?;
         let usage = Usage { read_only: self.purpose == Purpose::Inspect, ..Usage::default() };
         let mut below = None;
@@ -205,11 +205,11 @@ impl<'a> Opened<'a> {
         }
         let Some(lower) = below else { unreachable!("S2: a layer is above a file system") };
         let converted = convert(self.rt, lower.clone(), word, self.leaves, direction, tell).await;
-        converted.map_err(|trouble| self.stack.blame(word, "convert", trouble))
+        converted.map_err(|cause| self.stack.blame(word, "convert", cause))
     }
 
-    /// Puts `word` on what is below it: a layer on the file system `below`, a file system on its device. Returns the new top;
-    /// `None` above a device, which is open already.
+    /// Puts `word` on what is below it: a layer on the file system `below`, a file system on its device. Returns the
+    /// new top; `None` above a device, which is open already.
     async fn put_on(&self, below: Option<Fs>, word: &Word, usage: Usage) -> Result<Option<Fs>, StackError> {
         let made = match (&word.spec.maker, below) {
             (Maker::Layer(layer), Some(lower)) => (layer.make)(self.rt, lower, word, self.leaves).await,
@@ -219,11 +219,11 @@ impl<'a> Opened<'a> {
             // S2: `order` has checked the order of the words.
             (_, Some(_)) => unreachable!("`{}` is not above a file system", word.name()),
         };
-        made.map(Some).map_err(|trouble| self.stack.blame(word, "mount", trouble))
+        made.map(Some).map_err(|cause| self.stack.blame(word, "mount", cause))
     }
 
     /// Opens the file system at the bottom, outside the engine.
-    async fn file_system_leaf(&self, word: &Word) -> Result<Fs, Trouble> {
+    async fn file_system_leaf(&self, word: &Word) -> Result<Fs, BuildError> {
         let sharing = if self.stack.has_checkable_layer() { Sharing::Alone } else { Sharing::Shared };
         self.leaves.file_system(self.rt, word, self.purpose, sharing).await
     }
@@ -236,11 +236,11 @@ impl<'a> Opened<'a> {
     pub async fn dump(&self, what: Option<&str>) -> Result<String, StackError> {
         if let Some((word, Stored::Array(kind))) = self.stack.stored_device() {
             let dumped = kind.dump(&self.members()).await;
-            return dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble));
+            return dumped.map_err(|cause| self.stack.blame(word, "dump", cause));
         }
         let (word, kind) = self.stack.kind("dump")?;
         let dumped = kind.dump(self.rt, self.device_below(word)?, word, what).await;
-        dumped.map_err(|trouble| self.stack.blame(word, "dump", trouble))
+        dumped.map_err(|cause| self.stack.blame(word, "dump", cause))
     }
 
     /// The content of the superblock on the device, or `None` when it is not one of the stack's volume.
@@ -253,11 +253,11 @@ impl<'a> Opened<'a> {
                 Stored::Device(kind) => kind.probe(self.below_top()).await,
                 Stored::Array(kind) => kind.probe(&self.members()).await,
             };
-            return probed.map_err(|trouble| self.stack.blame(word, "look at", trouble));
+            return probed.map_err(|cause| self.stack.blame(word, "look at", cause));
         }
         let (word, kind) = self.stack.kind("look at")?;
         let probed = kind.probe(self.rt, self.device_below(word)?).await;
-        probed.map_err(|trouble| self.stack.blame(word, "look at", trouble))
+        probed.map_err(|cause| self.stack.blame(word, "look at", cause))
     }
 
     /// The device below a device with its own format at the top, whether or not the latter was opened.

@@ -6,7 +6,7 @@ use async_trait::async_trait;
 use futures_util::future::LocalBoxFuture;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, FileSystemKind, Probed};
 use super::value::{Kind, Value};
 use crate::device::Device;
@@ -103,13 +103,13 @@ pub enum Maker {
     FileSystem(&'static dyn FileSystemKind),
     /// Opened by the caller.
     FileSystemLeaf,
-    DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    DeviceLayer(for<'a> fn(&'a Rt, Device, &'a Word) -> LocalBoxFuture<'a, Result<Device, BuildError>>),
     /// A device that stores its own format on the one below.
     StoredDevice(&'static dyn StoredDevice),
     /// A device over several instances of the words below it.
     Spread(&'static Spread),
     /// Made empty each time; vanishes with the stack.
-    VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, Trouble>>),
+    VolatileDevice(for<'a> fn(&'a Rt, &'a Word) -> LocalBoxFuture<'a, Result<Device, BuildError>>),
     /// Opened by the caller.
     DeviceLeaf,
 }
@@ -121,10 +121,14 @@ pub struct Spread {
     /// The number of members.
     pub members: fn(&Word) -> u64,
     /// True when a member that cannot be opened is left out.
-    pub bears_missing: fn(&Word) -> bool,
+    pub tolerates_missing: fn(&Word) -> bool,
     #[allow(clippy::type_complexity)]
-    pub make:
-        for<'a> fn(&'a Rt, Vec<Option<Device>>, &'a Word, Surroundings) -> LocalBoxFuture<'a, Result<Device, Trouble>>,
+    pub make: for<'a> fn(
+        &'a Rt,
+        Vec<Option<Device>>,
+        &'a Word,
+        OpenContext,
+    ) -> LocalBoxFuture<'a, Result<Device, BuildError>>,
 }
 
 /// A device that stores its own format on the one below: mkfs makes it, and it can be examined and checked even without
@@ -132,19 +136,19 @@ pub struct Spread {
 #[async_trait(?Send)]
 pub trait StoredDevice: Sync {
     /// Opens it; makes it first if the device below is new.
-    async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble>;
+    async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError>;
 
     /// Recognises it on `below`; `None` when there is none.
     ///
     /// # Errors
     /// When the device cannot be read, or the format on it is damaged.
-    async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble>;
+    async fn probe(&self, below: Device) -> Result<Option<Probed>, BuildError>;
 
     /// Checks it. Nothing is written.
     ///
     /// # Errors
     /// When the check itself cannot be done. Damage is reported in the result.
-    async fn check(&self, below: Device) -> Result<Checked, Trouble>;
+    async fn check(&self, below: Device) -> Result<Checked, BuildError>;
 }
 
 /// A device over several members that stores its own format on them: as [`StoredDevice`]. A member that cannot be
@@ -158,7 +162,7 @@ pub trait StoredArray: Sync {
     ///
     /// # Errors
     /// When the members contradict each other.
-    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, Trouble>;
+    async fn probe(&self, members: &[Option<Device>]) -> Result<Option<Probed>, BuildError>;
 
     /// Compares the members with each other. Corrects them if `options` say so; otherwise nothing is written.
     ///
@@ -170,10 +174,10 @@ pub trait StoredArray: Sync {
         members: Vec<Option<Device>>,
         word: &Word,
         options: CheckOptions,
-    ) -> Result<Checked, Trouble>;
+    ) -> Result<Checked, BuildError>;
 
     /// The members' metadata, as text.
-    async fn dump(&self, members: &[Option<Device>]) -> Result<String, Trouble>;
+    async fn dump(&self, members: &[Option<Device>]) -> Result<String, BuildError>;
 }
 
 /// A layer, as the stack uses it.
@@ -186,38 +190,44 @@ pub struct LayerSpec {
 }
 
 /// Puts the layer on a file system.
-pub(super) type Make = for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves) -> LocalBoxFuture<'a, Result<Fs, Trouble>>;
+pub(super) type Make =
+    for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn LeafOpener) -> LocalBoxFuture<'a, Result<Fs, BuildError>>;
 
 /// See [`LayerSpec::check`].
-pub type Check =
-    for<'a> fn(&'a Rt, Fs, &'a Word, &'a dyn Leaves, CheckOptions) -> LocalBoxFuture<'a, Result<Checked, Trouble>>;
+pub type Check = for<'a> fn(
+    &'a Rt,
+    Fs,
+    &'a Word,
+    &'a dyn LeafOpener,
+    CheckOptions,
+) -> LocalBoxFuture<'a, Result<Checked, BuildError>>;
 
 /// See [`LayerSpec::convert`]; the last argument is called for every file.
 pub type Convert = for<'a> fn(
     &'a Rt,
     Fs,
     &'a Word,
-    &'a dyn Leaves,
+    &'a dyn LeafOpener,
     Direction,
-    &'a Tell<'a>,
-) -> LocalBoxFuture<'a, Result<Progress, Trouble>>;
+    &'a ProgressFn<'a>,
+) -> LocalBoxFuture<'a, Result<Progress, BuildError>>;
 
 /// Receives the progress of the work, and the next file.
-pub type Tell<'a> = dyn Fn(&Progress, &[u8]) + 'a;
+pub type ProgressFn<'a> = dyn Fn(&Progress, &[u8]) + 'a;
 
 /// What a device that stores something on its members needs to know about the stack.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Surroundings {
+pub struct OpenContext {
     pub purpose: Purpose,
     /// See [`Stack::is_volatile`](super::Stack::is_volatile).
     pub is_volatile: bool,
     /// No word of the line says `discard=off`.
     pub discard: bool,
-    /// See [`Leaves::random`].
+    /// See [`LeafOpener::random`].
     pub random: Option<[u64; 4]>,
 }
 
-impl Surroundings {
+impl OpenContext {
     /// True when the members hold no valid data.
     pub fn is_fresh(&self) -> bool {
         self.is_volatile || self.purpose == Purpose::Format
@@ -251,12 +261,12 @@ pub enum Sharing {
 
 /// Opens the parts outside the engine.
 #[async_trait(?Send)]
-pub trait Leaves {
+pub trait LeafOpener {
     /// Opens the block device of `word`, such as `file:a.img`.
-    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble>;
+    async fn device(&self, rt: &Rt, word: &Word, purpose: Purpose) -> Result<Device, BuildError>;
 
     /// Opens the file system of `word`, such as `hostdir:/srv`. For inspection it is always shared.
-    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, Trouble>;
+    async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, BuildError>;
 
     /// Unpredictable numbers, if available: the engine has none of its own. New ones with each call.
     fn random(&self) -> Option<[u64; 4]> {
@@ -264,7 +274,7 @@ pub trait Leaves {
     }
 
     /// Reads the file at `path`, a key or a passphrase of `word`.
-    async fn secret(&self, word: &Word, _path: &str) -> Result<Vec<u8>, Trouble> {
+    async fn secret(&self, word: &Word, _path: &str) -> Result<Vec<u8>, BuildError> {
         Err(outside(word))
     }
 }
@@ -273,17 +283,17 @@ pub trait Leaves {
 pub struct NoLeaves;
 
 #[async_trait(?Send)]
-impl Leaves for NoLeaves {
-    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for NoLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
         Err(outside(word))
     }
 
-    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
         Err(outside(word))
     }
 }
 
-fn outside(word: &Word) -> Trouble {
-    Trouble::other(format!("`{}` lies in the real world, which cannot be reached from here", word.name()))
+fn outside(word: &Word) -> BuildError {
+    BuildError::other(format!("`{}` lies in the real world, which cannot be reached from here", word.name()))
         .hint("use memory or a modelled disk instead")
 }

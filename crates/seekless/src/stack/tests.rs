@@ -196,14 +196,14 @@ fn members_are_instances() {
     struct Numbered(std::cell::RefCell<Vec<String>>, std::cell::RefCell<Files>);
 
     #[async_trait::async_trait(?Send)]
-    impl Leaves for Numbered {
-        async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+    impl LeafOpener for Numbered {
+        async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
             let path = word.text("path").unwrap_or_default().to_string();
             self.0.borrow_mut().push(path.clone());
-            self.1.borrow().get(&path).cloned().ok_or_else(|| Trouble::other(format!("there is no file `{path}`")))
+            self.1.borrow().get(&path).cloned().ok_or_else(|| BuildError::other(format!("there is no file `{path}`")))
         }
 
-        async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
+        async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
             Err(FsError::NotDirectory.into())
         }
     }
@@ -597,8 +597,8 @@ fn options_have_their_defaults() {
     assert_eq!(lfs.duration("checkpoint"), Nanos::from_secs(30));
     assert_eq!(Percent::new(5).of(u64::MAX), u64::MAX / 20);
     assert_eq!(lfs.check_fixed(&[("segment", Value::Bytes(MIB)), ("reserve", Value::Integer(9))]), Ok(()));
-    let trouble = lfs.check_fixed(&[("segment", Value::Bytes(512 * KIB))]).unwrap_err();
-    let Trouble::Option { key, problem } = trouble else { panic!("{trouble:?}") };
+    let cause = lfs.check_fixed(&[("segment", Value::Bytes(512 * KIB))]).unwrap_err();
+    let BuildError::Option { key, problem } = cause else { panic!("{cause:?}") };
     assert_eq!((key, &problem[..]), ("segment", "the line says 1MiB, but the file system was made with 512KiB"));
 }
 
@@ -606,15 +606,15 @@ fn options_have_their_defaults() {
 struct TestLeaves;
 
 #[async_trait::async_trait(?Send)]
-impl Leaves for TestLeaves {
-    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for TestLeaves {
+    async fn device(&self, _: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
         match word.text("path") {
-            Some("missing") => Err(Trouble::other("there is no file `missing`").hint("make it with mkfs")),
+            Some("missing") => Err(BuildError::other("there is no file `missing`").hint("make it with mkfs")),
             _ => Ok(Rc::new(crate::device::Memory::new(MIB))),
         }
     }
 
-    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
+    async fn file_system(&self, _: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
         Err(FsError::NotDirectory.into())
     }
 }
@@ -628,7 +628,7 @@ fn identity() -> Identity {
 fn stacks_are_built() {
     let executor = Executor::simulated(1, HostProfile::NONE);
     let rt = executor.rt();
-    let mount_error = |line: &str, leaves: &dyn Leaves| {
+    let mount_error = |line: &str, leaves: &dyn LeafOpener| {
         let stack = parse(line);
         let mounted = executor.block_on(stack.mount(rt, leaves, &identity(), Usage::default())).unwrap();
         mounted.err().map(|error| error.to_string()).unwrap_or_default()
@@ -676,13 +676,13 @@ fn a_volume_is_made_and_used() {
     struct Kept(Device);
 
     #[async_trait::async_trait(?Send)]
-    impl Leaves for Kept {
-        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+    impl LeafOpener for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, BuildError> {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
-            Err(Trouble::other(format!("no {word}")))
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
+            Err(BuildError::other(format!("no {word}")))
         }
     }
 
@@ -767,13 +767,13 @@ fn a_virtual_log_disk_is_made_and_used() {
     struct Kept(Device);
 
     #[async_trait::async_trait(?Send)]
-    impl Leaves for Kept {
-        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+    impl LeafOpener for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, BuildError> {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, Trouble> {
-            Err(Trouble::other(format!("no {word}")))
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<crate::fs::Fs, BuildError> {
+            Err(BuildError::other(format!("no {word}")))
         }
 
         fn random(&self) -> Option<[u64; 4]> {

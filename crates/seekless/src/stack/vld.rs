@@ -5,9 +5,9 @@ use uuid::Uuid;
 
 use super::Word;
 use super::arrays::new_uuid;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{Checked, Fact, Finding, Probed};
-use super::spec::{Maker, Param, StoredDevice, Surroundings, WordSpec};
+use super::spec::{Maker, OpenContext, Param, StoredDevice, WordSpec};
 use super::value::{Kind, Percent, Value};
 use crate::device::Device;
 use crate::rt::Rt;
@@ -95,13 +95,13 @@ pub(super) const VLD: WordSpec = WordSpec {
 
 struct VldKind;
 
-impl From<VldError> for Trouble {
-    fn from(error: VldError) -> Trouble {
+impl From<VldError> for BuildError {
+    fn from(error: VldError) -> BuildError {
         match error {
-            VldError::Device(error) => Trouble::Device(error),
-            VldError::Nothing => Trouble::other(error.to_string())
+            VldError::Device(error) => BuildError::Device(error),
+            VldError::Nothing => BuildError::other(error.to_string())
                 .hint("is this the right store, and the stack that it was made with? Nothing was changed"),
-            other => Trouble::other(other.to_string()),
+            other => BuildError::other(other.to_string()),
         }
     }
 }
@@ -117,7 +117,7 @@ fn log_name(map_log: MapLog) -> &'static str {
     }
 }
 
-fn options(word: &Word, surroundings: Surroundings) -> Options {
+fn options(word: &Word, context: OpenContext) -> Options {
     Options {
         commit: match word.choice("commit") {
             "each" => CommitUse::Each,
@@ -132,20 +132,20 @@ fn options(word: &Word, surroundings: Surroundings) -> Options {
         tracks: word.integer("tracks") as usize,
         command: word.duration("command"),
         discard: word.switch("discard"),
-        read_only: surroundings.is_read_only() && !surroundings.is_fresh(),
+        read_only: context.is_read_only() && !context.is_fresh(),
     }
 }
 
 /// UUID and key of a new one: random where randomness is available. In virtual time the same stack gets the same ones,
 /// and there is no attacker.
-fn secrets(rt: &Rt, below: &Device, surroundings: Surroundings) -> ([u8; 16], [u8; 16]) {
+fn secrets(rt: &Rt, below: &Device, context: OpenContext) -> ([u8; 16], [u8; 16]) {
     let pair = |one: u64, two: u64| {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&one.to_le_bytes());
         bytes[8..].copy_from_slice(&two.to_le_bytes());
         bytes
     };
-    match surroundings.random {
+    match context.random {
         Some([one, two, three, four]) => {
             (*uuid::Builder::from_random_bytes(pair(one, two)).as_uuid().as_bytes(), pair(three, four))
         }
@@ -158,12 +158,12 @@ fn secrets(rt: &Rt, below: &Device, surroundings: Surroundings) -> ([u8; 16], [u
 
 #[async_trait(?Send)]
 impl StoredDevice for VldKind {
-    async fn open(&self, rt: &Rt, below: Device, word: &Word, surroundings: Surroundings) -> Result<Device, Trouble> {
-        let options = options(word, surroundings);
-        if !surroundings.is_fresh() {
+    async fn open(&self, rt: &Rt, below: Device, word: &Word, context: OpenContext) -> Result<Device, BuildError> {
+        let options = options(word, context);
+        if !context.is_fresh() {
             let vld = match word.text("snapshot") {
                 Some(name) => Vld::open_snapshot(rt, below, options, name).await?.ok_or_else(|| {
-                    Trouble::other(format!("there is no snapshot `{name}`"))
+                    BuildError::other(format!("there is no snapshot `{name}`"))
                         .hint("`seekless snapshot list` shows which there are")
                 })?,
                 None => Vld::open(rt, below, options).await?,
@@ -177,9 +177,9 @@ impl StoredDevice for VldKind {
         }
         if word.given("snapshot").is_some() {
             let problem = "a new disk has no snapshots; leave it out".to_owned();
-            return Err(Trouble::Option { key: "snapshot", problem });
+            return Err(BuildError::Option { key: "snapshot", problem });
         }
-        let (uuid, key) = secrets(rt, &below, surroundings);
+        let (uuid, key) = secrets(rt, &below, context);
         let plan = Plan {
             block_bytes: u32::try_from(word.bytes("block")).unwrap_or(u32::MAX),
             reserve: word.percent("reserve").hundredths,
@@ -191,7 +191,7 @@ impl StoredDevice for VldKind {
         Ok(Vld::create(rt, below, &plan, options).await?)
     }
 
-    async fn probe(&self, below: Device) -> Result<Option<Probed>, Trouble> {
+    async fn probe(&self, below: Device) -> Result<Option<Probed>, BuildError> {
         let Some(info) = probe(&below).await? else { return Ok(None) };
         let log = match info.map_log {
             MapLog::Tree => "virtual log",
@@ -213,7 +213,7 @@ impl StoredDevice for VldKind {
         }))
     }
 
-    async fn check(&self, below: Device) -> Result<Checked, Trouble> {
+    async fn check(&self, below: Device) -> Result<Checked, BuildError> {
         let checkup = check(&below).await?;
         let finding = |text: String| Finding { text, repaired: false };
         Ok(Checked {

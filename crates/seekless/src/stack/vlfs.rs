@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 
 use super::Word;
-use super::error::Trouble;
+use super::error::BuildError;
 use super::file_systems::{CheckOptions, Checked, Fact, FileSystemKind, Identity, Probed, Usage};
 use super::logs::{
     CACHE, DIRTY, LABEL, READ_ONLY, UUID, WRITE_BACK, checked, given_label, given_uuid, is_anywhere, part_to_dump,
@@ -76,7 +76,7 @@ const DUMPS: &[(&str, &str)] = &[
 ];
 
 /// Compares options fixed at mkfs, which the line may repeat at mount, with the superblock.
-fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), Trouble> {
+fn check_fixed(word: &Word, info: &VolumeInfo) -> Result<(), BuildError> {
     word.check_fixed(&[("label", Value::Text(info.label.clone())), ("uuid", Value::Uuid(info.uuid))])
 }
 
@@ -100,7 +100,7 @@ fn has_magic(block: &[u8]) -> bool {
 
 #[async_trait(?Send)]
 impl FileSystemKind for Vlfs {
-    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), Trouble> {
+    async fn mkfs(&self, rt: &Rt, device: Device, word: &Word, identity: &Identity) -> Result<(), BuildError> {
         let drawn = MkfsOptions::new(identity.random);
         let options = MkfsOptions {
             uuid: given_uuid(word, identity).unwrap_or(drawn.uuid),
@@ -115,12 +115,12 @@ impl FileSystemKind for Vlfs {
         Ok(vlfs::mkfs(rt, &device, &options).await?)
     }
 
-    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, Trouble> {
+    async fn mount(&self, rt: &Rt, device: Device, word: &Word, usage: Usage) -> Result<Fs, BuildError> {
         check_fixed(word, &vlfs::info(&device).await?)?;
         Ok(vlfs::mount(rt.clone(), device, mount_options(word, usage)).await?)
     }
 
-    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, Trouble> {
+    async fn fsck(&self, rt: &Rt, device: Device, word: &Word, options: CheckOptions) -> Result<Checked, BuildError> {
         check_fixed(word, &vlfs::info(&device).await?)?;
         let options = FsckOptions { data: options.data, repair: options.repair };
         Ok(checked(vlfs::fsck(rt.clone(), device, options).await?))
@@ -134,7 +134,7 @@ impl FileSystemKind for Vlfs {
         true
     }
 
-    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, Trouble> {
+    async fn dump(&self, rt: &Rt, device: Device, word: &Word, what: Option<&str>) -> Result<String, BuildError> {
         let what = part_to_dump(what, word, DUMPS, |part, argument| match (part, argument) {
             ("volume", None) => Some(Dump::Volume),
             ("map", None) => Some(Dump::Map),
@@ -149,7 +149,7 @@ impl FileSystemKind for Vlfs {
         DUMPS
     }
 
-    async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, Trouble> {
+    async fn probe(&self, _: &Rt, device: Device) -> Result<Option<Probed>, BuildError> {
         if !is_anywhere(&device, &[Sector::ZERO], FIXED_BYTES, has_magic).await? {
             return Ok(None);
         }

@@ -1,8 +1,9 @@
 //! The engine's behaviour as recorded numbers: a change of behaviour is a change of `digests.txt`.
 //!
-//! Each line of `digests.txt` is one short life of a stack, drawn from a seed: operations of one client or of two at once, a
-//! close or a power cut, a second mount, a close. The line holds a digest of the answers, a digest of what the leaves store at
-//! the end, and the virtual time at the end. Every file system, layer, array and disk model has its stacks.
+//! Each line of `digests.txt` is one short life of a stack, drawn from a seed: operations of one client or of two at
+//! once, a close or a power cut, a second mount, a close. The line holds a digest of the answers, a digest of what the
+//! leaves store at the end, and the virtual time at the end. Every file system, layer, array and disk model has its
+//! stacks.
 //!
 //! A commit that changes behaviour on purpose rewrites the file and says why:
 //! `SEEKLESS_BLESS=1 cargo test -p seekless --test engine digests`.
@@ -21,7 +22,7 @@ use seekless::fs::Fs;
 use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Limits, Rt};
-use seekless::stack::{Identity, Interface, Leaves, Purpose, Sharing, Stack, Trouble, Usage, Word};
+use seekless::stack::{BuildError, Identity, Interface, LeafOpener, Purpose, Sharing, Stack, Usage, Word};
 use seekless::testing::ops::Path as FsPath;
 use seekless::testing::runner::Outcome;
 use seekless::testing::{Generator, MemFs, Op, Runner, Space, Tree, Weights};
@@ -121,8 +122,8 @@ fn disk(rt: &Rt, word: &Word, path: &str) -> Option<Disk> {
 }
 
 #[async_trait::async_trait(?Send)]
-impl Leaves for Stores {
-    async fn device(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for Stores {
+    async fn device(&self, rt: &Rt, word: &Word, _: Purpose) -> Result<Device, BuildError> {
         let path = word.text("path").expect("a file has a path").to_owned();
         let make = || match disk(rt, word, &path) {
             Some(disk) => Store::Disk(Rc::new(disk)),
@@ -131,16 +132,16 @@ impl Leaves for Stores {
         match self.0.borrow_mut().entry(path.clone()).or_insert_with(make) {
             Store::Memory(memory) => Ok(memory.clone()),
             Store::Disk(disk) => Ok(disk.clone()),
-            Store::Directory(_) => Err(Trouble::other(format!("{path} is a directory"))),
+            Store::Directory(_) => Err(BuildError::other(format!("{path} is a directory"))),
         }
     }
 
-    async fn file_system(&self, rt: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
+    async fn file_system(&self, rt: &Rt, _: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
         let mut stores = self.0.borrow_mut();
         let store = stores.entry("memfs".to_owned()).or_insert_with(|| Store::Directory(MemFs::new(rt)));
         match store {
             Store::Directory(fs) => Ok(fs.clone()),
-            _ => Err(Trouble::other("memfs is a device".to_owned())),
+            _ => Err(BuildError::other("memfs is a device".to_owned())),
         }
     }
 
@@ -148,7 +149,7 @@ impl Leaves for Stores {
         Some([11, 12, 13, 14])
     }
 
-    async fn secret(&self, _: &Word, _: &str) -> Result<Vec<u8>, Trouble> {
+    async fn secret(&self, _: &Word, _: &str) -> Result<Vec<u8>, BuildError> {
         Ok(Key::new([7; 32]).to_file().into_bytes())
     }
 }

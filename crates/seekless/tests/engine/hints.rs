@@ -14,8 +14,8 @@ use seekless::layer::codecs::Key;
 use seekless::rng::Rng;
 use seekless::rt::{Executor, HostProfile, Rt};
 use seekless::stack::{
-    Identity, Interface, Kind, Leaves, Maker, Param, Percent, Purpose, Role, Sharing, Stack, StackError, Trouble,
-    Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be,
+    BuildError, Identity, Interface, Kind, LeafOpener, Maker, Param, Percent, Purpose, Role, Sharing, Stack,
+    StackError, Usage, Value, WORDS, Word, WordSpec, quoted, quoted_if_need_be,
 };
 use seekless::testing::Replay;
 use seekless::units::{KIB, MIB, Nanos, Sector};
@@ -28,8 +28,8 @@ const IMAGE_BYTES: u64 = 48 * MIB;
 struct Files(RefCell<BTreeMap<String, Device>>);
 
 #[async_trait::async_trait(?Send)]
-impl Leaves for Files {
-    async fn device(&self, _: &Rt, word: &Word, purpose: Purpose) -> Result<Device, Trouble> {
+impl LeafOpener for Files {
+    async fn device(&self, _: &Rt, word: &Word, purpose: Purpose) -> Result<Device, BuildError> {
         let path = word.text("path").unwrap().to_owned();
         let size = word.given("size").map(|_| word.bytes("size"));
         let mut files = self.0.borrow_mut();
@@ -40,15 +40,15 @@ impl Leaves for Files {
                 files.insert(path, device.clone());
                 Ok(device)
             }
-            _ => Err(Trouble::Missing { problem: format!("there is no file {path}") }),
+            _ => Err(BuildError::Missing { problem: format!("there is no file {path}") }),
         }
     }
 
-    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
-        Err(Trouble::other(format!("no {word}")))
+    async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
+        Err(BuildError::other(format!("no {word}")))
     }
 
-    async fn secret(&self, _: &Word, _: &str) -> Result<Vec<u8>, Trouble> {
+    async fn secret(&self, _: &Word, _: &str) -> Result<Vec<u8>, BuildError> {
         Ok(Key::new([7; 32]).to_file().into_bytes())
     }
 }
@@ -320,13 +320,13 @@ fn mkfs_keeps_a_preallocated_image() {
     struct One(Device);
 
     #[async_trait::async_trait(?Send)]
-    impl Leaves for One {
-        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+    impl LeafOpener for One {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, BuildError> {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
-            Err(Trouble::other(format!("no {word}")))
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
+            Err(BuildError::other(format!("no {word}")))
         }
     }
 

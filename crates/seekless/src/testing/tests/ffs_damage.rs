@@ -14,7 +14,7 @@ use crate::fs::ffs::{MkfsOptions, Options, info, mkfs, mount};
 use crate::fs::{FileSystem, Fs};
 use crate::rng::Rng;
 use crate::rt::Rt;
-use crate::stack::{CheckOptions, Identity, Leaves, Purpose, Sharing, Stack, Trouble, Verdict, Word};
+use crate::stack::{BuildError, CheckOptions, Identity, LeafOpener, Purpose, Sharing, Stack, Verdict, Word};
 use crate::testing::fuzz;
 use crate::testing::volumes::simulate;
 use crate::units::{MIB, SECTOR_BYTES, Sector};
@@ -150,13 +150,13 @@ fn a_volume_without_its_superblock() {
     struct Kept(Device);
 
     #[async_trait(?Send)]
-    impl Leaves for Kept {
-        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, Trouble> {
+    impl LeafOpener for Kept {
+        async fn device(&self, _: &Rt, _: &Word, _: Purpose) -> Result<Device, BuildError> {
             Ok(self.0.clone())
         }
 
-        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, Trouble> {
-            Err(Trouble::other(format!("no {word}")))
+        async fn file_system(&self, _: &Rt, word: &Word, _: Purpose, _: Sharing) -> Result<Fs, BuildError> {
+            Err(BuildError::other(format!("no {word}")))
         }
     }
 
