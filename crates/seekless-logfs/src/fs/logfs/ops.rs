@@ -344,7 +344,7 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
             block_bytes: BLOCK_BYTES as u32,
             blocks: capacity / block,
             blocks_free: free,
-            // A new file cannot have all of them as data: some become indirect blocks.
+            // What one new file can use as data: its indirect blocks come out of the same space.
             blocks_available: room_blocks - indirect_blocks(room_blocks).min(room_blocks),
             inodes,
             inodes_free: inodes.saturating_sub(state.inode_count),

@@ -100,7 +100,7 @@ fn chosen_inodes(state: &State, scope: Scope<'_>) -> Vec<Ino> {
 /// Places that were taken for a batch.
 struct Places {
     blocks: std::collections::VecDeque<u32>,
-    /// Cells for inodes, each repeated for every inode that it can take.
+    /// Cells for the inodes; each takes as many as fit.
     cells: Vec<u64>,
 }
 
@@ -112,7 +112,7 @@ impl Places {
         let per_cell = inodes_per_cell(state);
         let mut cells = inodes.len().div_ceil(per_cell);
         let is_tight = state.log.is_tight();
-        // Inodes that fill most of a block get one for themselves.
+        // Cells that fill most of a block get a block of their own.
         let whole = match is_tight {
             true => 0,
             false => (cells + layout.cells_per_block as usize / 4) / layout.cells_per_block as usize,
