@@ -774,7 +774,12 @@ impl Ffs {
                 None => fail(corrupt()),
             }
         });
-        Ok(target.await?.to_vec())
+        let target = target.await?.to_vec();
+        if target.contains(&0) {
+            let at = format_args!("inode {ino}").to_string();
+            return Err(FsError::corrupt("symbolic link", at, "its target has a zero byte"));
+        }
+        Ok(target)
     }
 
     // ---- The end of inodes ----

@@ -244,6 +244,7 @@ impl Check<'_> {
             let mut names = self.names.get(&ino).copied().unwrap_or(0);
             if names == 0 {
                 let keep = inode.nlink > 0 && inode.size > 0 && self.options.reconnect;
+                let keep = keep && self.target_flaw(&inode).await?.is_none();
                 if keep && self.reconnect(ino, kind).await? {
                     names = 1;
                 } else {

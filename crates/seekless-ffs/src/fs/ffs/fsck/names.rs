@@ -177,9 +177,9 @@ impl Check<'_> {
                 self.erase(&name).await?;
                 continue;
             };
-            if target.kind() == Some(FileKind::Symlink) && target.size == 0 {
+            if let Some(flaw) = self.target_flaw(&target).await? {
                 self.problem(
-                    format!("directory {directory}: {shown:?} names symbolic link {ino}, which has size 0; removed"),
+                    format!("directory {directory}: {shown:?} names symbolic link {ino}, {flaw}; removed"),
                     Cause::Damage,
                 );
                 self.erase(&name).await?;
@@ -215,6 +215,31 @@ impl Check<'_> {
             *self.names.entry(ino).or_insert(0) += 1;
         }
         self.check_types().await
+    }
+
+    /// What makes an inode a symbolic link that leads nowhere: it has no target, or one that no path can be, because an order of
+    /// writes that was not kept has left other bytes in its block. Only of one with a name that is damage (see
+    /// `check_inode`). A target that cannot be read may be right.
+    pub(super) async fn target_flaw(&self, inode: &Inode) -> FsResult<Option<&'static str>> {
+        if inode.kind() != Some(FileKind::Symlink) {
+            return Ok(None);
+        }
+        let bytes = inode.size as usize;
+        if bytes == 0 {
+            return Ok(Some("which has size 0"));
+        }
+        let has_zero = if inode.has_no_blocks(self.layout.maxsymlinklen) {
+            inode.inline().iter().take(bytes).any(|&byte| byte == 0)
+        } else if inode.db[0] == 0 {
+            true
+        } else {
+            match self.read(inode.db[0], self.layout.block_frags(inode.size, 0)).await {
+                Ok(block) => block.iter().take(bytes).any(|&byte| byte == 0),
+                Err(FsError::Device(_)) => false,
+                Err(error) => return Err(error),
+            }
+        };
+        Ok(has_zero.then_some("whose target has a zero byte"))
     }
 
     /// Compares the types that entries say with those of the inodes. Some systems leave them out.

@@ -8,6 +8,7 @@ use super::model::possible;
 use super::*;
 use crate::device::WriteFlags;
 use crate::device::crash::CrashOptions;
+use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
 use crate::testing::{DamageTest, Faults, Generator, Op, PowerCuts, Promise, Space, Weights};
@@ -374,4 +375,66 @@ fn directories_in_a_ring() {
             .await;
         });
     }
+}
+
+/// A symbolic link whose target has a zero byte, as no path has, is not read, and not kept by the check, whether it has a name
+/// or not.
+#[test]
+fn targets_with_zero_bytes() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let (mut inos, mut blocks) = (BTreeMap::new(), BTreeMap::new());
+        session(&rt, &device, Options::default(), async |client| {
+            for (path, bytes) in [("/long", 300), ("/short", 20), ("/right", 300), ("/lost", 300)] {
+                client.symlink(&vec![b'x'; bytes], path.as_bytes()).await.unwrap();
+                inos.insert(path, inner(client.stat(path.as_bytes()).await.unwrap().ino).unwrap());
+            }
+        })
+        .await;
+        let layout = info(&device).await.unwrap().layout;
+        let change = async |at: u32, change: &dyn Fn(&mut [u8])| {
+            let mut raw = device.read(layout.sector(at), Buf::dirty(layout.frag_bytes as usize)).await.unwrap();
+            change(&mut raw);
+            device.write(layout.sector(at), raw.freeze(), WriteFlags::NONE).await.unwrap();
+        };
+        for (&path, &ino) in &inos {
+            let (at, offset) = layout.inode_place(ino);
+            let at = at + offset as u32 / layout.frag_bytes;
+            let within = offset % layout.frag_bytes as usize;
+            let raw = device.read(layout.sector(at), Buf::dirty(layout.frag_bytes as usize)).await.unwrap();
+            let mut inode = Inode::decode(&raw[within..]).unwrap();
+            blocks.insert(path, inode.db[0]);
+            if path == "/short" {
+                inode.db[1] = 0;
+                change(at, &|raw| inode.encode(&mut raw[within..])).await;
+            }
+        }
+        for path in ["/long", "/lost"] {
+            change(blocks[path], &|raw| raw[7] = 0).await;
+        }
+        let root = {
+            let ffs =
+                mount(rt.clone(), device.clone(), Options { read_only: true, ..Options::default() }).await.unwrap();
+            let client = Client::new(ffs.clone());
+            for path in ["/long", "/short", "/lost"] {
+                let read = client.read_link(path.as_bytes()).await;
+                assert!(matches!(read, Err(FsError::Corrupt { .. })), "{path}: {read:?}");
+            }
+            ffs.step(|state| state.block_at(ROOT_INO, 0)).await.unwrap().unwrap()
+        };
+        change(root, &|raw| {
+            let at =
+                dirents(&raw[..DIR_CHUNK_BYTES]).unwrap().iter().find(|entry| entry.name == b"lost").unwrap().offset;
+            crate::codec::put_at(raw, at, 0_u32);
+        })
+        .await;
+        let found = fsck(&rt, &device, FsckOptions { repair: true, ..FsckOptions::default() }).await.unwrap();
+        let zeroes = found.problems.iter().filter(|problem| problem.text.contains("whose target has a zero byte"));
+        assert_eq!(zeroes.count(), 2, "{found:?}");
+        session(&rt, &device, Options::default(), async |client| {
+            assert_eq!(client.read_dir(b"/").await.unwrap().len(), 1);
+            assert_eq!(client.read_link(b"/right").await.unwrap(), [b'x'; 300]);
+        })
+        .await;
+    });
 }
