@@ -118,7 +118,7 @@ fn stores_that_will_not_do_are_named() {
     // The hint suggests mkfs only where that would destroy nothing.
     let zip = "seekless: there is no lfs on zip: it holds a ZIP archive\nis this the right store, and the stack that it \
                was made with? Nothing was changed";
-    let volatile = "seekless: there is no lfs here: this store is new and empty in every command, and keeps \
+    let volatile = "seekless: there is no lfs here: every command creates this store empty, and it keeps \
                     nothing\nmount and bench make a file system on it by themselves; to keep one, put it on file:PATH";
     check(
         &scratch,

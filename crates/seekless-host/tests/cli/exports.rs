@@ -177,7 +177,7 @@ fn snapshots_are_kept() {
     }
     for (arguments, code, said) in [
         (["take", disk, "one"], 1, "there is a snapshot `one` already"),
-        (["take", disk, "three"], 1, "give one up"),
+        (["take", disk, "three"], 1, "remove one"),
         (["take", disk, ""], 2, "1 to 64 bytes"),
         (["remove", disk, "three"], 1, "`three`"),
         (["take", "lfs / file:disk.img", "x"], 1, ""),

@@ -89,7 +89,7 @@ fn troubles_are_explained() {
         (&["trace", "info", "--device", "7", "hm.csv"], 1, "in the trace there are: hm_0 hm_1"),
         (&["trace", "convert", "--to", "fiu", "hm.csv"], 2, "can be read, but not written"),
         (&["trace", "slice", "--until", "10", "hm.csv"], 2, "write a time with its unit"),
-        (&["trace", "capture", "hm.csv", "-o", "x"], 1, "is no block device, and no loop device shows it"),
+        (&["trace", "capture", "hm.csv", "-o", "x"], 1, "is neither a block device nor the file behind a loop device"),
         (&["replay", "hm.csv", "--on", "disk:cheetah9lp"], 1, "--devices concatenate"),
         (&["replay", "hm.csv", "--on", "lfs / memory:64MiB"], 2, "is a file system"),
         (&["replay", "far.csv", "--on", "disk:cheetah9lp"], 1, "--map wrap or --map scale"),
