@@ -115,6 +115,42 @@ fn experiments_run_on_other_storage() {
     assert_eq!(wrong.code, 2, "{}", wrong.err);
 }
 
+/// Layers that store files differently are measured over the same directory, one after another and again and again; nothing of
+/// them is left in it. So a directory that a layer uses can be measured over, too.
+#[test]
+fn layers_of_all_kinds_share_a_directory() {
+    let scratch = Scratch::new();
+    scratch.make_directory("layers");
+    scratch.make_directory("lower");
+    let text = r#"
+        title = "Layers"
+        workload = { kind = "attributes", files = 20 }
+        contestant = [
+            { name = "classic", on = "copy:index=classic / lfs / disk:hp97560" },
+            { name = "log", on = "copy / lfs / disk:hp97560" },
+            { name = "wrap", on = "wrap / lfs / disk:hp97560" },
+        ]
+    "#;
+    scratch.write("layers/experiment.toml", text);
+    let run = |out: &str| {
+        scratch.good(&["run", "layers", "--over", "hostdir:lower", "--rounds", "2", "--out", out]);
+        for contestant in ["classic", "log", "wrap"] {
+            assert!(read(&scratch, &format!("{out}/rows.csv")).contains(&format!("\n{contestant},")), "{contestant}");
+        }
+    };
+    run("one");
+    assert_eq!(std::fs::read_dir(scratch.path("lower")).unwrap().count(), 0);
+    // A directory of a layer's files, which the next measurements leave alone.
+    scratch.write("lower/a", "what is in it\n".repeat(1000));
+    scratch.good(&["pack", "zstd / hostdir:lower"]);
+    let packed = std::fs::read(scratch.path("lower/a")).unwrap();
+    run("two");
+    assert_eq!(std::fs::read(scratch.path("lower/a")).unwrap(), packed);
+    scratch.good(&["bench", "attributes", "--files", "5", "--on", "copy:index=classic / hostdir:lower"]);
+    scratch.good(&["unpack", "zstd / hostdir:lower"]);
+    assert!(read(&scratch, "lower/a").starts_with("what is in it"));
+}
+
 /// A sweep that is killed in the middle continues from there, and ends with the same files as an uninterrupted one.
 /// Method: SIGKILL as soon as some points are in the folder, at two moments.
 #[test]
