@@ -180,6 +180,49 @@ fn a_killed_sweep_goes_on() {
     }
 }
 
+/// A signal ends a sweep at once, however long the points under way would take; those that are finished are kept, and the same
+/// command measures the others. Method: a short point beside one of hours, in virtual time; and one of hours in real time, whose
+/// files must be gone afterwards.
+#[test]
+fn a_signal_ends_a_sweep_at_once() {
+    let scratch = Scratch::new();
+    scratch.make_directory("lower");
+    scratch.make_directory("long");
+    let text = |short: u64, long: u64| {
+        let on = "lfs / disk:hp97560";
+        format!(
+            "title = \"Long\"\nworkload = {{ kind = \"postmark\", files = 20, transactions = {short} }}\n\
+             contestant = [{{ name = \"short\", on = \"{on}\" }},\n\
+             {{ name = \"long\", on = \"{on}\", workload = {{ transactions = {long} }} }}]\n"
+        )
+    };
+    for (over, points) in [(&[][..], 2), (&["--over", "hostdir:lower"][..], 2)] {
+        scratch.write("long/experiment.toml", text(5, 50_000_000));
+        let out = format!("out-{}", over.len());
+        let arguments = [&["run", "long", "--jobs", "2", "--out", &out][..], over].concat();
+        let mut child = scratch.command();
+        let mut child = child.args(&arguments).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let journal = scratch.path(&format!("{out}/points.jsonl"));
+        let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        while lines() == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "the sweep has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let start = Instant::now();
+        std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        let ended = child.wait().unwrap();
+        // It takes half a second; the rest is for a machine that is busy.
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert_eq!((ended.code(), lines()), (Some(130), 1));
+        assert_eq!(std::fs::read_dir(scratch.path("lower")).unwrap().count(), 0, "{over:?}");
+        // The same command goes on, here with less to do; the short point is not measured again.
+        scratch.write("long/experiment.toml", text(5, 6));
+        let went_on = scratch.run(&arguments);
+        assert_eq!(went_on.code, 0, "{}", went_on.err);
+        assert!(went_on.err.contains(&format!("1 of {points} points are measured already")), "{}", went_on.err);
+    }
+}
+
 /// What is wrong is said with what to do about it.
 #[test]
 fn troubles_are_explained() {
