@@ -1,4 +1,5 @@
-//! Speed of the trace readers and of replay, per second of processor time: `cargo bench -p seekless-lab --bench trace`.
+//! Speed of the trace readers and of replay, per second of processor time: `cargo bench -p seekless-lab --bench trace`;
+//! with `-- shared`, what one pass over a trace saves where there are several stacks.
 //!
 //! Traces are made in memory beforehand. blktrace's have five records a request, as the kernel writes them: queue,
 //! allocation, insertion, issue and completion.
@@ -11,8 +12,8 @@ use cpu_time::ProcessTime;
 use seekless::rng::Rng;
 use seekless::stack::Stack;
 use seekless::units::Nanos;
-use seekless_lab::replay::{Spec, Timing, simulate};
-use seekless_lab::trace::{DeviceId, Format, Names, Op, Options, Request, Trace, TraceWriter};
+use seekless_lab::replay::{Map, Spec, Timing, simulate, simulate_all};
+use seekless_lab::trace::{DeviceId, Format, Names, Op, Options, Request, Summary, Trace, TraceWriter};
 
 const REQUESTS: u64 = 1_000_000;
 
@@ -114,7 +115,40 @@ fn replayed(what: &str, line: &str, timing: Timing, count: u64) {
     );
 }
 
+/// A trace on three disks: in one pass, and with one to count it and another for each disk.
+fn shared(bytes: &Arc<[u8]>, options: &Options) {
+    let stacks =
+        ["disk:cheetah9lp", "disk:hp97560", "disk:nearline-4tb"].map(|line| Stack::parse(line).expect("a stack"));
+    let spec = Spec { map: Map::Wrap, ..Spec::default() };
+    let open = || Trace::from_reader("bench", Box::new(Bytes(Cursor::new(bytes.clone()))), options).expect("a trace");
+    let start = ProcessTime::now();
+    let (summary, outcomes) = simulate_all(&stacks, &mut open(), &spec, &|_, _| {}).expect("a sound trace");
+    let once = start.elapsed().as_secs_f64();
+    let start = ProcessTime::now();
+    let mut counted = Summary::default();
+    open().into_iter().for_each(|request| counted.add(&request.expect("a sound trace")));
+    let alone = stacks.iter().map(|stack| simulate(stack, open().into_iter(), &spec, &|_| {}).expect("an outcome"));
+    let alone: Vec<_> = alone.collect();
+    let passes = start.elapsed().as_secs_f64();
+    assert_eq!(summary.requests(), counted.requests());
+    for (one, other) in outcomes.into_iter().zip(alone) {
+        assert_eq!(one.expect("an outcome").to_json(), other.to_json());
+    }
+    println!("{} requests on three disks: {once:.2} s in one pass, {passes:.2} s in four", counted.requests());
+}
+
 fn main() {
+    if std::env::args().any(|argument| argument == "shared") {
+        let requests = requests(3 * REQUESTS);
+        for name in ["msr", "seekless"] {
+            let format = format(name);
+            let bytes = written(&format, &requests);
+            shared(&bytes, &Options { format: Some(format.clone()), ..Options::default() });
+            let zstd: Arc<[u8]> = zstd::encode_all(&bytes[..], 3).expect("memory takes everything").into();
+            shared(&zstd, &Options { format: Some(format), ..Options::default() });
+        }
+        return;
+    }
     let requests = requests(REQUESTS);
     let told = |format: &Format| Options { format: Some(format.clone()), ..Options::default() };
     let blktrace = kernel_blktrace(&requests);

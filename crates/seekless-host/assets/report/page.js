@@ -60,8 +60,10 @@
     const symbol = (curve) => SYMBOLS[Math.max(0, dashes.indexOf(curve.dash)) % SYMBOLS.length];
     const state = { xLog: drawing.x_log, yLog: drawing.y_log, hidden: new Set() };
     const panels = make("div", { class: "panels" });
+    // One bar for each name: along, so that names can be read, and without a legend, which would repeat them.
+    const along = drawing.chart === "bar" && drawing.panels.every((panel) => panel.curves.every((c) => c.marks.every((m) => m.x === c.name)));
 
-    function plot(panel) {
+    function plot(panel, room) {
       const curves = panel.curves.filter((curve) => !state.hidden.has(curve.name));
       const every = drawing.panels.flatMap((p) => p.curves.filter((c) => !state.hidden.has(c.name)).flatMap((c) => c.marks));
       const points = curves.flatMap((curve) => curve.marks.map((mark) => ({ ...mark, curve })))
@@ -69,7 +71,7 @@
       marks += points.length;
       const xs = [...new Set(every.map((mark) => mark.x))];
       const ys = every.map((mark) => mark.y).filter((y) => !state.yLog || y > 0);
-      const width = drawing.panels.length > 1 ? 530 : 1080;
+      const width = Math.min(drawing.panels.length > 1 ? 530 : 1080, room);
       const title = (point) => `${point.curve.name}\n${drawing.x_label}: ${point.x}\n${drawing.y_label}: ${digits(point.y)}`;
       const bottom = state.yLog ? d3.min(ys) * 0.8 : Math.min(0, d3.min(ys) ?? 0);
       const from = drawing.y_from ?? bottom;
@@ -82,24 +84,31 @@
       if (state.yLog) axes.push(Plot.axisY(round(y.domain), { text: digits, label: drawing.y_label }));
       else axes.push(Plot.axisY({ label: drawing.y_label }));
       const common = { width, height: 340, marginTop: 30, marginLeft: 60, marginBottom: 42, style: { background: "transparent", fontSize: "12px" }, y };
-      if (drawing.chart === "bar" && points.every((p) => p.x === p.curve.name)) {
-        // One bar for each name: along, so that names can be read.
+      if (along) {
         const { label, ...scale } = y;
+        const names = 20 + 7 * (d3.max(xs, (name) => name.length) ?? 0);
+        // Where the window is narrow, a name is above its bar.
+        const above = names > width * 0.4;
+        const row = above ? 40 : 26;
         return Plot.plot({
-          width, height: 70 + 26 * xs.length, marginLeft: 20 + 7 * (d3.max(xs, (name) => name.length) ?? 0), marginRight: 50, marginBottom: 42,
-          style: common.style, x: scale, y: { type: "band", domain: xs, padding: 0.2 }, color: { type: "identity" },
+          width, height: 70 + row * xs.length, marginLeft: above ? 8 : names, marginRight: 50, marginBottom: 42,
+          style: common.style, x: scale, y: { type: "band", domain: xs, padding: above ? 0.05 : 0.2, axis: null }, color: { type: "identity" },
           marks: [
-            Plot.gridX(state.yLog ? { ticks: round(y.domain) } : {}),
-            state.yLog ? Plot.axisX(round(y.domain), { text: digits, label }) : Plot.axisX({ label }),
-            Plot.axisY({ label: null, tickSize: 0 }),
-            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
-            Plot.text(points, { y: "x", x: "y", text: (p) => digits(p.y), dx: 5, textAnchor: "start", fontSize: 11 }),
+            Plot.gridX(state.yLog ? { ticks: round(y.domain) } : { ticks: width / 80 }),
+            state.yLog ? Plot.axisX(round(y.domain), { text: digits, label }) : Plot.axisX({ label, ticks: width / 80 }),
+            above
+              ? Plot.text(xs, { y: (name) => name, x: y.domain[0], text: (name) => name, dy: -9, textAnchor: "start", fontSize: 12 })
+              : Plot.axisY({ label: null, tickSize: 0 }),
+            Plot.barX(points, { y: "x", x1: y.domain[0], x2: "y", insetTop: above ? 18 : 0, fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
+            Plot.text(points, { y: "x", x: "y", text: (p) => digits(p.y), dx: 5, dy: above ? 9 : 0, textAnchor: "start", fontSize: 11 }),
             Plot.tip(points, Plot.pointerY({ y: "x", x: "y", title })),
           ],
         });
       }
       if (drawing.chart === "bar") {
         const names = curves.map((curve) => curve.name);
+        // Numbers above bars that are narrower than a number would be in each other's way.
+        const numbers = (width - 70) / (xs.length * names.length) > 34;
         return Plot.plot({
           ...common,
           fx: { label: drawing.x_label, domain: xs, padding: 0.15 },
@@ -108,7 +117,7 @@
             ...axes,
             Plot.axisFx({ anchor: "bottom", label: drawing.x_label }),
             Plot.barY(points, { fx: "x", x: (p) => p.curve.name, y1: y.domain[0], y2: "y", fill: (p) => colour(p.curve), fillOpacity: (p) => (p.curve.source ? 0.45 : 1) }),
-            Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 }),
+            ...(numbers ? [Plot.text(points, { fx: "x", x: (p) => p.curve.name, y: "y", text: (p) => digits(p.y), dy: -7, fontSize: 11 })] : []),
             Plot.tip(points, Plot.pointerX({ fx: "x", x: (p) => p.curve.name, y: "y", title })),
           ],
           color: { type: "identity" },
@@ -117,9 +126,13 @@
       const x = numeric
         ? { type: state.xLog ? "log" : "linear", label: drawing.x_label, inset: 8 }
         : { type: "point", label: drawing.x_label, domain: xs };
-      const axisX = numeric && xs.length <= 14
-        ? Plot.axisX(xs, { text: (d) => d3.format("~")(d), label: drawing.x_label })
-        : Plot.axisX({ label: drawing.x_label });
+      // Every value where there is room for it; of more, every second, third or fourth, so that none is on another.
+      const label = (d) => (numeric ? d3.format("~")(d) : d);
+      const needed = d3.sum(xs, (x) => 8 + 7 * label(x).length);
+      const shown = xs.filter((_, index) => index % Math.max(1, Math.ceil(needed / (width - 80))) === 0);
+      const axisX = numeric && xs.length > 14
+        ? Plot.axisX({ label: drawing.x_label, ticks: width / 80 })
+        : Plot.axisX(shown, { text: label, label: drawing.x_label });
       const lines = curves.map((curve) => Plot.line(points.filter((p) => p.curve === curve), {
         x: "x", y: "y", stroke: colour(curve), strokeWidth: curve.source ? 1.5 : 2, strokeDasharray: dash(curve),
       }));
@@ -133,9 +146,11 @@
       });
     }
 
+    // What is beside a figure takes 76 pixels of the window. A narrow window has narrow figures, with letters of the same size.
     function draw() {
+      const room = Math.max(260, Math.min(1080, document.documentElement.clientWidth - 76));
       panels.replaceChildren(...drawing.panels.map((panel) => {
-        const svg = plot(panel);
+        const svg = plot(panel, room);
         svg.setAttribute("role", "img");
         svg.setAttribute("aria-label", `${drawing.title} ${panel.name}`);
         return make("div", {}, panel.name ? make("h4", {}, panel.name) : "", svg);
@@ -176,7 +191,14 @@
       make("button", { type: "button", onclick: () => download(`${file}.csv`, "text/csv", csv(["panel", "curve", "source", drawing.x_label, drawing.y_label], rows())) }, "CSV"),
       make("button", { type: "button", onclick: () => download(`${file}.svg`, "image/svg+xml", standalone(panels)) }, "SVG"));
     draw();
-    return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls, panels, legend,
+    let drawn = document.documentElement.clientWidth;
+    window.addEventListener("resize", () => {
+      if (document.documentElement.clientWidth === drawn) return;
+      drawn = document.documentElement.clientWidth;
+      draw();
+    });
+    return make("figure", { id: `${experiment.name}-${drawing.id}` }, make("h3", {}, drawing.title), controls,
+      drawing.panels.length ? panels : make("p", { class: "about" }, "Nothing that it shows was measured."), along ? "" : legend,
       drawing.caption ? make("figcaption", {}, ...prose(drawing.caption)) : "");
   }
 

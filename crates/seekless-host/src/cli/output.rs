@@ -94,6 +94,21 @@ pub(super) fn counter(what: &'static str) -> ProgressBar {
 
 const COUNTER: &str = "{msg} {spinner} {human_pos} requests {per_sec:>10} {elapsed:>4}";
 
+/// A progress bar of `total` bytes that are read, or a counter of them without a total; shown only on a terminal.
+pub(super) fn bytes(total: Option<u64>, what: &'static str) -> ProgressBar {
+    let bar = match total {
+        Some(total) => progress(total).with_message(what),
+        None => counter(what),
+    };
+    match ProgressStyle::with_template(if total.is_some() { BYTES } else { BYTES_WITHOUT_TOTAL }) {
+        Ok(style) => bar.with_style(style),
+        Err(_) => bar, // As above.
+    }
+}
+
+const BYTES: &str = "{msg} {wide_bar} {bytes}/{total_bytes} {bytes_per_sec:>12} {eta:>4}";
+const BYTES_WITHOUT_TOTAL: &str = "{msg} {spinner} {bytes} {bytes_per_sec:>12} {elapsed:>4}";
+
 /// A counter of files without a known total, with the name of the current one, shown only on a terminal.
 pub(super) fn files() -> ProgressBar {
     let bar = counter("");
@@ -114,5 +129,7 @@ mod tests {
         assert!(super::ProgressStyle::with_template(super::COUNTER).is_ok());
         assert!(super::ProgressStyle::with_template(super::FILES).is_ok());
         assert!(super::ProgressStyle::with_template(super::POINTS).is_ok());
+        assert!(super::ProgressStyle::with_template(super::BYTES).is_ok());
+        assert!(super::ProgressStyle::with_template(super::BYTES_WITHOUT_TOTAL).is_ok());
     }
 }

@@ -1,17 +1,17 @@
 //! `seekless replay`
 
 use comfy_table::{Cell, CellAlignment, Table, presets};
-use indicatif::ProgressBar;
 use seekless::stack::Stack;
 use seekless::units::human_bytes;
 use seekless_lab::replay::{
-    COLUMNS, Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, compare, simulate, table,
+    COLUMNS, Devices, Map, Outcome, Place, ReplayError, Spec, Timing, check_stack, compare, needs_survey, simulate_all,
+    table,
 };
-use seekless_lab::trace::{Import, Options, Trace, time_text};
+use seekless_lab::trace::{Import, time_text};
 use serde_json::json;
 
 use super::trace::TraceArgs;
-use super::traces::{describe, survey};
+use super::traces::{describe, describe_rest, survey};
 use super::{Done, Failure, WRONG_USAGE, output, read_stack};
 
 /// Replay a block trace on modelled storage, in virtual time, and compare
@@ -71,74 +71,41 @@ pub(super) fn run(args: &Args) -> Done {
         check_stack(stack).map_err(|error| Failure::new(error).code(WRONG_USAGE))?;
     }
     let latency = args.timing == Timing::Think;
-    let stream = args.trace.is_a_stream();
-    if stream && (stacks.len() > 1 || args.map == Map::Scale || args.devices == Devices::Concatenate) {
+    let survey_first = needs_survey(args.map, &args.devices);
+    if survey_first && args.trace.is_a_stream() {
         let failure = Failure::new("a stream can be read only once").code(WRONG_USAGE);
-        return Err(failure.hint("write it to a file to compare several stacks, to scale or to concatenate"));
+        return Err(failure.hint("write it to a file to scale or to concatenate, which need its size beforehand"));
     }
     let mut trace = args.trace.open(latency)?;
     if latency && !trace.format().has_latency() {
         return Err(Failure::new(ReplayError::NoLatencies).code(WRONG_USAGE));
     }
     let mut spec = Spec { timing: args.timing, map: args.map, place: None, seed: args.seed };
-    let (import, outcomes) = if stream {
-        let bar = output::counter("replaying");
-        // The trace goes into the replay, so its interpretation is reported first.
-        let import = trace.import();
-        describe(&import, true);
-        let outcome = simulate(&stacks[0], trace, &spec, &|done| bar.set_position(done));
-        bar.finish_and_clear();
-        (import, vec![outcome?])
-    } else {
+    if survey_first {
         let summary = survey(&mut trace, "reading")?;
-        let import = trace.import();
         spec.place = Some(Place::of(&summary, &args.devices, &trace.names())?);
-        describe(&import, false);
-        for warning in summary.warnings(trace.format(), &import) {
-            output::note(&format!("  warning: {warning}"));
-        }
-        drop(trace);
-        let bar = output::progress(summary.requests() * stacks.len() as u64);
-        bar.set_message("replaying");
-        let outcomes = all(&stacks, &args.trace, &args.trace.options(latency)?, &spec, &bar);
-        bar.finish_and_clear();
-        (import, outcomes?)
-    };
+        trace = args.trace.open(latency)?;
+    }
+    // How the trace is understood is said at once, because a replay can take long; the counts come at its end.
+    describe(&trace.import(), true);
+    let bar = output::bytes(trace.progress().bytes_total(), "replaying");
+    let read = simulate_all(&stacks, &mut trace, &spec, &|trace, _| bar.set_position(trace.progress().bytes()));
+    bar.finish_and_clear();
+    let (summary, replayed) = read?;
+    let import = trace.import();
+    describe_rest(&import);
+    for warning in summary.warnings(trace.format(), &import) {
+        output::note(&format!("  warning: {warning}"));
+    }
+    let mut outcomes = Vec::new();
+    for (stack, outcome) in stacks.iter().zip(replayed) {
+        outcomes.push(outcome.map_err(|error| Failure::new(format!("on {stack}: {error}")))?);
+    }
     match args.json {
         true => output::print(&to_json(&import, &outcomes))?,
         false => output::print(&to_text(&import, args.timing, &outcomes))?,
     }
     Ok(0)
-}
-
-/// Replays on every stack, as many at once as there are processors. Each replay reads the trace itself.
-fn all(
-    stacks: &[Stack],
-    args: &TraceArgs,
-    options: &Options,
-    spec: &Spec,
-    bar: &ProgressBar,
-) -> Result<Vec<Outcome>, Failure> {
-    let at_once = std::thread::available_parallelism().map_or(1, usize::from);
-    let one = |stack: &Stack| -> Result<Outcome, ReplayError> {
-        let trace = Trace::open(&args.files, options)?;
-        let shown = std::cell::Cell::new(0);
-        simulate(stack, trace, spec, &|done| bar.inc(done - shown.replace(done)))
-    };
-    let mut outcomes = Vec::new();
-    for some in stacks.chunks(at_once) {
-        let results: Vec<Result<Outcome, ReplayError>> = std::thread::scope(|scope| {
-            let threads: Vec<_> = some.iter().map(|stack| scope.spawn(move || one(stack))).collect();
-            threads
-                .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
-                .collect()
-        });
-        for (stack, result) in some.iter().zip(results) {
-            outcomes.push(result.map_err(|error| Failure::new(format!("on {stack}: {error}")))?);
-        }
-    }
-    Ok(outcomes)
 }
 
 fn to_json(import: &Import, outcomes: &[Outcome]) -> String {

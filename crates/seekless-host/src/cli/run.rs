@@ -114,15 +114,12 @@ pub(super) fn run(args: &Args) -> Done {
     }
     let jobs = args.jobs.map_or_else(|| std::thread::available_parallelism().map_or(1, usize::from), usize::from);
     let start = (jiff::Timestamp::now(), Instant::now());
-    let sweep = Sweep { experiment: &experiment, plan: &plan, outside: &World };
-    let ended = sweep.measure(wanted, jobs, &mut results, &signals)?;
+    let stop = AtomicBool::new(false);
+    let sweep = Sweep { experiment: &experiment, plan: &plan, folder: &folder, all, stop: &stop, signals: &signals };
+    let ended = sweep.measure(wanted, jobs, &mut results)?;
     let measured = to_do - ended.failed.len() - ended.left;
     if ended.interrupted {
-        let done = all - ended.failed.len() - ended.left;
-        output::note(&format!(
-            "interrupted: {done} of {all} points are in {}; the same command continues from there",
-            folder.display()
-        ));
+        sweep.say_interrupted(&ended);
         return Ok(INTERRUPTED);
     }
     let provenance = provenance(&experiment, &program, start, measured, jobs);
@@ -177,7 +174,8 @@ impl Wanted {
         let mut wanted = Wanted { simulated: Vec::new(), real: Vec::new(), all: 0 };
         for round in 0..rounds {
             for (index, point) in plan.points.iter().enumerate() {
-                let is_simulated = point.is_simulated(experiment, &World).map_err(Failure::new)?;
+                let world = World { stop: &AtomicBool::new(false) };
+                let is_simulated = point.is_simulated(experiment, &world).map_err(Failure::new)?;
                 // Virtual time is the same every time.
                 if is_simulated && round > 0 {
                     continue;
@@ -197,8 +195,18 @@ impl Wanted {
 struct Sweep<'a> {
     experiment: &'a Experiment,
     plan: &'a Plan,
-    outside: &'a dyn Outside,
+    /// Where the results go.
+    folder: &'a Path,
+    /// All measurements, including those that are done.
+    all: usize,
+    /// No point begins any more, and one in real time ends.
+    stop: &'a AtomicBool,
+    signals: &'a Signals,
 }
+
+/// How long points under way may go on after a signal. A simulation has no moment at which it could be stopped; it leaves
+/// nothing behind, so that the process can end in the middle of it. A point in real time removes its files first.
+const GRACE: Duration = Duration::from_millis(500);
 
 /// How a sweep ended.
 struct Ended {
@@ -212,36 +220,44 @@ type Message = (usize, Result<Vec<Measure>, String>);
 
 impl Sweep<'_> {
     /// Measures: simulations on as many threads as allowed, then points in real time, one after another.
-    fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results, signals: &Signals) -> Result<Ended, Failure> {
+    fn measure(&self, wanted: Wanted, jobs: usize, results: &mut Results) -> Result<Ended, Failure> {
         let left = wanted.simulated.len() + wanted.real.len();
         let bar = output::points(left as u64);
         let mut ended = Ended { interrupted: false, left, failed: Vec::new() };
-        for (points, jobs) in [(wanted.simulated, jobs), (wanted.real, 1)] {
+        for (points, jobs, grace) in [(wanted.simulated, jobs, Some(GRACE)), (wanted.real, 1, None)] {
             if !ended.interrupted && !points.is_empty() {
-                self.some(&points, jobs, results, signals, &bar, &mut ended)?;
+                self.some(&points, jobs, grace, results, &bar, &mut ended)?;
             }
         }
         bar.finish_and_clear();
         Ok(ended)
     }
 
+    fn say_interrupted(&self, ended: &Ended) {
+        let (all, folder) = (self.all, self.folder.display());
+        let done = all - ended.failed.len() - ended.left;
+        output::note(&format!(
+            "interrupted: {done} of {all} points are in {folder}; the same command continues from there"
+        ));
+    }
+
     fn some(
         &self,
         points: &[usize],
         jobs: usize,
+        grace: Option<Duration>,
         results: &mut Results,
-        signals: &Signals,
         bar: &ProgressBar,
         ended: &mut Ended,
     ) -> Result<(), Failure> {
         let next = AtomicUsize::new(0);
-        let stop = AtomicBool::new(false);
+        let world = World { stop: self.stop };
         let (send, receive) = mpsc::channel::<Message>();
         let work = |send: mpsc::Sender<Message>| {
-            while !stop.load(Ordering::Relaxed) {
+            while !self.stop.load(Ordering::Relaxed) {
                 let Some(&index) = points.get(next.fetch_add(1, Ordering::Relaxed)) else { break };
                 bar.set_message(self.plan.name_of(index));
-                let measured = self.plan.points[index].measure(self.experiment, self.outside);
+                let measured = self.plan.points[index].measure(self.experiment, &world);
                 if send.send((index, measured)).is_err() {
                     break;
                 }
@@ -254,6 +270,7 @@ impl Sweep<'_> {
             }
             drop(send);
             let mut outcome = Ok(());
+            let mut interrupted_at: Option<Instant> = None;
             loop {
                 match receive.recv_timeout(Duration::from_millis(100)) {
                     Ok((index, Ok(measures))) => {
@@ -261,10 +278,12 @@ impl Sweep<'_> {
                         ended.left -= 1;
                         bar.inc(1);
                         if let Err(error) = kept {
-                            stop.store(true, Ordering::Relaxed);
+                            self.stop.store(true, Ordering::Relaxed);
                             outcome = Err(Failure::new(error));
                         }
                     }
+                    // It was stopped, and is measured next time.
+                    Ok((_, Err(_))) if ended.interrupted => {}
                     Ok((index, Err(problem))) => {
                         ended.left -= 1;
                         ended.failed.push((self.plan.name_of(index), problem));
@@ -273,14 +292,23 @@ impl Sweep<'_> {
                     Err(mpsc::RecvTimeoutError::Disconnected) => return outcome,
                     Err(mpsc::RecvTimeoutError::Timeout) => {}
                 }
-                if !ended.interrupted && signals.pending().is_some() {
-                    ended.interrupted = true;
-                    stop.store(true, Ordering::Relaxed);
-                    output::note("interrupted; measurements under way are completed (interrupt again to abandon them)");
-                } else if ended.interrupted && signals.pending().is_some() {
+                let signal = self.signals.pending();
+                let is_late = interrupted_at.zip(grace).is_some_and(|(at, grace)| at.elapsed() >= grace);
+                if interrupted_at.is_some() && (signal.is_some() || is_late) {
                     bar.finish_and_clear();
-                    // All finished points have been written. Simulations cannot be stopped in the middle.
+                    // All finished points have been written.
+                    self.say_interrupted(ended);
                     std::process::exit(i32::from(INTERRUPTED));
+                }
+                if signal.is_some() {
+                    interrupted_at = Some(Instant::now());
+                    ended.interrupted = true;
+                    self.stop.store(true, Ordering::Relaxed);
+                    if grace.is_none() {
+                        output::note(
+                            "interrupted; the files of the point under way are removed (once more leaves them)",
+                        );
+                    }
                 }
             }
         })
@@ -288,16 +316,21 @@ impl Sweep<'_> {
 }
 
 /// Measures in real time the points that cannot be simulated.
-struct World;
+struct World<'a> {
+    stop: &'a AtomicBool,
+}
 
-impl Outside for World {
+impl Outside for World<'_> {
     fn files(&self, on: &RunTarget, program: &dyn Program) -> Result<Run, LabError> {
-        let unwatched = &|_: PhaseProgress<'_>| ControlFlow::Continue(());
+        let watch = &|_: PhaseProgress<'_>| match self.stop.load(Ordering::Relaxed) {
+            true => ControlFlow::Break(()),
+            false => ControlFlow::Continue(()),
+        };
         match on {
             RunTarget::Nothing => Err(LabError::Spec("there is nothing to run on".into())),
-            RunTarget::Directory(path) => run_in_directory(path, bench::host(), program, unwatched),
+            RunTarget::Directory(path) => run_in_directory(path, bench::host(), program, watch),
             RunTarget::Stack(stack) => {
-                bench::run_here_in_a_world(stack, program, unwatched).map_err(|failure| LabError::Spec(failure.text))
+                bench::run_here_in_a_world(stack, program, watch).map_err(|failure| LabError::Spec(failure.text))
             }
         }
     }

@@ -28,6 +28,11 @@ pub(super) fn describe(import: &Import, brief: bool) {
     }
 }
 
+/// Reports what [`describe`] leaves out when it is brief.
+pub(super) fn describe_rest(import: &Import) {
+    import.to_text().lines().skip(1).for_each(output::note);
+}
+
 /// A length of time with its unit.
 pub(super) fn duration(text: &str) -> Result<Nanos, String> {
     let digits = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());

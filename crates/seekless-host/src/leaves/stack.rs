@@ -27,6 +27,8 @@ use crate::reactor::Reactor;
 pub struct HostLeaves {
     reactor: Reactor,
     overwrite: bool,
+    /// See [`HostLeaves::inside`].
+    inside: PathBuf,
     files: RefCell<Vec<Rc<FileDevice>>>,
     directories: RefCell<Vec<Rc<HostDir>>>,
     /// Receives the reason when opening takes a while.
@@ -61,6 +63,7 @@ impl HostLeaves {
         HostLeaves {
             reactor: reactor.clone(),
             overwrite: false,
+            inside: PathBuf::new(),
             files: RefCell::default(),
             directories: RefCell::default(),
             tell: |_| {},
@@ -72,6 +75,11 @@ impl HostLeaves {
     /// Lets [`Purpose::Format`] destroy what is on a store.
     pub fn overwriting(self, overwrite: bool) -> HostLeaves {
         HostLeaves { overwrite, ..self }
+    }
+
+    /// Opens the directory `inside` each directory of the host, instead of that one.
+    pub fn inside(self, inside: PathBuf) -> HostLeaves {
+        HostLeaves { inside, ..self }
     }
 
     /// Opens the store of a leaf and checks whether it may be formatted, for [`Stack::check_leaves`]: of several, none
@@ -332,7 +340,8 @@ impl LeafOpener for HostLeaves {
     async fn file_system(&self, rt: &Rt, word: &Word, purpose: Purpose, sharing: Sharing) -> Result<Fs, BuildError> {
         match word.name() {
             "hostdir" => {
-                let path = word.text("path").unwrap_or_default();
+                let path = Path::new(word.text("path").unwrap_or_default());
+                let path = if self.inside.as_os_str().is_empty() { path.to_owned() } else { path.join(&self.inside) };
                 let read_only = purpose == Purpose::Inspect;
                 let options = HostDirOptions {
                     submounts: word.switch("submounts"),
@@ -341,7 +350,7 @@ impl LeafOpener for HostLeaves {
                     ..HostDirOptions::default()
                 };
                 let open = || {
-                    HostDir::open(rt, &self.reactor, Path::new(path), options).map_err(|error| {
+                    HostDir::open(rt, &self.reactor, &path, options).map_err(|error| {
                         let trouble = BuildError::other(error.to_string());
                         match &error {
                             HostDirError::InUse { users, .. } => Refused::in_use(&error, users),

@@ -7,7 +7,7 @@ use plotters::coord::ranged1d::{DefaultFormatting, KeyPointHint, Ranged};
 use plotters::coord::types::RangedCoordf64;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
-use seekless_lab::experiment::{Chart, Curve, Drawing, Panel, Value};
+use seekless_lab::experiment::{Chart, Curve, Drawing, Panel, Value, digits};
 
 const FONT: &str = "sans-serif";
 const INK: RGBColor = RGBColor(30, 30, 30);
@@ -27,6 +27,10 @@ const PANEL_WIDTH: u32 = 460;
 const ALONE_WIDTH: u32 = 860;
 const HEIGHT: u32 = 380;
 const LEGEND_LINE: u32 = 20;
+/// Height of a bar with its space, where bars lie along.
+const BAR_LINE: u32 = 26;
+/// Width of a letter of size 14 or less, rounded up: what it really is depends on the fonts of who looks at it.
+const LETTER_WIDTH: u32 = 8;
 
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 
@@ -58,10 +62,13 @@ impl Ranged for Scale {
 /// # Errors
 /// When a part of it cannot be drawn.
 pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
+    if is_along(drawing) {
+        return along(drawing);
+    }
     let names = distinct(drawing, |curve| &curve.name);
     let count = u32::try_from(drawing.panels.len().max(1)).unwrap_or(u32::MAX);
     let width = if count > 1 { PANEL_WIDTH.saturating_mul(count) } else { ALONE_WIDTH };
-    let columns = (width / 280).max(1);
+    let columns = (width.saturating_sub(70) / (54 + letters(names.iter().copied()))).max(1);
     let lines = u32::try_from(names.len()).unwrap_or(u32::MAX).div_ceil(columns);
     let height = 40 + HEIGHT + LEGEND_LINE.saturating_mul(lines) + 16;
     let mut svg = String::new();
@@ -82,7 +89,7 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
             let curve = drawing.panels.iter().flat_map(|panel| &panel.curves).find(|curve| curve.name == **name);
             let Some(curve) = curve else { continue };
             let (row, column) = (index as u32 / columns, index as u32 % columns);
-            let (x, y) = ((70 + column * (width / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
+            let (x, y) = ((70 + column * ((width - 70) / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
             let colour = colour(drawing, curve);
             legend.draw(&PathElement::new([(x, y), (x + 26, y)], colour.stroke_width(2))).map_err(cannot)?;
             let point = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
@@ -93,6 +100,72 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
         root.present().map_err(cannot)?;
     }
     Ok(svg)
+}
+
+/// True when there is one bar for each name. They lie along, so that the names can be read.
+fn is_along(drawing: &Drawing) -> bool {
+    let is_named = |curve: &Curve| curve.marks.iter().all(|mark| mark.x.to_string() == curve.name);
+    let curves = || drawing.panels.iter().flat_map(|panel| &panel.curves);
+    drawing.chart == Chart::Bar && curves().any(|curve| !curve.marks.is_empty()) && curves().all(is_named)
+}
+
+/// Bars along, each with its name before it and its number behind it.
+fn along(drawing: &Drawing) -> Result<String, String> {
+    let names = distinct(drawing, |curve| &curve.name);
+    let count = u32::try_from(drawing.panels.len().max(1)).unwrap_or(u32::MAX);
+    let bars = u32::try_from(names.len()).unwrap_or(u32::MAX).saturating_mul(BAR_LINE);
+    let before = letters(names.iter().copied()).min(ALONE_WIDTH / 2) + 12;
+    let panel_height = bars.saturating_add(76);
+    let (width, height) = (ALONE_WIDTH, panel_height.saturating_mul(count).saturating_add(44));
+    let axes = Axes::of(drawing);
+    let (bottom, top) = axes.y_range;
+    // Behind the longest bar there is room for its number.
+    let room = f64::from(width - before - 80);
+    let place = |y: f64| before as i32 + ((y - bottom) / (top - bottom) * room).round() as i32;
+    let mut svg = String::new();
+    {
+        let root = SVGBackend::with_string(&mut svg, (width, height)).into_drawing_area();
+        root.fill(&WHITE).map_err(cannot)?;
+        let middle = |size| text(size).pos(Pos::new(HPos::Center, VPos::Top));
+        root.draw(&Text::new(drawing.title.clone(), (width as i32 / 2, 12), middle(19))).map_err(cannot)?;
+        for (number, panel) in (0..).zip(&drawing.panels) {
+            let from = 44 + number * panel_height as i32;
+            root.draw(&Text::new(panel.name.clone(), (width as i32 / 2, from), middle(15))).map_err(cannot)?;
+            let (first, last) = (from + 22, from + 22 + bars as i32);
+            for &point in &axes.y_points {
+                let x = place(point);
+                root.draw(&PathElement::new([(x, first), (x, last)], GRID)).map_err(cannot)?;
+                root.draw(&Text::new(axes.y_text(point), (x, last + 6), middle(13))).map_err(cannot)?;
+            }
+            let end = (before as i32 + room as i32 / 2, last + 26);
+            root.draw(&Text::new(drawing.y_label.clone(), end, middle(14))).map_err(cannot)?;
+            let line = |name: &String| names.iter().position(|other| *other == name).unwrap_or(0) as i32;
+            for curve in &panel.curves {
+                let colour = colour(drawing, curve).mix(if curve.source.is_empty() { 1.0 } else { 0.45 });
+                let y = first + line(&curve.name) * BAR_LINE as i32;
+                let style = text(13).pos(Pos::new(HPos::Right, VPos::Center));
+                let middle = y + BAR_LINE as i32 / 2;
+                root.draw(&Text::new(curve.name.clone(), (before as i32 - 8, middle), style)).map_err(cannot)?;
+                for mark in &curve.marks {
+                    let Some(value) = axes.y(mark.y) else { continue };
+                    let (zero, end) = (place(bottom), place(value));
+                    let bar = Rectangle::new([(zero, y + 3), (end, y + BAR_LINE as i32 - 3)], colour.filled());
+                    root.draw(&bar).map_err(cannot)?;
+                    let style = text(12).pos(Pos::new(HPos::Left, VPos::Center));
+                    root.draw(&Text::new(digits(mark.y), (end + 6, middle), style)).map_err(cannot)?;
+                }
+            }
+            root.draw(&PathElement::new([(place(bottom), first), (place(bottom), last)], INK)).map_err(cannot)?;
+        }
+        root.present().map_err(cannot)?;
+    }
+    Ok(svg)
+}
+
+/// Width of the longest of some texts.
+fn letters<'a>(texts: impl Iterator<Item = &'a String>) -> u32 {
+    let longest = texts.map(|text| text.chars().count()).max().unwrap_or(0);
+    u32::try_from(longest).unwrap_or(u32::MAX / 64).min(200) * LETTER_WIDTH
 }
 
 fn cannot(error: impl std::fmt::Display) -> String {
@@ -217,8 +290,10 @@ impl Axes<'_> {
         x_range: (f64, f64),
     ) -> Result<ChartContext<'b, SVGBackend<'a>, Cartesian2d<Scale, Scale>>, String> {
         let all: Vec<f64> = self.xs.iter().map(|x| self.x(x)).collect();
-        // Too many labels would overlap.
-        let every = all.len().div_ceil(12).max(1);
+        // Too many labels would overlap: of those that have no room, every second, third or fourth is there.
+        let room = area.dim_in_pixel().0.saturating_sub(86).max(1);
+        let needed: u32 = self.xs.iter().map(|x| 10 + letters(std::iter::once(&x.to_string()))).sum();
+        let every = (needed.div_ceil(room) as usize).max(all.len().div_ceil(12)).max(1);
         let x_points: Vec<f64> = all.into_iter().step_by(every).collect();
         let mut chart = ChartBuilder::on(area)
             .caption(&panel.name, text(15))
@@ -317,6 +392,62 @@ mod tests {
             colour_label: String::new(),
             dash_label: String::new(),
             panels: vec![Panel { name: String::new(), curves: vec![curve] }],
+        }
+    }
+
+    /// Where a text begins and ends, from its anchor, its position and its letters; and its height on the picture.
+    fn spans(svg: &str) -> Vec<(String, f64, f64, f64)> {
+        let attribute = |tag: &str, name: &str| {
+            let (_, rest) = tag.split_once(&format!(" {name}=\""))?;
+            Some(rest.split_once('"')?.0.to_owned())
+        };
+        let texts = svg.split("<text").skip(1).filter(|text| !text.contains("rotate("));
+        texts
+            .map(|text| {
+                let (tag, rest) = text.split_once('>').unwrap();
+                let content = rest.split_once("</text>").unwrap().0.trim().to_owned();
+                let number = |name: &str| attribute(tag, name).unwrap().parse::<f64>().unwrap();
+                // Letters of a common sans-serif font are half as wide as they are high, or a little more.
+                let width = content.chars().count() as f64 * number("font-size") * 0.45;
+                let x = number("x");
+                let left = match attribute(tag, "text-anchor").as_deref() {
+                    Some("middle") => x - width / 2.0,
+                    Some("end") => x - width,
+                    _ => x,
+                };
+                (content, left, left + width, number("y"))
+            })
+            .collect()
+    }
+
+    /// No text is on another one, or outside the picture. Method: bars and lines with few and many names, short and long.
+    #[test]
+    fn texts_do_not_overlap() {
+        let long = |n: usize| format!("slow host, HP 97560 number {n}: FFS on VLD");
+        let names: [Vec<String>; 4] = [
+            (0..9).map(long).collect(),
+            (0..2).map(|n| format!("phase {n}")).collect(),
+            (0..40).map(|n| format!("{n}")).collect(),
+            vec![long(1).repeat(2), "short".into()],
+        ];
+        for names in &names {
+            for (chart, are_named) in [(Chart::Bar, true), (Chart::Bar, false), (Chart::Line, false)] {
+                let mark = |(n, name): (usize, &String)| Mark { x: Value::Text(name.clone()), y: 0.5 + n as f64 };
+                let mut figure = drawing(chart, false, names.iter().enumerate().map(mark).collect());
+                if are_named {
+                    let curve = figure.panels[0].curves[0].clone();
+                    let own =
+                        |mark: &Mark| Curve { name: mark.x.to_string(), marks: vec![mark.clone()], ..curve.clone() };
+                    figure.panels[0].curves = curve.marks.iter().map(own).collect();
+                }
+                let svg = to_svg(&figure).unwrap();
+                let mut spans = spans(&svg);
+                assert!(names.iter().any(|name| spans.iter().any(|(text, ..)| text == name)), "{svg}");
+                spans.sort_by(|one, two| (one.3, one.1).partial_cmp(&(two.3, two.1)).unwrap());
+                for pair in spans.windows(2).filter(|pair| (pair[0].3 - pair[1].3).abs() < 8.0) {
+                    assert!(pair[0].2 <= pair[1].1, "{:?} is on {:?}: {svg}", pair[1], pair[0]);
+                }
+            }
         }
     }
 

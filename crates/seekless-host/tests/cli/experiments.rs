@@ -115,6 +115,42 @@ fn experiments_run_on_other_storage() {
     assert_eq!(wrong.code, 2, "{}", wrong.err);
 }
 
+/// Layers that store files differently are measured over the same directory, one after another and again and again; nothing of
+/// them is left in it. So a directory that a layer uses can be measured over, too.
+#[test]
+fn layers_of_all_kinds_share_a_directory() {
+    let scratch = Scratch::new();
+    scratch.make_directory("layers");
+    scratch.make_directory("lower");
+    let text = r#"
+        title = "Layers"
+        workload = { kind = "attributes", files = 20 }
+        contestant = [
+            { name = "classic", on = "copy:index=classic / lfs / disk:hp97560" },
+            { name = "log", on = "copy / lfs / disk:hp97560" },
+            { name = "wrap", on = "wrap / lfs / disk:hp97560" },
+        ]
+    "#;
+    scratch.write("layers/experiment.toml", text);
+    let run = |out: &str| {
+        scratch.good(&["run", "layers", "--over", "hostdir:lower", "--rounds", "2", "--out", out]);
+        for contestant in ["classic", "log", "wrap"] {
+            assert!(read(&scratch, &format!("{out}/rows.csv")).contains(&format!("\n{contestant},")), "{contestant}");
+        }
+    };
+    run("one");
+    assert_eq!(std::fs::read_dir(scratch.path("lower")).unwrap().count(), 0);
+    // A directory of a layer's files, which the next measurements leave alone.
+    scratch.write("lower/a", "what is in it\n".repeat(1000));
+    scratch.good(&["pack", "zstd / hostdir:lower"]);
+    let packed = std::fs::read(scratch.path("lower/a")).unwrap();
+    run("two");
+    assert_eq!(std::fs::read(scratch.path("lower/a")).unwrap(), packed);
+    scratch.good(&["bench", "attributes", "--files", "5", "--on", "copy:index=classic / hostdir:lower"]);
+    scratch.good(&["unpack", "zstd / hostdir:lower"]);
+    assert!(read(&scratch, "lower/a").starts_with("what is in it"));
+}
+
 /// A sweep that is killed in the middle continues from there, and ends with the same files as an uninterrupted one.
 /// Method: SIGKILL as soon as some points are in the folder, at two moments.
 #[test]
@@ -141,6 +177,49 @@ fn a_killed_sweep_goes_on() {
             let (one, other) = (read(&scratch, &format!("whole/{file}")), read(&scratch, &format!("{out}/{file}")));
             assert_eq!(one, other, "{file} after a kill with {kept} points");
         }
+    }
+}
+
+/// A signal ends a sweep at once, however long the points under way would take; those that are finished are kept, and the same
+/// command measures the others. Method: a short point beside one of hours, in virtual time; and one of hours in real time, whose
+/// files must be gone afterwards.
+#[test]
+fn a_signal_ends_a_sweep_at_once() {
+    let scratch = Scratch::new();
+    scratch.make_directory("lower");
+    scratch.make_directory("long");
+    let text = |short: u64, long: u64| {
+        let on = "lfs / disk:hp97560";
+        format!(
+            "title = \"Long\"\nworkload = {{ kind = \"postmark\", files = 20, transactions = {short} }}\n\
+             contestant = [{{ name = \"short\", on = \"{on}\" }},\n\
+             {{ name = \"long\", on = \"{on}\", workload = {{ transactions = {long} }} }}]\n"
+        )
+    };
+    for (over, points) in [(&[][..], 2), (&["--over", "hostdir:lower"][..], 2)] {
+        scratch.write("long/experiment.toml", text(5, 50_000_000));
+        let out = format!("out-{}", over.len());
+        let arguments = [&["run", "long", "--jobs", "2", "--out", &out][..], over].concat();
+        let mut child = scratch.command();
+        let mut child = child.args(&arguments).stderr(std::process::Stdio::null()).spawn().unwrap();
+        let journal = scratch.path(&format!("{out}/points.jsonl"));
+        let lines = || std::fs::read_to_string(&journal).map_or(0, |text| text.lines().count());
+        while lines() == 0 {
+            assert!(child.try_wait().unwrap().is_none(), "the sweep has ended");
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let start = Instant::now();
+        std::process::Command::new("kill").args(["-TERM", &child.id().to_string()]).status().unwrap();
+        let ended = child.wait().unwrap();
+        // It takes half a second; the rest is for a machine that is busy.
+        assert!(start.elapsed() < Duration::from_secs(10), "{:?}", start.elapsed());
+        assert_eq!((ended.code(), lines()), (Some(130), 1));
+        assert_eq!(std::fs::read_dir(scratch.path("lower")).unwrap().count(), 0, "{over:?}");
+        // The same command goes on, here with less to do; the short point is not measured again.
+        scratch.write("long/experiment.toml", text(5, 6));
+        let went_on = scratch.run(&arguments);
+        assert_eq!(went_on.code, 0, "{}", went_on.err);
+        assert!(went_on.err.contains(&format!("1 of {points} points are measured already")), "{}", went_on.err);
     }
 }
 

@@ -73,6 +73,33 @@ fn replays_compare() {
     assert!(both.starts_with("200 requests"), "{both}");
 }
 
+/// A trace that can be read only once is replayed on several stacks, with the results of a file; what needs its size beforehand is
+/// refused.
+#[test]
+fn a_stream_is_replayed_on_several_stacks() {
+    let scratch = Scratch::new();
+    scratch.write("hm.csv", msr());
+    let rest = ["--device", "hm_1", "--on", "disk:dec-rz26", "--on", "disk:cheetah9lp", "--json"];
+    let from_file = json_lines(&out(&scratch, &[&["replay", "hm.csv"][..], &rest].concat()));
+    let from_stream = |more: &[&str]| {
+        let mut command = scratch.command();
+        let input = std::fs::File::open(scratch.path("hm.csv")).unwrap();
+        command.args(["replay", "-"]).args(rest).args(more).stdin(input).output().unwrap()
+    };
+    let ended = from_stream(&[]);
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stderr));
+    let lines = json_lines(&String::from_utf8(ended.stdout).unwrap());
+    assert_eq!(lines[1..], from_file[1..]);
+    for key in ["requests", "units", "format", "other_devices"] {
+        assert_eq!(lines[0]["import"][key], from_file[0]["import"][key], "{key}");
+    }
+    for more in [["--map", "scale"], ["--devices", "concatenate"]] {
+        let ended = from_stream(&more);
+        let told = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(ended.status.code() == Some(2) && told.contains("write it to a file"), "{told}");
+    }
+}
+
 /// What is wrong with a trace or a replay is said with what to do about it, and with the right exit code.
 #[test]
 fn troubles_are_explained() {

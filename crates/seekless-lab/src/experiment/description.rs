@@ -100,6 +100,9 @@ pub struct Contestant {
     /// Differences from the others' workload.
     #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
     pub workload: toml::Table,
+    /// Differences from that with `--quick`.
+    #[serde(default, skip_serializing_if = "toml::Table::is_empty")]
+    pub quick: toml::Table,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -213,13 +216,22 @@ impl Experiment {
         self
     }
 
-    /// The same with fewer values and a smaller workload: for a test of the setup, not for conclusions.
+    /// The same with fewer values and a smaller workload: for a test of the setup, not for conclusions. Pages and pictures of
+    /// it say so.
     pub fn quick(mut self) -> Experiment {
         for variable in self.description.variables.values_mut().filter(|variable| !variable.quick.is_empty()) {
             variable.values = std::mem::take(&mut variable.quick);
         }
         let quick = std::mem::take(&mut self.description.quick);
         self.description.workload.extend(quick);
+        let titles = self.description.figures.iter_mut().map(|figure| &mut figure.title);
+        for title in titles.chain([&mut self.description.title]) {
+            title.push_str(" (quick)");
+        }
+        for contestant in &mut self.description.contestants {
+            let quick = std::mem::take(&mut contestant.quick);
+            contestant.workload.extend(quick);
+        }
         self
     }
 }

@@ -52,7 +52,8 @@ on = "raid0:n={disks},stripe={stripe} / disk:cheetah9lp,scheduler=fcfs"
 [[contestant]]
 name = "sequential"
 on = "raid0:n={disks},stripe={stripe} / disk:cheetah9lp,scheduler=fcfs"
-workload = { pattern = "sequential" }
+workload = { pattern = "sequential", span = "32MiB" }
+quick = { span = "16MiB" }
 
 [[figure]]
 id = "rates"
@@ -143,9 +144,15 @@ fn an_experiment_runs() {
     let relative = figure(1);
     assert_eq!(relative.panels.len(), 3);
     assert!(relative.panels[0].curves[0].marks.iter().all(|mark| mark.y == 1.0), "{relative:?}");
-    let quick = Plan::new(&experiment.quick(), "test").unwrap();
+    let quick = experiment.quick();
+    let titles = [&quick.description.title, &quick.description.figures[1].title];
+    assert!(titles.iter().all(|title| title.ends_with(" (quick)")), "{titles:?}");
+    let quick = Plan::new(&quick, "test").unwrap();
     assert_eq!(quick.points.len(), 4);
     assert_eq!(quick.points[0].workload["requests"], toml::Value::Integer(20));
+    // What a contestant has of its own, it makes smaller itself.
+    let spans = [0, 1].map(|point| quick.points[point].workload["span"].as_str().unwrap_or_default());
+    assert_eq!(spans, ["64MiB", "16MiB"]);
 }
 
 /// E3: a sweep that is killed at any moment continues from there, and ends with the same files. Method: some points,

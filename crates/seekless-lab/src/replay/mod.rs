@@ -19,6 +19,8 @@
 mod blocks;
 mod compare;
 mod error;
+mod feed;
+mod many;
 mod place;
 mod run;
 mod stats;
@@ -29,6 +31,7 @@ mod timing;
 pub use blocks::Blocks;
 pub use compare::{COLUMNS, Comparison, compare, table};
 pub use error::ReplayError;
+pub use many::{needs_survey, simulate_all};
 pub use place::{Devices, Map, Place};
 pub use run::{Each, Outcome, Spec, check_stack, replay, simulate, timing_only};
 pub use stats::OpStats;

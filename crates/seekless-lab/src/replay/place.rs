@@ -89,6 +89,11 @@ impl Place {
         }
         Ok(place)
     }
+
+    /// Bytes of storage that the trace needs.
+    pub(super) fn end(&self) -> u64 {
+        self.end
+    }
 }
 
 /// A request, placed. A flush has no place.

@@ -156,20 +156,28 @@ pub fn simulate(
     executor.block_on(async {
         let opened = stack.open(&rt, &NoLeaves, Purpose::Use).await?;
         let Some(device) = opened.device().cloned() else { unreachable!("`check_stack` found a device") };
-        let mut outcome = replay(&rt, device, requests, spec, progress).await?;
-        // Only the members of an array know how busy they were.
+        // Only the members of an array know how busy they were. What opening took, such as making a virtual log disk, does
+        // not count.
         let leaves = opened.instances().last().map(Vec::as_slice).unwrap_or_default();
-        let count = |leaf: &Device, wanted: &str| {
-            leaf.counters().into_iter().find(|(name, _)| *name == wanted).map(|(_, count)| count)
+        let counts = |wanted: &str| -> Option<Vec<u64>> { leaves.iter().map(|leaf| count_of(leaf, wanted)).collect() };
+        let before = ["busy_ns", "requests"].map(|name| counts(name).unwrap_or_default());
+        let mut outcome = replay(&rt, device, requests, spec, progress).await?;
+        let since = |name: &str, before: &[u64]| -> Vec<u64> {
+            let after = counts(name).unwrap_or_default();
+            after.iter().zip(before).map(|(after, before)| after - before).collect()
         };
-        let busy: Option<Vec<u64>> = leaves.iter().map(|leaf| count(leaf, "busy_ns")).collect();
-        if let Some(busy) = busy.filter(|busy| !busy.is_empty()) {
+        let [busy, requests] = [since("busy_ns", &before[0]), since("requests", &before[1])];
+        if !busy.is_empty() {
             outcome.disk_time = Some(Nanos(busy.iter().sum()));
             outcome.disks = busy.len() as u64;
-            outcome.disk_requests = leaves.iter().filter_map(|leaf| count(leaf, "requests")).collect();
+            outcome.disk_requests = requests;
         }
         Ok(Outcome { stack: asked, ..outcome })
     })?
+}
+
+fn count_of(device: &Device, wanted: &str) -> Option<u64> {
+    device.counters().into_iter().find(|(name, _)| *name == wanted).map(|(_, count)| count)
 }
 
 /// Checks that a block trace can be replayed on `stack`.

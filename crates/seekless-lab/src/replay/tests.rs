@@ -11,7 +11,7 @@ use seekless::stack::Stack;
 use seekless::units::{MIB, Nanos};
 
 use super::*;
-use crate::trace::{DeviceId, Names, Op, Request, Summary, TraceError};
+use crate::trace::{DeviceId, Format, Names, Op, Options, Request, Summary, Trace, TraceError, TraceWriter};
 
 type Requests = Vec<Result<Request, TraceError>>;
 
@@ -217,6 +217,27 @@ fn replays_are_deterministic() {
     assert_eq!(run(), run());
 }
 
+/// What a virtual log disk does between requests takes time by what it holds, not by its size. Method: reads in order, so that
+/// there is a reason to look for what could be put in order, with pauses, on a large disk. When each pause took a look at all
+/// of the disk, this took minutes.
+#[test]
+fn a_large_virtual_log_disk_is_no_slower() {
+    let stack = Stack::parse("vld / disk:size=1TiB,rpm=7200,seek=8ms,rate=100MB").expect("a stack");
+    let pause = 50_000_000;
+    let requests: Vec<Request> = (0..600_u64)
+        .map(|n| {
+            let op = if n < 200 { Op::Write } else { Op::Read };
+            Request::new(Nanos(n * pause), op, n % 200 * 4096, 4096)
+        })
+        .collect();
+    let start = cpu_time::ThreadTime::now();
+    let outcome = simulate(&stack, trace(&requests).into_iter(), &spec(Timing::Open { speed: 1.0 }), &|_| {});
+    let outcome = outcome.expect("an outcome");
+    assert_eq!(outcome.total().requests, 600);
+    assert!(outcome.disk_busy().is_some_and(|busy| busy <= 1.0), "making the disk is no part of it");
+    assert!(start.elapsed().as_secs() < 20, "{:?}", start.elapsed());
+}
+
 /// The sentence names the better storage, the factor, and the slow end of the reads.
 #[test]
 fn the_answer_is_a_sentence() {
@@ -246,6 +267,107 @@ fn the_answer_is_a_sentence() {
     assert!(same.expect("a comparison").sentence.contains("equally well"));
     assert!(compare(&[]).is_none());
     assert_eq!(table(&both(Timing::Closed)).len(), 2);
+}
+
+/// Bytes that count how many of them were read.
+struct Counted {
+    bytes: Rc<[u8]>,
+    at: usize,
+    read: Rc<Cell<usize>>,
+}
+
+impl std::io::Read for Counted {
+    fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {
+        let count = buffer.len().min(self.bytes.len() - self.at);
+        buffer[..count].copy_from_slice(&self.bytes[self.at..self.at + count]);
+        self.at += count;
+        self.read.set(self.read.get() + count);
+        Ok(count)
+    }
+}
+
+/// A trace in seekless's own format.
+fn written(requests: &[Request]) -> Rc<[u8]> {
+    let format = Format::parse("seekless").expect("a format");
+    let mut writer = TraceWriter::new(&format, Vec::new()).expect("a writer");
+    requests.iter().for_each(|request| writer.write(request, &Names::default()).expect("memory takes everything"));
+    writer.finish().expect("memory takes everything").1.into()
+}
+
+fn opened(bytes: &Rc<[u8]>, read: &Rc<Cell<usize>>) -> Trace {
+    let input = Counted { bytes: bytes.clone(), at: 0, read: read.clone() };
+    Trace::from_reader("sample", Box::new(input), &Options::default()).expect("a trace")
+}
+
+/// Random requests, of all operations and sizes, whose times go back now and then.
+fn mixture(count: u64) -> Vec<Request> {
+    let mut rng = seekless::rng::Rng::new(3);
+    let request = |n: u64| {
+        let op = Op::ALL[rng.below(4) as usize];
+        let (offset, bytes) =
+            if op == Op::Flush { (0, 0) } else { (rng.below(1 << 20) * 512, (rng.below(64) + 1) * 512) };
+        let time = Nanos((n * 2_000_000).saturating_sub(rng.below(5_000_000)));
+        Request { latency: Some(Nanos(rng.below(3_000_000))), ..Request::new(time, op, offset, bytes) }
+    };
+    (0..count).map(request).collect()
+}
+
+/// Several stacks get the results that each gets alone, with every timing, in one pass over the trace: each byte of it
+/// is read once. Method: more requests than several batches hold.
+#[test]
+fn one_pass_serves_every_stack() {
+    let lines = ["disk:cheetah9lp", "disk:hp97560,scheduler=sptf", "raid1:metadata=off / disk:dec-rz26"];
+    let stacks = lines.map(|line| Stack::parse(line).expect("a stack"));
+    let bytes = written(&mixture(20_000));
+    for timing in [Timing::Window(4), Timing::Closed, Timing::Open { speed: 0.1 }, Timing::Think] {
+        let read = Rc::new(Cell::new(0));
+        let mut trace = opened(&bytes, &read);
+        let told = Cell::new(0);
+        let progress = |_: &Trace, count| told.set(count);
+        let (summary, outcomes) = simulate_all(&stacks, &mut trace, &spec(timing), &progress).expect("a sound trace");
+        assert_eq!((summary.requests(), told.get(), trace.import().requests), (20_000, 20_000, 20_000));
+        assert_eq!(read.get(), bytes.len(), "{timing}");
+        for (stack, outcome) in stacks.iter().zip(outcomes) {
+            let alone = simulate(stack, opened(&bytes, &read).into_iter(), &spec(timing), &|_| {});
+            assert_eq!(outcome.expect("an outcome").to_json(), alone.expect("an outcome").to_json(), "{timing}");
+        }
+    }
+}
+
+/// The error of one stack leaves the others their results. An error of the trace is the trace's, and none of a stack.
+#[test]
+fn errors_have_their_place() {
+    let [sound, small, broken] = ["disk:cheetah9lp", "memory:1MiB", "fault:read-errors=100% / memory:1GiB"]
+        .map(|line| Stack::parse(line).expect("a stack"));
+    let requests: Vec<Request> = (0..30_000).map(|n| read(n * 1000, n * 512)).collect();
+    let bytes = written(&requests);
+    let none = |_: &Trace, _| {};
+    let run = |stacks: &[Stack], bytes: &Rc<[u8]>| {
+        simulate_all(stacks, &mut opened(bytes, &Rc::default()), &Spec::default(), &none)
+    };
+    let (_, mut outcomes) = run(&[small.clone(), sound.clone(), broken.clone()], &bytes).expect("a sound trace");
+    let broken_text = failure(outcomes.pop().expect("three outcomes"));
+    assert!(broken_text.contains("request 1 of the trace"), "{broken_text}");
+    assert_eq!(outcomes.pop().expect("three outcomes").expect("an outcome").total().requests, 30_000);
+    let text = failure(outcomes.pop().expect("three outcomes"));
+    assert!(text.contains("touches 14.6 MiB"), "of the whole trace, not of the first request behind the end: {text}");
+    // What is no file may have no end: when no stack is left, it is not read any further.
+    let read_bytes = Rc::new(Cell::new(0));
+    let (_, outcomes) =
+        simulate_all(&[broken], &mut opened(&written(&mixture(400_000)), &read_bytes), &Spec::default(), &none)
+            .expect("a sound trace");
+    assert!(outcomes.iter().all(Result::is_err));
+    assert!(read_bytes.get() < 8 << 20, "{} bytes read", read_bytes.get());
+    // Two devices overlap.
+    let second = Request { device: DeviceId::Number(7), ..read(0, 0) };
+    let two = written(&[&requests[..], &[second]].concat());
+    let text = run(std::slice::from_ref(&sound), &two).err().expect("two devices").to_string();
+    assert!(text.contains("2 devices (0 7 ..)"), "{text}");
+    // A file that ends in the middle of its compression.
+    let whole = zstd::encode_all(&bytes[..], 1).expect("memory takes everything");
+    let cut: Rc<[u8]> = whole[..whole.len() / 2].into();
+    let error = run(&[sound, small], &cut).err().expect("half a file");
+    assert!(matches!(error, ReplayError::Trace(TraceError::Io { .. })), "{error}");
 }
 
 /// Timings and mappings are written in the syntax in which they are parsed.

@@ -10,7 +10,9 @@ use std::collections::VecDeque;
 
 use seekless::units::FixedMap;
 
+use super::import::Import;
 use super::request::{DeviceId, Event, Op, Request};
+use super::stage::Stage;
 
 /// Limit of requests that wait for their completion.
 const WINDOW: usize = 1 << 16;
@@ -41,13 +43,40 @@ pub(super) struct Matcher {
     /// Oldest and newest request under way at a place.
     places: FixedMap<Key, (u64, u64)>,
     /// Completions without a request, as at the start of a trace.
-    pub(super) completions_alone: u64,
-    pub(super) without_completion: u64,
+    completions_alone: u64,
+    without_completion: u64,
+    /// A buffer for the batch that is being taken, empty in between.
+    taken: Vec<Request>,
+}
+
+impl Stage for Matcher {
+    fn pass(&mut self, batch: &mut Vec<Request>, is_last: bool) {
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(batch, &mut taken);
+        for event in taken.drain(..) {
+            self.take(&event, batch);
+        }
+        self.taken = taken;
+        if is_last {
+            self.finish(batch);
+        }
+    }
+
+    fn report(&self, import: &mut Import) {
+        for (count, what) in [
+            (self.without_completion, "requests have no completion in the trace, so no latency"),
+            (self.completions_alone, "completions belong to no request in the trace"),
+        ] {
+            if count > 0 {
+                import.notes.push(format!("{count} {what}"));
+            }
+        }
+    }
 }
 
 impl Matcher {
     /// Takes an event. Requests that need not wait any longer are appended to `out`.
-    pub(super) fn take(&mut self, event: &Request, out: &mut Vec<Request>) {
+    fn take(&mut self, event: &Request, out: &mut Vec<Request>) {
         if event.event == Event::Complete {
             self.complete(event);
         } else {
@@ -60,11 +89,7 @@ impl Matcher {
         }
     }
 
-    pub(super) fn is_holding(&self) -> bool {
-        !self.pending.is_empty()
-    }
-
-    pub(super) fn finish(&mut self, out: &mut Vec<Request>) {
+    fn finish(&mut self, out: &mut Vec<Request>) {
         while !self.pending.is_empty() {
             self.release(out);
         }

@@ -100,7 +100,7 @@ fn read(format: Option<Format>, input: &[u8]) {
                 assert_eq!(dropped, 0);
                 let options = Options { format: Some(format.clone()), sort_window: 0, ..Options::default() };
                 let again = Trace::from_reader("again", Box::new(Cursor::new(bytes)), &options).expect("own bytes");
-                let again: Vec<_> = again.collect::<Result<_, _>>().expect("own bytes");
+                let again: Vec<_> = again.into_iter().collect::<Result<_, _>>().expect("own bytes");
                 assert_eq!(again.len(), requests.len());
                 for (one, two) in again.iter().zip(&requests) {
                     let same = (one.time, one.op, one.offset, one.bytes, one.flags, one.latency)

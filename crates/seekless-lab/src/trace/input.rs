@@ -1,8 +1,10 @@
 //! Where the bytes of a trace come from: files and standard input, compressed or not, in constant memory.
 
+use std::cell::Cell;
 use std::fs::File;
 use std::io::{self, Cursor, Read};
 use std::path::Path;
+use std::rc::Rc;
 
 use super::TraceError;
 
@@ -30,10 +32,54 @@ impl Compression {
     }
 }
 
+/// How much of a trace's files has been read, before decompression.
+#[derive(Clone, Default, Debug)]
+pub struct Progress {
+    inputs: Vec<Counted>,
+}
+
+impl Progress {
+    pub(super) fn of(inputs: &[Input]) -> Progress {
+        Progress { inputs: inputs.iter().map(|input| input.counted.clone()).collect() }
+    }
+
+    /// Bytes read so far.
+    pub fn bytes(&self) -> u64 {
+        self.inputs.iter().map(|input| input.read.get()).sum()
+    }
+
+    /// Bytes in all, where every input is a file; `None` for a stream, which may have no end.
+    pub fn bytes_total(&self) -> Option<u64> {
+        self.inputs.iter().map(|input| input.total).sum()
+    }
+}
+
+/// Bytes of one input.
+#[derive(Clone, Default, Debug)]
+struct Counted {
+    read: Rc<Cell<u64>>,
+    total: Option<u64>,
+}
+
+/// Counts the bytes that pass.
+struct Counting<R> {
+    inner: R,
+    count: Rc<Cell<u64>>,
+}
+
+impl<R: Read> Read for Counting<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.inner.read(buffer)?;
+        self.count.set(self.count.get() + read as u64);
+        Ok(read)
+    }
+}
+
 /// The decompressed bytes of one trace, with a window on the next ones.
 pub(super) struct Input {
     pub(super) name: String,
     pub(super) compression: Compression,
+    counted: Counted,
     read: Box<dyn Read>,
     buffer: Vec<u8>,
     start: usize,
@@ -47,16 +93,25 @@ impl Input {
     /// Opens a file, or standard input for `-`.
     pub(super) fn open(path: &Path) -> Result<Input, TraceError> {
         let name = path.display().to_string();
-        let read: Box<dyn Read> = match name.as_str() {
-            "-" => Box::new(io::stdin()),
-            _ => Box::new(File::open(path).map_err(|cause| TraceError::Io { name: name.clone(), cause })?),
-        };
-        let name = if name == "-" { "standard input".to_owned() } else { name };
-        Input::new(name, read)
+        if name == "-" {
+            return Input::new("standard input".to_owned(), Box::new(io::stdin()));
+        }
+        let failed = |cause| TraceError::Io { name: name.clone(), cause };
+        let file = File::open(path).map_err(failed)?;
+        let metadata = file.metadata().map_err(failed)?;
+        let total = metadata.is_file().then_some(metadata.len());
+        Input::of(name, Box::new(file), total)
     }
 
     /// Reads from anything.
-    pub(super) fn new(name: String, mut read: Box<dyn Read>) -> Result<Input, TraceError> {
+    pub(super) fn new(name: String, read: Box<dyn Read>) -> Result<Input, TraceError> {
+        Input::of(name, read, None)
+    }
+
+    /// `total` is the number of bytes before decompression, where it is known.
+    fn of(name: String, read: Box<dyn Read>, total: Option<u64>) -> Result<Input, TraceError> {
+        let counted = Counted { read: Rc::default(), total };
+        let mut read = Counting { inner: read, count: counted.read.clone() };
         let failed = |cause| TraceError::Io { name: name.clone(), cause };
         let mut prefix = [0; 4];
         let mut filled = 0;
@@ -75,7 +130,7 @@ impl Input {
             Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(io::BufReader::new(whole))),
             Compression::Zstd => Box::new(zstd::Decoder::new(whole).map_err(failed)?),
         };
-        Ok(Input { name, compression, read, buffer: Vec::new(), start: 0, end: 0, consumed: 0, at_end: false })
+        Ok(Input { name, compression, counted, read, buffer: Vec::new(), start: 0, end: 0, consumed: 0, at_end: false })
     }
 
     /// The bytes that come next, as far as they have been read.

@@ -4,7 +4,9 @@ use std::collections::VecDeque;
 
 use seekless::units::Nanos;
 
+use super::import::Import;
 use super::request::Request;
+use super::stage::Stage;
 
 /// Takes nearly sorted requests and returns sorted ones, except for those that come too late for the window. Requests
 /// of the same time keep their order.
@@ -14,11 +16,32 @@ pub(super) struct Order {
     latest: Nanos,
     delivered: Nanos,
     /// Requests with an earlier time than a previous one.
-    pub(super) out_of_order: u64,
+    out_of_order: u64,
     /// The furthest that time went back.
-    pub(super) back_max: Nanos,
+    back_max: Nanos,
     /// Of those, how many came too late to be sorted.
-    pub(super) too_late: u64,
+    too_late: u64,
+    /// A buffer for the batch that is being taken, empty in between.
+    taken: Vec<Request>,
+}
+
+impl Stage for Order {
+    fn pass(&mut self, batch: &mut Vec<Request>, is_last: bool) {
+        let mut taken = std::mem::take(&mut self.taken);
+        std::mem::swap(batch, &mut taken);
+        self.take_all(&taken, batch);
+        taken.clear();
+        self.taken = taken;
+        if is_last {
+            self.finish(batch);
+        }
+    }
+
+    fn report(&self, import: &mut Import) {
+        import.out_of_order = self.out_of_order;
+        import.back_max_ns = self.back_max.0;
+        import.too_late = self.too_late;
+    }
 }
 
 impl Order {
@@ -31,11 +54,12 @@ impl Order {
             out_of_order: 0,
             back_max: Nanos::ZERO,
             too_late: 0,
+            taken: Vec::new(),
         }
     }
 
     /// Takes requests and returns those that need not wait any longer.
-    pub(super) fn take_all(&mut self, requests: &[Request], out: &mut Vec<Request>) {
+    fn take_all(&mut self, requests: &[Request], out: &mut Vec<Request>) {
         let (Some(first), Some(last)) = (requests.first(), requests.last()) else { return };
         if first.time < self.latest || !requests.is_sorted_by_key(|request| request.time) {
             return requests.iter().for_each(|request| self.take(request, out));
@@ -67,11 +91,7 @@ impl Order {
         }
     }
 
-    pub(super) fn is_holding(&self) -> bool {
-        !self.held.is_empty()
-    }
-
-    pub(super) fn finish(&mut self, out: &mut Vec<Request>) {
+    fn finish(&mut self, out: &mut Vec<Request>) {
         while !self.held.is_empty() {
             self.release(out);
         }

@@ -144,6 +144,11 @@ impl Summary {
         self.ops.iter().fold(0, |sum, op| sum.saturating_add(op.bytes))
     }
 
+    /// The end of the last request of any device: the minimum size of the storage, if all devices were one.
+    pub fn end(&self) -> u64 {
+        self.devices.values().map(|device| device.end).max().unwrap_or(0)
+    }
+
     /// From the first request to the last.
     pub fn span(&self) -> Nanos {
         self.last.saturating_sub(self.first.unwrap_or(self.last))

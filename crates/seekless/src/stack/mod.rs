@@ -134,6 +134,19 @@ impl<'a> Target<'a> {
 impl Stack {
     /// Parses a stack line.
     ///
+    /// ```
+    /// use seekless::stack::Stack;
+    ///
+    /// let stack = Stack::parse("zstd:level=9 / lfs / file:a.img")?;
+    /// let names: Vec<&str> = stack.words().iter().map(|word| word.name()).collect();
+    /// assert_eq!(names, ["zstd", "lfs", "file"]);
+    ///
+    /// let error = Stack::parse("zstd / lsf / file:a.img").unwrap_err();
+    /// println!("{error}"); // with the line, and a mark below `lsf`
+    /// # assert!(error.to_string().contains("^^^"));
+    /// # Ok::<(), seekless::stack::StackError>(())
+    /// ```
+    ///
     /// # Errors
     /// The first mistake, with its place on the line.
     pub fn parse(line: &str) -> Result<Stack, StackError> {

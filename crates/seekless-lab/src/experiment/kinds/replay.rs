@@ -96,7 +96,7 @@ impl Wanted {
         let format = self.format.as_deref().map(Format::parse).transpose()?;
         let trace = Trace::open(std::slice::from_ref(&self.path), &Options { format, ..options });
         let trace = trace.map_err(|error| error.to_string())?;
-        let some = trace.take(usize::try_from(self.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX));
+        let some = trace.into_iter().take(usize::try_from(self.requests.unwrap_or(u64::MAX)).unwrap_or(usize::MAX));
         let block = self.block.map(|block| block.0);
         Blocks::new(some, block, self.permute.zip(self.size.map(|size| size.0)))
     }

@@ -212,6 +212,9 @@ impl Updates {
 
     fn measure(&self, mut times: Vec<Nanos>, used: Counted, used_share: f64) -> Measure {
         let count = times.len() as f64;
+        // In whole nanoseconds, so that nothing is left where everything is accounted for.
+        let all: i128 = times.iter().map(|time| i128::from(time.0)).sum();
+        let other = all - [used.overhead, used.locate, used.transfer].map(i128::from).iter().sum::<i128>();
         let mean = times.iter().map(|time| time.as_millis_f64()).sum::<f64>() / count;
         times.sort_unstable();
         let last = times.get((times.len() * 99).div_ceil(100).saturating_sub(1)).copied().unwrap_or(Nanos::ZERO);
@@ -223,7 +226,7 @@ impl Updates {
             ("overhead_ms", Some(overhead)),
             ("locate_ms", Some(locate)),
             ("transfer_ms", Some(transfer)),
-            ("other_ms", Some(mean - overhead - locate - transfer)),
+            ("other_ms", Some(other as f64 / 1e6 / count)),
             ("disk_requests", Some(used.requests as f64 / count)),
             ("used_share", Some(used_share)),
         ])

@@ -42,7 +42,8 @@ fn other_devices() {
         |devices: &[&str]| Options { devices: devices.iter().map(|d| d.to_string()).collect(), ..as_format("spc") };
     let text = failure(sample, &only(&["7"]));
     assert!(text.contains("asked for the devices 7; in the trace there are: 0 3"), "{text}");
-    let requests: Vec<_> = trace(sample, &only(&["3"])).expect("a trace").collect::<Result<_, _>>().expect("requests");
+    let requests: Vec<_> =
+        trace(sample, &only(&["3"])).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
     assert_eq!(requests.len(), 1);
 }
 
@@ -76,7 +77,8 @@ fn files() {
     write("sda.blktrace.1", &processor(&[request(3, 3), request(4, 4)]));
     write("sda.blktrace.10", b"");
     for name in ["", "sda", "sda.blktrace"] {
-        let requests: Vec<_> = open(&[path(name)]).expect("a trace").collect::<Result<_, _>>().expect("requests");
+        let requests: Vec<_> =
+            open(&[path(name)]).expect("a trace").into_iter().collect::<Result<_, _>>().expect("requests");
         assert_eq!(requests.iter().map(|request| request.sector().0).collect::<Vec<_>>(), [1, 3, 4, 2], "{name}");
     }
     let alone = open(&[path("sda.blktrace.0")]).expect("a trace");

@@ -1,0 +1,97 @@
+//! Several stacks, one pass over the trace.
+//!
+//! The caller's thread reads and counts the trace; each stack replays on a thread of its own, in its own virtual time, so
+//! that its result is that of [`simulate`](super::simulate) alone. The threads keep step by batches.
+//!
+//! What a replay has to know of the whole trace in advance is little: where its devices go on the storage, if addresses are
+//! scaled or devices concatenated ([`needs_survey`]). Then a first pass is inherent. Otherwise the trace is counted in the
+//! same pass, and what errors and warnings say about the whole trace comes from that.
+
+use seekless::stack::Stack;
+
+use super::error::ReplayError;
+use super::feed::Feed;
+use super::place::{Devices, Map, Place};
+use super::run::{Outcome, Spec, simulate};
+use crate::trace::{Request, Summary, Trace};
+
+/// Requests of a batch. Threads wait for each other once a batch.
+const BATCH: usize = 8192;
+
+/// Whether [`Spec::place`] has to be known before a replay, which takes a pass over the trace.
+pub fn needs_survey(map: Map, devices: &Devices) -> bool {
+    map == Map::Scale || *devices == Devices::Concatenate
+}
+
+/// Replays on every stack at the same time, reading the trace once, in memory that does not depend on its length.
+/// `progress` gets the trace and the number of requests read so far. Without [`Spec::place`], the trace must have one device.
+///
+/// Returns the trace in numbers, and the outcomes in the order of the stacks. When all stacks have failed, a trace that is no
+/// file is left where it is.
+///
+/// # Errors
+/// When the trace cannot be read or has several devices. Errors of a stack are in its outcome.
+pub fn simulate_all(
+    stacks: &[Stack],
+    trace: &mut Trace,
+    spec: &Spec,
+    progress: &dyn Fn(&Trace, u64),
+) -> Result<(Summary, Vec<Result<Outcome, ReplayError>>), ReplayError> {
+    let (mut feed, fed) = Feed::new(stacks.len());
+    let mut summary = Summary::default();
+    let mut outcomes = std::thread::scope(|scope| {
+        let replays =
+            stacks.iter().zip(fed).map(|(stack, fed)| scope.spawn(move || simulate(stack, fed, spec, &|_| {})));
+        let replays: Vec<_> = replays.collect();
+        let mut count = 0;
+        let read = read_all(trace, spec, &mut summary, |trace, batch| {
+            count += batch.len() as u64;
+            progress(trace, count);
+            feed.give(batch)
+        });
+        match read {
+            Ok(()) => feed.end(),
+            Err(_) => drop(feed), // The replays end with an error, too.
+        }
+        let outcomes: Vec<_> = replays
+            .into_iter()
+            .map(|replay| replay.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect();
+        read.map(|()| outcomes)
+    })?;
+    for outcome in &mut outcomes {
+        if let Err(ReplayError::TooFar { needed, .. }) = outcome {
+            *needed = spec.place.as_ref().map_or(summary.end(), Place::end).max(*needed);
+        }
+    }
+    Ok((summary, outcomes))
+}
+
+/// Reads the trace to its end, counts it, and hands out batches as long as `give` returns true.
+fn read_all(
+    trace: &mut Trace,
+    spec: &Spec,
+    summary: &mut Summary,
+    mut give: impl FnMut(&Trace, Vec<Request>) -> bool,
+) -> Result<(), ReplayError> {
+    let has_end = trace.progress().bytes_total().is_some();
+    let mut goes_on = true;
+    loop {
+        let mut batch = Vec::with_capacity(if goes_on { BATCH } else { 0 });
+        while batch.len() < BATCH && trace.next_batch(&mut batch)? {}
+        if batch.is_empty() {
+            break;
+        }
+        batch.iter().for_each(|request| summary.add(request));
+        // With several devices there is no result. The rest is counted for the message.
+        let is_one = spec.place.is_some() || summary.devices.len() <= 1;
+        goes_on = goes_on && is_one && give(trace, batch);
+        if !goes_on && !has_end {
+            break;
+        }
+    }
+    match spec.place {
+        Some(_) => Ok(()),
+        None => Place::of(summary, &Devices::One, &trace.names()).map(|_| ()),
+    }
+}

@@ -1,0 +1,97 @@
+//! What the beginning of a trace decides: its format, and which moment of a request counts.
+
+use super::detect::{self, Detected};
+use super::format::Format;
+use super::input::{Compression, Input, SAMPLE_BYTES};
+use super::kernel::Wanted;
+use super::request::Event;
+use super::{Options, TraceError};
+
+/// How a trace is read.
+pub(super) struct Beginning {
+    pub(super) format: Format,
+    /// Why this format was chosen.
+    pub(super) why: String,
+    /// The moment of a request that counts, where the format has several.
+    pub(super) event: Option<Event>,
+    /// Completions are matched with requests, to get latencies.
+    pub(super) latency: bool,
+    pub(super) notes: Vec<String>,
+}
+
+impl Beginning {
+    /// Looks at the first bytes of every input.
+    ///
+    /// # Errors
+    /// When an input cannot be read, or the inputs have no format, or different ones.
+    pub(super) fn of(inputs: &mut [Input], options: &Options, mut notes: Vec<String>) -> Result<Beginning, TraceError> {
+        let Some(first) = inputs.first() else { return Err(TraceError::Files("no trace was named".into())) };
+        let first_name = first.name.clone();
+        let mut found: Option<Detected> =
+            options.format.clone().map(|format| Detected { format, why: "as asked".into() });
+        let mut events = [false; 3];
+        for input in inputs {
+            input.sample()?;
+            let (sample, whole) = (input.window(), input.at_end());
+            let sample = &sample[..sample.len().min(SAMPLE_BYTES)];
+            if options.format.is_none() && !(sample.is_empty() && found.is_some()) {
+                let name = &input.name;
+                let detected = detect::detect(sample, whole)
+                    .map_err(|problem| TraceError::Format { name: name.clone(), problem })?;
+                match &found {
+                    Some(other) if other.format != detected.format => {
+                        let (one, two) = (&other.format, &detected.format);
+                        let problem = format!("{first_name} is {one}, but {name} is {two}: they are not one trace");
+                        return Err(TraceError::Files(problem));
+                    }
+                    Some(_) => {}
+                    None => found = Some(detected),
+                }
+            }
+            if let Some(Detected { format, .. }) = &found
+                && format.has_events()
+            {
+                let more = detect::events(format, sample, whole);
+                events = [0, 1, 2].map(|index| events[index] || more[index]);
+            }
+            if input.compression != Compression::None {
+                let how = if input.compression == Compression::Gzip { "gzip" } else { "zstd" };
+                notes.push(format!("{} is compressed with {how}", input.name));
+            }
+        }
+        let Some(Detected { format, why }) = found else {
+            return Err(TraceError::Format { name: first_name, problem: "there is nothing in it".into() });
+        };
+        let (event, note) = choose_event(&format, options.event, events);
+        notes.extend(note);
+        notes.extend(format.note());
+        let latency = options.latency && format.has_events() && event != Some(Event::Complete);
+        Ok(Beginning { format, why, event, latency, notes })
+    }
+
+    /// The events that the readers have to deliver.
+    pub(super) fn wanted(&self) -> Wanted {
+        self.event.map_or(Wanted::ALL, |event| Wanted::one(event, self.latency))
+    }
+}
+
+/// The event that counts, and a remark about the choice.
+fn choose_event(format: &Format, asked: Option<Event>, seen: [bool; 3]) -> (Option<Event>, Option<String>) {
+    if !format.has_events() {
+        let note = asked.map(|event| format!("the format has no events, so {event} makes no difference"));
+        return (None, note);
+    }
+    if let Some(event) = asked {
+        return (Some(event), None);
+    }
+    let [queue, issue, complete] = seen;
+    let (event, why) = match (issue, queue, complete) {
+        (true, _, _) => (Event::Issue, "requests are taken where they were issued to the driver"),
+        (_, true, _) => (Event::Queue, "no issue events at its beginning: requests are taken where they were queued"),
+        (_, _, true) => {
+            (Event::Complete, "completions alone at its beginning: requests are taken where they were done")
+        }
+        _ => (Event::Issue, "no events of requests at its beginning: issues are looked for"),
+    };
+    (Some(event), Some(why.to_owned()))
+}

@@ -1,0 +1,77 @@
+//! Report of how a trace's lines or records were used.
+
+use super::request::Event;
+use super::tally::{Tallies, Tally};
+
+/// How a trace's lines or records were used.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Import {
+    pub files: Vec<String>,
+    /// As it is written on the command line.
+    pub format: String,
+    /// Why this format was chosen.
+    pub why: String,
+    pub event: Option<Event>,
+    /// Lines or records in all.
+    pub units: u64,
+    pub by_line: bool,
+    pub requests: u64,
+    /// Requests of devices that were not selected.
+    pub other_devices: u64,
+    pub skipped: Vec<Tally>,
+    pub rejected: Vec<Tally>,
+    /// Requests with an earlier time than a previous one, and by how much at most.
+    pub out_of_order: u64,
+    pub back_max_ns: u64,
+    /// Of those, requests that came too late to be sorted.
+    pub too_late: u64,
+    /// Further remarks.
+    pub notes: Vec<String>,
+}
+
+impl Import {
+    pub fn unit_name(&self) -> &'static str {
+        if self.by_line { "lines" } else { "records" }
+    }
+
+    /// The first occurrence of a tally, in words.
+    pub fn example_of(&self, tally: &Tally) -> String {
+        match (self.by_line, tally.example.is_empty()) {
+            (true, false) => format!(", first line {}: {}", tally.first_at, tally.example),
+            (true, true) => format!(", first line {}", tally.first_at),
+            (false, _) if tally.first_at > 0 => format!(", first at byte {}", tally.first_at),
+            (false, _) => String::new(),
+        }
+    }
+
+    pub fn rejected_count(&self) -> u64 {
+        self.rejected.iter().map(|tally| tally.count).sum()
+    }
+
+    /// Adds the tallies of one input.
+    pub(super) fn add(&mut self, tallies: Tallies) {
+        self.units += tallies.units;
+        self.by_line = tallies.by_line;
+        for (all, more) in [(&mut self.skipped, tallies.skipped), (&mut self.rejected, tallies.rejected)] {
+            for tally in more {
+                match all.iter_mut().find(|known: &&mut Tally| known.reason == tally.reason) {
+                    Some(known) => known.count += tally.count,
+                    None => all.push(tally),
+                }
+            }
+            all.sort_by(|one, two| two.count.cmp(&one.count).then(one.reason.cmp(two.reason)));
+        }
+    }
+
+    /// The tallies of a trace without requests, in words.
+    pub(super) fn because(&self) -> String {
+        let mut text = format!(" ({} {}, read as {})", self.units, self.unit_name(), self.format);
+        for tally in self.rejected.iter().chain(&self.skipped) {
+            text += &format!("\n{} x {}{}", tally.count, tally.reason, self.example_of(tally));
+        }
+        for note in &self.notes {
+            text += &format!("\n{note}");
+        }
+        text
+    }
+}

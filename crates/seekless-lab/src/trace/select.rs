@@ -1,0 +1,69 @@
+//! The stage that passes on the requests of some devices alone.
+
+use seekless::units::FixedMap;
+
+use super::import::Import;
+use super::names::SharedNames;
+use super::request::{DeviceId, Request};
+use super::stage::Stage;
+
+/// Limit of devices whose answer is kept.
+const KNOWN_MAX: usize = 1 << 16;
+
+/// Limit of devices that a message lists.
+const LISTED_MAX: usize = 20;
+
+/// Passes on the requests of the devices that the user named.
+pub(super) struct Select {
+    /// As [`super::Names::text`] writes them.
+    wanted: Vec<String>,
+    names: SharedNames,
+    known: FixedMap<DeviceId, bool>,
+    last: Option<(DeviceId, bool)>,
+    passed: u64,
+    others: u64,
+}
+
+impl Select {
+    pub(super) fn new(wanted: Vec<String>, names: SharedNames) -> Select {
+        Select { wanted, names, known: FixedMap::default(), last: None, passed: 0, others: 0 }
+    }
+
+    fn passes(&mut self, device: DeviceId) -> bool {
+        let passes = match self.last {
+            Some((last, passes)) if last == device => passes,
+            _ => {
+                if self.known.len() > KNOWN_MAX {
+                    self.known.clear();
+                }
+                let look = || self.wanted.contains(&self.names.borrow().text(device));
+                *self.known.entry(device).or_insert_with(look)
+            }
+        };
+        self.last = Some((device, passes));
+        if passes {
+            self.passed += 1
+        } else {
+            self.others += 1
+        }
+        passes
+    }
+}
+
+impl Stage for Select {
+    fn pass(&mut self, batch: &mut Vec<Request>, _is_last: bool) {
+        batch.retain(|request| self.passes(request.device));
+    }
+
+    fn report(&self, import: &mut Import) {
+        import.other_devices = self.others;
+        if self.passed == 0 && self.others > 0 {
+            let mut there: Vec<DeviceId> = self.known.keys().copied().collect();
+            there.sort_unstable();
+            let names = self.names.borrow();
+            let there: Vec<String> = there.iter().take(LISTED_MAX).map(|id| names.text(*id)).collect();
+            let (wanted, there) = (self.wanted.join(", "), there.join(" "));
+            import.notes.push(format!("asked for the devices {wanted}; in the trace there are: {there}"));
+        }
+    }
+}
