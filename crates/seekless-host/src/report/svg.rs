@@ -91,7 +91,14 @@ pub fn to_svg(drawing: &Drawing) -> Result<String, String> {
             let (row, column) = (index as u32 / columns, index as u32 % columns);
             let (x, y) = ((70 + column * ((width - 70) / columns)) as i32, (8 + row * LEGEND_LINE) as i32);
             let colour = colour(drawing, curve);
-            legend.draw(&PathElement::new([(x, y), (x + 26, y)], colour.stroke_width(2))).map_err(cannot)?;
+            let dashes: &[(i32, i32)] = match drawing.chart == Chart::Bar || is_solid(drawing, curve) {
+                true => &[(0, 26)],
+                false => &[(0, 6), (10, 16), (20, 26)],
+            };
+            for (from, to) in dashes {
+                let line = PathElement::new([(x + from, y), (x + to, y)], colour.stroke_width(2));
+                legend.draw(&line).map_err(cannot)?;
+            }
             let point = if curve.source.is_empty() { colour.filled() } else { colour.stroke_width(2) };
             legend.draw(&Circle::new((x + 13, y), 4, point)).map_err(cannot)?;
             let style = text(14).pos(Pos::new(HPos::Left, VPos::Center));
@@ -189,6 +196,12 @@ fn distinct<'a>(drawing: &'a Drawing, pick: impl Fn(&'a Curve) -> &'a String) ->
 fn colour(drawing: &Drawing, curve: &Curve) -> RGBColor {
     let index = distinct(drawing, |curve| &curve.colour).iter().position(|colour| **colour == curve.colour);
     COLOURS[index.unwrap_or(0) % COLOURS.len()]
+}
+
+/// Our own measurements with the first dash have lines; published ones, and those with another dash, have dashes.
+fn is_solid(drawing: &Drawing, curve: &Curve) -> bool {
+    let dashes = distinct(drawing, |curve| &curve.dash);
+    curve.source.is_empty() && dashes.first().is_none_or(|first| **first == curve.dash)
 }
 
 /// The axes that all panels of a figure share. A logarithmic axis is a linear one of logarithms.
@@ -329,14 +342,12 @@ impl Axes<'_> {
 
     fn lines(&self, panel: &Panel, area: &Area<'_>) -> Result<(), String> {
         let mut chart = self.frame(panel, area, self.x_range)?;
-        let dashes = distinct(self.drawing, |curve| &curve.dash);
         for curve in &panel.curves {
             let colour = colour(self.drawing, curve);
             let points: Vec<(f64, f64)> =
                 curve.marks.iter().filter_map(|mark| Some((self.x(&mark.x), self.y(mark.y)?))).collect();
-            let is_solid = curve.source.is_empty() && dashes.first().is_none_or(|first| **first == curve.dash);
             let style = colour.stroke_width(2);
-            match is_solid {
+            match is_solid(self.drawing, curve) {
                 true => chart.draw_series(LineSeries::new(points.clone(), style)).map(|_| ()),
                 false => chart.draw_series(DashedLineSeries::new(points.clone(), 6, 4, style)).map(|_| ()),
             }
@@ -449,6 +460,23 @@ mod tests {
                 }
             }
         }
+    }
+
+    /// A curve with dashes has them in the legend, too. Method: the strokes of a figure with and without a second dash.
+    #[test]
+    fn the_legend_has_the_dashes() {
+        let marks = || (1..4).map(|x| Mark { x: Value::Integer(x), y: x as f64 }).collect();
+        let mut figure = drawing(Chart::Line, false, marks());
+        let other = Curve { name: "other".into(), dash: "b".into(), ..figure.panels[0].curves[0].clone() };
+        figure.panels[0].curves.push(Curve { dash: String::new(), ..other.clone() });
+        let legend_strokes = |figure: &Drawing| {
+            let svg = to_svg(figure).unwrap();
+            let (_, legend) = svg.rsplit_once("</text>\n<polyline").unwrap();
+            legend.split("<circle").next().unwrap().matches("stroke-width=\"2\"").count()
+        };
+        let solid = legend_strokes(&figure);
+        figure.panels[0].curves[1] = other;
+        assert!(legend_strokes(&figure) > solid, "the second line is of several strokes");
     }
 
     /// Every kind of figure can be drawn, even with no point, one point, zeroes and texts; names appear as text.
