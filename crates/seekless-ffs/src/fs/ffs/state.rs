@@ -101,6 +101,10 @@ pub(super) struct State {
     pub now: WallTime,
     /// The clock has been put back, or an inode on the volume changed later than now.
     pub clock_is_behind: bool,
+    /// Files whose last block has moved since the inode on the volume was written, and since when: their old places may be
+    /// another inode's there. Until they are written time does not go back, so that no inode that takes such a place looks
+    /// older.
+    pub moved_tails: BTreeMap<u32, u64>,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -164,6 +168,7 @@ impl State {
             raw_superblock,
             now: WallTime::default(),
             clock_is_behind: false,
+            moved_tails: BTreeMap::new(),
             summaries,
             totals,
             totals_dirty: false,

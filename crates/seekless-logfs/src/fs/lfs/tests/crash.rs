@@ -50,6 +50,7 @@ fn a_long_life() {
         ],
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
+        setbacks: false,
         fsck_unrecovered: true,
         rounds: 16,
         seeds: 8,
