@@ -89,6 +89,14 @@ impl std::error::Error for Unfinished {}
 /// Virtual time: starts at zero and jumps from timer to timer.
 pub struct VirtualClock {
     now: Cell<Nanos>,
+    setback: Option<Setback>,
+}
+
+/// A time of day that is put back at some moment.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Setback {
+    pub at: Nanos,
+    pub by: Nanos,
 }
 
 impl VirtualClock {
@@ -96,7 +104,11 @@ impl VirtualClock {
     pub const EPOCH: WallTime = WallTime { seconds: 788_918_400, nanos: 0 };
 
     pub fn new() -> VirtualClock {
-        VirtualClock { now: Cell::new(Nanos::ZERO) }
+        VirtualClock { now: Cell::new(Nanos::ZERO), setback: None }
+    }
+
+    pub fn put_back(setback: Setback) -> VirtualClock {
+        VirtualClock { setback: Some(setback), ..VirtualClock::new() }
     }
 }
 
@@ -112,7 +124,9 @@ impl Clock for VirtualClock {
     }
 
     fn wall(&self) -> WallTime {
-        WallTime::from_nanos_since_epoch(Self::EPOCH.nanos_since_epoch() + i128::from(self.now.get().0))
+        let back = self.setback.filter(|setback| setback.at <= self.now.get()).map_or(0, |setback| setback.by.0);
+        let since_epoch = i128::from(self.now.get().0) - i128::from(back);
+        WallTime::from_nanos_since_epoch(Self::EPOCH.nanos_since_epoch() + since_epoch)
     }
 
     fn is_virtual(&self) -> bool {
@@ -441,7 +455,12 @@ const POLLS_PER_CLOCK_POLL: u32 = 64;
 impl Executor {
     /// Virtual time from zero, tasks interleaved as `seed` decides, and a host whose processor is `profile`.
     pub fn simulated(seed: u64, profile: HostProfile) -> Executor {
-        Executor::build(Box::new(VirtualClock::new()), Order::Seeded(Rng::new(seed)), profile)
+        Executor::simulated_on(VirtualClock::new(), seed, profile)
+    }
+
+    /// The same with a clock of the caller's.
+    pub fn simulated_on(clock: VirtualClock, seed: u64, profile: HostProfile) -> Executor {
+        Executor::build(Box::new(clock), Order::Seeded(Rng::new(seed)), profile)
     }
 
     /// Real time, tasks in the order in which they became ready.

@@ -24,7 +24,7 @@ mod turn;
 
 pub use cover::{cover, covered};
 pub use cpu::{HostProfile, Work};
-pub use executor::{Clock, Executor, Limits, Stalled, Unfinished, VirtualClock};
+pub use executor::{Clock, Executor, Limits, Setback, Stalled, Unfinished, VirtualClock};
 pub use sync::{Event, Gate, Pass, Receiver, Sender, oneshot};
 pub use task::{JoinHandle, Sleep, YieldNow};
 pub use turn::Pulse;

@@ -13,14 +13,14 @@ use super::generate::{Generator, Space, Weights};
 use super::history::Recorder;
 use super::ops::Op;
 use super::runner::Runner;
-use super::subject::simulate;
+use super::subject::{simulate, simulate_on};
 use super::tree::Tree;
 use crate::device::Device;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::fs::{FileKind, FsError};
 use crate::rng::Rng;
-use crate::rt::{Limits, Rt};
+use crate::rt::{Limits, Rt, Setback, VirtualClock};
 use crate::units::{Ino, Nanos};
 
 /// Time between the beginnings of two rounds, longer than any round lasts.
@@ -39,6 +39,8 @@ pub struct Life<'a> {
     pub sweep_every: Option<usize>,
     /// Also check each volume as the cut left it: nothing may be wrong.
     pub fsck_unrecovered: bool,
+    /// In some rounds the clock is put back.
+    pub setbacks: bool,
     /// Recount after every operation, and not only after recovery and at the end of a round.
     pub every_op: bool,
 }
@@ -98,7 +100,11 @@ impl Life<'_> {
             // A clock goes on while the power is off: what is written now is younger than what was written before.
             let start = Nanos::from_secs(ROUND_SECONDS * round as u64);
             let limits = Limits { until: start + LIMITS.until, ..LIMITS };
-            let lived = simulate(seed, limits, async |rt: Rt| {
+            let clock = match self.setbacks && rng.chance(1, 2) {
+                true => VirtualClock::put_back(setback(&mut rng, start)),
+                false => VirtualClock::new(),
+            };
+            let lived = simulate_on(clock, seed, limits, async |rt: Rt| {
                 rt.sleep(start).await;
                 let options = CrashOptions { seed, record: true, ..cuts.device.clone() };
                 let device = CrashDevice::new(&rt, image.clone(), options);
@@ -179,6 +185,15 @@ impl Life<'_> {
         report.rounds = self.rounds;
         cuts.examine(image, true, &|tree| check(tree)).map(drop)
     }
+}
+
+/// A setback at some moment of a round; short ones and early ones are as likely as long ones and late ones.
+fn setback(rng: &mut Rng, start: Nanos) -> Setback {
+    let mut some = |doublings: u64| {
+        let most = Nanos::from_millis(1 << rng.below(doublings));
+        Nanos(rng.below(most.0))
+    };
+    Setback { at: start + some(18), by: some(24) }
 }
 
 /// Removes seven of eight files.

@@ -5,7 +5,7 @@ use async_trait::async_trait;
 use super::ops::Op;
 use crate::device::{Device, Image};
 use crate::fs::{Fs, FsResult};
-use crate::rt::{Executor, HostProfile, Limits, Rt};
+use crate::rt::{Executor, HostProfile, Limits, Rt, VirtualClock};
 
 /// A file system under test.
 #[async_trait(?Send)]
@@ -48,8 +48,21 @@ pub trait Subject {
 /// # Errors
 /// Why it did not end: it stalled, exceeded its limits, or panicked.
 pub fn simulate<T>(seed: u64, limits: Limits, program: impl AsyncFnOnce(Rt) -> T) -> Result<T, String> {
+    simulate_on(VirtualClock::new(), seed, limits, program)
+}
+
+/// The same with a clock of the caller's.
+///
+/// # Errors
+/// As [`simulate`].
+pub fn simulate_on<T>(
+    clock: VirtualClock,
+    seed: u64,
+    limits: Limits,
+    program: impl AsyncFnOnce(Rt) -> T,
+) -> Result<T, String> {
     let run = std::panic::AssertUnwindSafe(|| {
-        let executor = Executor::simulated(seed, HostProfile::NONE);
+        let executor = Executor::simulated_on(clock, seed, HostProfile::NONE);
         let rt = executor.rt().clone();
         executor.block_on_within(limits, program(rt)).map_err(|unfinished| unfinished.to_string())
     });

@@ -547,7 +547,15 @@ impl Ffs {
                 // The inode on the volume still has the old place. For a file, 4.4BSD gives it away at once; a crash
                 // before the inode is written can then find it in two files. A directory is too dear for that. The check
                 // knows the one that took it by its time, which says nothing when the clock is behind.
-                if self.step(|state| Ok(state.clock_is_behind || state.inode(ino)?.inode.is_directory())).await? {
+                let settles = self.step(|state| {
+                    let settles = state.clock_is_behind || state.inode(ino)?.inode.is_directory();
+                    if !settles {
+                        let since = state.cache.tick();
+                        state.moved_tails.insert(ino, since);
+                    }
+                    Ok(settles)
+                });
+                if settles.await? {
                     self.settle_tail(ino).await?;
                 }
                 self.step(|state| state.free_frags(at, frags)).await?;

@@ -32,7 +32,9 @@ impl Ffs {
             let mut state = self.state.borrow_mut();
             let now = self.rt.wall();
             state.clock_is_behind |= now < state.now;
-            state.now = now;
+            if now > state.now || state.moved_tails.is_empty() {
+                state.now = now;
+            }
             step(&mut state)
         };
         step::complete(attempt, async |need| match need {
@@ -442,6 +444,7 @@ impl Ffs {
             return self.sync_soft(extent).await;
         }
         let until = self.state.borrow_mut().cache.tick();
+        let begun = until;
         let is_data = |state: &State, at: &u32| state.cache.peek(*at).is_some_and(|buffer| buffer.kind.owner() != 0);
         self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| is_data(state, at)).collect())
             .await?;
@@ -462,6 +465,7 @@ impl Ffs {
         self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|at| !is_data(state, at)).collect())
             .await?;
         self.flush().await?;
+        self.state.borrow_mut().moved_tails.retain(|_, since| *since > begun);
         if std::mem::take(&mut self.state.borrow_mut().totals_dirty) {
             self.write_totals().await?;
             self.flush().await?;

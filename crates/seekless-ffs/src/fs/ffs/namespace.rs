@@ -179,12 +179,12 @@ impl State {
 
 impl State {
     /// Tells soft updates of a name that has just been put into a directory.
-    fn note_entered(&mut self, dir: u32, name: &[u8], named: (u32, u8), needs: &[Need]) -> Step<u64> {
+    fn note_entered(&mut self, dir: u32, name: &[u8], ino: u32, needs: &[Need]) -> Step<u64> {
         if self.soft.is_none() {
             return Ok(0);
         }
         let Some(found) = self.find(dir, name)? else { return Ok(0) };
-        Ok(self.note_added((dir, found.offset), name, named, needs))
+        Ok(self.note_added((dir, found.offset), name, ino, needs))
     }
 
     /// Makes an entry that stands for `old` stand for `new`. Returns the block to be written; and with soft updates,
@@ -200,7 +200,7 @@ impl State {
         self.keep_in_memory(links)?;
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.change_entry(dir, name, new.0, new.1)?;
-        Ok((at, self.note_changed((dir, found.offset), name, new, old, after, links.to_vec())))
+        Ok((at, self.note_changed((dir, found.offset), name, new.0, old, after, links.to_vec())))
     }
 
     /// Sees to it that soft updates find the inodes.
@@ -393,7 +393,7 @@ impl Ffs {
             Slot::Chunk(start) => {
                 let entered = self.step(|state| {
                     let at = state.insert_entry(dir, start, name, ino, kind)?;
-                    Ok((at, state.note_entered(dir, name, (ino, kind), needs)?))
+                    Ok((at, state.note_entered(dir, name, ino, needs)?))
                 });
                 entered.await?
             }
@@ -404,7 +404,7 @@ impl Ffs {
                 self.write_data(dir, start, &chunk).await?;
                 let entered = self.step(|state| {
                     let at = state.append_entry(dir, start, name, ino, kind)?;
-                    Ok((at, state.note_entered(dir, name, (ino, kind), needs)?))
+                    Ok((at, state.note_entered(dir, name, ino, needs)?))
                 });
                 entered.await?
             }

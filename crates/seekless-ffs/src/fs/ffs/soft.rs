@@ -92,6 +92,8 @@ pub(super) type Links = Vec<(u32, u16)>;
 pub(super) struct Soft {
     /// Blocks that no durable pointer may lead to yet (U1).
     fresh: BTreeMap<u32, Fresh>,
+    /// The same by owner.
+    fresh_of: BTreeSet<(u32, u32)>,
     /// Inodes that their group does not say are taken, durably; and since when (U2).
     newborn: BTreeMap<u32, u64>,
     /// What follows when the buffer at an address, as of a moment, is durable.
@@ -137,8 +139,9 @@ pub(super) struct Soft {
     pub pending_inodes: i64,
 }
 
-/// Since when the block waits for its content, and for its group, to be durable; `None`: it does not.
+/// Since when the block of an inode waits for its content, and for its group, to be durable; `None`: it does not.
 struct Fresh {
+    owner: u32,
     unwritten: Option<u64>,
     untaken: Option<u64>,
 }
@@ -186,7 +189,7 @@ struct Record {
 enum What {
     /// The entry is shown as `old` until nothing is unmet. When it is durable, `releases` go.
     /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have this old name alone.
-    Entry { dir: u32, offset: u64, ino: u32, kind: u8, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
+    Entry { dir: u32, offset: u64, ino: u32, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
     /// The entry is out. When that is durable, `releases` go.
     Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
     /// The entry is no longer seen, and stays in its block until nothing is unmet. The directory's new entry, `moved`,
@@ -249,8 +252,26 @@ impl Soft {
             *lacking = None;
         }
         if fresh.unwritten.is_none() && fresh.untaken.is_none() {
-            self.fresh.remove(&at);
+            self.end_fresh(at);
         }
+    }
+
+    fn begin_fresh(&mut self, at: u32, fresh: Fresh) {
+        self.end_fresh(at);
+        self.fresh_of.insert((fresh.owner, at));
+        self.fresh.insert(at, fresh);
+    }
+
+    fn end_fresh(&mut self, at: u32) {
+        if let Some(fresh) = self.fresh.remove(&at) {
+            self.fresh_of.remove(&(fresh.owner, at));
+        }
+    }
+
+    /// Blocks of the inode that wait for their groups.
+    fn untaken_of(&self, ino: u32) -> impl Iterator<Item = u32> {
+        let own = self.fresh_of.range((ino, 0)..=(ino, u32::MAX)).map(|&(_, at)| at);
+        own.filter(|at| self.fresh.get(at).is_some_and(|fresh| fresh.untaken.is_some()))
     }
 
     fn record(&mut self, id: u64, unmet: u32, what: What) {

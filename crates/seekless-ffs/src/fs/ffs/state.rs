@@ -9,6 +9,8 @@
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
 //!   S3  An inode in memory is what the file system works on; the inode's block gets a copy when it is to be written.
 
+use std::collections::BTreeMap;
+
 use super::cache::{Cache, Kind};
 use super::dir::Index;
 use super::format::*;
@@ -103,6 +105,10 @@ pub(super) struct State {
     pub now: WallTime,
     /// The clock has been put back, or an inode on the volume changed later than now.
     pub clock_is_behind: bool,
+    /// Files whose last block has moved since the inode on the volume was written, and since when: their old places may be
+    /// another inode's there. Until they are written time does not go back, so that no inode that takes such a place looks
+    /// older.
+    pub moved_tails: BTreeMap<u32, u64>,
     pub summaries: Vec<Csum>,
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
@@ -165,6 +171,7 @@ impl State {
             raw_superblock,
             now: WallTime::default(),
             clock_is_behind: false,
+            moved_tails: BTreeMap::new(),
             summaries,
             totals,
             totals_dirty: false,

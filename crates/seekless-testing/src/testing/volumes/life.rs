@@ -91,6 +91,8 @@ pub struct Lives<'a> {
     pub promise: Promise,
     /// Places in files around which operations are drawn, such as [`LEVELS`].
     pub edges: &'static [u64],
+    /// See [`Life::setbacks`].
+    pub setbacks: bool,
     /// Also check each volume as a cut has left it, before it is recovered, which finds nothing wrong.
     pub fsck_unrecovered: bool,
     /// Power cuts of each life; a soak multiplies them.
@@ -122,6 +124,7 @@ impl Lives<'_> {
                     ops: manner.ops(),
                     sweep_every: manner.sweep_every(),
                     fsck_unrecovered: self.fsck_unrecovered,
+                    setbacks: self.setbacks,
                     every_op: here.soak > 1,
                 };
                 println!("{manner:?}: {}", life.run().unwrap_or_else(|report| panic!("{report}")));

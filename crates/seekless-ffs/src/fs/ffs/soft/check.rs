@@ -90,6 +90,10 @@ impl State {
                 wrong.push(format!("the block at {at} is fresh for ever"));
             }
         }
+        let fresh_of: BTreeSet<(u32, u32)> = soft.fresh.iter().map(|(&at, fresh)| (fresh.owner, at)).collect();
+        if fresh_of != soft.fresh_of {
+            wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
+        }
         for ino in soft.newborn.keys().filter(|ino| !born.contains(ino)) {
             wrong.push(format!("inode {ino} is newborn for ever"));
         }

@@ -132,13 +132,12 @@ impl State {
         &mut self,
         (dir, offset): (u32, u64),
         name: &[u8],
-        (ino, kind): (u32, u8),
+        ino: u32,
         needs: &[Need],
     ) -> u64 {
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return 0 };
-        let what =
-            What::Entry { dir, offset, ino, kind, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
+        let what = What::Entry { dir, offset, ino, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
         soft.record(id, 0, what);
         soft.list_entry((dir, offset), ino, id);
         soft.wait_for_removal(id, dir, offset, name);
@@ -154,7 +153,7 @@ impl State {
         &mut self,
         (dir, offset): (u32, u64),
         name: &[u8],
-        (ino, kind): (u32, u8),
+        ino: u32,
         old: (u32, u8),
         after: &After<'_>,
         releases: Links,
@@ -185,7 +184,7 @@ impl State {
         }
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         let ordered = after.trades || !after.records.is_empty();
-        let what = What::Entry { dir, offset, ino, kind, old: shown_old, shown: false, ordered, releases: all };
+        let what = What::Entry { dir, offset, ino, old: shown_old, shown: false, ordered, releases: all };
         soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
         soft.list_entry((dir, offset), ino, id);
         // What was here may have waited for that.
@@ -373,16 +372,11 @@ impl State {
         image
     }
 
-    /// Whether a name of the inode, or of any directory, is not durable; or an old name of a directory is still on the volume,
-    /// of which a crash could leave the one or the other.
+    /// Whether a name of the inode is not durable, or an old name of any directory is still on the volume, of which a crash
+    /// could leave the one or the other. Otherwise the volume leads to the inode: a name is durable when its directory has
+    /// been reached, from the root down, and a directory loses a name only in a move.
     pub(super) fn has_new_names(&self, ino: u32) -> bool {
-        self.soft.as_deref().is_some_and(|soft| {
-            let is_new = |record: &Record| match &record.what {
-                What::Entry { ino: named, kind, .. } => *named == ino || is_directory_type(*kind),
-                What::Removal { .. } | What::Ghost { .. } | What::Free(_) => false,
-            };
-            !soft.moved.is_empty() || soft.records.values().any(is_new)
-        })
+        self.soft.as_deref().is_some_and(|soft| !soft.moved.is_empty() || soft.new_names.contains_key(&ino))
     }
 
     /// Forgets what waits in a directory that is being freed, and has no name any more: nobody can look there. Returns

@@ -77,6 +77,25 @@ impl State {
         self.cache.dirty_until(until).into_iter().filter(|&at| self.phase_of(at) == Some(phase)).collect()
     }
 
+    fn is_dirty_since(&self, at: u32, until: u64) -> bool {
+        self.cache.peek(at).and_then(|buffer| buffer.dirty).is_some_and(|since| since <= until)
+    }
+
+    /// What has to be written in a phase for an image of the inode with all that it has: its blocks, and the groups that say
+    /// that these and the inode are taken.
+    fn owed_in(&self, phase: Phase, ino: u32, until: u64) -> Vec<u32> {
+        let mut owed = self.cache.dirty_of(ino);
+        if let Some(soft) = self.soft.as_deref() {
+            let layout = &self.layout;
+            owed.extend(soft.untaken_of(ino).map(|at| layout.group_block(layout.group_of(at))));
+            owed.extend(soft.newborn.contains_key(&ino).then(|| layout.group_block(layout.group_of_ino(ino))));
+        }
+        owed.sort_unstable();
+        owed.dedup();
+        owed.retain(|&at| self.phase_of(at) == Some(phase) && self.is_dirty_since(at, until));
+        owed
+    }
+
     fn has_waiting(&self, until: u64) -> bool {
         self.soft.as_deref().is_some_and(|soft| soft.waits_since(until))
     }
@@ -267,19 +286,13 @@ impl Ffs {
     pub(in super::super) async fn settle_inode(&self, ino: u32) -> FsResult<()> {
         for phase in [Phase::Contents, Phase::Pointers, Phase::Pointers, Phase::Pointers] {
             let until = self.state.borrow_mut().cache.tick();
-            self.write_all(|state| {
-                let own =
-                    |at: &u32| state.cache.peek(*at).is_some_and(|buffer| [0, ino].contains(&buffer.kind.owner()));
-                state.dirty_in(phase, until).into_iter().filter(own).collect()
-            })
-            .await?;
+            self.write_all(|state| state.owed_in(phase, ino, until)).await?;
             self.flush_written().await?;
         }
         self.show(ino).await?;
         let (at, _) = self.state.borrow().layout.inode_place(ino);
         let until = self.state.borrow_mut().cache.tick();
-        self.write_all(|state| state.cache.dirty_until(until).into_iter().filter(|&dirty| dirty == at).collect())
-            .await?;
+        self.write_all(|state| Vec::from_iter(state.is_dirty_since(at, until).then_some(at))).await?;
         self.flush_written().await
     }
 

@@ -17,8 +17,9 @@ impl State {
     pub(in super::super) fn note_taken(&mut self, at: u32) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of(at));
+        let owner = self.cache.peek(at).map_or(0, |buffer| buffer.kind.owner());
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.fresh.insert(at, Fresh { unwritten: Some(since), untaken: Some(since) });
+        soft.begin_fresh(at, Fresh { owner, unwritten: Some(since), untaken: Some(since) });
         soft.wait(at, since, Event::Written { at, since });
         soft.wait(group, since, Event::Taken { at, since });
     }
@@ -30,7 +31,7 @@ impl State {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         // What the group has to say has not changed: its write may be on its way, and no other one follows.
         let untaken = soft.fresh.get(&at).and_then(|fresh| fresh.untaken);
-        soft.fresh.insert(at, Fresh { unwritten: Some(since), untaken });
+        soft.begin_fresh(at, Fresh { owner: dir, unwritten: Some(since), untaken });
         soft.wait(at, since, Event::Written { at, since });
         if let Some(own) = self.inodes.get_mut(&dir).and_then(|known| known.soft.as_deref_mut()) {
             own.tail = Some(at);
@@ -103,7 +104,7 @@ impl State {
     pub(super) fn forget_block(&mut self, ino: u32, at: u32, frags: u32) {
         self.cache.forget(at, frags);
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.fresh.remove(&at);
+        soft.end_fresh(at);
         let mut ids: Vec<u64> = Vec::new();
         for (_, event) in soft.waits.remove(&at).unwrap_or_default() {
             if let Event::Met(id) = event {

@@ -5,6 +5,8 @@ use super::model::possible;
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
+use crate::rt::{Setback, VirtualClock};
+use crate::testing::crash::LIMITS;
 use crate::testing::environment::{or_panic, replay};
 use crate::testing::generate::bounded;
 use crate::testing::ops::parse;
@@ -133,7 +135,8 @@ const LEVELS: &[u64] = &[12 * 8192, (12 + 2048) * 8192, (12 + 2048 + 2048 * 2048
 pub(super) fn lives<'a>(test: &'a str, devices: &'a [CrashOptions], promise: Promise) -> Lives<'a> {
     let manners = &[Manner::Sparse, Manner::Crowded, Manner::Names];
     let (rounds, seeds) = (12, 3);
-    Lives { test, manners, devices, promise, edges: LEVELS, fsck_unrecovered: false, rounds, seeds, points: POINTS }
+    let (edges, points) = (LEVELS, POINTS);
+    Lives { test, manners, devices, promise, edges, setbacks: true, fsck_unrecovered: false, rounds, seeds, points }
 }
 
 /// How often the update comes in the life of a seed: between operations, and in the middle of them.
@@ -307,6 +310,42 @@ fn a_clock_that_was_put_back() {
             .await;
         });
     }
+}
+
+/// The same with a clock that is put back after the file has grown.
+#[test]
+fn a_clock_that_is_put_back() {
+    let clock = VirtualClock::put_back(Setback { at: Nanos::from_secs(20), by: Nanos::from_secs(1000) });
+    let done = crate::testing::subject::simulate_on(clock, 1, LIMITS, async |rt| {
+        let (memory, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let ffs = mount(rt.clone(), device.clone(), Options::default()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/moves", &[1; 1000]).await.unwrap();
+        client.write_file(b"/neighbour", &[2; 1000]).await.unwrap();
+        client.sync().await.unwrap();
+        rt.sleep(Nanos::from_secs(10)).await;
+        let file = client.open(b"/moves", OpenFlags::READ_WRITE).await.unwrap();
+        client.write(file, 1000, &[1; 3000]).await.unwrap();
+        client.close(file).await.unwrap();
+        assert!(ffs.counters().contains(&("tails_moved", 1)));
+        rt.sleep(Nanos::from_secs(11)).await;
+        client.write_file(b"/takes", &[3; 1000]).await.unwrap();
+        client.fsync_path(b"/takes").await.unwrap();
+        let crashed: Device = Rc::new(Memory::from_image(BYTES, memory.image()));
+        let found = fsck(&rt, &crashed, FsckOptions::default()).await.unwrap();
+        assert!(found.problems.iter().any(|problem| problem.text.contains("another inode's")), "{found:?}");
+        session(&rt, &crashed, Options::default(), async |client| {
+            assert!(client.read_file(b"/takes").await.unwrap() == [3; 1000]);
+        })
+        .await;
+        // The time of day counts again when the volume knows where the file is.
+        client.sync().await.unwrap();
+        client.write_file(b"/later", b"").await.unwrap();
+        assert_eq!(client.stat(b"/later").await.unwrap().ctime, rt.wall());
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+    done.unwrap_or_else(|why| panic!("{why}"));
 }
 
 /// Zeroes of a hole that was made durable stay zeroes where nobody changes them, whatever fills the hole, and whatever the

@@ -241,6 +241,38 @@ fn what_goes_is_not_written() {
     });
 }
 
+/// An fsync of a file writes what the file owes, however much others do: its data and its inode, and what says that a new block
+/// is taken. Method: new directories, each in a group of its own, and names in an old one.
+#[test]
+fn an_fsync_of_one_file() {
+    simulate(1, async |rt| {
+        let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
+        let ffs = mount(rt.clone(), device.clone(), softly()).await.unwrap();
+        let client = Client::new(ffs.clone());
+        client.write_file(b"/file", &[1; 5000]).await.unwrap();
+        client.mkdir(b"/names").await.unwrap();
+        client.sync().await.unwrap();
+        let file = client.open(b"/file", OpenFlags::READ_WRITE).await.unwrap();
+        // The last ones grow in place, and into a second block.
+        for (turn, (offset, writes)) in [(0, 2), (3000, 2), (5000, 3), (8192, 4)].into_iter().enumerate() {
+            rt.sleep(Nanos::from_secs(2)).await; // Times change with the file.
+            for number in 0..10 {
+                client.mkdir(format!("/{turn}-{number}").as_bytes()).await.unwrap();
+                client.write_file(format!("/{turn}-{number}/f").as_bytes(), &[2; 3000]).await.unwrap();
+                client.write_file(format!("/names/{turn}-{number}").as_bytes(), &[2; 3000]).await.unwrap();
+            }
+            client.write(file, offset, &[3; 1500]).await.unwrap();
+            let before = counter(&ffs, "block_writes");
+            client.fsync(file).await.unwrap();
+            assert_eq!(counter(&ffs, "block_writes") - before, writes, "turn {turn}");
+            assert_eq!(ffs.state.borrow().soft_problems(), Vec::<String>::new());
+        }
+        client.close(file).await.unwrap();
+        ffs.close().await.unwrap();
+        assert_clean(&rt, &device).await;
+    });
+}
+
 /// A synced file is there below the new name of its directory.
 #[test]
 fn a_file_below_a_new_name() {

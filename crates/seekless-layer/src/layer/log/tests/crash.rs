@@ -57,6 +57,7 @@ fn a_long_life() {
         devices: &CrashOptions::each_cached(BYTES),
         promise: PROMISE,
         edges: EDGES,
+        setbacks: false,
         fsck_unrecovered: false,
         rounds: 16,
         seeds: 4,

@@ -38,6 +38,7 @@ fn a_long_life() {
         devices: &CrashOptions::each_cached(LIFE_BYTES),
         promise: Promise::NAMESPACE_PREFIX,
         edges: LEVELS,
+        setbacks: false,
         fsck_unrecovered: true,
         rounds: 16,
         seeds: 3,
