@@ -7,7 +7,7 @@
 //! `clippy.toml` enforces that.
 //!
 //! A program makes an [`Executor`](rt::Executor), builds a stack from a [stack line](stack), and uses what is on top. Here a
-//! log-structured file system on a modelled disk, in virtual time: nothing but the disk takes time.
+//! log-structured file system on a modelled disk, in virtual time: only the disk takes time.
 //!
 //! ```
 //! use seekless::fs::client::Client;
