@@ -4,8 +4,8 @@
 //!   2. A file's inode goes to its directory's group.
 //!   3. Data goes to the inode's group; each further `maxbpg` blocks, and each indirect block with the data behind it,
 //!      to a group with at least average free blocks.
-//!   4. A block goes behind the one before; after `maxcontig` of them, `rotdelay` further on.
-//!   5. A group that is full passes on to others, at distances 1, 2, 4 ..., and at last to each in turn.
+//!   4. A block goes behind the previous one; after `maxcontig` of them, `rotdelay` further on.
+//!   5. From a full group the search continues in others, at distances 1, 2, 4 ..., and finally in each in turn.
 //!
 //! Differences from 4.4BSD
 //!   1. A write that will not find room for all of its blocks fails before it has changed anything.
@@ -19,10 +19,10 @@ use crate::device::Buf;
 use crate::fs::FsError;
 use crate::rt::cover;
 
-/// What a search in a group is given: a preferred place in the group, or none.
+/// A search in a group, with a preferred position in the group or none.
 type Search<'a> = dyn Fn(&mut GroupMut<'_>, Option<u32>) -> Option<u32> + 'a;
 
-/// Gives back what a write had been promised and did not take.
+/// Returns the part of a write's reservation that it did not use.
 pub(super) struct Promise<'a> {
     pub ffs: &'a Ffs,
     pub blocks: i64,
@@ -37,7 +37,7 @@ impl Drop for Promise<'_> {
 }
 
 impl State {
-    /// Looks for something in the groups, the preferred one first. Returns the group and what was found in it.
+    /// Searches the groups, the preferred one first. Returns the group and what was found in it.
     fn search_groups(
         &mut self,
         first: u32,
@@ -69,7 +69,7 @@ impl State {
 
     // ---- Inodes ----
 
-    /// Takes an inode number for a file in the directory `parent`.
+    /// Allocates an inode number for a file in the directory `parent`.
     pub(super) fn take_inode(&mut self, parent: u32, directory: bool) -> Step<u32> {
         if self.totals.nifree <= 0 {
             return fail(FsError::NoSpace);
@@ -104,7 +104,7 @@ impl State {
         best
     }
 
-    /// Gives an inode number back.
+    /// Frees an inode number.
     pub(super) fn give_inode(&mut self, ino: u32, directory: bool) -> Step<()> {
         let (group, index) = (self.layout.group_of_ino(ino), ino % self.layout.inodes_per_group);
         let mut refused = None;
@@ -128,21 +128,21 @@ impl State {
         free - kept - self.promised_blocks * i64::from(self.layout.frag)
     }
 
-    /// Fragments that one new file can have, `pending` of them when what waits has been given back: its indirect blocks and its
-    /// name take some besides. Whole blocks, because a write is promised whole blocks.
+    /// Fragments that one new file can have, `pending` of them once waiting frees are done; its indirect blocks and its
+    /// name take some besides. Counted in whole blocks, because a write reserves whole blocks.
     pub(super) fn frags_for_new_file(&self, pending: i64) -> i64 {
         const NAME_BLOCKS: i64 = 2;
         let frag = i64::from(self.layout.frag);
         let whole = self.totals.nbfree - self.promised_blocks + pending / frag;
         let blocks = ((self.frags_available() + pending) / frag).min(whole) - NAME_BLOCKS;
         let direct = blocks.min(DIRECT as i64);
-        // So many as `allocations` asks for.
+        // As many as `allocations` computes.
         let pointers = i64::from(self.layout.pointers_per_block);
         let more = (blocks - 2 - INDIRECT as i64) * pointers / (pointers + 1);
         direct.max(more).max(0) * frag
     }
 
-    /// Makes sure that `blocks` allocations of at most a block each will not fail for want of space.
+    /// Reserves space so that `blocks` allocations of at most a block each cannot fail.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -158,8 +158,8 @@ impl State {
         Ok(())
     }
 
-    /// Where block `lbn` had better go. `before` are the pointers that stand before it in the inode or the indirect
-    /// block, in which it is number `index`.
+    /// The preferred address of block `lbn`. `before` are the pointers before it in the inode or the indirect block, in
+    /// which it is number `index`.
     pub(super) fn preferred_block(&mut self, ino: u32, lbn: u64, index: usize, before: &[u32]) -> u32 {
         let layout = &self.layout;
         let previous = index.checked_sub(1).and_then(|index| before.get(index)).copied().unwrap_or(0);
@@ -196,7 +196,7 @@ impl State {
         next.saturating_add(skipped as u32)
     }
 
-    /// Takes `frags` fragments, at `preferred` if that can be.
+    /// Allocates `frags` fragments, at `preferred` if possible.
     ///
     /// # Errors
     /// `NoSpace`.
@@ -233,7 +233,7 @@ impl State {
         Ok(at)
     }
 
-    /// Takes `length` blocks in a row behind `preferred`, if there are any.
+    /// Allocates `length` consecutive blocks behind `preferred`, if there are any.
     pub(super) fn take_cluster(&mut self, preferred: u32, length: u32) -> Step<Option<u32>> {
         if self.layout.contigsumsize == 0 || preferred == 0 || preferred >= self.layout.size {
             return Ok(None);
@@ -246,8 +246,8 @@ impl State {
         Ok(found.map(|(group, in_group)| self.layout.group_base(group) + in_group))
     }
 
-    /// Makes the tail of a file longer: `old` fragments at `at` become `new`, in place if that can be. Returns where
-    /// they are, and what they left behind if they moved; that is still taken.
+    /// Extends the tail of a file: `old` fragments at `at` become `new`, in place if possible. Returns their address,
+    /// and the old address if they moved; that is still allocated.
     ///
     /// The file's data moves along; it is in memory.
     pub(super) fn grow_frags(&mut self, ino: u32, lbn: u64, at: u32, old: u32, new: u32) -> Step<(u32, Option<u32>)> {
@@ -273,7 +273,7 @@ impl State {
         let wanted = self.tail_request(new);
         let moved = self.take_frags(ino, preferred, wanted)?;
         if wanted > new {
-            // A whole block was taken, so that the next growth finds its place free.
+            // A whole block was allocated, so that the next growth finds the fragments behind free.
             self.free_frags(moved + new, wanted - new)?;
         }
         self.cache.create(moved, grown.freeze(), kind);
@@ -282,8 +282,8 @@ impl State {
         Ok((moved, Some(at)))
     }
 
-    /// How many fragments to ask for when a tail of `new` moves: a whole block to save time, or exactly what is needed
-    /// to save space; which of them, depends on how fragmented free space is.
+    /// How many fragments to request when a tail of `new` moves: a whole block to save time, or exactly what is needed
+    /// to save space, depending on how fragmented the free space is.
     fn tail_request(&mut self, new: u32) -> u32 {
         let (dsize, minfree) = (i64::from(self.layout.dsize), i64::from(self.layout.minfree));
         let loose = self.totals.nffree;
@@ -299,7 +299,7 @@ impl State {
         self.layout.frag
     }
 
-    /// Puts a new buffer of zeroes at `at`.
+    /// Adds a new buffer of zeroes at `at`.
     pub(super) fn zero_buffer(&mut self, at: u32, frags: u32, kind: Kind) {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         self.cache.create(at, Buf::zeroed(bytes).freeze(), kind);

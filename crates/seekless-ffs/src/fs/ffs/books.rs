@@ -1,10 +1,11 @@
-//! The books: everything that is counted, counted again from scratch and compared. For tests, which ask after every step.
+//! The books: every counter is recounted from scratch and compared. Tests call this after every step.
 //!
-//! The recount is one synchronous pass over the volume as it is in memory, so that it sees one moment. What is not in memory
-//! is read from the device beside the cache, whatever room that has, and the pass begins again; what has been written since
-//! is read anew. An operation is several steps, between which the books need not balance, so the recount waits until no task
-//! holds a lock alone. With soft updates, what waits to be given back counts as taken. It shares no code with the check of a
-//! volume that is not mounted, but for the counts of a group, which follow from its maps alone.
+//! The recount is one synchronous pass over the volume in memory, so that it sees one moment. Blocks that are not in
+//! memory are read from the device beside the cache, whatever room that has, and the pass begins again; blocks written
+//! in the meantime are read again. An operation is several steps, between which the books need not balance, so the
+//! recount waits until no task holds a lock exclusively. With soft updates, space that waits to be freed counts as
+//! allocated. It shares no code with the check of an unmounted volume, except for the counts of a group, which follow
+//! from its maps alone.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -22,14 +23,14 @@ use crate::device::Data;
 use crate::fs::FsResult;
 use crate::units::SECTOR_BYTES;
 
-/// How often one block is read, before what keeps it changing counts as wrong.
+/// How often one block is read before its continual change counts as wrong.
 const READS_MAX: u32 = 50;
 
-/// What has been read for a recount, by its first fragment, and how often. None while it has to be read again.
+/// What has been read for a recount, by its first fragment, and how often. `None` while it has to be read again.
 type Read = BTreeMap<u32, (Option<Data>, u32)>;
 
 impl Ffs {
-    /// Recounts everything. Returns what does not agree, a line each.
+    /// Recounts everything. Returns the contradictions, one line each.
     pub(super) async fn recount(&self) -> FsResult<Vec<String>> {
         let written = Rc::new(RefCell::new(Vec::new()));
         self.state.borrow_mut().cache.watch(&written);
@@ -63,7 +64,7 @@ impl Ffs {
         }
     }
 
-    /// What the device has, once no write to it is under way. Writes that begin later are for the caller to notice.
+    /// The content on the device, once no write to it is in flight. The caller notices writes that begin later.
     async fn read_beside(&self, at: u32, frags: u32) -> FsResult<Data> {
         loop {
             let waiting = self.progress.wait();
@@ -80,7 +81,7 @@ impl Ffs {
     }
 }
 
-/// What has been written meanwhile has to be read again.
+/// Blocks written in the meantime have to be read again.
 fn forget_written(read: &mut Read, written: &[Range<u32>], frag: u32) {
     for places in written {
         for (_, (data, _)) in read.range_mut(places.start.saturating_sub(frag)..places.end) {
@@ -89,12 +90,12 @@ fn forget_written(read: &mut Read, written: &[Range<u32>], frag: u32) {
     }
 }
 
-/// What a file has.
+/// The blocks of a file.
 struct Blocks {
     ino: u32,
     size: u64,
     frags: u32,
-    /// Where each block is that is not a hole.
+    /// Address of each block that is not a hole.
     places: BTreeMap<u64, u32>,
 }
 
@@ -106,14 +107,14 @@ struct Recount<'a> {
     waiting: Waiting,
     problems: Vec<String>,
     inodes: BTreeMap<u32, Inode>,
-    /// Whose each fragment is: an inode's number, or one of the next two.
+    /// The owner of each fragment: an inode's number, or one of the next two.
     frags: Vec<u32>,
     /// Names of each inode, `.` and `..` among them.
     names: BTreeMap<u32, u32>,
 }
 
 const UNCLAIMED: u32 = 0;
-/// It is given back.
+/// It waits to be freed.
 const GIVEN_BACK: u32 = 1;
 const _: () = assert!(GIVEN_BACK < ROOT_INO);
 
@@ -132,7 +133,7 @@ impl<'a> Recount<'a> {
         }
     }
 
-    /// What is at `at`: in memory, or read before; asked for otherwise.
+    /// The content at `at`: from memory, or read before; requested otherwise.
     fn block(&mut self, at: u32, frags: u32) -> Option<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         let cached = self.state.cache.peek(at).map(|buffer| &buffer.data);
@@ -248,7 +249,8 @@ impl<'a> Recount<'a> {
         }
     }
 
-    /// Claims an indirect block with as many levels below it as `levels`, and what it leads to; that begins with block `lbn`.
+    /// Claims an indirect block with `levels` levels below it, and everything that it points to; that begins with block
+    /// `lbn`.
     fn indirect(&mut self, found: &mut Blocks, at: u32, levels: usize, lbn: u64) {
         let whole = self.layout.frag;
         self.claim(found.ino, at, whole);
@@ -272,7 +274,7 @@ impl<'a> Recount<'a> {
         }
     }
 
-    /// Counts the names in a directory. Ghosts are none.
+    /// Counts the names in a directory, without ghosts.
     fn names(&mut self, dir: &Blocks) {
         let (ino, block_bytes) = (dir.ino, u64::from(self.layout.block_bytes));
         let is_complete = self.missing.is_empty();
@@ -368,7 +370,7 @@ impl<'a> Recount<'a> {
                     _ => {}
                 }
             }
-            // Of a directory that is given back, the group counts until it is.
+            // For a directory that waits to be freed, the group counts it until it is freed.
             let waits = self.waiting.inodes > 0;
             if i64::from(ndir) < directories || !waits && i64::from(ndir) != directories {
                 self.problems.push(format!("group {number} has {ndir} directories, and {directories} by the recount"));
@@ -380,7 +382,7 @@ impl<'a> Recount<'a> {
         self.left(&frags_left, &inodes_left);
     }
 
-    /// What is taken and unclaimed is what soft updates are giving back at this moment.
+    /// Space that is allocated and unclaimed is what soft updates are freeing at this moment.
     fn left(&mut self, frags: &[u32], inodes: &[(u32, bool)]) {
         let given = self.frags.iter().filter(|&&ino| ino == GIVEN_BACK).count();
         let (said, waiting) = (self.waiting.frags, given + frags.len());

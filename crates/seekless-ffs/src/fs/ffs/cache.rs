@@ -1,12 +1,12 @@
 //! The buffer cache: blocks of the volume in memory, by address.
 //!
-//! A buffer is clean, dirty (a delayed write), or on its way to the device, or both of the last two: the version on
-//! its way is a copy that shares memory until somebody changes the buffer.
+//! A buffer is clean, dirty (a delayed write), or in flight to the device, or both of the last two: the version in
+//! flight is a copy that shares memory until the buffer is changed.
 //!
 //! Invariants
 //!   B1  Buffers never overlap; each covers whole fragments of one block.
-//!   B2  A buffer that is dirty or on its way stays in memory.
-//!   B3  No two writes that overlap are on their way at the same time.
+//!   B2  A buffer that is dirty or in flight stays in memory.
+//!   B3  No two writes that overlap are in flight at the same time.
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use std::rc::{Rc, Weak};
 
 use crate::device::Data;
 
-/// What a buffer holds.
+/// Content of a buffer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Kind {
     /// The block of a cylinder group.
@@ -51,7 +51,7 @@ impl Kind {
 pub(super) struct Buffer {
     pub data: Data,
     pub kind: Kind,
-    /// Since when it is dirty, in the order of events.
+    /// When it became dirty, in the order of events.
     pub dirty: Option<u64>,
     pub in_flight: bool,
     /// Written, but perhaps only to a cache that a power cut empties.
@@ -59,14 +59,14 @@ pub(super) struct Buffer {
     rank: Rank,
 }
 
-/// A write under way.
+/// A write in flight.
 #[derive(Clone, Copy)]
 struct Flight {
     end: u32,
     begun: u64,
 }
 
-/// Order in which clean buffers are given up: first those that were read or written to their end, then the least
+/// Order in which clean buffers are evicted: first those that were read or written to their end, then the least
 /// recently used.
 type Rank = (bool, u64);
 
@@ -77,7 +77,7 @@ pub(super) struct Cache {
     clean: BTreeMap<Rank, u32>,
     dirty: BTreeMap<u64, u32>,
     dirty_of: BTreeMap<u32, BTreeSet<u32>>,
-    /// Writes under way, by their start.
+    /// Writes in flight, by their start.
     in_flight: BTreeMap<u32, Flight>,
     /// Blocks being read, each with the number of the read that may deliver it.
     loading: BTreeMap<u32, u64>,
@@ -89,10 +89,10 @@ pub(super) struct Cache {
     watches: Vec<Weak<Watch>>,
 }
 
-/// Fragments that go to the device, for a recount of the books that reads beside the cache.
+/// Fragments written to the device, for a recount of the books that reads beside the cache.
 pub(super) type Watch = RefCell<Vec<Range<u32>>>;
 
-/// So much is kept whatever the options say, so that one step finds everything that it needs at once.
+/// Number of clean buffers kept whatever the options say, so that one step finds everything that it needs at once.
 const CLEAN_BUFFERS_MIN: u64 = 48;
 
 impl Cache {
@@ -131,7 +131,7 @@ impl Cache {
         self.buffers.get(&at).map(|buffer| &buffer.data)
     }
 
-    /// Marks a buffer as used up: it will be among the first to go.
+    /// Marks a buffer as used up: it will be among the first to be evicted.
     pub(super) fn age(&mut self, at: u32) {
         self.rank(at, false);
     }
@@ -150,7 +150,7 @@ impl Cache {
         buffer.dirty.is_none() && !buffer.in_flight
     }
 
-    /// Takes note that the buffer may have become clean, or dirty.
+    /// Updates the lists after the buffer may have become clean or dirty.
     fn settle(&mut self, at: u32) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         let (rank, bytes) = (buffer.rank, buffer.data.len() as u64);
@@ -185,8 +185,8 @@ impl Cache {
         self.clean_bytes = 0;
     }
 
-    /// Adds what was read from the device. What is there already is newer, and stays. Returns false when that is another
-    /// block, which overlaps this one (B1): two files claim the same fragments.
+    /// Adds what was read from the device. A buffer that is already there is newer, and stays. Returns false when that
+    /// is another block, which overlaps this one (B1): two files claim the same fragments.
     pub(super) fn insert_clean(&mut self, at: u32, data: Data, kind: Kind) -> bool {
         if self.overlaps_buffer(at, data.len()) {
             return self.buffers.contains_key(&at);
@@ -204,7 +204,7 @@ impl Cache {
         before.into_iter().any(|(&start, buffer)| start + buffer.data.len().div_ceil(self.frag_bytes) as u32 > at)
     }
 
-    /// Puts a dirty buffer at `at`, where there must be none; what was on its way in from the device is forgotten.
+    /// Adds a dirty buffer at `at`, where there must be none; a read in progress from the device is discarded.
     pub(super) fn create(&mut self, at: u32, data: Data, kind: Kind) {
         let frags = (data.len() / self.frag_bytes) as u32;
         self.forget(at, frags);
@@ -242,7 +242,7 @@ impl Cache {
         }
     }
 
-    /// The bytes for changing; the buffer becomes dirty.
+    /// The bytes, to be changed; the buffer becomes dirty.
     pub(super) fn bytes_mut(&mut self, at: u32) -> Option<&mut [u8]> {
         self.mark_dirty(at);
         self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
@@ -253,7 +253,7 @@ impl Cache {
         self.buffers.get_mut(&at).map(|buffer| buffer.data.make_mut())
     }
 
-    /// Replaces the bytes of a buffer, perhaps by more or fewer, and makes it dirty.
+    /// Replaces the bytes of a buffer, possibly by more or fewer, and makes it dirty.
     pub(super) fn replace(&mut self, at: u32, data: Data) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         let kind = buffer.kind;
@@ -261,8 +261,8 @@ impl Cache {
         self.create(at, data, kind);
     }
 
-    /// Forgets the fragments: they belong to nobody any more. A write that is on its way goes on, and is waited for
-    /// before the next one to the same place.
+    /// Forgets the fragments: they have no owner any more. A write in flight continues, and the next write to the same
+    /// place waits for it.
     pub(super) fn forget(&mut self, at: u32, frags: u32) {
         let end = at + frags;
         let found: Vec<u32> = self
@@ -290,7 +290,7 @@ impl Cache {
         }
     }
 
-    /// Drops file data that is not needed any more.
+    /// Drops file data that is no longer needed.
     pub(super) fn drop_if_clean_data(&mut self, at: u32) {
         let Some(buffer) = self.buffers.get(&at) else { return };
         if buffer.kind.is_file_data() && Self::is_evictable(buffer) {
@@ -311,7 +311,7 @@ impl Cache {
         number
     }
 
-    /// Ends a read. Returns whether its result is still wanted.
+    /// Ends a read. Returns whether its result is still needed.
     pub(super) fn end_load(&mut self, at: u32, number: u64) -> bool {
         let wanted = self.loading.get(&at) == Some(&number);
         if wanted {
@@ -322,18 +322,18 @@ impl Cache {
 
     // ---- Writing ----
 
-    /// Whether a write to any of these fragments is on its way.
+    /// Whether a write to any of these fragments is in flight.
     pub(super) fn is_in_flight(&self, at: u32, frags: u32) -> bool {
         self.in_flight.range(..at + frags).next_back().is_some_and(|(_, flight)| flight.end > at)
-        // Writes do not overlap each other, so that the last one to begin before the end decides.
+        // Writes do not overlap each other, so the last one to begin before the end decides.
     }
 
-    /// Whether a write that began at `until` or before is still on its way.
+    /// Whether a write that began at `until` or before is still in flight.
     pub(super) fn is_in_flight_since(&self, until: u64) -> bool {
         self.in_flight.values().any(|flight| flight.begun <= until)
     }
 
-    /// When the write of the buffer began that is on its way.
+    /// When the buffer's write in flight began.
     pub(super) fn begun(&self, at: u32) -> u64 {
         self.in_flight.get(&at).map_or(0, |flight| flight.begun)
     }
@@ -342,12 +342,12 @@ impl Cache {
         !self.in_flight.is_empty()
     }
 
-    /// Notes from now on what goes to the device, for as long as `watch` is there.
+    /// Records from now on what is written to the device, as long as `watch` exists.
     pub(super) fn watch(&mut self, watch: &Rc<Watch>) {
         self.watches.push(Rc::downgrade(watch));
     }
 
-    /// Takes the buffer's bytes to the device: it is clean from now on, and on its way.
+    /// Takes the buffer's bytes for a write: it is clean from now on, and in flight.
     pub(super) fn begin_write(&mut self, at: u32) -> Option<Data> {
         self.mark_clean(at);
         let begun = self.tick();
@@ -362,13 +362,12 @@ impl Cache {
         Some(data)
     }
 
-    /// Ends the write of what was `bytes` long at `at`.
-    /// Returns when it had begun.
+    /// Ends the write of what was `bytes` long at `at`. Returns when it had begun.
     pub(super) fn end_write(&mut self, at: u32, bytes: usize, outcome: Written) -> u64 {
         let begun = self.in_flight.remove(&at).map_or(0, |flight| flight.begun);
         self.in_flight_bytes -= bytes as u64;
         let Some(buffer) = self.buffers.get_mut(&at) else { return begun };
-        // A buffer that came after the one that was written has not been on its way.
+        // A buffer created after the one that was written has not been in flight.
         if !buffer.in_flight {
             return begun;
         }
@@ -400,7 +399,7 @@ impl Cache {
     }
 }
 
-/// How a write ended.
+/// Result of a write.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Written {
     Durable,

@@ -1,13 +1,13 @@
 //! Sequential access: clustered reads with a window that grows, and clusters of delayed writes, as 4.4BSD has them
 //! ([se95 §2]; McVoy and Kleiman 1991).
 //!
-//! Reading. A block that is not in memory is read; when access is sequential, together with those that follow it on
-//! the volume, or these are read ahead. The window doubles each time, and halves when blocks read ahead were gone
+//! Reading. A block that is not in memory is read. When access is sequential, the blocks that follow it on the volume
+//! are read with it, or are read ahead. The window doubles each time, and halves when blocks read ahead were evicted
 //! before they were used. Block 0 of a file never makes access sequential, and the last block is always read alone, so
 //! that a file of two blocks takes two reads.
 //!
-//! Writing. A block that has been written to its end waits for the next one. A cluster goes to the device when it is
-//! full, or when something else is written.
+//! Writing. A block that has been written to its end waits for the next one. A cluster is written to the device when it
+//! is full, or when something else is written.
 
 use futures_util::future::join_all;
 
@@ -18,7 +18,7 @@ use super::state::*;
 use crate::device::{Data, WriteFlags};
 use crate::fs::{FsError, FsResult};
 
-/// What one block needs to be read.
+/// How one block is read.
 enum BlockRead {
     Ready(Data),
     Hole,
@@ -26,15 +26,15 @@ enum BlockRead {
     Demand(Run),
 }
 
-/// What follows from a block having been written to its end.
+/// What to do after a block was written to its end.
 enum AfterWrite {
-    /// These runs go to the device now.
+    /// Write these runs to the device now.
     Push(Vec<Vec<u32>>),
     /// This many blocks from this one on could be moved together first.
     Together(u64, u32),
 }
 
-/// Blocks of a file in a row on the volume.
+/// Consecutive blocks of a file on the volume.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     lbn: u64,
@@ -43,7 +43,7 @@ struct Run {
 }
 
 impl State {
-    /// How many blocks behind `lbn` follow it on the volume, too, as far as one pointer block and a cluster go.
+    /// How many blocks behind `lbn` follow it on the volume too, within one pointer block and a cluster.
     fn run_behind(&mut self, ino: u32, lbn: u64, at: u32) -> Step<u64> {
         let most = (self.options.cluster_bytes / u64::from(self.layout.block_bytes)).saturating_sub(1);
         let size = self.inode(ino)?.inode.size;
@@ -72,7 +72,7 @@ impl State {
         self.cache.peek(at).is_some() || self.cache.is_loading(at)
     }
 
-    /// The blocks from `lbn` on that can be read as one, at most `run` after the first.
+    /// The blocks from `lbn` on that can be read with one request, at most `run` after the first.
     fn build_run(&mut self, ino: u32, lbn: u64, at: u32, run: u64) -> Step<Run> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let size = self.inode(ino)?.inode.size;
@@ -84,13 +84,13 @@ impl State {
         Ok(Run { lbn, at, count })
     }
 
-    /// Scales the window for the `run` blocks that follow `lbn`. Returns how many of them to read.
+    /// Adapts the window for the `run` blocks that follow `lbn`. Returns how many of them to read.
     fn scale_window(sequence: &mut Sequence, lbn: u64, ahead: u64, run: u64) -> u64 {
         if run == 0 {
             return 0;
         }
         if ahead <= sequence.ahead_last {
-            // It had been read ahead, and was gone before it was wanted.
+            // It had been read ahead, and was evicted before it was used.
             sequence.window = (sequence.window / 2).max(1);
         } else if run > sequence.window && lbn != sequence.read_last {
             sequence.window = if sequence.window == 0 { 1 } else { run.min(sequence.window * 2) };
@@ -133,7 +133,7 @@ impl State {
             } else if run > 0 {
                 demand = self.build_run(ino, lbn, at, run)?;
             } else {
-                // What follows is elsewhere, and is read ahead by itself.
+                // The next block is elsewhere, and is read ahead by itself.
                 ahead = lbn + 1;
                 if (ahead + 1) * block <= inode.size
                     && let Some(ahead_at) = self.block_at(ino, ahead)?
@@ -150,7 +150,7 @@ impl State {
         }
         sequence.read_last = lbn;
         if !hit && self.cache.is_loading(at) {
-            // It is on its way; the window has been looked after by whoever reads it.
+            // It is in flight; the task that reads it has adapted the window.
             return need(Load { at, frags: frag, kind });
         }
         self.inode(ino)?.sequence = sequence;
@@ -163,7 +163,7 @@ impl State {
         }
     }
 
-    /// Takes note that block `lbn`, at `at`, has been written to its end.
+    /// Records that block `lbn`, at `at`, has been written to its end.
     fn note_written(&mut self, ino: u32, lbn: u64, at: u32) -> Step<AfterWrite> {
         let (block, frag) = (u64::from(self.layout.block_bytes), self.layout.frag);
         let most = (self.options.cluster_bytes / block).saturating_sub(1);
@@ -206,7 +206,7 @@ impl State {
         Ok(AfterWrite::Push(runs))
     }
 
-    /// Ends the cluster that began at `first`, and begins one at `lbn`. Returns the runs that go to the device now.
+    /// Ends the cluster that began at `first`, and begins one at `lbn`. Returns the runs to write now.
     fn begin_cluster(&mut self, ino: u32, first: u64, count: u32, lbn: u64, at: u32) -> Step<Vec<Vec<u32>>> {
         let runs = self.cluster_runs(ino, first, u64::from(count) - 1, u64::MAX)?;
         let most = self.options.cluster_bytes / u64::from(self.layout.block_bytes);
@@ -216,7 +216,7 @@ impl State {
         Ok(runs)
     }
 
-    /// The dirty blocks among `count` from `first` on, those that lie in a row together; `not` is left out.
+    /// The dirty blocks among `count` from `first` on, grouped into consecutive runs; `not` is left out.
     fn cluster_runs(&mut self, ino: u32, first: u64, count: u64, not: u64) -> Step<Vec<Vec<u32>>> {
         let mut runs: Vec<Vec<u32>> = Vec::new();
         let frag = self.layout.frag;
@@ -233,8 +233,8 @@ impl State {
         Ok(runs)
     }
 
-    /// Moves the `count` blocks from `first` on into one row, if there is a free one. Returns the places that they
-    /// leave, still taken, and the indirect blocks that hold their pointers.
+    /// Moves the `count` blocks from `first` on into one consecutive run, if there is a free one. Returns their old
+    /// addresses, still allocated, and the indirect blocks that hold their pointers.
     fn realloc(&mut self, ino: u32, first: u64, count: u32) -> Step<Option<(Vec<u32>, Vec<Holder>)>> {
         let frag = self.layout.frag;
         let mut old = Vec::new();
@@ -244,7 +244,7 @@ impl State {
         }
         let dirty = |at: &u32| self.cache.peek(*at).is_some_and(|buffer| buffer.dirty.is_some());
         let (Some(&one), Some(&last)) = (old.first(), old.last()) else { return Ok(None) };
-        // A block in another group is there because the policy wants it there.
+        // A block in another group is there because of the policy.
         if !old.iter().all(dirty) || self.layout.group_of(one) != self.layout.group_of(last) {
             return Ok(None);
         }
@@ -306,13 +306,13 @@ impl State {
 }
 
 impl Ffs {
-    /// Follows the writing of whole blocks: sends clusters off.
+    /// Called after the writing of a whole block: writes out clusters.
     pub(super) async fn write_clustered(&self, ino: u32, lbn: u64, at: u32) -> FsResult<()> {
         let runs = match self.step(|state| state.note_written(ino, lbn, at)).await? {
             AfterWrite::Push(runs) => runs,
             AfterWrite::Together(first, count) => match self.step(|state| state.realloc(ino, first, count)).await? {
                 Some((old, holders)) => {
-                    // The new pointers are on the volume before the old places can be anybody else's.
+                    // The new pointers are on the volume before the old places can belong to another file.
                     self.write_inode_in_order_or_later(ino).await?;
                     for (holder, _) in holders {
                         self.write_in_order_or_later(holder).await?;
@@ -323,7 +323,7 @@ impl Ffs {
                     }
                     return Ok(());
                 }
-                // There is no such row. The cluster so far goes out, and another begins.
+                // There is no such run. The cluster so far is written, and another begins.
                 None => self.step(|state| state.begin_cluster(ino, first, count, lbn, at)).await?,
             },
         };
@@ -333,7 +333,7 @@ impl Ffs {
         Ok(())
     }
 
-    /// Sends off a run, unless a part of it is on its way; that part then stays dirty until the next update.
+    /// Writes out a run, unless a part of it is in flight; that part then stays dirty until the next update.
     fn push_run(&self, run: &[u32]) {
         let free = {
             let state = self.state.borrow();
@@ -381,7 +381,8 @@ impl Ffs {
         };
         if let Some(run) = ahead {
             let (ffs, places) = (self.this(), self.begin_run(run.at, run.count));
-            // It begins when this task waits. Whoever wants these blocks waits for them, and meets an error by itself.
+            // It begins when this task waits. A task that needs these blocks waits for them, and gets an error by
+            // itself.
             self.rt.spawn(async move { ffs.load_run(ino, run.lbn, places).await.ok() });
         }
         let data = match read {
@@ -405,8 +406,8 @@ impl Ffs {
         Ok(Some(data))
     }
 
-    /// Reads without keeping anything, in requests as long as the volume allows. For below a kernel, which keeps what
-    /// it reads and reads ahead by itself.
+    /// Reads without caching, in requests as long as the volume allows. For use below a kernel, which caches what it
+    /// reads and reads ahead by itself.
     async fn read_uncached(&self, ino: u32, offset: u64, end: u64) -> FsResult<Vec<Data>> {
         const REQUEST_BYTES_MAX: usize = 1 << 20;
         enum Piece {

@@ -1,6 +1,6 @@
 //! Directories: chunks of entries on the volume, an index of them in memory.
 //!
-//! The index is built when a name is first asked for, and kept up from then on. Whoever uses it holds the lock of the
+//! The index is built when a name is first looked up, and maintained from then on. Its users hold the lock of the
 //! directory.
 //!
 //! Invariants
@@ -23,9 +23,9 @@ use crate::rt::cover;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Found {
     pub ino: u32,
-    /// As the entry says; the inode knows better.
+    /// According to the entry; the inode is authoritative.
     pub kind: u8,
-    /// Where the entry is in the directory.
+    /// Offset of the entry in the directory.
     pub offset: u64,
 }
 
@@ -41,18 +41,18 @@ pub(super) struct Index {
 /// Where a new entry can go.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Slot {
-    /// In this chunk.
+    /// Into this chunk.
     Chunk(u64),
-    /// In a new one at the end.
+    /// Into a new chunk at the end.
     Append,
 }
 
-/// Bytes that can be taken from behind the entry.
+/// Unused bytes behind the entry.
 fn gap(entry: &Dirent<'_>) -> usize {
     entry.record_bytes - entry.needed_bytes()
 }
 
-/// Makes whole chunks of `bytes`, each of one entry that is unused (D1).
+/// Fills `bytes` with whole chunks, each of one unused entry (D1).
 pub(super) fn fill_with_empty_chunks(bytes: &mut [u8]) {
     for chunk in bytes.chunks_exact_mut(DIR_CHUNK_BYTES) {
         chunk.fill(0);
@@ -88,7 +88,7 @@ impl Index {
         self.names.get(name)
     }
 
-    /// Takes a name out. Returns where its entry is.
+    /// Removes a name. Returns the offset of its entry.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<u64> {
         let found = self.names.remove(name)?;
         self.by_offset.remove(&found.offset);
@@ -160,7 +160,7 @@ impl State {
     /// The names of a directory.
     ///
     /// # Errors
-    /// `NotDirectory` when it is none.
+    /// `NotDirectory` when `dir` is not a directory.
     pub(super) fn index(&mut self, dir: u32) -> Step<&mut Index> {
         let known = self.inode(dir)?;
         if !known.inode.is_directory() {
@@ -176,7 +176,7 @@ impl State {
         }
     }
 
-    /// What `name` in `dir` is.
+    /// The entry of `name` in `dir`.
     pub(super) fn find(&mut self, dir: u32, name: &[u8]) -> Step<Option<Found>> {
         let index = self.index(dir)?;
         if name.len() > NAME_BYTES_MAX {
@@ -197,7 +197,7 @@ impl State {
         if within + DIR_CHUNK_BYTES > data.len() { fail(missing()) } else { Ok((at, within)) }
     }
 
-    /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to be written.
+    /// Puts an entry into the chunk at `start`, which has a gap for it. Returns the block to write.
     pub(super) fn insert_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
         let (at, within) = self.dir_chunk(dir, start)?;
         self.index(dir)?;
@@ -225,7 +225,7 @@ impl State {
         Ok(at)
     }
 
-    /// Fills a fresh chunk at `start` with the one entry, behind whatever the directory had.
+    /// Fills a new chunk at `start` with the one entry, behind all others of the directory.
     pub(super) fn append_entry(&mut self, dir: u32, start: u64, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
         cover("ffs: a directory gets another chunk");
         let (at, within) = self.dir_chunk(dir, start)?;
@@ -240,7 +240,7 @@ impl State {
         Ok(at)
     }
 
-    /// Takes an entry out: the one before it in the chunk gets its bytes. Returns the block to be written.
+    /// Removes an entry: the one before it in the chunk gets its bytes. Returns the block to write.
     pub(super) fn remove_entry(&mut self, dir: u32, name: &[u8]) -> Step<u32> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let at = self.erase_entry(dir, found.offset)?;
@@ -272,7 +272,7 @@ impl State {
         Ok(at)
     }
 
-    /// Makes an entry stand for another inode. Returns the block to be written.
+    /// Makes an entry refer to another inode. Returns the block to write.
     pub(super) fn change_entry(&mut self, dir: u32, name: &[u8], ino: u32, kind: u8) -> Step<u32> {
         let Some(found) = self.find(dir, name)? else { return fail(FsError::NotFound) };
         let (at, within) = self.dir_chunk(dir, found.offset)?;

@@ -1,4 +1,4 @@
-//! A volume as text, for people who want to see inside.
+//! A volume as text, for developers.
 
 use std::fmt::Write as _;
 
@@ -84,7 +84,7 @@ fn line(text: &mut String, arguments: std::fmt::Arguments<'_>) {
     let _ = writeln!(text, "{arguments}");
 }
 
-/// The fields of a record: numbers as numbers, others as bytes, and zeroes of any length in a word.
+/// The fields of a record: numbers as numbers, others as bytes, and runs of zeroes as one word.
 fn section(text: &mut String, title: &str, bytes: &[u8], fields: &[Field]) {
     line(text, format_args!("{title}"));
     for field in fields {

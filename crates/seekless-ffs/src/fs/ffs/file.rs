@@ -1,6 +1,6 @@
-//! The data of files: reading, writing, cutting, growing, holes.
+//! The data of files: reading, writing, truncating, growing, holes.
 //!
-//! The caller holds the lock of the inode: shared for reading, alone for everything else.
+//! The caller holds the lock of the inode: shared for reading, exclusively for everything else.
 //!
 //! Invariants
 //!   F1  A block that is not the last of a short file is whole; the last one has the fragments that the size needs.
@@ -25,30 +25,30 @@ use crate::rt::cover;
 /// What remains to be done before block `lbn` of a file can be changed.
 enum Ready {
     Yes,
-    /// Write the new indirect block here, then hang it where it belongs.
+    /// Write the new indirect block here, then add the pointer to it.
     NewIndirect {
         at: u32,
         level: usize,
     },
 }
 
-/// A pointer that leads nowhere yet.
+/// A pointer that is not set yet.
 struct Vacancy {
-    /// The indirect block that has it; none for the inode.
+    /// The indirect block that contains it; `None` for the inode.
     holder: Option<u32>,
     index: usize,
-    /// All pointers beside it, from which a near place is chosen.
+    /// All pointers before it, from which a near address is chosen.
     before: Vec<u32>,
 }
 
 /// What a file loses, for soft updates.
 #[derive(Default)]
 struct Gathered {
-    /// With what its inode loses.
+    /// Fragments lost with a pointer in the inode.
     frags: Vec<(u32, u32)>,
     /// Slots of indirect blocks that stay, and what the file loses with each.
     slots: Vec<(Holder, Vec<(u32, u32)>)>,
-    /// How many more there can be.
+    /// Limit of further blocks.
     left: u64,
 }
 
@@ -60,8 +60,8 @@ fn cover_cut(level: usize) {
     }
 }
 
-/// Counts blocks of a file. One with more of them than the volume has is tangled: some are its own several times, and to go
-/// through all of it could take for ever.
+/// Counts blocks of a file. One with more blocks than the volume has is tangled: some of them are its own several
+/// times, and a walk through all of them might never end.
 fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
     match left.checked_sub(blocks as u64) {
         Some(less) => {
@@ -72,13 +72,13 @@ fn count_blocks(ino: u32, left: &mut u64, blocks: usize) -> FsResult<()> {
     }
 }
 
-/// Blocks that are no longer any file's.
+/// Blocks that no longer belong to a file.
 #[derive(Default)]
 struct Freed {
     direct: Vec<(u32, u32)>,
     /// Indirect blocks: address, level, first file block below it.
     trees: Vec<(u32, usize, u64)>,
-    /// What a changed tail leaves.
+    /// The old place of a changed tail.
     tail: Option<(u32, u32)>,
 }
 
@@ -95,8 +95,8 @@ impl State {
         self.layout.block_bytes.into()
     }
 
-    /// Counts fragments that a file gets or loses. A count that cannot be is damage: it stays as it is, and the volume is left
-    /// to be checked.
+    /// Counts fragments that a file gets or loses. A count that is impossible is damage: it stays as it is, and the
+    /// volume is left to be checked.
     fn count_frags(&mut self, ino: u32, change: i64) -> Step<()> {
         let sectors = change * i64::from(self.layout.frag_bytes / 512);
         let inode = self.inode_mut(ino)?;
@@ -107,11 +107,11 @@ impl State {
         Ok(())
     }
 
-    /// How many allocations a write of file blocks `blocks` needs at most, holes and indirect blocks among them.
+    /// How many allocations a write of file blocks `blocks` needs at most, including holes and indirect blocks.
     pub(super) fn allocations(&mut self, ino: u32, blocks: Range<u64>, new_size: u64) -> Step<i64> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
-        // A range that cannot fit is refused before each of its blocks is looked at.
+        // A range that cannot fit is refused before its blocks are visited.
         let present = u64::from(inode.blocks) * 512 / block;
         let missing = (blocks.end - blocks.start).saturating_sub(present);
         if missing.saturating_mul(self.layout.frag.into()) > self.frags_available().max(0) as u64 && missing > 1 {
@@ -120,7 +120,7 @@ impl State {
         let mut needed = 0;
         let mut lbn = blocks.start;
         while lbn < blocks.end {
-            // Behind the end there is nothing, and nothing has to be looked at.
+            // There is nothing behind the end to look up.
             if lbn * block >= inode.size {
                 needed += (blocks.end - lbn) as i64;
                 break;
@@ -141,9 +141,9 @@ impl State {
         Ok(needed + i64::from(tail_grows))
     }
 
-    /// Makes the last block of a file as long as a file of `new_size` needs it, with zeroes at its end, or in a directory
-    /// with chunks that hold nothing (D1). The file then
-    /// ends where that block does, or at `new_size`. Returns what was left behind by a tail that moved.
+    /// Extends the last block of a file to the length that a file of `new_size` needs, with zeroes at its end, or in a
+    /// directory with empty chunks (D1). The file then ends where that block does, or at `new_size`. Returns the old
+    /// place of a tail that moved.
     fn grow_tail(&mut self, ino: u32, new_size: u64) -> Step<Option<(u32, u32)>> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
@@ -186,8 +186,8 @@ impl State {
         Ok(left)
     }
 
-    /// Sees to the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes, before
-    /// anything points to it.
+    /// Prepares the indirect blocks above `lbn`, one at a time: a new one has to be on the volume, full of zeroes,
+    /// before anything points to it.
     fn ready_indirect(&mut self, ino: u32, lbn: u64, fresh: Option<(u32, usize)>) -> Step<Ready> {
         let Some(path) = self.layout.path(lbn) else { return fail(FsError::FileTooLarge) };
         let frag = self.layout.frag;
@@ -221,9 +221,9 @@ impl State {
         Ok(Ready::Yes)
     }
 
-    /// Stores `source` in block `lbn`, from byte `from` of it on; where `source` is `None`, only allocates the block. The
-    /// indirect blocks are there, and the tail of the file has grown as far as its block goes. Afterwards the file has
-    /// at least `new_size` bytes. Returns where the block is.
+    /// Stores `source` in block `lbn`, from byte `from` of it on; where `source` is `None`, only allocates the block.
+    /// The indirect blocks exist, and the tail of the file has been extended as far as its block goes. Afterwards the
+    /// file has at least `new_size` bytes. Returns the address of the block.
     fn store(&mut self, ino: u32, lbn: u64, from: usize, source: Option<&[u8]>, new_size: u64) -> Step<u32> {
         let inode = self.inode(ino)?.inode;
         let (block, frag_bytes) = (self.block_bytes(), self.layout.frag_bytes);
@@ -262,7 +262,7 @@ impl State {
         Ok(at)
     }
 
-    /// Where the pointer to block `lbn` belongs. The indirect blocks are there.
+    /// The position of the pointer to block `lbn`. The indirect blocks exist.
     fn vacancy(&mut self, ino: u32, lbn: u64) -> Step<Vacancy> {
         let inode = self.inode(ino)?.inode;
         let path = self.layout.path(lbn).ok_or(FsError::FileTooLarge)?;
@@ -278,7 +278,7 @@ impl State {
         Ok(Vacancy { holder: Some(at), index: path.slots[path.depth - 1], before })
     }
 
-    /// Lets the file have the `frags` fragments at `at`.
+    /// Adds the `frags` fragments at `at` to the file.
     fn occupy(&mut self, ino: u32, vacancy: &Vacancy, at: u32, frags: u32) -> Step<()> {
         match vacancy.holder {
             None => self.inode_mut(ino)?.db[vacancy.index] = at,
@@ -287,8 +287,7 @@ impl State {
         self.count_frags(ino, frags.into())
     }
 
-    /// Takes a place for block `lbn` where there is a hole before the end of a file, and makes it zero in memory. Nothing
-    /// points to it yet.
+    /// Allocates block `lbn` in a hole before the end of a file, and zeroes it in memory. Nothing points to it yet.
     fn begin_hole(&mut self, ino: u32, lbn: u64) -> Step<Option<(Vacancy, u32, u32)>> {
         let inode = self.inode(ino)?.inode;
         if lbn >= inode.size.div_ceil(self.block_bytes()) || self.block_at(ino, lbn)?.is_some() {
@@ -304,13 +303,13 @@ impl State {
         Ok(Some((vacancy, at, frags)))
     }
 
-    /// Cuts a file in memory. Returns what it no longer has; that is still taken.
+    /// Truncates a file in memory. Returns what it has lost; that is still allocated.
     fn cut(&mut self, ino: u32, size: u64) -> Step<Freed> {
         let inode = self.inode(ino)?.inode;
         let block = self.block_bytes();
         let keep = size.div_ceil(block);
         let mut freed = Freed::default();
-        // Everything is looked at before anything changes.
+        // Everything is looked up before anything changes.
         if !size.is_multiple_of(block) {
             let last = size / block;
             let (old, new) = (self.layout.block_frags(inode.size, last), self.layout.block_frags(size, last));
@@ -343,13 +342,13 @@ impl State {
         Ok(freed)
     }
 
-    /// The blocks of a file from block `keep` on that its inode leads to.
+    /// The blocks of a file from block `keep` on that its inode points to.
     fn parts_behind(&mut self, ino: u32, keep: u64, freed: &mut Freed) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         let frag = self.layout.frag;
         for lbn in keep..DIRECT as u64 {
             let frags = self.layout.block_frags(inode.size, lbn);
-            // What cannot be is left to the check.
+            // Impossible pointers are left to the check.
             if let Ok(Some(at)) = self.check_pointer(ino, lbn, inode.db[lbn as usize], frags) {
                 freed.direct.push((at, frags));
             }
@@ -366,17 +365,17 @@ impl State {
         Ok(())
     }
 
-    /// Gives fragments of a file back.
+    /// Frees fragments of a file.
     fn release(&mut self, ino: u32, at: u32, frags: u32) -> Step<()> {
         self.free_frags(at, frags)?;
-        // The inode may have gone from memory if it could not be cut to its end.
+        // The inode may have left memory if the truncation failed.
         if self.inodes.contains_key(&ino) {
             self.count_frags(ino, -i64::from(frags))?;
         }
         Ok(())
     }
 
-    /// What an indirect block has below it from block `keep` on: each child, and its first file block.
+    /// The children of an indirect block from block `keep` on, each with its first file block.
     fn children_behind(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
         let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
         let span = self.layout.span(level - 1);
@@ -391,7 +390,7 @@ impl State {
         Ok(found)
     }
 
-    /// With soft updates: the file has lost these fragments, which are given back when that is durable.
+    /// With soft updates: the file has lost these fragments, which are freed when that is durable.
     fn lose(&mut self, ino: u32, in_inode: bool, holders: &[Holder], frags: Vec<(u32, u32)>) -> Step<()> {
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         self.count_frags(ino, -total)?;
@@ -399,7 +398,7 @@ impl State {
         Ok(())
     }
 
-    /// With soft updates: cuts a file, which loses what was gathered for that.
+    /// With soft updates: truncates a file, which loses what was gathered for that.
     fn cut_and_lose(&mut self, ino: u32, size: u64, gathered: &Gathered) -> Step<()> {
         for ((at, _), _) in &gathered.slots {
             self.buffer(*at, self.layout.frag, Kind::Indirect { ino })?;
@@ -413,7 +412,7 @@ impl State {
         self.lose(ino, true, &[], frags)
     }
 
-    /// Takes the pointers to blocks from `keep` on out of an indirect block. Returns them.
+    /// Removes the pointers to blocks from `keep` on from an indirect block. Returns them.
     fn clear_pointers(&mut self, ino: u32, at: u32, level: usize, first: u64, keep: u64) -> Step<Vec<(u32, u64)>> {
         let found = self.children_behind(ino, at, level, first, keep)?;
         let block = self.buffer(at, self.layout.frag, Kind::Indirect { ino })?;
@@ -432,7 +431,7 @@ impl State {
     }
 
     /// Unmaps the whole blocks of `blocks` that have the same holder as the first of them. Returns the blocks, the
-    /// indirect block that held them and where in it (none: the inode), and where to go on.
+    /// indirect block that held them and the slots in it (`None`: the inode), and where to continue.
     fn unmap_some(&mut self, ino: u32, blocks: Range<u64>) -> Step<(Vec<u32>, Option<Holder>, u64)> {
         let Some(path) = self.layout.path(blocks.start) else { return Ok((Vec::new(), None, blocks.end)) };
         let n = u64::from(self.layout.pointers_per_block);
@@ -469,7 +468,8 @@ impl State {
         Ok((held, Some((holder, slots)), end))
     }
 
-    /// Looks for data or a hole from block `lbn` on, a bounded way. Returns the block, or how far it has looked.
+    /// Searches for data or a hole from block `lbn` on, over a bounded range. Returns the block, or how far the search
+    /// went.
     fn seek(&mut self, ino: u32, lbn: u64, end: u64, seek: SeekTo) -> Step<Result<u64, u64>> {
         const LOOKED_AT_MAX: u64 = 4096;
         let mut lbn = lbn;
@@ -486,8 +486,8 @@ impl State {
         Ok(Err(lbn))
     }
 
-    /// Whether the block is data, and the next one that may differ: where an indirect block is missing, all of what it
-    /// would span is skipped.
+    /// Whether the block is data, and the next one that may differ: where an indirect block is missing, everything that
+    /// it would span is skipped.
     fn data_or_skip(&mut self, ino: u32, lbn: u64) -> Step<(bool, u64)> {
         let Some(path) = self.layout.path(lbn) else { return Ok((false, u64::MAX)) };
         let inode = self.inode(ino)?.inode;
@@ -528,9 +528,9 @@ impl Ffs {
         Ok(Promise { ffs: self, blocks: promised? })
     }
 
-    /// Makes everything ready for block `lbn` to be stored, except for the block itself.
+    /// Prepares everything for block `lbn` to be stored, except for the block itself.
     async fn make_ready(&self, ino: u32, lbn: u64, new_size: u64) -> FsResult<()> {
-        // The tail of the file grows first, so that only the last block is ever short (F1).
+        // The tail of the file is extended first, so that only the last block is ever short (F1).
         loop {
             let block = u64::from(self.state.borrow().layout.block_bytes);
             let grown = self.step(|state| {
@@ -544,9 +544,9 @@ impl Ffs {
             });
             let (left, grew) = grown.await?;
             if let Some((at, frags)) = left {
-                // The inode on the volume still has the old place. For a file, 4.4BSD gives it away at once; a crash
-                // before the inode is written can then find it in two files. A directory is too dear for that. The check
-                // knows the one that took it by its time, which says nothing when the clock is behind.
+                // The inode on the volume still has the old place. For a file, 4.4BSD frees it at once; a crash before
+                // the inode is written can then find it in two files. A directory is too valuable for that. The check
+                // identifies the later owner by its time, which says nothing when the clock is behind.
                 let settles = self.step(|state| {
                     let settles = state.clock_is_behind || state.inode(ino)?.inode.is_directory();
                     if !settles {
@@ -577,8 +577,8 @@ impl Ffs {
         Ok(())
     }
 
-    /// Fills a hole before the end of the file with zeroes that are on the volume before anything points to them: what is
-    /// zero there is durable, and the place may hold another file's old bytes. Everything above is ready.
+    /// Fills a hole before the end of the file with zeroes that are on the volume before anything points to them: the
+    /// zeroes of the hole are durable, and the place may hold another file's old bytes. Everything above is prepared.
     async fn fill_hole(&self, ino: u32, lbn: u64) -> FsResult<()> {
         if self.options.metadata != Metadata::Sync {
             return Ok(());
@@ -591,12 +591,13 @@ impl Ffs {
         self.step(|state| state.occupy(ino, &vacancy, at, frags)).await
     }
 
-    /// Ends what makes a file grow. When that has failed, indirect blocks behind the end lead to nothing, and go (F4).
+    /// Completes the growth of a file. When it has failed, indirect blocks behind the end point to nothing, and are
+    /// freed (F4).
     async fn end_growth(&self, ino: u32, grown: FsResult<()>) -> FsResult<()> {
         if grown.is_err() {
             let inode = self.step(|state| Ok(state.inode(ino)?.inode)).await?;
             if inode.ib != [0; INDIRECT] {
-                // What cannot go now goes with the file.
+                // What cannot be freed now is freed with the file.
                 let _ = self.truncate(ino, inode.size).await;
             }
         }
@@ -638,8 +639,8 @@ impl Ffs {
         self.end_growth(ino, extended).await
     }
 
-    /// Allocates the blocks that are missing, in a file that then has at least `end` bytes. `fills`: a hole before its end is
-    /// filled with zeroes that are on the volume first.
+    /// Allocates the blocks that are missing, in a file that then has at least `end` bytes. `fills`: a hole before its
+    /// end is filled with zeroes that are on the volume first.
     async fn allocate_blocks(&self, ino: u32, blocks: Range<u64>, end: u64, fills: bool) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         let _promise = self.promise(ino, blocks.clone(), end).await?;
@@ -657,9 +658,9 @@ impl Ffs {
         Ok(())
     }
 
-    /// Cuts the file at `size`, which is before its end.
+    /// Truncates the file to `size`, which is before its end.
     ///
-    /// On the volume, the inode loses its pointers before anybody else can get the blocks; so does each indirect block.
+    /// On the volume, the inode loses its pointers before another file can get the blocks; so does each indirect block.
     pub(super) async fn truncate(&self, ino: u32, size: u64) -> FsResult<()> {
         let block = u64::from(self.state.borrow().layout.block_bytes);
         if size > 0 {
@@ -677,7 +678,7 @@ impl Ffs {
         if self.options.metadata == Metadata::Softdep {
             let gathered = self.gather(ino, keep).await?;
             self.step(|state| state.cut_and_lose(ino, size, &gathered)).await?;
-            // The file is cut; space that cannot be given back is for the next sync to tell of.
+            // The file is truncated; the next sync reports space that cannot be freed.
             let _ = self.run_jobs().await;
             return Ok(());
         }
@@ -718,15 +719,15 @@ impl Ffs {
         Ok(())
     }
 
-    /// All blocks of a file and of a directory that has no name any more.
+    /// All blocks of a file or directory that no longer has a name.
     pub(super) async fn gather_all(&self, ino: u32) -> FsResult<Vec<(u32, u32)>> {
         let gathered = self.gather(ino, 0).await?;
         self.step(|state| state.cut(ino, 0)).await?;
         Ok(gathered.frags)
     }
 
-    /// All that a file has from block `keep` on, without its tail. Nothing changes yet: a block that cannot be read leaves
-    /// the file as it was.
+    /// Everything that a file has from block `keep` on, without its tail. Nothing changes yet: an unreadable block
+    /// leaves the file as it was.
     async fn gather(&self, ino: u32, keep: u64) -> FsResult<Gathered> {
         let freed = self.step(|state| {
             let mut freed = Freed::default();
@@ -743,8 +744,8 @@ impl Ffs {
         Ok(gathered)
     }
 
-    /// What goes with the indirect block at `at`, which is all below it and itself, or nothing if it stays: then the slots
-    /// that it loses are added to those of `gathered`.
+    /// What goes with the indirect block at `at`: everything below it and itself, or nothing if it stays; then the
+    /// slots that it loses are added to those of `gathered`.
     async fn gather_tree(
         &self,
         ino: u32,
@@ -839,7 +840,7 @@ impl Ffs {
         }
     }
 
-    /// Makes whole blocks into holes.
+    /// Turns whole blocks into holes.
     async fn unmap(&self, ino: u32, blocks: Range<u64>) -> FsResult<()> {
         let mut next = blocks.start;
         while next < blocks.end {

@@ -1,7 +1,7 @@
-//! The on-disk format: UFS1, as 4.4BSD and its heirs write it. `FORMAT.md` describes it; a test compares the two.
+//! The on-disk format: UFS1, as 4.4BSD and its successors write it. `FORMAT.md` describes it; a test compares the two.
 //!
-//! A structure that was read keeps every byte that nobody here understands, and writes it back. Only little-endian
-//! volumes are taken; the others are recognised and refused by name.
+//! A structure that was read keeps every byte whose meaning is unknown here, and writes it back. Only little-endian
+//! volumes are accepted; others are recognised and refused by name.
 
 use crate::fs::{FileKind, FsError, FsResult};
 use crate::units::WallTime;
@@ -14,7 +14,7 @@ pub const UFS1_MAGIC: u32 = 0x0001_1954;
 pub const UFS2_MAGIC: u32 = 0x1954_0119;
 pub const GROUP_MAGIC: u32 = 0x0009_0255;
 
-/// Other places in which a superblock of UFS2 can be, looked at only to say so.
+/// Other offsets at which a superblock of UFS2 can be, read only to report it.
 pub const UFS2_OFFSETS: [u64; 2] = [65_536, 262_144];
 
 /// `fs_old_flags`: the superblock is of the later generation, with 64-bit counts.
@@ -46,14 +46,14 @@ pub const ROOT_INO: u32 = 2;
 /// Most links of an inode.
 pub const LINKS_MAX: u16 = 32_767;
 
-/// Entries of a directory never cross a multiple of this, which is what a disk writes as a whole.
+/// Entries of a directory never cross a multiple of this, which a disk writes as a unit.
 pub const DIR_CHUNK_BYTES: usize = 512;
 pub const DIR_HEADER_BYTES: usize = 8;
 pub const NAME_BYTES_MAX: usize = 255;
 
 crate::record! {
-    /// The superblock, in the later generation's terms. Where 4.4BSD-Lite2 has other fields in the same place, they
-    /// are zero or unused in the volumes taken here.
+    /// The superblock, in the later generation's terms. Where 4.4BSD-Lite2 has other fields in the same place, they are
+    /// zero or unused in the volumes accepted here.
     pub struct Superblock {
         pub first_field: u32,
         pub unused_1: u32,
@@ -155,7 +155,7 @@ crate::record! {
 const _: () = assert!(Superblock::BYTES == 1376);
 
 crate::record! {
-    /// Counts of what is free, of a group or of all.
+    /// Counts of free resources, of a group or of all.
     pub struct Csum {
         pub ndir: u32,
         pub nbfree: u32,
@@ -318,7 +318,7 @@ impl Inode {
     pub fn has_no_blocks(&self, maxsymlinklen: u32) -> bool {
         match self.kind() {
             Some(FileKind::Regular | FileKind::Directory) => false,
-            // A volume that says of itself that it has no inline targets may have been written by systems that do.
+            // A volume that declares no inline targets may have been written by systems that have them.
             Some(FileKind::Symlink) if maxsymlinklen == 0 => self.blocks == 0 && self.size <= INLINE_BYTES as u64,
             Some(FileKind::Symlink) => self.size < u64::from(maxsymlinklen),
             _ => true,
@@ -326,13 +326,13 @@ impl Inode {
     }
 }
 
-/// The type that a directory entry says (`DT_*`): the type bits of the mode, shifted.
+/// The type that a directory entry records (`DT_*`): the type bits of the mode, shifted.
 pub fn dirent_type(kind: FileKind) -> u8 {
     (kind.mode_bits() >> 12) as u8
 }
 
-/// Type of the new name of a directory while its old name is still there: if a crash leaves both, this one stays. It is
-/// 4.4BSD's `DT_WHT`, which stands for no type of inode.
+/// Type of the new name of a directory while its old name still exists: if a crash leaves both, this one stays. It is
+/// 4.4BSD's `DT_WHT`, which is not the type of any inode.
 pub const DIRENT_MOVED: u8 = 14;
 
 pub fn kind_of_dirent(kind: u8) -> Option<FileKind> {
@@ -366,7 +366,7 @@ impl Dirent<'_> {
 /// The entry at `offset` of `chunk`, which is [`DIR_CHUNK_BYTES`] long.
 ///
 /// # Errors
-/// What makes no sense.
+/// What is invalid.
 pub fn dirent_at(chunk: &[u8], offset: usize) -> Result<Dirent<'_>, String> {
     let head = (crate::codec::get_at::<u32>(chunk, offset), crate::codec::get_at::<u16>(chunk, offset + 4));
     let (Some(ino), Some(record)) = head else { return Err(format!("an entry at {offset} passes the end")) };
@@ -425,10 +425,10 @@ pub fn first_chunk(ino: u32, parent: u32) -> [u8; DIR_CHUNK_BYTES] {
     chunk
 }
 
-/// Says what `block`, read from [`SUPERBLOCK_OFFSET`], is.
+/// Decodes `block`, read from [`SUPERBLOCK_OFFSET`].
 ///
 /// # Errors
-/// `Corrupt` when it is no superblock of a volume that is taken here; the text says what it is instead.
+/// `Corrupt` when it is not the superblock of an accepted volume; the text says what it is instead.
 pub fn decode_superblock(block: &[u8]) -> FsResult<Superblock> {
     let at = format_args!("byte {SUPERBLOCK_OFFSET}").to_string();
     let refuse = |detail: &str| Err(FsError::corrupt("superblock", &at, detail));
@@ -460,7 +460,7 @@ impl Superblock {
         self.old_flags & FLAGS_UPDATED != 0
     }
 
-    /// Sets the counts of what is free, in all places where this generation has them.
+    /// Sets the counts of free resources, in all places where this generation has them.
     pub fn set_totals(&mut self, total: &Totals, now: WallTime) {
         (self.old_ndir, self.old_nbfree) = (total.ndir as u32, total.nbfree as u32);
         (self.old_nifree, self.old_nffree) = (total.nifree as u32, total.nffree as u32);

@@ -1,18 +1,18 @@
-//! Checking a volume, and mending it, in the phases of `fsck_ffs`.
+//! Checking a volume, and repairing it, in the phases of `fsck_ffs`.
 //!
-//!   1. Inodes and the blocks that they claim. Blocks claimed twice go to a directory or a symbolic link,
-//!      and else to the file that changed last.
-//!   2. Directories: entries, and what they name.
-//!   3. Directories that nothing leads to.
+//!   1. Inodes and the blocks that they claim. Blocks claimed twice go to a directory or a symbolic link, and otherwise
+//!      to the file that changed last.
+//!   2. Directories: entries, and the inodes that they name.
+//!   3. Directories that no name leads to.
 //!   4. Counts of links, and files without a name.
 //!   5. The maps and counts of the groups, which follow from all of that.
 //!
-//! Everything is found out first and mended in memory; then the mended blocks are written, and last the superblock,
-//! which says that the volume is clean. A crash in between leaves a volume that says that it is not, to be checked again.
-//! What it leaves must be explained by a crash again: each mended block makes sense without the others, except that a new
-//! block is there before anything leads to it, and that what is new takes the place of nothing that the repair has freed.
+//! Everything is found out first and repaired in memory. Then the repaired blocks are written, and last the superblock
+//! with the clean flag. A crash in between leaves a volume without the flag, to be checked again. That state must again
+//! be explainable by a crash: each repaired block makes sense without the others, except that a new block is written
+//! before anything points to it, and new data does not take space that the repair has freed.
 //!
-//! What a crash explains is told apart from what it does not: a mount mends the former by itself.
+//! The check distinguishes what a crash explains from what it does not: a mount repairs the former by itself.
 
 mod connections;
 mod groups;
@@ -37,11 +37,11 @@ use crate::units::{SECTOR_BYTES, Sector, WallTime};
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FsckOptions {
-    /// Mend what can be mended.
+    /// Repair what can be repaired.
     pub repair: bool,
-    /// Mend only if all that is wrong can be what a crash has left.
+    /// Repair only if a crash explains everything that is wrong.
     pub only_after_crash: bool,
-    /// Files and directories without a name that hold something get one in `/lost+found`; otherwise they are freed.
+    /// Files and directories with content but without a name get one in `/lost+found`; otherwise they are freed.
     pub reconnect: bool,
 }
 
@@ -51,7 +51,7 @@ impl Default for FsckOptions {
     }
 }
 
-/// One thing that is wrong.
+/// One problem.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Problem {
     /// Which structure, where, what was found and what was expected.
@@ -60,21 +60,21 @@ pub struct Problem {
     pub repaired: bool,
 }
 
-/// What explains a problem.
+/// The cause of a problem.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Cause {
-    /// A crash, which has left too much: space and inodes that nobody has, counts that are too high, both names of a
-    /// directory that was being renamed. All that soft updates leave.
+    /// A crash, which has left too much: space and inodes without an owner, counts that are too high, both names of a
+    /// directory that was being renamed. Soft updates leave only such problems.
     Leak,
     /// A crash.
     Crash,
-    /// No crash. There is a copy that says what it should be, and the rest of the check has agreed.
+    /// Not a crash. A copy has the right value, and the rest of the check agrees with it.
     Copy,
-    /// No crash.
+    /// Not a crash.
     Damage,
 }
 
-/// What a check found.
+/// Result of a check.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Fsck {
     pub problems: Vec<Problem>,
@@ -92,13 +92,13 @@ impl Fsck {
     }
 }
 
-/// Problems listed before the check says that there are more.
+/// Most problems listed.
 const PROBLEMS_MAX: usize = 200;
 
-/// Checks the volume on `device`, and mends it if asked to.
+/// Checks the volume on `device`, and repairs it if requested.
 ///
 /// # Errors
-/// `Corrupt` when there is no superblock to go by, `Device` when something cannot be read or written. Damage is in the
+/// `Corrupt` when there is no usable superblock, `Device` when something cannot be read or written. Damage is in the
 /// result.
 pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fsck> {
     let (volume, problem) = superblock::choose(device).await?;
@@ -134,7 +134,7 @@ pub async fn fsck(rt: &Rt, device: &Device, options: FsckOptions) -> FsResult<Fs
     Ok(check.result)
 }
 
-/// An entry of a directory, where it is.
+/// An entry of a directory, with its position.
 #[derive(Clone, Debug)]
 struct Name {
     directory: u32,
@@ -155,43 +155,43 @@ struct Check<'a> {
     unclean: bool,
     volume: Volume,
     layout: Layout,
-    /// Mended blocks, by address.
+    /// Repaired blocks, by address.
     changed: BTreeMap<u32, Vec<u8>>,
-    /// Those of them that are new, and must be there before anything leads to them.
+    /// The new ones among them, which must be written before anything points to them.
     fresh: BTreeSet<u32>,
     /// A bit for each fragment that a file uses.
     used: Vec<u8>,
-    /// A bit for each fragment that something on the volume leads to, if only until the repair is written.
+    /// A bit for each fragment that anything on the volume points to, if only until the repair is written.
     claimed: Vec<u8>,
-    /// Fragments that more than one claims.
+    /// Fragments with more than one claim.
     twice: BTreeSet<u32>,
     /// Inodes in use.
     inodes: BTreeMap<u32, Inode>,
     inodes_changed: BTreeSet<u32>,
-    /// Inodes that are not in use, and have names on the volume.
+    /// Inodes that are not in use, but have names on the volume.
     dangling: BTreeSet<u32>,
     /// Names found for each inode, `.` and `..` among them.
     names: BTreeMap<u32, u32>,
-    /// The directory in which each directory has its name.
+    /// The directory that contains the name of each directory.
     parents: BTreeMap<u32, Name>,
     /// Entries of each directory.
     directories: BTreeMap<u32, Vec<Name>>,
     /// Directories that had two names.
     renamed: BTreeSet<u32>,
-    /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut between would
-    /// leave two names of which neither is the new one.
+    /// Names that are marked as moved. They lose the mark when the other names are gone from the volume: a cut in
+    /// between would leave two names of which neither is the new one.
     marked: Vec<Name>,
-    /// The ways up have been counted.
+    /// The `..` entries have been counted.
     ups_counted: bool,
-    /// Where copies of the superblock are damaged.
+    /// Sectors of damaged copies of the superblock.
     bad_copies: Vec<Sector>,
 }
 
 impl Check<'_> {
     async fn run(&mut self) -> FsResult<()> {
-        // What one inode gives up can have had more below it than was looked at, and what a directory loses with its
-        // end has been counted: then all is looked at again, as mended so far. Each round takes pointers away, mostly on
-        // one level, so that few are enough.
+        // An inode that gives up a block may have had more below it than was visited, and entries behind the cut end of
+        // a directory have been counted: then everything is visited again, with the repairs so far. Each round removes
+        // pointers, mostly on one level, so that few rounds are enough.
         const ROUNDS_MAX: usize = 16;
         for round in 0.. {
             if round == ROUNDS_MAX {
@@ -229,13 +229,13 @@ impl Check<'_> {
         if self.result.problems.len() < PROBLEMS_MAX {
             self.result.problems.push(Problem { text: text.into(), cause, repaired: false });
         } else if cause == Cause::Damage {
-            // One that must not be missed; what else there is has been said often enough.
+            // A problem that must not be missed; the list is full of others.
             let last = self.result.problems.len() - 1;
             self.result.problems[last] = Problem { text: text.into(), cause, repaired: false };
         }
     }
 
-    // ---- Blocks, as mended so far ----
+    // ---- Blocks, with the repairs so far ----
 
     async fn read(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
@@ -247,12 +247,12 @@ impl Check<'_> {
         Ok(read_bytes(self.device, self.layout.sector(at), bytes).await?.to_vec())
     }
 
-    /// Reads what follows from everything else, so that zeroes are as good where it cannot be read.
+    /// Reads what can be derived from everything else, so that zeroes serve where it cannot be read.
     async fn read_derived(&self, at: Sector, bytes: usize) -> FsResult<Vec<u8>> {
         Ok(rescue(self.device, at, bytes as u64 / SECTOR_BYTES).await?.bytes.to_vec())
     }
 
-    /// As [`Check::read_derived`], as mended so far.
+    /// As [`Check::read_derived`], with the repairs so far.
     async fn read_group(&self, at: u32, frags: u32) -> FsResult<Vec<u8>> {
         match self.changed.contains_key(&at) {
             true => self.read(at, frags).await,
@@ -330,7 +330,7 @@ impl Check<'_> {
         self.write_superblock().await?;
         (self.volume.superblock.clean, self.volume.superblock.fmod) = (CLEAN, 0);
         let raw = self.write_superblock().await?; // Now it is mended.
-        // Not before the superblock is durable: there is an intact one at every moment.
+        // Not before the superblock is durable: an intact one exists at every moment.
         for &copy in &self.bad_copies {
             write_bytes(self.device, copy, raw.clone(), WriteFlags::NONE).await?;
         }
@@ -343,7 +343,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Makes the superblock durable, and all that was written before. Returns its bytes.
+    /// Makes the superblock and everything written before durable. Returns its bytes.
     async fn write_superblock(&mut self) -> FsResult<Data> {
         self.volume.superblock.encode(&mut self.volume.raw);
         let raw = Data::from_slice(&self.volume.raw);
@@ -353,7 +353,7 @@ impl Check<'_> {
         Ok(raw)
     }
 
-    /// Writes the mended blocks that are new, or the others.
+    /// Writes the repaired blocks that are new, or the others.
     async fn write_changed(&self, fresh: bool) -> FsResult<()> {
         for (&at, bytes) in self.changed.iter().filter(|(at, _)| self.fresh.contains(at) == fresh) {
             write_bytes(self.device, self.layout.sector(at), Data::from_slice(bytes), WriteFlags::NONE).await?;
@@ -361,7 +361,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Takes the marks from names of directories that have been moved. All else that is mended is durable before.
+    /// Removes the marks from the names of moved directories. All other repairs are durable before.
     async fn settle_marked(&mut self) -> FsResult<()> {
         let marked = std::mem::take(&mut self.marked);
         if !marked.is_empty() {
@@ -380,7 +380,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Puts mended inodes into their blocks.
+    /// Puts repaired inodes into their blocks.
     async fn gather_inodes(&mut self) -> FsResult<()> {
         let changed: Vec<u32> = self.inodes_changed.iter().copied().collect();
         for ino in changed {

@@ -1,8 +1,8 @@
 //! A cylinder group's block: the maps of its inodes and fragments, and the counts that are derived from them.
 //!
-//! Addresses in here count from the start of the group. Nothing waits and nothing is read: the caller has the block in
-//! memory, verified by [`verify`] and [`verify_counts`]. So the counts balance, and one that does not is a bug here. Only
-//! the count of directories cannot be had from the maps, and is still the volume's word.
+//! Addresses in this file count from the start of the group. Nothing waits and nothing is read: the caller has the
+//! block in memory, verified by [`verify`] and [`verify_counts`]. So the counts balance, and a wrong one is a bug here.
+//! Only the count of directories cannot be derived from the maps, and is taken from the volume.
 //!
 //! Invariants
 //!   G1  A bit of the fragment map is set when the fragment is free; fragments past the group's end are never free.
@@ -39,7 +39,7 @@ pub(super) fn verify(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), St
         ("clustersumoff", head.clustersumoff, 4 * (u64::from(layout.contigsumsize) + 1)),
         ("clusteroff", head.clusteroff, u64::from((layout.frags_per_group / layout.frag).div_ceil(8))),
     ];
-    // The first count of the cluster summary is never used, and may lie on the end of what comes before.
+    // The first count of the cluster summary is never used, and may overlap the end of what comes before.
     let clusters = if layout.contigsumsize > 0 { &clusters[..] } else { &[] };
     // All systems lay them out in this order.
     let mut begin = Group::BYTES as u64 - 4;
@@ -56,7 +56,7 @@ pub(super) fn verify(layout: &Layout, group: u32, bytes: &[u8]) -> Result<(), St
     Ok(())
 }
 
-/// Checks that the counts of a verified group are those of its maps (G1 to G3), by counting anew.
+/// Checks that the counts of a verified group are those of its maps (G1 to G3), by recounting.
 ///
 /// # Errors
 /// What is wrong.
@@ -72,7 +72,7 @@ pub(super) fn verify_counts(layout: &Layout, bytes: &[u8]) -> Result<(), String>
     }
 }
 
-/// In what a group's block differs from what it should be, if in anything that counts: its maps and what follows from
+/// The first difference between a group's block and the correct one that matters: in its maps or what follows from
 /// them. Not all systems keep the tables by cylinder.
 pub(super) fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u8]) -> Option<&'static str> {
     let expected = Group::decode(right)?;
@@ -94,14 +94,14 @@ pub(super) fn difference(layout: &Layout, head: &Group, bytes: &[u8], right: &[u
 /// `count` changed by `change`.
 ///
 /// # Panics
-/// When that is no count: the group was verified, so the change is wrong.
+/// When the result is not a count: the group was verified, so the change is wrong.
 fn balance(count: u32, change: i32, what: &str) -> u32 {
     count
         .checked_add_signed(change)
         .unwrap_or_else(|| panic!("a group's {what} cannot change from {count} by {change}"))
 }
 
-/// A verified group, for changing.
+/// A verified group, to be changed.
 pub(super) struct GroupMut<'a> {
     layout: &'a Layout,
     pub head: Group,
@@ -190,7 +190,7 @@ impl<'a> GroupMut<'a> {
 
     // ---- Inodes ----
 
-    /// Takes the inode `preferred`, or the next free one from where the last was taken.
+    /// Allocates the inode `preferred`, or the next free one from where the last was allocated.
     pub(super) fn take_inode(&mut self, preferred: Option<u32>, directory: bool) -> Option<u32> {
         let count = self.layout.inodes_per_group;
         let found = match preferred {
@@ -213,7 +213,7 @@ impl<'a> GroupMut<'a> {
     }
 
     /// # Errors
-    /// What contradicts that the inode is freed; then nothing has changed.
+    /// What contradicts freeing the inode; then nothing has changed.
     pub(super) fn free_inode(&mut self, index: u32, directory: bool) -> Result<(), &'static str> {
         if !bit(self.inode_map(), index) {
             return Err("it says that an inode in use is free");
@@ -230,10 +230,10 @@ impl<'a> GroupMut<'a> {
 
     // ---- Blocks and fragments ----
 
-    /// Takes a whole block:
+    /// Allocates a whole block:
     ///   1. the one at `preferred`, if it is free;
-    ///   2. with rotational tables, one in the same cylinder that comes by next;
-    ///   3. the next free one from there on, or without preference from where the last was taken.
+    ///   2. with rotational tables, the one in the same cylinder that passes the head next;
+    ///   3. the next free one from there on, or without preference from where the last was allocated.
     pub(super) fn take_block(&mut self, preferred: Option<u32>) -> Option<u32> {
         let start = match preferred {
             Some(at) => {
@@ -244,7 +244,7 @@ impl<'a> GroupMut<'a> {
                 if let Some(near) = self.rotationally_near(at) {
                     return Some(self.claim_block(near));
                 }
-                // Address 0 stands for no preference further down, as it always has.
+                // Address 0 means no preference further down, as it always has.
                 if at == 0 { self.head.frotor } else { at }
             }
             None => match self.head.rotor {
@@ -264,7 +264,7 @@ impl<'a> GroupMut<'a> {
         at
     }
 
-    /// Counts a block that has become free or taken as a whole.
+    /// Counts a block that was freed or allocated as a whole.
     fn count_block(&mut self, at: u32, free: bool) {
         let change = if free { 1 } else { -1 };
         self.head.nbfree = balance(self.head.nbfree, change, "count of free blocks");
@@ -282,13 +282,13 @@ impl<'a> GroupMut<'a> {
         let place = cylinder as usize * rotation.nrpos as usize + rotation.position(at) as usize;
         let (total, position) = (self.head.btotoff as usize + 4 * cylinder as usize, self.head.boff as usize);
         let position = position + 2 * place;
-        // Newer systems leave these tables out; they then share their place with what follows.
+        // Newer systems leave these tables out; they then overlap what follows.
         let tables_end = self.head.iusedoff as usize;
         if self.head.btotoff as usize >= Group::BYTES - 4
             && total + 4 <= (self.head.boff as usize).min(self.bytes.len())
             && position + 2 <= tables_end.min(self.bytes.len())
         {
-            // Not all systems keep these right; what is wrong there is nothing that anything relies on.
+            // Not all systems keep these right; nothing relies on them.
             let count: u32 = codec::get_at(self.bytes, total).unwrap_or(0);
             if let Some(count) = count.checked_add_signed(change) {
                 codec::put_at(self.bytes, total, count);
@@ -360,7 +360,7 @@ impl<'a> GroupMut<'a> {
         None
     }
 
-    /// Takes `count` fragments, fewer than a block: out of the smallest free run that is long enough, or else out of a
+    /// Allocates `count` fragments, fewer than a block: from the smallest free run that is long enough, or else from a
     /// free block. The address is the group's start when the group's first fragments are meant.
     pub(super) fn take_frags(&mut self, preferred: Option<u32>, count: u32) -> Option<u32> {
         let frag = self.layout.frag;
@@ -403,7 +403,7 @@ impl<'a> GroupMut<'a> {
         self.head.nffree = balance(self.head.nffree, change, "count of free fragments");
     }
 
-    /// Makes the `old` fragments at `at` into `new`, if those behind them are free and in the same block.
+    /// Extends the `old` fragments at `at` to `new`, if those behind them are free and in the same block.
     pub(super) fn extend(&mut self, at: u32, old: u32, new: u32) -> bool {
         let frag = self.layout.frag;
         let block_end = at / frag * frag + frag;
@@ -426,7 +426,7 @@ impl<'a> GroupMut<'a> {
         true
     }
 
-    /// Gives back `count` fragments at `at`, all in one block.
+    /// Frees `count` fragments at `at`, all in one block.
     ///
     /// # Errors
     /// The first one that was free already; then nothing has changed.
@@ -456,7 +456,7 @@ impl<'a> GroupMut<'a> {
         Ok(())
     }
 
-    /// Counts the free runs of a block in or out.
+    /// Adds the free runs of a block to the counts, or subtracts them.
     fn count_runs(&mut self, block: u32, change: i32) {
         let bits = self.block_bits(block);
         for (run, _) in runs(bits, self.layout.frag) {
@@ -483,8 +483,8 @@ impl<'a> GroupMut<'a> {
         Some(found)
     }
 
-    /// Takes `length` free blocks in a row, the first such from `preferred` on. Nothing before it will do: the head
-    /// would have to go back.
+    /// Allocates `length` consecutive free blocks, the first such run from `preferred` on. A run before it is not used:
+    /// the head would have to go back.
     pub(super) fn take_cluster(&mut self, preferred: Option<u32>, length: u32) -> Option<u32> {
         let frag = self.layout.frag;
         let start = preferred.map_or(0, |at| at / frag);
@@ -498,7 +498,7 @@ impl<'a> GroupMut<'a> {
         }
         let first = found?;
         if (first..first + length).any(|block| !self.is_block_free(block)) {
-            return None; // The maps disagree.
+            return None; // The maps contradict each other.
         }
         for block in first..first + length {
             self.claim_block(block * frag);
@@ -522,10 +522,10 @@ pub(super) fn runs(bits: u8, frag: u32) -> impl Iterator<Item = (u32, u32)> {
     })
 }
 
-/// What a group should hold, for mkfs and fsck: a block from scratch.
+/// The correct content of a group, for mkfs and fsck: a block from scratch.
 ///
-/// `inode_used` and `frag_free` say what is; `template` gives what is kept of an existing block, or the offsets of a
-/// new one.
+/// `inode_used` and `frag_free` say what is in use; `template` provides what is kept of an existing block, or the
+/// offsets of a new one.
 pub(super) fn build(
     layout: &Layout,
     template: &Group,
@@ -536,7 +536,7 @@ pub(super) fn build(
 ) {
     let frag = layout.frag;
     let frags = layout.group_frags(template.cgx);
-    // Counts and maps are cleared; whatever else is in the block stays.
+    // Counts and maps are cleared; everything else in the block stays.
     let (clusters_at, clusters_end) = if layout.contigsumsize > 0 {
         let map_bytes = (layout.frags_per_group / frag).div_ceil(8);
         (template.clustersumoff as usize + 4, (template.clusteroff + map_bytes) as usize)

@@ -1,15 +1,15 @@
-//! Between the buffer cache and the device: loading what a step needs, delayed, asynchronous and ordered writes, and
+//! Between the buffer cache and the device: loading what a step needs; delayed, asynchronous and ordered writes; and
 //! the update that writes everything back every 30 seconds.
 //!
-//! Every write runs as a task of its own, so that an operation that gives up leaves nothing half written; who needs the
-//! result waits for the buffer.
+//! Every write runs as a task of its own, so that a cancelled operation leaves nothing half written; an operation that
+//! needs the result waits for the buffer.
 
 use std::rc::{Rc, Weak};
 
 use super::Ffs;
 use super::cache::{Kind, Written};
 use super::format::*;
-use super::soft::Extent;
+use super::soft::SyncScope;
 use super::state::*;
 use super::{Metadata, dir};
 use crate::device::{Buf, Data, Device, DeviceError, WriteFlags};
@@ -26,7 +26,7 @@ impl Ffs {
         }
     }
 
-    /// Runs a step, fetching what it needs, until it ends with a result.
+    /// Runs a step, loading what it needs, until it ends with a result.
     pub(super) async fn step<T>(&self, mut step: impl FnMut(&mut State) -> Step<T>) -> FsResult<T> {
         let attempt = || {
             let mut state = self.state.borrow_mut();
@@ -47,7 +47,7 @@ impl Ffs {
 
     // ---- Reading ----
 
-    /// Brings a buffer into memory, or waits for whoever is doing that.
+    /// Loads a buffer into memory, or waits for the task that does.
     pub(super) async fn load(&self, load: Load) -> FsResult<()> {
         let number = loop {
             let arriving = {
@@ -76,7 +76,7 @@ impl Ffs {
                 verify_group(&state.layout, group, &data)?;
             }
             if !state.cache.insert_clean(load.at, data, load.kind) {
-                // Reading it again and again would not help.
+                // Reading it again would not help.
                 let at = format_args!("fragment {}", load.at).to_string();
                 return Err(FsError::corrupt("block", at, "a part of it is in use as another block"));
             }
@@ -86,14 +86,14 @@ impl Ffs {
         Ok(())
     }
 
-    /// Claims `count` whole blocks in a row at `at` for a read, which [`Ffs::load_run`] does.
+    /// Claims `count` whole consecutive blocks at `at` for a read, which [`Ffs::load_run`] does.
     pub(super) fn begin_run(&self, at: u32, count: u32) -> Vec<(u32, u64)> {
         let mut state = self.state.borrow_mut();
         let frag = state.layout.frag;
         (0..count).map(|index| (at + index * frag, state.cache.begin_load(at + index * frag))).collect()
     }
 
-    /// Reads the blocks of a file that have been claimed, `lbn` and those behind it, as one.
+    /// Reads the blocks of a file that have been claimed, `lbn` and those behind it, with one request.
     pub(super) async fn load_run(&self, ino: u32, lbn: u64, places: Vec<(u32, u64)>) -> FsResult<()> {
         let Some(&(at, _)) = places.first() else { return Ok(()) };
         let reading = Reading { ffs: self, places };
@@ -110,9 +110,9 @@ impl Ffs {
             for (index, &(at, number)) in reading.places.iter().enumerate() {
                 if state.cache.end_load(at, number) {
                     let data = read.slice(index * block_bytes..(index + 1) * block_bytes);
-                    // Blocks of one read are given up one by one, so that they do not share memory.
+                    // Blocks of one read are evicted one by one, so that they do not share memory.
                     let data = if count > 1 { Data::from_slice(&data) } else { data };
-                    // One that overlaps another is met again, and refused, by whoever wants it.
+                    // A block that overlaps another is read again, and refused, by the operation that needs it.
                     let _ = state.cache.insert_clean(at, data, Kind::File { ino, lbn: lbn + index as u64 });
                 }
             }
@@ -123,7 +123,7 @@ impl Ffs {
 
     // ---- Writing ----
 
-    /// Begins to write buffers that lie in a row, as one request. None of them may be on its way.
+    /// Begins to write consecutive buffers with one request. None of them may be in flight.
     pub(super) fn begin_write(&self, places: &[u32], flags: WriteFlags) {
         let mut state = self.state.borrow_mut();
         let Some(&first) = places.first() else { return };
@@ -200,7 +200,7 @@ impl Ffs {
         self.progress.notify();
     }
 
-    /// Writes the buffer as it is now, and waits until that is durable; does nothing when there is none any more.
+    /// Writes the buffer as it is now, and waits until that is durable; does nothing when the buffer no longer exists.
     ///
     /// # Errors
     /// `Stopped`, and `Device` when there is no space below; the buffer then stays dirty.
@@ -243,11 +243,11 @@ impl Ffs {
     }
 
     /// Writes a buffer that later writes rely on: before anything else happens, where metadata is synchronous, and
-    /// otherwise some time.
+    /// otherwise eventually.
     ///
     /// # Errors
-    /// `NoSpace` when there is none below; the caller takes back what it was about to do, or has
-    /// [`Ffs::write_in_order_or_later`] do without the order.
+    /// `NoSpace` when there is none below; the caller takes back what it was about to do, or calls
+    /// [`Ffs::write_in_order_or_later`] to do without the order.
     pub(super) async fn write_in_order(&self, at: u32) -> FsResult<()> {
         if self.options.metadata != Metadata::Sync {
             return Ok(());
@@ -259,8 +259,9 @@ impl Ffs {
         }
     }
 
-    /// As [`Ffs::write_in_order`]; what finds no space below goes out when there is some. For what gives space back, which
-    /// must not fail for want of it: a crash before then leaves names of inodes that are not in use.
+    /// As [`Ffs::write_in_order`]; a buffer that finds no space below is written when there is some. For operations
+    /// that free space, which must not fail for lack of it: a crash before then leaves names of inodes that are not in
+    /// use.
     pub(super) async fn write_in_order_or_later(&self, at: u32) -> FsResult<()> {
         match self.write_in_order(at).await {
             Err(FsError::NoSpace) => Ok(()),
@@ -286,8 +287,8 @@ impl Ffs {
         self.write_in_order_or_later(at).await
     }
 
-    /// Begins to write these buffers, those that are dirty and not on their way. With `cluster`, neighbours of one file
-    /// go together, up to the size of a cluster.
+    /// Begins to write those of these buffers that are dirty and not in flight. With `cluster`, neighbours of one file
+    /// are written together, up to the size of a cluster.
     pub(super) fn push(&self, mut places: Vec<u32>, cluster: bool) {
         places.sort_unstable();
         let mut runs: Vec<Vec<u32>> = Vec::new();
@@ -324,8 +325,8 @@ impl Ffs {
         }
     }
 
-    /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that had
-    /// begun by then.
+    /// Writes all buffers that `select` names, again and again, until there are none, and waits for every write that
+    /// had begun by then.
     pub(super) async fn write_all(&self, select: impl Fn(&State) -> Vec<u32>) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
         let (mut begun, mut changed) = (start, false);
@@ -344,7 +345,7 @@ impl Ffs {
                 }
                 let places = select(&state);
                 if places.is_empty() && changed {
-                    // Another task may have begun to write the last of them, while an older write was on its way.
+                    // Another task may have begun to write the last of them while an older write was in flight.
                     (begun, changed) = (state.cache.tick(), false);
                 }
                 let quiet = places.is_empty() && !state.cache.is_in_flight_since(begun);
@@ -361,7 +362,7 @@ impl Ffs {
         }
     }
 
-    /// Makes what has been written durable, also what flushes of other tasks have taken that are still under way.
+    /// Makes everything written durable, including what flushes of other tasks have taken that are still in progress.
     pub(super) async fn flush(&self) -> FsResult<()> {
         if let Some(error) = &self.state.borrow().stopped {
             return Err(FsError::Stopped(error.clone()));
@@ -372,7 +373,7 @@ impl Ffs {
         let flushing = Flushing { ffs: self, number: self.state.borrow_mut().begin_flush() };
         let number = flushing.number;
         if let Err(error) = self.device.flush().await {
-            // Nobody knows what is there now.
+            // The state of the device is unknown.
             let text = error.to_string();
             self.state.borrow_mut().stopped.get_or_insert(text.clone());
             return Err(FsError::Stopped(text));
@@ -382,8 +383,8 @@ impl Ffs {
         self.wait_for_flushes(number).await
     }
 
-    /// Waits for flushes that other tasks have begun, up to `number`. A later flush says nothing about them: the error of
-    /// a write may be told to one of two that run at once.
+    /// Waits for flushes that other tasks have begun, up to `number`. A later flush says nothing about them: the device
+    /// may report the error of a write to only one of two concurrent flushes.
     pub(super) async fn wait_for_flushes(&self, number: u64) -> FsResult<()> {
         loop {
             let waiting = self.progress.wait();
@@ -400,7 +401,7 @@ impl Ffs {
         }
     }
 
-    /// Brings the last block, which has moved, and the inode to the volume.
+    /// Writes the last block, which has moved, and the inode to the volume.
     pub(super) async fn settle_tail(&self, ino: u32) -> FsResult<()> {
         let last = self.step(|state| {
             let block = u64::from(state.layout.block_bytes);
@@ -432,16 +433,16 @@ impl Ffs {
         self.flush().await
     }
 
-    /// Writes everything back: data, then inodes and groups, then the summary. What changes meanwhile may wait.
+    /// Writes everything back: data, then inodes and groups, then the summary. Changes made in the meantime may wait.
     pub(super) async fn sync(&self) -> FsResult<()> {
-        self.write_back(Extent::All).await
+        self.write_back(SyncScope::All).await
     }
 
-    /// The same, as far as `extent` says; with soft updates that makes a difference.
-    async fn write_back(&self, extent: Extent) -> FsResult<()> {
+    /// The same, as far as `scope` says, which matters with soft updates.
+    async fn write_back(&self, scope: SyncScope) -> FsResult<()> {
         let _turn = self.sync_gate.enter().await;
         if self.options.metadata == Metadata::Softdep {
-            return self.sync_soft(extent).await;
+            return self.sync_soft(scope).await;
         }
         let until = self.state.borrow_mut().cache.tick();
         let begun = until;
@@ -450,8 +451,8 @@ impl Ffs {
             .await?;
         let dirty = self.state.borrow().dirty_inodes();
         for ino in dirty {
-            // A directory only between operations: within one it can point to a chunk that is not on the volume yet, and
-            // the power may fail when its inode is, and the chunk is not.
+            // A directory only between operations: within one it can point to a chunk that is not on the volume yet,
+            // and the power may fail when its inode is, and the chunk is not.
             let is_directory = self.state.borrow().inodes.get(&ino).is_some_and(|known| known.inode.is_directory());
             let ordered = is_directory && self.options.metadata == Metadata::Sync;
             let _directory = if ordered { Some(self.locks.share(ino).await) } else { None };
@@ -511,7 +512,7 @@ impl Ffs {
         }
     }
 
-    /// Waits while too much is dirty or on its way, and sees to it that it becomes less.
+    /// Waits while too much is dirty or in flight, and starts writes to reduce it.
     pub(super) async fn throttle(&self) -> FsResult<()> {
         let start = self.state.borrow_mut().cache.tick();
         loop {
@@ -534,8 +535,7 @@ impl Ffs {
                     let neighbours = self.cluster_around(at);
                     self.push(neighbours, true);
                 }
-                // All that is dirty is metadata, which the next update writes.
-                // Whoever writes may hold a lock.
+                // Everything dirty is metadata, which the next update writes. The caller may hold a lock.
                 None if quiet && self.options.metadata == Metadata::Softdep => return self.round().await,
                 None if quiet => return self.sync().await,
                 None => waiting.await,
@@ -543,7 +543,7 @@ impl Ffs {
         }
     }
 
-    /// Dirty buffers of one file in a row with the one at `at`, forward, up to a cluster.
+    /// Consecutive dirty buffers of one file from the one at `at` forward, up to a cluster.
     fn cluster_around(&self, at: u32) -> Vec<u32> {
         let state = self.state.borrow();
         let (mut places, mut next) = (Vec::new(), at);
@@ -559,7 +559,7 @@ impl Ffs {
         places
     }
 
-    // ---- Life of a mount ----
+    // ---- Lifetime of a mount ----
 
     pub(super) fn begin_updates(self: &Rc<Self>) {
         let interval = self.options.update_interval;
@@ -571,13 +571,13 @@ impl Ffs {
                 if live.closed.get() || live.state.borrow().stopped.is_some() {
                     return;
                 }
-                // Whoever asks next is told of an error that stops the volume; lack of space below passes.
-                let _ = live.write_back(Extent::Update).await;
+                // The next caller gets an error that stops the volume; lack of space below is temporary.
+                let _ = live.write_back(SyncScope::Update).await;
             }
         });
     }
 
-    /// Ends writing for good: everything is durable, and the superblock says so.
+    /// Ends writing for good: everything is durable, and the superblock records that.
     pub(super) async fn end_writing(&self) -> FsResult<()> {
         // A second caller must not return before the first one has ended it.
         let _turn = self.end_gate.enter().await;
@@ -586,7 +586,7 @@ impl Ffs {
         }
         let ended = self.write_last().await;
         if ended.is_err() {
-            self.closed.set(false); // It may be tried again.
+            self.closed.set(false); // A later call may try again.
             return ended;
         }
         self.state.borrow_mut().stopped.get_or_insert_with(|| "the volume has been closed".into());
@@ -595,22 +595,22 @@ impl Ffs {
 
     async fn write_last(&self) -> FsResult<()> {
         if self.options.metadata == Metadata::Softdep {
-            self.write_back(Extent::Quiet).await?; // Names that are gone hold nothing any more.
+            self.write_back(SyncScope::Quiet).await?; // Removed names no longer hold anything.
         }
         self.reclaim_unlinked().await?;
-        self.write_back(Extent::Quiet).await?;
+        self.write_back(SyncScope::Quiet).await?;
         {
             let mut state = self.state.borrow_mut();
             if state.counters.damage() == 0 {
                 (state.superblock.clean, state.superblock.fmod) = (CLEAN, 0);
             }
         }
-        self.write_totals().await?; // From now on no check is needed, unless books did not balance.
+        self.write_totals().await?; // From now on no check is needed, unless the books did not balance.
         self.flush().await
     }
 }
 
-/// Blocks being read; a task that gives up takes its claim back, so that others do not wait for it.
+/// Blocks being read; a cancelled task releases its claims, so that others do not wait for it.
 struct Reading<'a> {
     ffs: &'a Ffs,
     places: Vec<(u32, u64)>,
@@ -627,7 +627,7 @@ impl Drop for Reading<'_> {
     }
 }
 
-/// A flush under way. If it does not end well, what it took waits for the next one, and who waits for it looks again.
+/// A flush in progress. If it fails, what it took waits for the next one, and tasks waiting for it look again.
 struct Flushing<'a> {
     ffs: &'a Ffs,
     number: u64,
@@ -642,7 +642,7 @@ impl Drop for Flushing<'_> {
     }
 }
 
-/// Reads `bytes` from `at`, in requests that the device takes.
+/// Reads `bytes` from `at`, in requests of the size that the device accepts.
 pub(super) async fn read_bytes(device: &Device, at: Sector, bytes: usize) -> FsResult<Buf> {
     let most = request_bytes(device);
     if bytes <= most {
@@ -659,7 +659,7 @@ pub(super) async fn read_bytes(device: &Device, at: Sector, bytes: usize) -> FsR
     Ok(whole)
 }
 
-/// Writes `data` at `at`, in requests that the device takes.
+/// Writes `data` at `at`, in requests of the size that the device accepts.
 pub(super) async fn write_bytes(device: &Device, at: Sector, data: Data, flags: WriteFlags) -> Result<(), DeviceError> {
     let most = request_bytes(device);
     let mut done = 0;

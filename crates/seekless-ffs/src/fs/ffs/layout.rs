@@ -1,11 +1,11 @@
-//! Where things are on a volume: the superblock's numbers, checked once, and the arithmetic on them.
+//! Positions on a volume: the superblock's numbers, checked once, and the arithmetic on them.
 //!
 //! Addresses count fragments from the start of the volume, as in the pointers of inodes.
 //!
 //! Invariants, all checked by [`Layout::new`]
-//!   L1  Sizes are powers of two where the format wants it, and a block has at most eight fragments.
-//!   L2  The groups cover the volume without a gap; each holds its own bookkeeping, also the last one.
-//!   L3  Everything that the summary area and a group's maps need fits where it is said to be.
+//!   L1  Sizes are powers of two where the format requires it, and a block has at most eight fragments.
+//!   L2  The groups cover the volume without a gap; each holds its own bookkeeping, including the last one.
+//!   L3  Everything that the summary area and a group's maps need fits at its position.
 
 use std::ops::Range;
 
@@ -43,9 +43,9 @@ pub struct Layout {
     pub maxbpg: u32,
     pub contigsumsize: u32,
     pub maxsymlinklen: u32,
-    /// Most bytes that a file may be given.
+    /// Most bytes of a file according to the superblock.
     pub file_bytes_max: u64,
-    /// Most bytes that a file can have, whatever the superblock says.
+    /// Most bytes that pointers can address, whatever the superblock says.
     pub addressable_bytes: u64,
     pub rotation: Rotation,
 }
@@ -66,7 +66,7 @@ pub struct Rotation {
     pub trackskew: u32,
     /// Cylinders of a group.
     pub cpg: u32,
-    /// Rotational positions that are told apart.
+    /// Rotational positions that are distinguished.
     pub nrpos: u32,
     /// Cylinders after which positions repeat; 0 without tables.
     pub cpc: u32,
@@ -125,10 +125,10 @@ fn read_tables(superblock: &Superblock, raw: &[u8]) -> Option<(Vec<i16>, Vec<u8>
 }
 
 impl Layout {
-    /// Checks everything in `superblock` that arithmetic will rely on. `raw` is the block in which it was found.
+    /// Checks everything in `superblock` that the arithmetic relies on. `raw` is the block in which it was found.
     ///
     /// # Errors
-    /// `Corrupt`, with the field that cannot be.
+    /// `Corrupt`, with the field that is impossible.
     pub fn new(superblock: &Superblock, raw: &[u8], device_bytes: u64) -> FsResult<Layout> {
         let sb = superblock;
         let bad = |field: &str, value: u64, wanted: &str| {
@@ -138,7 +138,7 @@ impl Layout {
                 format_args!("it is {value}, not {wanted}"),
             ))
         };
-        // Checked one after the other, so that each check may rely on those before.
+        // Checked one after the other, so that each check may rely on the earlier ones.
         if !sb.bsize.is_power_of_two() || !(BLOCK_BYTES_MIN..=BLOCK_BYTES_MAX).contains(&sb.bsize) {
             return bad("bsize", sb.bsize.into(), "a power of two from 4096 to 65536");
         }
@@ -253,7 +253,7 @@ impl Layout {
                 None => return bad("cpc", sb.cpc.into(), "a cycle whose tables fit behind the superblock"),
             }
         }
-        // Pointers are of 31 bits, in blocks of a file as on the volume.
+        // Pointers have 31 bits, for blocks of a file and on the volume.
         let block = u64::from(sb.bsize);
         let nindir = u64::from(sb.nindir);
         let blocks = DIRECT as u64 + nindir + nindir * nindir + nindir * nindir * nindir;
@@ -340,7 +340,7 @@ impl Layout {
         ino / self.inodes_per_group
     }
 
-    /// Inode numbers are below this.
+    /// First number past all inode numbers.
     pub fn ino_end(&self) -> u32 {
         self.groups * self.inodes_per_group
     }
@@ -358,7 +358,7 @@ impl Layout {
         self.cgsize.div_ceil(self.frag_bytes)
     }
 
-    /// Fragments of a group that can belong to no file.
+    /// Fragments of a group that cannot belong to a file.
     pub fn bookkeeping(&self, group: u32) -> Range<u32> {
         match group {
             0 => 0..self.csaddr + self.cssize.div_ceil(self.frag_bytes),
@@ -385,7 +385,7 @@ impl Layout {
         self.frags_for(size.saturating_sub(lbn * block))
     }
 
-    /// The way from an inode to block `lbn`: the slot among its indirect pointers, then the slot in each indirect
+    /// The path from an inode to block `lbn`: the slot among its indirect pointers, then the slot in each indirect
     /// block. Empty for a direct block.
     pub fn path(&self, lbn: u64) -> Option<Path> {
         let n = u64::from(self.pointers_per_block);
@@ -413,10 +413,10 @@ impl Layout {
         u64::from(self.pointers_per_block).pow(level as u32)
     }
 
-    /// Takes pointers to indirect blocks behind its end from an inode. Returns whether there were any.
+    /// Removes pointers to indirect blocks behind its end from an inode. Returns whether there were any.
     pub fn drop_indirect_behind_end(&self, inode: &mut Inode) -> bool {
         if inode.has_no_blocks(self.maxsymlinklen) {
-            return false; // Its target can be where others have pointers.
+            return false; // Its target can be in place of the pointers.
         }
         let blocks = inode.size.div_ceil(self.block_bytes.into());
         let before = inode.ib;

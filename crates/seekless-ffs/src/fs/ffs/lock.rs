@@ -1,7 +1,7 @@
 //! Locks that tasks hold while they wait for the device: of an inode, and of the tree of names as a whole.
 //!
-//! Any number of tasks may share a lock, or one holds it alone. Whoever waits to hold it alone is served before those
-//! who come later to share it.
+//! Any number of tasks may share a lock, or one holds it exclusively. A task that waits to hold it exclusively is
+//! served before tasks that come later to share it.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -60,7 +60,7 @@ impl Locks {
         }
     }
 
-    /// A lock that a task holds alone, if there is any.
+    /// A lock that a task holds exclusively, if there is any.
     pub(super) fn held_alone(&self) -> Option<u32> {
         self.held.borrow().iter().find(|(_, (lock, _))| lock.alone).map(|(&number, _)| number)
     }
@@ -78,7 +78,7 @@ impl Locks {
     }
 }
 
-/// A place in the queue, given back also by a task that gives up.
+/// A place in the queue, which a cancelled task gives up too.
 struct Waiting<'a> {
     locks: &'a Locks,
     number: u32,
@@ -115,8 +115,8 @@ mod tests {
     use crate::rt::{Executor, HostProfile};
     use crate::units::Nanos;
 
-    /// Many tasks want a lock, shared or alone, over and over: never two alone, never one alone among sharers, and in the
-    /// end nothing is left of the lock. Method: tasks in an order drawn from seeds.
+    /// Many tasks acquire a lock, shared or exclusively, again and again: never two exclusively, never one exclusively
+    /// among sharers, and at the end nothing is left of the lock. Method: tasks in an order drawn from seeds.
     #[test]
     fn one_alone_or_several_sharing() {
         for seed in 0..20 {

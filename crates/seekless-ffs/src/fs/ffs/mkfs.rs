@@ -1,4 +1,4 @@
-//! Making a volume, with the arithmetic and the defaults of 4.4BSD's `newfs`.
+//! Creating a volume, with the arithmetic and the defaults of 4.4BSD's `newfs`.
 
 use super::format::*;
 use super::group;
@@ -19,7 +19,7 @@ pub struct DriveShape {
 }
 
 impl DriveShape {
-    /// Cylinders of 1 MiB on one track each, for drives that do not tell their shape.
+    /// Cylinders of 1 MiB on one track each, for drives that do not report their shape.
     pub const UNKNOWN: DriveShape =
         DriveShape { sectors_per_track: 2048, tracks_per_cylinder: 1, revolutions_per_minute: 3600 };
 
@@ -42,7 +42,7 @@ pub enum Profile {
     M1R2,
 }
 
-/// What is decided when a volume is made.
+/// Parameters of a new volume.
 #[derive(Clone, Debug)]
 pub struct MkfsOptions {
     pub block_bytes: u32,
@@ -50,15 +50,15 @@ pub struct MkfsOptions {
     pub cylinders_per_group: u32,
     /// Bytes of the volume for each inode; by default four fragments.
     pub bytes_per_inode: Option<u32>,
-    /// Space kept back, in percent.
+    /// Reserved space, in percent.
     pub minfree: u32,
-    /// Blocks in a row.
+    /// Consecutive blocks of a run.
     pub maxcontig: u32,
     /// Gap between runs, in ms.
     pub rotdelay: u32,
-    /// Blocks of one file in a group before it goes on in another; by default a quarter of a block's bytes.
+    /// Blocks of one file in a group before it continues in another; by default a quarter of a block's bytes.
     pub maxbpg: Option<u32>,
-    /// Rotational positions that are told apart.
+    /// Rotational positions that are distinguished.
     pub positions: u32,
     /// Keep tables of rotational positions, where they fit.
     pub tables: bool,
@@ -74,7 +74,7 @@ pub struct MkfsOptions {
 }
 
 impl MkfsOptions {
-    /// `newfs`'s defaults, for a drive that does not tell its shape; `id` tells volumes apart.
+    /// `newfs`'s defaults, for a drive that does not report its shape; `id` distinguishes volumes.
     pub fn new(id: [u32; 2]) -> MkfsOptions {
         MkfsOptions {
             block_bytes: 8192,
@@ -127,7 +127,7 @@ fn divide_up(value: u64, by: u64) -> u64 {
     value.div_ceil(by)
 }
 
-/// The superblock that `options` give on a device of `sectors`, with what lies behind its fields.
+/// The superblock that follows from `options` on a device of `sectors` sectors, with the tables behind its fields.
 ///
 /// # Errors
 /// `Invalid` when they do not fit together.
@@ -174,7 +174,7 @@ fn superblock(options: &MkfsOptions, sectors: u64, now: WallTime) -> FsResult<(S
     if !ntrak.is_power_of_two() {
         cgmask <<= 1;
     }
-    // Groups begin at a block: so many cylinders at least have whole blocks.
+    // Groups begin at a block: the smallest number of cylinders that has whole blocks.
     let (mut cpc, mut rest) = (nspb, spc);
     while cpc > 1 && rest.is_multiple_of(2) {
         (cpc, rest) = (cpc / 2, rest / 2);
@@ -295,7 +295,7 @@ struct Offsets {
 
 impl Offsets {
     fn new(cpg: u32, nrpos: u32, ipg: u64, fpg: u64, frag: u32, contigsumsize: u32) -> Offsets {
-        // Larger values do not fit, whatever they are.
+        // Larger values do not fit anyway.
         let small = |value: u64| value.min(1 << 24) as u32;
         let btotoff = Group::BYTES as u32;
         let boff = btotoff + 4 * cpg;
@@ -305,7 +305,7 @@ impl Offsets {
         if contigsumsize == 0 {
             return Offsets { btotoff, boff, iusedoff, freeoff, clustersumoff: 0, clusteroff: 0, end: next };
         }
-        // The count of empty clusters is never used, so that it may lie over what comes before.
+        // The count of empty clusters is never used, so it may overlap what comes before.
         let clustersumoff = next.next_multiple_of(4) - 4;
         let clusteroff = clustersumoff + 4 * (contigsumsize + 1);
         let end = clusteroff + small((fpg / u64::from(frag)).div_ceil(8));
@@ -333,7 +333,7 @@ fn write_tables(sb: &Superblock, raw: &mut [u8], sectors: u64) -> FsResult<()> {
     Ok(())
 }
 
-/// Makes an empty volume on all of `device`. What was there is lost.
+/// Creates an empty volume on all of `device`. Previous contents are lost.
 ///
 /// # Errors
 /// `Invalid` when the options do not fit the device, `Device` when it cannot be written.
@@ -346,7 +346,8 @@ pub async fn mkfs(rt: &Rt, device: &Device, options: &MkfsOptions) -> FsResult<(
     let (mut sb, mut raw) = superblock(options, geometry.sectors, now)?;
     let layout = Layout::new(&sb, &raw, geometry.bytes())?;
 
-    // Nothing of an earlier volume may be taken for this one's: first there is no superblock, at the end there is.
+    // Nothing of an earlier volume may be mistaken for this one's: its superblock is erased first, and the new one
+    // written last.
     let home = Sector(SUPERBLOCK_OFFSET / SECTOR_BYTES);
     write_bytes(device, home, Data::zeroes(SUPERBLOCK_BYTES), WriteFlags::NONE).await?;
     device.flush().await?;

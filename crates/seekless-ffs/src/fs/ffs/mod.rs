@@ -1,31 +1,30 @@
 //! FFS: the Berkeley Fast File System \[mc84\], with the format, the policies and the write order of 4.4BSD.
 //!
-//! Blocks stay where they were put, and are overwritten there. A volume is divided into cylinder groups, each with
-//! inodes, maps and data, so that what belongs together is close together. Names are safe because metadata reaches the
+//! Blocks stay where they were allocated, and are overwritten in place. A volume is divided into cylinder groups, each
+//! with inodes, maps and data, so that related blocks are close together. Names are safe because metadata reaches the
 //! volume in an order that a check after a crash can rely on; file data waits for up to 30 seconds.
 //!
-//! On the volume: `FORMAT.md`. In memory: `state`. `layout` says where things are, `group` changes the maps of one
+//! On the volume: `FORMAT.md`. In memory: `state`. `layout` computes positions, `group` changes the maps of one
 //! cylinder group, `alloc` chooses among groups, `dir` finds names. `file`, `cluster` and `namespace` are the
-//! operations. `cache` holds blocks, `io` moves them. `soft` is the other way to keep an order: soft updates. `books`
-//! recounts everything, for tests.
+//! operations. `cache` holds blocks, `io` reads and writes them. `soft` is the other way to keep an order: soft
+//! updates. `books` recounts everything, for tests.
 //!
-//! Why it is built this way. A log can take all of a change at once; here, a change is a sequence of writes whose order
-//! is the point, and later ones must not even be in memory before earlier ones are on the volume, because any block may
-//! be written at any time. So an operation is a sequence of synchronous steps on the state, between which it waits for
-//! ordered writes, and it holds the locks of the inodes that it works on until its last step. No borrow of the state
-//! lives across such a wait; a step that misses something in memory changes nothing, and runs again once that is read.
+//! Why it is built this way. A log can take all of a change at once. Here, a change is a sequence of writes whose order
+//! matters, and later ones must not even be in memory before earlier ones are on the volume, because any block may be
+//! written at any time. So an operation is a sequence of synchronous steps on the state, between which it waits for
+//! ordered writes, and it holds the locks of its inodes until its last step. No borrow of the state lives across such a
+//! wait; a step that lacks something in memory changes nothing, and runs again once that is read.
 //!
-//! After a crash. The superblock says whether the volume was closed. If it was not, mounting it for writing first runs
-//! the phases of the check, mends what a crash can leave behind, and refuses damage that no crash explains, with the
-//! advice to repair it. Inodes without names, among them files that were open when their last name went, are freed
-//! there. A read-only mount takes the volume as it is.
+//! After a crash. The superblock records whether the volume was closed. If it was not, mounting it for writing first
+//! runs the phases of the check, repairs what a crash can leave behind, and refuses damage that no crash explains, with
+//! the advice to repair it. Inodes without names are freed there, among them files that were open when their last name
+//! went. A read-only mount takes the volume as it is.
 //!
 //! Differences from 4.4BSD
 //!   1. A new name goes where one gap is large enough (see `dir`).
 //!   2. The target of a long symbolic link, and a directory's tail that moves, are written in order.
-//!   3. All users are ordinary ones: nobody writes into the last `minfree` percent, unless `use_reserve` says so.
-//!   4. An update writes data before inodes, so that a crash during it finds no inode with blocks that hold something
-//!      else.
+//!   3. All users are ordinary ones: none may use the last `minfree` percent, unless `use_reserve` is set.
+//!   4. An update writes data before inodes, so that a crash during it finds no inode with blocks that hold other data.
 
 mod alloc;
 mod books;
@@ -70,16 +69,16 @@ use state::State;
 /// How metadata reaches the volume.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Metadata {
-    /// In order, each write before the next step, as 4.4BSD.
+    /// In order, each write before the next step, as in 4.4BSD.
     #[default]
     Sync,
-    /// Whenever it happens: a crash can lose anything that was not synced, and leave what no check can mend.
+    /// Without any order: a crash can lose anything that was not synced, and leave damage that no check can repair.
     Async,
     /// Later, in an order that a crash cannot spoil: soft updates [Ganger and Patt 1994].
     Softdep,
 }
 
-/// How a volume is used while it is mounted.
+/// Options of a mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Options {
     pub read_only: bool,
@@ -96,11 +95,11 @@ pub struct Options {
     pub read_ahead: bool,
     /// Move the blocks of a cluster together before it is written, as 4.4BSD-Lite2 can.
     pub realloc_blocks: bool,
-    /// Updates write neighbouring blocks of a file as one. 4.4BSD writes each block for itself.
+    /// Updates write neighbouring blocks of a file with one request. 4.4BSD writes each block separately.
     pub cluster_updates: bool,
-    /// Keep file data that is read in memory. Not worth it below a kernel, which keeps it too.
+    /// Keep file data that is read in memory. Not worthwhile below a kernel, which caches it too.
     pub cache_data: bool,
-    /// Let files fill the space that is kept back.
+    /// Let files fill the reserved space.
     pub use_reserve: bool,
 }
 
@@ -122,7 +121,7 @@ impl Default for Options {
     }
 }
 
-/// What has happened since the volume was mounted.
+/// Counters since the mount.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(crate) struct Counters {
     pub block_reads: u64,
@@ -134,22 +133,22 @@ pub(crate) struct Counters {
     pub ordered_writes: u64,
     pub flushes: u64,
     pub blocks_taken: u64,
-    /// Of these, where the policy wanted them.
+    /// Of these, the ones that the policy preferred.
     pub blocks_as_wanted: u64,
-    /// Blocks and inodes that found no room in the group that they were meant for.
+    /// Blocks and inodes that found no room in their preferred group.
     pub group_overflows: u64,
     /// Tails of files that grew in place, and that had to move.
     pub tails_extended: u64,
     pub tails_moved: u64,
     pub clusters_moved: u64,
-    /// Fragments that were free when they were to be freed.
+    /// Fragments that were already free when they were freed.
     pub freed_twice: u64,
-    /// Changes after which an inode would have had fewer blocks than none.
+    /// Changes after which an inode would have had a negative number of blocks.
     pub miscounted: u64,
 }
 
 impl Counters {
-    /// What shows that the volume is damaged, which a check has to mend before anything else is believed of it.
+    /// Counters that show damage, which a check has to repair before anything else is believed.
     pub(crate) fn damage(&self) -> u64 {
         self.freed_twice + self.miscounted
     }
@@ -169,15 +168,15 @@ pub struct Ffs {
     sync_gate: Gate,
     end_gate: Gate,
     closed: Cell<bool>,
-    /// What the user has to know about the volume, a line each.
+    /// Warnings for the user about the volume, one line each.
     warnings: Vec<String>,
 }
 
-/// Mounts the volume on `device`. One that was not closed is checked and mended first, unless the mount is read-only: that
-/// writes nothing, and makes do with a copy of the superblock.
+/// Mounts the volume on `device`. One that was not closed is checked and repaired first, unless the mount is read-only:
+/// that writes nothing, and uses a copy of the superblock if necessary.
 ///
 /// # Errors
-/// `Corrupt` when the device holds no volume, or a damaged one; `Device` when it cannot be read.
+/// `Corrupt` when the device holds no volume or a damaged one; `Device` when it cannot be read.
 pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>> {
     let (volume, summaries, warnings) = recover(&rt, &device, options.read_only).await?;
     let Volume { layout, superblock, raw } = volume;
@@ -211,8 +210,8 @@ pub async fn mount(rt: Rt, device: Device, options: Options) -> FsResult<Rc<Ffs>
     Ok(ffs)
 }
 
-/// Finds the volume, and mends what a crash has left behind or a copy makes good; read-only, a copy of the superblock will
-/// do, and what cannot be read of the summary is left out. The last of what it returns is what the user has to know.
+/// Finds the volume, and repairs what a crash has left behind or what a copy can restore. Read-only, a copy of the
+/// superblock serves, and unreadable parts of the summary are left out. The last result are the warnings for the user.
 async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume, Vec<Csum>, Vec<String>)> {
     let found = find_volume(device).await;
     if read_only {
@@ -223,7 +222,7 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume,
         let (summaries, lost) = read_summaries(device, &volume.layout).await?;
         return Ok((volume, summaries, said.into_iter().chain(lost).collect()));
     }
-    // Whether a copy is to be believed rather than what stands in its place now, fsck is asked.
+    // fsck decides whether to believe a copy rather than the present superblock.
     let volume = found?;
     if volume.superblock.clean != 0
         && let (summaries, None) = read_summaries(device, &volume.layout).await?
@@ -236,8 +235,8 @@ async fn recover(rt: &Rt, device: &Device, read_only: bool) -> FsResult<(Volume,
     Ok((volume, summaries, warnings.into_iter().chain(lost).collect()))
 }
 
-/// Runs the check on a volume that was not closed, and lets it mend what a crash leaves behind and what copies make good.
-/// Returns the latter, a line each.
+/// Runs the check on a volume that was not closed, and lets it repair what a crash leaves behind and what copies can
+/// restore. Returns the latter, one line each.
 async fn mend(rt: &Rt, device: &Device) -> FsResult<Vec<String>> {
     let found =
         fsck(rt, device, FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() }).await?;
@@ -253,7 +252,7 @@ async fn mend(rt: &Rt, device: &Device) -> FsResult<Vec<String>> {
     }
 }
 
-/// A volume whose superblock makes sense.
+/// A volume with a plausible superblock.
 pub(crate) struct Volume {
     pub layout: Layout,
     pub superblock: Superblock,
@@ -288,7 +287,7 @@ fn volume_from(raw: Vec<u8>, superblock: Superblock, device_bytes: u64, block_by
     Ok(Volume { layout, superblock, raw })
 }
 
-/// Says so when there is a superblock of UFS2 in one of its places.
+/// The error, when there is a superblock of UFS2 in one of its places.
 async fn is_ufs2(device: &Device) -> FsResult<Option<FsError>> {
     let magic_at = Superblock::BYTES - 4;
     for offset in UFS2_OFFSETS {
@@ -305,7 +304,7 @@ async fn is_ufs2(device: &Device) -> FsResult<Option<FsError>> {
     Ok(None)
 }
 
-/// Reads what the summary area says of each group: nothing where it cannot be read, which is then said.
+/// Reads the summary of each group: nothing where it cannot be read, with a warning.
 async fn read_summaries(device: &Device, layout: &Layout) -> FsResult<(Vec<Csum>, Option<String>)> {
     let sectors = u64::from(layout.cssize.next_multiple_of(layout.frag_bytes)) / SECTOR_BYTES;
     let read = rescue(device, layout.sector(layout.csaddr), sectors).await?;
@@ -315,7 +314,7 @@ async fn read_summaries(device: &Device, layout: &Layout) -> FsResult<(Vec<Csum>
     Ok((summaries, lost))
 }
 
-/// What the superblock of a volume says, without mounting it.
+/// What a volume says about itself, without mounting it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct VolumeInfo {
     pub layout: Layout,

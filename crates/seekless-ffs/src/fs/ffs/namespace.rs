@@ -1,18 +1,18 @@
 //! Names: lookup, create, link, unlink, rename, with the writes that have to reach the volume in order.
 //!
 //! The order, as in 4.4BSD: an inode is on the volume before a name for it is, a name is gone before the inode is, and
-//! a new name is there before an old one goes. A crash in between leaves links that are counted too high and inodes
-//! without names, never a name without an inode. With soft updates nothing is written here; what is to be in order is
-//! noted, and an old name stays in its block until the new one is durable (see `soft`).
+//! a new name is there before an old one goes. A crash in between leaves link counts that are too high and inodes
+//! without names, never a name without an inode. With soft updates nothing is written here; the required order is
+//! recorded, and an old name stays in its block until the new one is durable (see `soft`).
 //!
-//! Locks. Each operation shares the lock of the tree, which rename holds alone; then it holds alone the directory that
-//! it changes, and then the inode. So nobody waits for a directory while holding what lies below it, except for rename,
-//! whom nobody meets.
+//! Locks. Each operation shares the lock of the tree, which rename holds exclusively. Then it locks exclusively the
+//! directory that it changes, and then the inode. So no task waits for a directory while holding something below it,
+//! except for rename, and no other operation runs concurrently with a rename.
 
 use super::cache::Kind;
 use super::dir::{Slot, fill_with_empty_chunks};
 use super::format::*;
-use super::soft::{After, DRAINS_MAX, Moved, Need};
+use super::soft::{After, DRAINS_MAX, Need, PendingMark};
 use super::state::*;
 use super::{Ffs, Metadata};
 use crate::device::Data;
@@ -24,7 +24,7 @@ const TARGET_BYTES_MAX: usize = 4095;
 /// The lock of the tree of names; no inode has this number.
 const TREE: u32 = 0;
 
-/// What a new name is to stand for.
+/// What a new name refers to.
 pub(super) enum NewFile<'a> {
     Node(NodeKind),
     Directory,
@@ -43,8 +43,8 @@ impl State {
         Ok(entry)
     }
 
-    /// Refuses a directory whose way up leads elsewhere: with damaged entries, directories could contain each other, and
-    /// whoever follows them would never end.
+    /// Refuses a directory whose `..` is wrong: with damaged entries, directories could contain each other, and a walk
+    /// along them would never end.
     pub(super) fn check_way_up(&mut self, parent: u32, entry: &Entry) -> Step<()> {
         let Some(ino) = inner(entry.attr.ino).filter(|_| entry.attr.kind == FileKind::Directory) else { return Ok(()) };
         let up = self.find(ino, b"..")?.map(|found| found.ino);
@@ -63,7 +63,7 @@ impl State {
     /// A directory that can take new names.
     ///
     /// # Errors
-    /// `NotFound` when it has been removed and lives on only because somebody uses it.
+    /// `NotFound` when it has been removed and exists only because a process uses it.
     fn directory_in_use(&mut self, dir: u32) -> Step<Inode> {
         self.index(dir)?;
         let inode = self.inode(dir)?.inode;
@@ -93,7 +93,7 @@ impl State {
     }
 
     /// # Errors
-    /// `Corrupt` when the volume has counted fewer.
+    /// `Corrupt` when the count is lower.
     pub(super) fn drop_links(&mut self, ino: u32, count: u16) -> Step<()> {
         let now = self.now;
         let Some(left) = self.inode(ino)?.inode.nlink.checked_sub(count) else {
@@ -114,7 +114,7 @@ impl State {
         Ok(())
     }
 
-    /// Makes an inode in memory, in the directory `parent`.
+    /// Creates an inode in memory, in the directory `parent`.
     fn new_inode(&mut self, parent: u32, kind: FileKind, new: NewNode) -> Step<u32> {
         const SET_GID: u16 = 0o2000;
         let above = self.inode(parent)?.inode;
@@ -163,7 +163,7 @@ impl State {
     /// `Loop` when `dir` is `below` or one of its ancestors.
     fn check_no_loop(&mut self, dir: u32, below: u32) -> Step<()> {
         let mut ancestor = below;
-        // A damaged volume could have a ring of parents.
+        // A damaged volume could have a cycle of parents.
         for _ in 0..self.layout.ino_end() {
             if ancestor == dir {
                 return fail(FsError::Loop);
@@ -178,7 +178,7 @@ impl State {
 }
 
 impl State {
-    /// Tells soft updates of a name that has just been put into a directory.
+    /// Records for soft updates a name that has just been put into a directory.
     fn note_entered(&mut self, dir: u32, name: &[u8], ino: u32, needs: &[Need]) -> Step<u64> {
         if self.soft.is_none() {
             return Ok(0);
@@ -187,8 +187,8 @@ impl State {
         Ok(self.note_added((dir, found.offset), name, ino, needs))
     }
 
-    /// Makes an entry that stands for `old` stand for `new`. Returns the block to be written; and with soft updates,
-    /// which count `links` until it is there, the record of that.
+    /// Makes an entry that refers to `old` refer to `new`. Returns the block to write; and with soft updates, which
+    /// count `links` until it is durable, the record of that.
     pub(super) fn replace_entry(
         &mut self,
         (dir, name): (u32, &[u8]),
@@ -203,7 +203,7 @@ impl State {
         Ok((at, self.note_changed((dir, found.offset), name, new.0, old, after, links.to_vec())))
     }
 
-    /// Sees to it that soft updates find the inodes.
+    /// Keeps the inodes in memory for soft updates.
     pub(super) fn keep_in_memory(&mut self, links: &[(u32, u16)]) -> Step<()> {
         if self.soft.is_some() {
             for &(ino, _) in links {
@@ -227,7 +227,7 @@ impl Ffs {
         self.step(|state| state.lookup(parent, name)).await
     }
 
-    /// Makes an inode and its first name.
+    /// Creates an inode and its first name.
     pub(super) async fn make(&self, parent: u32, name: &[u8], file: NewFile<'_>, new: NewNode) -> FsResult<Entry> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
@@ -267,7 +267,7 @@ impl Ffs {
         .await
     }
 
-    /// Takes a new inode away that has got no name. The caller holds its lock.
+    /// Removes a new inode that did not get a name. The caller holds its lock.
     pub(super) async fn unmake(&self, ino: u32) -> FsResult<()> {
         self.step(|state| {
             if let Some(known) = state.inodes.get_mut(&ino) {
@@ -279,7 +279,8 @@ impl Ffs {
         self.free_inode(ino).await
     }
 
-    /// Makes a regular file without a name. As one that has lost its last name, it is for the check to free after a crash.
+    /// Creates a regular file without a name. As with one that has lost its last name, the check frees it after a
+    /// crash.
     pub(super) async fn make_unnamed(&self, parent: u32, new: NewNode, linkable: bool) -> FsResult<Entry> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
@@ -302,7 +303,7 @@ impl Ffs {
         .await
     }
 
-    /// Makes an inode in memory, in the directory `parent`.
+    /// Creates an inode in memory, in the directory `parent`.
     pub(super) async fn new_inode(&self, parent: u32, kind: FileKind, new: NewNode) -> FsResult<u32> {
         let mut made = self.step(|state| state.new_inode(parent, kind, new)).await;
         for _ in 0..DRAINS_MAX {
@@ -315,7 +316,7 @@ impl Ffs {
         made
     }
 
-    /// Gives a new inode its content, brings it to the volume, and then its name.
+    /// Gives a new inode its content, writes it to the volume, and then its name.
     async fn fill_and_enter(
         &self,
         parent: u32,
@@ -349,7 +350,7 @@ impl Ffs {
                 })
                 .await?;
                 self.write_inode_in_order(ino).await?;
-                // The link of `..`, counted before it is there.
+                // The link of `..`, counted before the entry exists.
                 self.step(|state| state.add_link(parent)).await?;
                 let filled = self.fill_directory(parent, ino).await;
                 let entered = match filled {
@@ -384,8 +385,8 @@ impl Ffs {
         }
     }
 
-    /// Puts a name into a directory, on the volume too; with soft updates, when `needs` are there. Returns the record of
-    /// that.
+    /// Puts a name into a directory, on the volume too; with soft updates, once `needs` are durable. Returns the record
+    /// of that.
     async fn enter(&self, dir: u32, name: &[u8], (ino, kind): (u32, u8), needs: &[Need]) -> FsResult<u64> {
         self.drain_until(|state| !state.is_ghost(dir, name)).await?;
         let slot = self.step(|state| Ok(state.index(dir)?.slot_for(name))).await?;
@@ -415,13 +416,13 @@ impl Ffs {
             written = self.write_inode_in_order(dir).await;
         }
         if written.is_err() {
-            // The name goes again, in memory at least; the volume either has the old block or the next update's.
+            // The name is removed again, at least in memory; the volume either has the old block or the next update's.
             self.step(|state| state.remove_entry(dir, name)).await?;
         }
         written.map(|()| record)
     }
 
-    /// Takes a name out of a directory, on the volume too. If that finds no space below, the name is back. With soft
+    /// Removes a name from a directory, on the volume too. If that finds no space below, the name is back. With soft
     /// updates, the volume counts `links` until the name is gone there.
     async fn take_out(&self, dir: u32, name: &[u8], ino: u32, links: &[(u32, u16)]) -> FsResult<()> {
         let removed = self.step(|state| {
@@ -466,13 +467,13 @@ impl Ffs {
         let kind = kind.await?;
         let _inode = self.locks.alone(ino).await;
         let is_first = self.step(|state| {
-            // Its last name may have gone while this waited.
+            // Its last name may have gone during the wait.
             let is_first = state.check_linkable(ino)?;
             state.add_link(ino)?;
             Ok(is_first)
         });
         let written = match is_first.await? {
-            // The volume does not know the inode yet, and must before it has a name.
+            // The inode must be on the volume before it has a name.
             true => self.write_inode_in_order(ino).await,
             false => self.write_inode_in_order_or_later(ino).await,
         };
@@ -494,7 +495,7 @@ impl Ffs {
         .await
     }
 
-    /// Removes a name of something that is no directory.
+    /// Removes a name of anything but a directory.
     pub(super) async fn unlink_name(&self, parent: u32, name: &[u8]) -> FsResult<()> {
         let _tree = self.locks.share(TREE).await;
         let _dir = self.locks.alone(parent).await;
@@ -537,7 +538,7 @@ impl Ffs {
         self.free_if_unused(ino).await
     }
 
-    /// Moves a name. What had the new name is replaced, or the two are exchanged.
+    /// Moves a name. The inode with the new name is replaced, or the two are exchanged.
     pub(super) async fn move_name(&self, from: Place<'_>, to: Place<'_>, mode: RenameMode) -> FsResult<()> {
         let (Some(from_dir), Some(to_dir)) = (inner(from.parent), inner(to.parent)) else {
             return Err(FsError::Stale);
@@ -576,7 +577,7 @@ impl Ffs {
                 }
                 self.exchange((from_dir, from.name, source), (to_dir, to.name, target)).await
             }
-            // Two names of one file: POSIX wants nothing done.
+            // Two names of one file: POSIX requires no change.
             (_, Some(target)) if target.0 == source.0 => Ok(()),
             (_, target) => {
                 let (from, to) = ((from_dir, from.name, source), (to_dir, to.name, target));
@@ -588,7 +589,7 @@ impl Ffs {
         }
     }
 
-    /// `left`: what the old name is to stand for.
+    /// `left`: what the old name refers to afterwards.
     pub(super) async fn replace(
         &self,
         (from_dir, from_name, (ino, kind)): (u32, &[u8], (u32, FileKind)),
@@ -608,7 +609,7 @@ impl Ffs {
                 (false, false) => {}
             }
         }
-        // The victim before the source, or the other way round: nobody else holds more than one of them.
+        // The victim before the source, or the other way round: no other task holds more than one of them.
         let _victim = match target {
             Some((target, _)) if target != to_dir && target != from_dir => Some(self.locks.alone(target).await),
             _ => None,
@@ -622,8 +623,8 @@ impl Ffs {
         if target.is_some() {
             self.settle_name(to_dir, to_name, false).await?;
         }
-        // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout is to take the place
-        // of the old one.
+        // 0. Of two names of a directory the marked one survives a crash: the new one, unless a whiteout replaces the
+        //    old one.
         let (marks_old, marks_new) = (directory && left.is_some(), directory && left.is_none());
         if marks_old {
             self.mark_name(from_dir, from_name, ino, DIRENT_MOVED).await?;
@@ -682,7 +683,8 @@ impl Ffs {
                 return Err(error);
             }
         };
-        // 3. What had it before. Its directory keeps the link for the `..` that comes, or loses the one that goes.
+        // 3. The inode that had the name before. Its directory keeps the link for the `..` that comes, or loses the one
+        //    that goes.
         if let Some((target, target_kind)) = target {
             if target_kind == FileKind::Directory {
                 if !moves_up {
@@ -694,7 +696,7 @@ impl Ffs {
             }
             self.free_if_unused(target).await?;
         }
-        // 4. The way up.
+        // 4. The `..` entry.
         if moves_up {
             let kind = dirent_type(kind);
             let changed = self.step(|state| {
@@ -709,7 +711,7 @@ impl Ffs {
         let mut links = vec![(ino, 1)];
         links.extend(moves_up.then_some((from_dir, 1)));
         if let Some(left) = left {
-            // 5. The old name stands for the whiteout, once the new one is on the volume.
+            // 5. The old name refers to the whiteout, once the new one is on the volume.
             let changed = self.step(|state| {
                 let old = (ino, if marks_old { DIRENT_MOVED } else { dirent_type(kind) });
                 let new = (left, dirent_type(WHITEOUT.kind()));
@@ -724,10 +726,10 @@ impl Ffs {
             return self.drop_all(&links).await;
         }
         if self.options.metadata == Metadata::Softdep {
-            // 5. The old name is gone here, and stays on the volume as long as it has to.
+            // 5. The old name is gone here, and stays on the volume as long as necessary.
             let hidden = self.step(|state| {
                 state.keep_in_memory(&links)?;
-                let moved = directory.then(|| Moved { dir: to_dir, name: to_name.to_vec(), ino });
+                let moved = directory.then(|| PendingMark { dir: to_dir, name: to_name.to_vec(), ino });
                 state.hide_entry(from_dir, from_name, record, links.clone(), moved)?;
                 state.touch_directory(from_dir)
             });
@@ -802,7 +804,7 @@ impl Ffs {
         freed
     }
 
-    /// Frees an inode and everything that it has.
+    /// Frees an inode and its blocks.
     async fn free_inode(&self, ino: u32) -> FsResult<()> {
         let (inode, has_blocks) = self
             .step(|state| {
@@ -818,7 +820,7 @@ impl Ffs {
                 state.free_inode_later(ino, at, frags.clone())
             });
             freed.await?;
-            // It is gone; space that cannot be given back is for the next sync to tell of.
+            // It is freed; the next sync reports space that cannot be freed.
             let _ = self.run_jobs().await;
             return Ok(());
         }
@@ -838,7 +840,7 @@ impl Ffs {
         freed.await
     }
 
-    /// Takes back lookups, and frees the inode if that were the last and it has no name.
+    /// Forgets lookups, and frees the inode if these were the last and it has no name.
     pub(super) async fn forget_lookups(&self, ino: u32, lookups: u64) {
         let unused = {
             let mut state = self.state.borrow_mut();
@@ -858,12 +860,12 @@ impl Ffs {
         };
         if unused {
             let _inode = self.locks.alone(ino).await;
-            // An error stops the volume, or leaves the inode for the check; nobody waits for an answer.
+            // An error stops the volume, or leaves the inode for the check; no caller waits for the result.
             let _ = self.free_if_unused(ino).await;
         }
     }
 
-    /// Frees what has no name, whoever uses it: the use of the volume ends.
+    /// Frees inodes without names, even those in use: the mount ends.
     pub(super) async fn reclaim_unlinked(&self) -> FsResult<()> {
         let unlinked: Vec<u32> = {
             let state = self.state.borrow();

@@ -15,7 +15,7 @@ fn known(ino: Ino) -> FsResult<u32> {
 }
 
 impl Ffs {
-    /// What a change of data does to the inode besides.
+    /// Side effects of a change of data on the inode.
     async fn touch(&self, ino: u32, kill_privileges: bool) -> FsResult<()> {
         self.step(|state| {
             let now = state.now;
@@ -334,7 +334,7 @@ impl FileSystem for Ffs {
 
     async fn statfs(&self) -> FsResult<StatFs> {
         let state = self.state.borrow();
-        // What is going to be free is there for whoever wants it.
+        // Space that is about to be free counts as available.
         let (pending, pending_inodes) =
             state.soft.as_deref().map_or((0, 0), |soft| (soft.pending_frags, soft.pending_inodes));
         let free = state.totals.nbfree * i64::from(state.layout.frag) + state.totals.nffree + pending;

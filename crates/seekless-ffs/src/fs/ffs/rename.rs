@@ -1,5 +1,5 @@
-//! The two forms of rename that leave something of the old name: an exchange, and a whiteout. And what names that change
-//! have to wait for.
+//! The two forms of rename that leave something in place of the old name: an exchange, and a whiteout. And what names
+//! that change have to wait for.
 //!
 //! The order of writes and the locks are those of `namespace`.
 
@@ -10,9 +10,9 @@ use super::{Ffs, Metadata};
 use crate::fs::{FileKind, FsError, FsResult, NewNode, WHITEOUT};
 
 impl Ffs {
-    /// Lets two names stand for each other's inodes. A crash in between can leave both names on one of them, unless one block
-    /// has both. A directory that gets another one above it is the one that always has a name, with the right way up: first
-    /// it has both names, then its way up changes, and then it loses the old name.
+    /// Exchanges the inodes of two names. A crash in between can leave both names with one of them, unless one block
+    /// has both. A directory that gets another parent always has a name and the right `..`: first it has both names,
+    /// then its `..` changes, and then it loses the old name.
     pub(super) async fn exchange(
         &self,
         one: (u32, &[u8], (u32, FileKind)),
@@ -30,14 +30,15 @@ impl Ffs {
         }
         let crossing = one_dir != two_dir;
         let (one_moves, two_moves) = (crossing && is_directory(one), crossing && is_directory(two));
-        // The directory that takes one for a file gets a link. It is the other one that has the file.
+        // The directory that gets a directory in exchange for a file gains a link. The other one gets the file.
         let gets_link = one_moves && !two_moves;
         if gets_link {
             self.step(|state| state.add_link(two_dir)).await?;
             self.write_inode_in_order_or_later(two_dir).await?;
         }
         let changed = self.step(|state| {
-            // All in one step, so that one block of the volume gets both names at once. What is needed comes first (S1).
+            // All in one step, so that one block of the volume gets both names at once. What is needed is loaded first
+            // (S1).
             let ups = [(one_moves, one.0, one_dir, two_dir), (two_moves, two.0, two_dir, one_dir)];
             let ups = ups.into_iter().filter(|(moves, ..)| *moves);
             let names = ups.clone().map(|(_, ino, ..)| (ino, &b".."[..]));
@@ -46,12 +47,12 @@ impl Ffs {
                 state.dir_chunk(dir, found.offset)?;
             }
             let (one_now, two_now) = ((one.0, dirent_type(one.1)), (two.0, dirent_type(two.1)));
-            // With soft updates, the volume counts a link more for each while it may have two names.
+            // With soft updates, the volume counts one more link for each while it may have two names.
             let (mut one_links, two_links) = (vec![(one.0, 1)], [(two.0, 1)]);
             one_links.extend(gets_link.then_some((one_dir, 1)));
             state.keep_in_memory(&one_links)?;
             state.keep_in_memory(&two_links)?;
-            // Each waits for what either needs, so that a block that has both gets both at once.
+            // Each waits for the needs of both, so that a block that has both gets both at once.
             let needs: Vec<Need> = [Need::of(one.0, one_now.1), Need::of(two.0, two_now.1)]
                 .into_iter()
                 .chain(gets_link.then_some(Need { ino: two_dir, complete: false }))
@@ -92,8 +93,8 @@ impl Ffs {
         Ok(())
     }
 
-    /// As `replace`, with a whiteout for the old name. The whiteout is on the volume before; then the old name changes from
-    /// the one to the other in place, so that it always stands for one of them.
+    /// As `replace`, with a whiteout for the old name. The whiteout is on the volume before. Then the old name changes
+    /// from one to the other in place, so that it always refers to one of them.
     pub(super) async fn replace_and_leave(
         &self,
         from: (u32, &[u8], (u32, FileKind)),
@@ -114,7 +115,7 @@ impl Ffs {
         replaced
     }
 
-    /// Changes the type that the name of a directory says, on the volume too, now.
+    /// Changes the type in the entry of a directory's name, on the volume too, now.
     pub(super) async fn mark_name(&self, dir: u32, name: &[u8], ino: u32, mark: u8) -> FsResult<()> {
         let changed = self.step(|state| {
             let Some(found) = state.find(dir, name)? else { return fail(FsError::NotFound) };
@@ -128,8 +129,8 @@ impl Ffs {
         }
     }
 
-    /// With soft updates, a name on which others rely has to be on the volume before it changes or goes. One that is moved
-    /// stays as it is until its new name is there. `trades`: its inode is to get another name at once.
+    /// With soft updates, a name that others rely on has to be on the volume before it changes or goes. One that is
+    /// moved stays as it is until its new name is there. `trades`: its inode gets another name at once.
     pub(super) async fn settle_name(&self, dir: u32, name: &[u8], trades: bool) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
@@ -145,8 +146,8 @@ impl Ffs {
         }
     }
 
-    /// With soft updates, sees to it that a name is on the volume: one that is exchanged, because the other one relies on it;
-    /// and that of a directory which gets another one above it, so that of its two names one has the way up.
+    /// With soft updates, ensures that a name is on the volume: a name that is exchanged, because the other one relies
+    /// on it; and the name of a directory that gets another parent, so that one of its two names agrees with its `..`.
     pub(super) async fn write_name(&self, dir: u32, name: &[u8]) -> FsResult<()> {
         if self.options.metadata != Metadata::Softdep {
             return Ok(());
@@ -157,14 +158,14 @@ impl Ffs {
         }
     }
 
-    /// A directory that is to go must not keep names that cannot go yet.
+    /// A directory that is being removed must not keep names that cannot go yet.
     pub(super) async fn wait_for_ghosts(&self, dir: u32) -> FsResult<()> {
         self.drain_until(|state| !state.has_ghosts(dir)).await
     }
 
-    /// The last name of a directory must not go before an older one has gone from the volume, be that a ghost or an entry that
-    /// stands for something else now: it would lead to a directory whose way up is another, and that counts too few links
-    /// (U4).
+    /// The last name of a directory must not go before an older one has gone from the volume, be that a ghost or an
+    /// entry that refers to something else now: it would lead to a directory with another parent in `..`, which counts
+    /// too few links (U4).
     pub(super) async fn wait_for_old_names(&self, ino: u32) -> FsResult<()> {
         self.drain_until(|state| !state.has_old_names(ino)).await
     }

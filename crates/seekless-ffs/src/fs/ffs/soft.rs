@@ -1,55 +1,58 @@
 //! Soft updates: metadata that waits like file data, and still reaches the volume in an order that a crash cannot spoil
 //! [Ganger and Patt 1994; McKusick and Ganger 1999].
 //!
-//! Blocks in memory are ahead of the volume. What is written of a block is an image: the block as it is, with whatever
-//! the volume is not ready for shown as it was before. An inode's image has the pointers and the size that were safe
-//! last (`inodes`), an indirect block's has old pointers (`space`), a directory's has old inode numbers (`names`). What
-//! is given back stays taken until the image that no longer has it is durable. `rounds` writes, in an order in which
-//! little has to be shown old.
+//! Blocks in memory are ahead of the volume. The version of a block that is written is an image: the block with every
+//! change undone that the volume is not ready for. An inode's image has the last safe pointers and size (`inodes`), an
+//! indirect block's has old pointers (`space`), a directory's has old inode numbers (`names`). Space that is freed
+//! stays allocated until the image that no longer refers to it is durable. `rounds` writes blocks in an order in which
+//! few changes have to be undone.
 //!
-//! One mechanism does all of this. A *record* is something that has to wait: an entry to be shown, an entry to be taken
-//! out, space to be freed. It counts what is unmet. An *event* is what follows when a buffer, as it was at some moment,
-//! is durable; most of them meet a record. A record that has everything is shown in the next image, or becomes a *job*.
+//! One mechanism does all of this. A *record* is something that has to wait: an entry to be shown, an entry to be
+//! removed, space to be freed. It counts its unmet dependencies. An *event* follows when a buffer, as it was at some
+//! moment, is durable; most events meet a dependency of a record. A record without unmet dependencies is shown in the
+//! next image, or becomes a *job*.
 //!
-//! Invariants; each holds for what is durable, at any time
-//!   U1  A pointer leads to a block that has been written, and that its group says is taken.
-//!   U2  What a group says is free is no file's; so no block and no inode has two owners.
+//! Invariants; each holds for the durable state, at any time
+//!   U1  A pointer leads to a block that has been written, and that its group marks as allocated.
+//!   U2  Space that a group marks as free belongs to no file; so no block and no inode has two owners.
 //!   U3  A name is that of an inode in use; a directory or a symbolic link has its content, too.
 //!   U4  An inode's count of links is at least the number of its names.
 //!   U5  An old name is there until the new one is.
-//!   U6  Nothing waits in a ring, and what is waited for comes: see below.
-//!   U7  Durable is what a flush covers that began after the write had ended, and that has itself ended.
+//!   U6  No dependencies form a cycle, and each is met eventually: see below.
+//!   U7  Data is durable when a flush has ended that began after the write had ended.
 //!
-//! Why no wait is without end (U6); `check` recounts all of it, and each pass of a wait does so in debug builds.
+//! Why every wait ends (U6); `check` recounts all of it, and each pass of a wait does so in debug builds.
 //!
-//!   1. An image waits for nothing: any buffer can be written at any time, with what is not safe shown old. So the ring of
-//!      blocks that each need the other, for which soft updates are known, is broken by showing one of them old.
-//!   2. Each thing that a record lacks is on exactly one list, whose turn comes: it follows the write of a buffer that is
-//!      dirty, on its way or not flushed; or the next image of an inode that is dirty; or the next image of an indirect
+//!   1. An image waits for nothing: any buffer can be written at any time, with unsafe changes undone. So the cycle of
+//!      blocks that each need the other, for which soft updates are known, is broken by undoing changes in one of them.
+//!   2. Each dependency of a record is on exactly one list, whose turn comes: it follows the write of a buffer that is
+//!      dirty, in flight or not flushed; or the next image of an inode that is dirty; or the next image of an indirect
 //!      block; or it is another record.
-//!   3. A block stays fresh until it and its group are written, an inode newborn until its group is: none of them waits for
-//!      a record. So a file that is held still gets a complete image in one pass from its data up.
-//!   4. Of records, only names wait for records: a ghost for the new name of its inode, or for the way up of a directory;
-//!      a way up, and what a rename leaves of the old name, for the new name; what an exchange leaves, for the way up; a new
-//!      name for the removal of the same name elsewhere in its directory. A removal waits for nothing. A name that changes
-//!      again passes on who waits for it. What came in order itself or was exchanged, and a name that others rely on whose
-//!      inode lives on without it, must be durable before it changes; a name whose inode lives on under a newer one waits for
-//!      that (`is_relied_on`). So must names that are exchanged, and that of a directory which gets another one above it:
-//!      without it on the volume, the new name would lead to a way up that is another's. A name is made anew only after its
-//!      ghost is gone: so each of these chains ends. A directory that has been moved is removed only after its old name has
-//!      gone from the volume. A name in a new directory counts as durable once the directory has a name that
-//!      does: such names wait along the tree, from the root down.
-//!   5. A record that has everything is shown in its block, which is dirty until then, or is a job in the queue. A job that
-//!      fails stays there, and is tried again in the next round, whose caller gets the error.
+//!   3. A block stays fresh until it and its group are written, an inode newborn until its group is: none of them waits
+//!      for a record. So a file that is locked still gets a complete image in one pass from its data up.
+//!   4. Among records, only names wait for records: a ghost for the new name of its inode, or for the `..` of a
+//!      directory; a `..`, and what a rename leaves in place of the old name, for the new name; what an exchange
+//!      leaves, for the `..`; a new name for the removal of the same name elsewhere in its directory. A removal waits
+//!      for nothing. A name that changes again passes on the records that wait for it. Two kinds of names must be
+//!      durable before they change: a name that came in order itself or was exchanged, and a name that others rely on
+//!      whose inode lives on without it. A name whose inode lives on under a newer one waits for that (`is_relied_on`).
+//!      So must names that are exchanged, and the name of a directory that gets another parent: without it on the
+//!      volume, the new name would lead to a `..` of another directory. A name is created again only after its ghost is
+//!      gone: so each of these chains ends. A directory that has been moved is removed only after its old name has gone
+//!      from the volume. A name in a new directory counts as durable once the directory has a durable name: such names
+//!      wait along the tree, from the root down.
+//!   5. A record without unmet dependencies is shown in its block, which is dirty until then, or is a job in the queue.
+//!      A job that fails stays there, and is tried again in the next round, whose caller gets the error.
 //!
-//! A crash leaves too much, never too little: space and inodes that nobody has, counts of links and blocks that are too
+//! A crash leaves too much, never too little: space and inodes without an owner, counts of links and blocks that are
+//! too high, both names of something that was being renamed.
 //! high, both names of something that was being renamed.
 //!
 //! Differences from 4.4BSD-Lite2's successors
 //!   1. An inode is shown old as a whole (its size, its pointers), not pointer by pointer.
-//!   2. The check after a crash runs before the volume is mounted for writing, not behind it.
-//!   3. A name that is made anew while the old one still has to stay, the removal of a directory that still has to keep a
-//!      name, and the change of a name that others rely on, write out what they have to wait for, and wait.
+//!   2. The check after a crash runs before the volume is mounted for writing, not in the background.
+//!   3. Three operations write out what they have to wait for, and wait: creating a name while the old one still has to
+//!      stay, removing a directory that still has to keep a name, and changing a name that others rely on.
 
 mod books;
 mod check;
@@ -67,43 +70,43 @@ use super::state::*;
 use crate::device::Data;
 use crate::fs::FsError;
 pub(super) use books::Waiting;
-pub(super) use inodes::{Guarded, SoftInode};
-pub(super) use names::{After, Moved, Need};
-pub(super) use rounds::Extent;
+pub(super) use inodes::{SafeFields, SoftInode};
+pub(super) use names::{After, Need, PendingMark};
 #[cfg(test)]
-pub(super) use rounds::Vain;
+pub(super) use rounds::StallDetector;
+pub(super) use rounds::SyncScope;
 pub(super) use space::Holder;
 
-/// Records that may wait before whoever makes more has to help: they cost memory, 30 seconds' worth of them.
+/// Records that may wait before an operation that adds more has to help: they cost memory, 30 seconds' worth of them.
 const RECORDS_MAX: usize = 16 * 1024;
 
-/// What was removed is free after as many rounds: its name, its inode, and what was below it.
+/// Rounds after which removed files are free: the name, the inode, and everything below it.
 pub(super) const DRAINS_MAX: usize = 4;
 
-/// Where `..` is in each directory, behind `.`.
+/// Offset of `..` in each directory, behind `.`.
 const WAY_UP_OFFSET: u64 = 12;
 const _: () = assert!(dirent_bytes(1) == WAY_UP_OFFSET as usize);
 
 /// Links that inodes keep for names on the volume: inode, links.
 pub(super) type Links = Vec<(u32, u16)>;
 
-/// What the volume is not ready for.
+/// Changes that the volume is not ready for.
 #[derive(Default)]
 pub(super) struct Soft {
     /// Blocks that no durable pointer may lead to yet (U1).
     fresh: BTreeMap<u32, Fresh>,
     /// The same by owner.
     fresh_of: BTreeSet<(u32, u32)>,
-    /// Inodes that their group does not say are taken, durably; and since when (U2).
-    newborn: BTreeMap<u32, u64>,
-    /// What follows when the buffer at an address, as of a moment, is durable.
+    /// Inodes that their group does not durably mark as allocated; and since when (U2).
+    unallocated_inodes: BTreeMap<u32, u64>,
+    /// Events that follow when the buffer at an address, as of a moment, is durable.
     waits: BTreeMap<u32, Vec<(u64, Event)>>,
     /// Buffers that have been written to a cache that a power cut empties; and when the write had begun.
     unflushed: Vec<(u32, u64)>,
-    /// Those that a flush under way has taken from there, by its number. They are durable when it ends, and until then
+    /// Buffers that a flush in progress has taken from there, by its number. They are durable when it ends. Until then
     /// nothing that waits for them may take an empty `unflushed` for the end of waiting (U7).
     flushes: BTreeMap<u64, Vec<(u32, u64)>>,
-    /// Of the flush that began last.
+    /// Number of the flush that began last.
     flush_number: u64,
     records: BTreeMap<u64, Record>,
     /// Records that wait for an image of an inode.
@@ -120,21 +123,21 @@ pub(super) struct Soft {
     removed_names: BTreeMap<(u32, Vec<u8>), u64>,
     /// Names that are gone, and have to stay on the volume for now.
     ghosts: BTreeMap<(u32, Vec<u8>), u64>,
-    /// Directories that were moved and whose old names are still on the volume, by what has to be durable before such a name
-    /// is gone: a ghost, a removal, or an entry that stands for something else now.
+    /// Directories that were moved and whose old names are still on the volume, by the record that has to be durable
+    /// before such a name is gone: a ghost, a removal, or an entry that refers to something else now.
     moved: BTreeSet<(u64, u32)>,
-    /// Durable entries of directories whose inodes do not lead to them yet, or to which no name leads yet.
+    /// Durable entries of directories whose inodes do not point to them yet, or to which no name leads yet.
     unreached: BTreeMap<u32, Vec<u64>>,
     /// New directories to which no name leads on the volume.
     nameless: BTreeSet<u32>,
-    /// What can be done now, and when it was tried last.
+    /// Jobs that can be done now, and when each was tried last.
     jobs: VecDeque<(Job, u64)>,
     jobs_running: usize,
     /// Tasks that free inodes.
     tasks: usize,
-    /// What the first of them said that failed since the last round. Its inode waits among the jobs, or for the check.
+    /// The first error among them since the last round. Its inode waits among the jobs, or for the check.
     task_error: Option<FsError>,
-    /// Fragments and inodes that are going to be free.
+    /// Fragments and inodes that will be free.
     pub pending_frags: i64,
     pub pending_inodes: i64,
 }
@@ -161,56 +164,56 @@ enum Event {
         ino: u32,
         since: u64,
     },
-    /// Size and pointers of the inode are these.
+    /// Size and pointers in the inode's image.
     Inode {
         ino: u32,
-        guarded: Box<Guarded>,
+        safe: Box<SafeFields>,
     },
-    /// The indirect block is as it was in memory.
+    /// Content of the indirect block's image.
     Indirect {
         ino: u32,
         at: u32,
         since: u64,
     },
-    /// The entry or the removal is on the volume.
+    /// The entry or the removal is durable.
     Name(u64),
-    /// One thing less for the record to wait for.
+    /// Meets one dependency of the record.
     Met(u64),
 }
 
 /// Something that has to wait.
 struct Record {
     unmet: u32,
-    what: What,
-    /// Records for which this one is something unmet.
+    what: RecordKind,
+    /// Records that depend on this one.
     dependents: Vec<u64>,
 }
 
-enum What {
-    /// The entry is shown as `old` until nothing is unmet. When it is durable, `releases` go.
-    /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have this old name alone.
+enum RecordKind {
+    /// The entry is shown as `old` while dependencies are unmet. When it is durable, `releases` are released.
+    /// `ordered`: it has waited for another entry, or trades with it, so that an inode may have only this old name.
     Entry { dir: u32, offset: u64, ino: u32, old: (u32, u8), shown: bool, ordered: bool, releases: Links },
-    /// The entry is out. When that is durable, `releases` go.
+    /// The entry is removed. When that is durable, `releases` are released.
     Removal { dir: u32, lbn: u64, chunk: u64, name: Vec<u8>, releases: Links },
-    /// The entry is no longer seen, and stays in its block until nothing is unmet. The directory's new entry, `moved`,
+    /// The entry is hidden, and stays in its block while dependencies are unmet. The directory's new entry, `moved`,
     /// then loses its mark.
-    Ghost { dir: u32, name: Vec<u8>, offset: u64, releases: Links, moved: Option<Moved> },
-    /// Space that is given back when nothing is unmet.
+    Ghost { dir: u32, name: Vec<u8>, offset: u64, releases: Links, moved: Option<PendingMark> },
+    /// Space that is freed when no dependency is unmet.
     Free(Freeing),
 }
 
-/// What is given back.
+/// What is freed.
 #[derive(Default, Debug)]
 struct Freeing {
     frags: Vec<(u32, u32)>,
-    /// So many of these have been given back.
+    /// How many of these have been freed.
     done: usize,
     /// The inode, and whether it was a directory's.
     inode: Option<(u32, bool)>,
     releases: Links,
 }
 
-/// What can be done now.
+/// Work that can be done now.
 #[derive(Debug)]
 enum Job {
     TakeOut(u64),
@@ -218,7 +221,7 @@ enum Job {
     Release(Links),
 }
 
-/// A record that waits for an image of an inode; with `complete` one in which nothing is old.
+/// A record that waits for an image of an inode; with `complete` for one in which nothing is undone.
 struct Waiter {
     id: u64,
     complete: bool,
@@ -226,12 +229,12 @@ struct Waiter {
 
 /// An indirect block that is ahead of the volume.
 struct Indirect {
-    /// As it was written last.
+    /// Its content when it was written last.
     shown: Data,
     /// Slots whose pointers may not be safe.
     slots: BTreeSet<usize>,
     changed: u64,
-    /// Records that wait until these slots are not shown old.
+    /// Records that wait until these slots are no longer shown old.
     waiters: Vec<(Range<usize>, u64)>,
 }
 
@@ -274,7 +277,7 @@ impl Soft {
         own.filter(|at| self.fresh.get(at).is_some_and(|fresh| fresh.untaken.is_some()))
     }
 
-    fn record(&mut self, id: u64, unmet: u32, what: What) {
+    fn record(&mut self, id: u64, unmet: u32, what: RecordKind) {
         self.records.insert(id, Record { unmet, what, dependents: Vec::new() });
     }
 
@@ -288,8 +291,8 @@ impl Soft {
         }
     }
 
-    /// One thing less for a record to wait for. It may be gone, when something else has overtaken it.
-    fn meet(&mut self, id: u64) {
+    /// Meets one dependency of a record. The record may be gone, overtaken by another one.
+    fn satisfy(&mut self, id: u64) {
         let Some(record) = self.records.get_mut(&id) else { return };
         assert!(record.unmet > 0, "a record of soft updates was met more often than it waited");
         record.unmet -= 1;
@@ -298,17 +301,17 @@ impl Soft {
         }
     }
 
-    /// Does what a record without anything unmet is there for. Entries wait to be shown; their block is dirty.
+    /// Acts on a record without unmet dependencies. Entries wait to be shown; their block is dirty.
     fn begin(&mut self, id: u64) {
         match self.records.get(&id).map(|record| &record.what) {
-            Some(What::Ghost { .. }) => self.job(Job::TakeOut(id)),
-            Some(What::Free(_)) => {
-                if let Some(Record { what: What::Free(freeing), dependents, .. }) = self.records.remove(&id) {
+            Some(RecordKind::Ghost { .. }) => self.job(Job::TakeOut(id)),
+            Some(RecordKind::Free(_)) => {
+                if let Some(Record { what: RecordKind::Free(freeing), dependents, .. }) = self.records.remove(&id) {
                     self.job(Job::Free(freeing));
-                    dependents.into_iter().for_each(|id| self.meet(id));
+                    dependents.into_iter().for_each(|id| self.satisfy(id));
                 }
             }
-            Some(What::Entry { .. } | What::Removal { .. }) | None => {}
+            Some(RecordKind::Entry { .. } | RecordKind::Removal { .. }) | None => {}
         }
     }
 
@@ -318,18 +321,18 @@ impl Soft {
         let mut named = None;
         self.take_moved(id);
         match what {
-            What::Entry { dir, offset, ino, releases, .. } => {
+            RecordKind::Entry { dir, offset, ino, releases, .. } => {
                 self.unlist_entry((dir, offset), ino);
                 self.release(releases);
                 named = Some(ino).filter(|ino| offset != WAY_UP_OFFSET && self.nameless.remove(ino));
             }
-            What::Removal { dir, lbn, name, releases, .. } => {
+            RecordKind::Removal { dir, lbn, name, releases, .. } => {
                 self.unlist_removal(id, dir, lbn, name);
                 self.release(releases);
             }
-            What::Ghost { .. } | What::Free(_) => {}
+            RecordKind::Ghost { .. } | RecordKind::Free(_) => {}
         }
-        dependents.into_iter().for_each(|id| self.meet(id));
+        dependents.into_iter().for_each(|id| self.satisfy(id));
         named
     }
 
@@ -343,7 +346,7 @@ impl Soft {
         self.jobs.push_back((job, 0));
     }
 
-    /// An inode that is not used any more could not be read as far as is needed to free it; a later round tries again.
+    /// An unused inode could not be read as far as is needed to free it; a later round tries again.
     pub(super) fn free_again(&mut self, ino: u32) {
         self.job(Job::Release(vec![(ino, 0)]));
     }
@@ -358,28 +361,30 @@ impl Soft {
         !self.jobs.is_empty()
     }
 
-    /// Whether anything that was there at `until` still waits.
+    /// Whether anything that existed at `until` still waits.
     fn waits_since(&self, until: u64) -> bool {
         !self.jobs.is_empty() || self.records.keys().next().is_some_and(|&id| id <= until)
     }
 }
 
-impl What {
+impl RecordKind {
     fn to_text(&self) -> String {
         let shown = String::from_utf8_lossy;
         match self {
-            What::Entry { dir, offset, ino, old, shown, .. } => {
+            RecordKind::Entry { dir, offset, ino, old, shown, .. } => {
                 format!("entry of {ino} in directory {dir} at {offset}, old {}, shown {shown}", old.0)
             }
-            What::Removal { dir, name, .. } => format!("removal of {:?} from directory {dir}", shown(name)),
-            What::Ghost { dir, name, .. } => format!("ghost of {:?} in directory {dir}", shown(name)),
-            What::Free(Freeing { frags, inode, .. }) => format!("freeing of inode {inode:?}, {} runs", frags.len()),
+            RecordKind::Removal { dir, name, .. } => format!("removal of {:?} from directory {dir}", shown(name)),
+            RecordKind::Ghost { dir, name, .. } => format!("ghost of {:?} in directory {dir}", shown(name)),
+            RecordKind::Free(Freeing { frags, inode, .. }) => {
+                format!("freeing of inode {inode:?}, {} runs", frags.len())
+            }
         }
     }
 }
 
 impl State {
-    /// All that waits, for messages.
+    /// Everything that waits, for messages.
     pub(super) fn soft_text(&self) -> String {
         let Some(soft) = self.soft.as_deref() else { return String::new() };
         let records = soft.records.iter();
@@ -388,11 +393,11 @@ impl State {
             format!("\n  {id}: {what} ({} unmet), waits for {unmet}", record.unmet)
         });
         let lines: String = lines.collect();
-        let (fresh, newborn) = (soft.fresh.len(), soft.newborn.len());
+        let (fresh, unallocated_inodes) = (soft.fresh.len(), soft.unallocated_inodes.len());
         let waiters: Vec<u32> = soft.inode_waiters.keys().copied().take(20).collect();
         let (jobs, running, tasks) = (soft.jobs.len(), soft.jobs_running, soft.tasks);
         format!(
-            "{} records, {fresh} fresh blocks, {newborn} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
+            "{} records, {fresh} fresh blocks, {unallocated_inodes} newborn inodes, waiting for inodes {waiters:?}, {jobs} jobs, \
              {running} running, {tasks} tasks{lines}",
             soft.records.len()
         )
@@ -404,7 +409,7 @@ impl State {
         for (&ino, waiters) in &soft.inode_waiters {
             if let Some(waiter) = waiters.iter().find(|waiter| waiter.id == id) {
                 let links = self.inodes.get(&ino).map(|known| (known.inode.nlink, known.dirty));
-                let born = !soft.newborn.contains_key(&ino);
+                let born = !soft.unallocated_inodes.contains_key(&ino);
                 let pointers = self.inodes.get(&ino).map(|known| known.inode.db.into_iter().chain(known.inode.ib));
                 let fresh = pointers.into_iter().flatten().filter_map(|at| Some((at, soft.fresh.get(&at)?)));
                 let fresh: Vec<_> = fresh.map(|(at, fresh)| (at, fresh.unwritten, fresh.untaken)).collect();
@@ -432,7 +437,7 @@ impl State {
         if found.is_empty() { "nothing".into() } else { found.join(", ") }
     }
 
-    /// What can be said only with soft updates.
+    /// The state of soft updates, if they are on.
     pub(super) fn soft(&mut self) -> Option<&mut Soft> {
         self.soft.as_deref_mut()
     }
@@ -446,27 +451,27 @@ impl State {
             soft.waits.insert(at, later);
         }
         for (_, event) in reached {
-            self.happen(event);
+            self.on_event(event);
         }
     }
 
-    fn happen(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         let Some(soft) = self.soft.as_deref_mut() else { return };
         match event {
             Event::Written { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.unwritten, since),
             Event::Taken { at, since } => soft.make_less_fresh(at, |fresh| &mut fresh.untaken, since),
             Event::Born { ino, since } => {
-                if soft.newborn.get(&ino) == Some(&since) {
-                    soft.newborn.remove(&ino);
+                if soft.unallocated_inodes.get(&ino) == Some(&since) {
+                    soft.unallocated_inodes.remove(&ino);
                 }
             }
-            Event::Inode { ino, guarded } => {
+            Event::Inode { ino, safe } => {
                 if let Some(known) = self.inodes.get_mut(&ino)
                     && let Some(own) = &mut known.soft
                 {
-                    own.durable = *guarded;
+                    own.durable = *safe;
                 }
-                self.reach(ino);
+                self.directory_reached(ino);
             }
             Event::Indirect { ino, at, since } => {
                 if soft.indirects.get(&(ino, at)).is_some_and(|indirect| indirect.changed == since) {
@@ -478,12 +483,12 @@ impl State {
                         known.dirty = true;
                     }
                 }
-                self.reach(ino);
+                self.directory_reached(ino);
             }
-            Event::Met(id) => soft.meet(id),
+            Event::Met(id) => soft.satisfy(id),
             Event::Name(id) => {
                 let dir = match soft.records.get(&id).map(|record| &record.what) {
-                    Some(What::Entry { dir, .. } | What::Removal { dir, .. }) => *dir,
+                    Some(RecordKind::Entry { dir, .. } | RecordKind::Removal { dir, .. }) => *dir,
                     _ => return,
                 };
                 if self.is_reached(dir) {
@@ -495,24 +500,24 @@ impl State {
         }
     }
 
-    /// Whether the volume's inode leads to all blocks that this one does.
-    fn is_settled(&self, ino: u32) -> bool {
+    /// Whether the volume's inode points to all blocks that this one does.
+    fn has_durable_pointers(&self, ino: u32) -> bool {
         let Some(soft) = self.soft.as_deref() else { return true };
         let same = self.inodes.get(&ino).is_none_or(|known| match &known.soft {
-            Some(own) => own.durable == Guarded::of(&known.inode),
+            Some(own) => own.durable == SafeFields::of(&known.inode),
             None => true,
         });
         same && soft.indirects.range((ino, 0)..=(ino, u32::MAX)).next().is_none()
     }
 
-    /// Whether the volume leads to all that this directory has: an old name must not go for a new one in a directory that a
-    /// crash would leave without a name (U5).
+    /// Whether the volume leads to everything in this directory: an old name must not go for a new one in a directory
+    /// that a crash would leave without a name (U5).
     fn is_reached(&self, dir: u32) -> bool {
-        self.is_settled(dir) && self.soft.as_deref().is_none_or(|soft| !soft.nameless.contains(&dir))
+        self.has_durable_pointers(dir) && self.soft.as_deref().is_none_or(|soft| !soft.nameless.contains(&dir))
     }
 
     /// Ends the entries of a directory that have been waiting for its inode or its name.
-    fn reach(&mut self, dir: u32) {
+    fn directory_reached(&mut self, dir: u32) {
         if self.is_reached(dir)
             && let Some(ids) = self.soft().and_then(|soft| soft.unreached.remove(&dir))
         {
@@ -556,7 +561,7 @@ impl State {
         taken.into_iter().for_each(|(at, begun)| self.note_durable(at, begun));
     }
 
-    /// The flush has not ended, and never will: the next one has to take what it took.
+    /// The flush has failed or was cancelled: the next one has to take what it took.
     pub(super) fn give_up_flush(&mut self, number: u64) {
         if let Some(soft) = self.soft()
             && let Some(taken) = soft.flushes.remove(&number)
@@ -570,13 +575,13 @@ impl State {
         self.soft.as_deref().is_some_and(|soft| soft.flushes.range(..=number).next().is_some())
     }
 
-    /// Whether some task will get on without anybody's help: a write, a flush or a job is under way.
+    /// Whether some task makes progress by itself: a write, a flush or a job is in progress.
     pub(super) fn is_at_work(&self) -> bool {
         let busy = |soft: &Soft| !soft.flushes.is_empty() || soft.jobs_running > 0 || soft.tasks > 0;
         self.cache.any_in_flight() || self.soft.as_deref().is_some_and(busy)
     }
 
-    /// What is written of a buffer: as it is, with what the volume is not ready for as it was.
+    /// The image of a buffer: its content, with every change undone that the volume is not ready for.
     pub(super) fn image(&mut self, at: u32, data: Data) -> Data {
         if self.soft.is_none() {
             return data;

@@ -1,13 +1,13 @@
 //! A mounted volume in memory.
 //!
 //! All of it is one structure. It changes in synchronous steps, between which operations wait for the device. A step
-//! that needs something that is not in memory ends with [`Stop`] before it has changed anything; its caller fetches
-//! that and starts the step again.
+//! that needs something that is not in memory ends with [`Stop`] before it has changed anything; its caller loads that
+//! and starts the step again.
 //!
 //! Invariants
 //!   S1  A step changes nothing before it has everything that it needs.
 //!   S2  The summary of a group, here and in the group's block, is the same after each step, as far as it was at mount.
-//!   S3  An inode in memory is what the file system works on; the inode's block gets a copy when it is to be written.
+//!   S3  An inode in memory is the current one; the inode's block gets a copy when it is to be written.
 
 use std::collections::BTreeMap;
 
@@ -50,7 +50,7 @@ pub(super) struct Load {
     pub kind: Kind,
 }
 
-/// Where sequential access to a file stands.
+/// State of sequential access to a file.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Sequence {
     /// Block that was read last.
@@ -62,7 +62,7 @@ pub(super) struct Sequence {
     /// First block of the cluster that is being written, and how many more may join it.
     pub cluster_first: u64,
     pub cluster_more: u64,
-    /// Block that was written last, and where it is.
+    /// Block that was written last, and its address.
     pub write_last: u64,
     pub write_at: u32,
 }
@@ -75,14 +75,14 @@ pub(super) struct InodeMem {
     pub sequence: Sequence,
     /// The names of a directory.
     pub index: Option<Box<Index>>,
-    /// Looked at since eviction last came by.
+    /// Accessed since the last eviction pass.
     pub referenced: bool,
-    /// What the volume is not ready for, with soft updates.
+    /// The state of the inode for soft updates.
     pub soft: Option<Box<SoftInode>>,
 }
 
 impl InodeMem {
-    /// Whether it must stay in memory. An unlinked file in use is known here alone.
+    /// Whether it must stay in memory. Only memory knows an unlinked file in use.
     fn is_pinned(&self) -> bool {
         self.dirty || self.inode.nlink == 0 || self.soft.as_deref().is_some_and(|own| own.is_pinned(&self.inode))
     }
@@ -94,12 +94,12 @@ impl Referenced for InodeMem {
     }
 }
 
-/// Everything that is known about a mounted volume.
+/// Everything that is in memory about a mounted volume.
 pub(super) struct State {
     pub layout: Layout,
     pub options: Options,
     pub superblock: Superblock,
-    /// The superblock as it was read, with what lies behind its fields.
+    /// The superblock as it was read, with the bytes behind its fields.
     pub raw_superblock: Vec<u8>,
     /// Time of the present step.
     pub now: WallTime,
@@ -113,7 +113,7 @@ pub(super) struct State {
     pub totals: Totals,
     /// Summaries or superblock have changed since they were written.
     pub totals_dirty: bool,
-    /// Longest free cluster of each group, as far as known. 16 means perhaps more.
+    /// Longest free cluster of each group, as far as known. 16 means possibly more.
     pub longest_cluster: Vec<u32>,
     pub cache: Cache,
     pub inodes: InodeTable<u32, InodeMem>,
@@ -121,11 +121,11 @@ pub(super) struct State {
     pub users: FixedMap<u32, u64>,
     /// Inodes in use that have never had a name, and may get one.
     pub linkable: std::collections::BTreeSet<u32>,
-    /// Blocks and fragments that operations under way may still take.
+    /// Blocks and fragments reserved by operations in progress.
     pub promised_blocks: i64,
-    /// An error of unknown effect: nothing changes any more.
+    /// An error of unknown effect: no more changes.
     pub stopped: Option<String>,
-    /// When the youngest write had begun that found no space below, and what the device said.
+    /// When the youngest write had begun that found no space below, and the device's error.
     pub full_below: u64,
     pub full_below_error: Option<crate::device::DeviceError>,
     pub read_only: bool,
@@ -136,7 +136,7 @@ pub(super) struct State {
     pub soft: Option<Box<Soft>>,
 }
 
-/// Inodes kept in memory although nobody changes them.
+/// Most clean inodes kept in memory.
 const CLEAN_INODES_MAX: usize = 16 * 1024;
 
 /// The number of the interface's root directory; the volume's is [`ROOT_INO`].
@@ -195,7 +195,7 @@ impl State {
     pub(super) fn buffer(&mut self, at: u32, frags: u32, kind: Kind) -> Step<Data> {
         let bytes = (frags * self.layout.frag_bytes) as usize;
         match self.cache.get(at) {
-            // A shorter one can only be there when two files on a damaged volume share fragments.
+            // A shorter one is possible only when two files on a damaged volume share fragments.
             Some(data) if data.len() >= bytes => Ok(data.clone()),
             Some(data) => {
                 let detail = format!("{bytes} bytes are wanted there, and {} are in use", data.len());
@@ -205,7 +205,7 @@ impl State {
         }
     }
 
-    /// The bytes at `at` for changing, all of them; the caller has made sure that they are in memory.
+    /// The bytes at `at`, to be changed, all of them; the caller has made sure that they are in memory.
     pub(super) fn buffer_mut(&mut self, at: u32) -> Step<&mut [u8]> {
         match self.cache.bytes_mut(at) {
             Some(bytes) => Ok(bytes),
@@ -213,7 +213,7 @@ impl State {
         }
     }
 
-    /// A cylinder group. Its summary is taken over when `change` returns something.
+    /// Changes a cylinder group. Its summary is taken over when `change` returns something.
     pub(super) fn change_group<T>(
         &mut self,
         group: u32,
@@ -256,7 +256,7 @@ impl State {
         self.inodes.look_up(ino).ok_or(Stop::Fail(FsError::Stale))
     }
 
-    /// The inode as its block has it, used or not.
+    /// The inode according to its block, used or not.
     pub(super) fn stored_inode(&mut self, ino: u32) -> Step<Inode> {
         if ino < ROOT_INO || ino >= self.layout.ino_end() {
             return fail(FsError::Stale);
@@ -291,20 +291,20 @@ impl State {
         self.inodes.insert(ino, InodeMem { inode, dirty: false, sequence, index: None, referenced: true, soft })
     }
 
-    /// Forgets clean inodes and buffers, as if the volume had just been mounted.
+    /// Forgets clean inodes and buffers, as after a mount.
     pub(super) fn drop_caches(&mut self) {
         self.cache.drop_clean();
         self.inodes.drop_clean(|_, known| known.is_pinned());
     }
 
-    /// The inode for changing.
+    /// The inode, to be changed.
     pub(super) fn inode_mut(&mut self, ino: u32) -> Step<&mut Inode> {
         let known = self.inode(ino)?;
         known.dirty = true;
         Ok(&mut known.inode)
     }
 
-    /// Copies the inode into its block, which becomes dirty. Returns where the block is.
+    /// Copies the inode into its block, which becomes dirty. Returns the address of the block.
     pub(super) fn update_inode(&mut self, ino: u32) -> Step<u32> {
         let (at, offset) = self.layout.inode_place(ino);
         self.buffer(at, self.layout.frag, Kind::Inodes)?;
@@ -370,7 +370,7 @@ impl State {
         Ok(Entry { attr, generation })
     }
 
-    // ---- Where blocks are ----
+    // ---- Addresses of blocks ----
 
     /// Address of block `lbn` of a file; `None` for a hole.
     pub(super) fn block_at(&mut self, ino: u32, lbn: u64) -> Step<Option<u32>> {
@@ -390,7 +390,7 @@ impl State {
         self.check_pointer(ino, lbn, at, self.layout.frag)
     }
 
-    /// Refuses a pointer to where no file can have a block.
+    /// Refuses a pointer to a place where no file can have a block.
     pub(super) fn check_pointer(&self, ino: u32, lbn: u64, at: u32, frags: u32) -> Step<Option<u32>> {
         if at == 0 {
             return Ok(None);
@@ -409,7 +409,7 @@ impl State {
         })
     }
 
-    /// Gives fragments back. What was there is forgotten.
+    /// Frees fragments. Their content is forgotten.
     pub(super) fn free_frags(&mut self, at: u32, frags: u32) -> Step<()> {
         let group = self.layout.group_of(at);
         let in_group = at - self.layout.group_base(group);
@@ -417,7 +417,7 @@ impl State {
         self.cache.forget(at, frags);
         match freed {
             Some(Ok(())) => Ok(()),
-            // Being freed twice is damage; the space is free, which was wanted.
+            // Freeing twice is damage; the space is free, as intended.
             _ => {
                 self.counters.freed_twice += 1;
                 Ok(())
@@ -425,7 +425,7 @@ impl State {
         }
     }
 
-    /// True while nothing but reading goes on.
+    /// Checks that changes are possible.
     pub(super) fn check_writable(&self) -> Step<()> {
         if let Some(error) = &self.stopped {
             return fail(FsError::Stopped(error.clone()));

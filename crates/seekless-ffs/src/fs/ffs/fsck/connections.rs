@@ -1,4 +1,4 @@
-//! Phases 3 and 4: directories that nothing leads to, counts of links, and files without a name.
+//! Phases 3 and 4: directories that no name leads to, counts of links, and files without a name.
 
 use std::collections::BTreeSet;
 
@@ -21,7 +21,7 @@ impl Check<'_> {
         for ino in orphans {
             self.settle_orphan(ino).await?;
         }
-        // Now that each directory has its place, so has the way up.
+        // Now that each directory's parent is known, its `..` can be set.
         let places: Vec<(u32, u32)> = self
             .directories
             .keys()
@@ -44,7 +44,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Takes away a name of each ring of directories that contain each other.
+    /// Removes a name from each cycle of directories that contain each other.
     async fn break_rings(&mut self) -> FsResult<()> {
         let all: Vec<u32> = self.directories.keys().copied().collect();
         let mut safe: BTreeSet<u32> = BTreeSet::from([ROOT_INO]);
@@ -71,7 +71,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Frees a directory that nothing leads to, or gives it a name.
+    /// Frees a directory that no name leads to, or reconnects it.
     async fn settle_orphan(&mut self, ino: u32) -> FsResult<()> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(()) };
         let names = self.directories.get(&ino).cloned().unwrap_or_default();
@@ -97,7 +97,7 @@ impl Check<'_> {
     /// A name of the inode is gone, which was counted when names were followed.
     ///
     /// # Errors
-    /// `Corrupt` when it was not: what follows from the counts would be wrong.
+    /// `Corrupt` when it was not counted: conclusions from the counts would be wrong.
     fn uncount_name(&mut self, ino: u32) -> FsResult<()> {
         match self.names.get_mut(&ino).and_then(|names| Some((names.checked_sub(1)?, names))) {
             Some((rest, names)) => *names = rest,
@@ -109,7 +109,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Gives an inode a name in `/lost+found`. Returns false when that is not possible.
+    /// Reconnects an inode in `/lost+found`. Returns false when that is not possible.
     async fn reconnect(&mut self, ino: u32, kind: FileKind) -> FsResult<bool> {
         let name = format!("#{ino:08}").into_bytes();
         let Some(lost) = self.lost_and_found().await? else { return Ok(false) };
@@ -143,7 +143,7 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// The directory for what has no name, made when it is not there.
+    /// The directory `/lost+found`, created if necessary.
     async fn lost_and_found(&mut self) -> FsResult<Option<u32>> {
         const NAME: &[u8] = b"lost+found";
         let root = self.directories.get(&ROOT_INO).cloned().unwrap_or_default();
@@ -217,16 +217,16 @@ impl Check<'_> {
         }
     }
 
-    /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there, which
-    /// would be names of what is new after a cut.
+    /// An inode that is not in use; if possible one that is not in use on the volume either and has no names there,
+    /// since these would be names of the new inode after a cut.
     fn free_inode(&self) -> Option<u32> {
         let all = || ROOT_INO + 1..self.layout.ino_end();
         let untouched = all().find(|ino| !self.inodes.contains_key(ino) && !self.dangling.contains(ino));
         untouched.or_else(|| all().find(|ino| self.inodes.get(ino).is_none_or(|inode| inode.mode == 0)))
     }
 
-    /// A block that no file uses; if possible one to which nothing on the volume leads either, which would find there what
-    /// is new after a cut.
+    /// A block that no file uses; if possible one that nothing on the volume points to either, since such a pointer
+    /// would lead to the new content after a cut.
     fn free_block(&self) -> Option<u32> {
         let frag = self.layout.frag;
         let without = |map: &[u8]| {
@@ -261,7 +261,7 @@ impl Check<'_> {
                 self.inode_mut(ino).nlink = names.min(LINKS_MAX.into()) as u16;
             }
         }
-        // What was made on the way has got its links since.
+        // Directories created on the way have got their links since.
         let late: Vec<u32> = self.inodes_changed.iter().copied().collect();
         for ino in late {
             let names = self.names.get(&ino).copied().unwrap_or(0);
@@ -275,7 +275,7 @@ impl Check<'_> {
     }
 }
 
-/// Puts an entry into the first gap of a chunk that is large enough. Returns false when there is none.
+/// Puts an entry into the first sufficiently large gap of a chunk. Returns false when there is none.
 pub(super) fn add_entry(chunk: &mut [u8], ino: u32, kind: u8, name: &[u8]) -> bool {
     let needed = dirent_bytes(name.len());
     let place = dirents(chunk).ok().and_then(|entries| {

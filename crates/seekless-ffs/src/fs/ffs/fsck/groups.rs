@@ -7,7 +7,7 @@ use super::{Cause, Check};
 use crate::fs::{FsError, FsResult};
 
 impl Check<'_> {
-    /// Compares the maps of all groups with what is in use. Returns the summaries that are right.
+    /// Compares the maps of all groups with what is in use. Returns the correct summaries.
     pub(super) async fn check_groups(&mut self) -> FsResult<Vec<Csum>> {
         let frags = self.layout.group_block_frags();
         let mut template: Option<Group> = None;
@@ -64,7 +64,7 @@ impl Check<'_> {
         Ok(summaries)
     }
 
-    /// The block of a group as it should be.
+    /// The correct block of a group.
     fn right_group(&self, number: u32, head: &Group, bytes: &[u8]) -> Vec<u8> {
         let (first, per_group) = (number * self.layout.inodes_per_group, self.layout.inodes_per_group);
         let is_used = |index: u32| {
@@ -82,7 +82,7 @@ impl Check<'_> {
     }
 }
 
-/// Whether all that is in use is said to be in use, and perhaps more.
+/// Whether the maps count everything in use, and possibly more.
 fn is_leak(layout: &Layout, bytes: &[u8], right: &[u8]) -> bool {
     let within = |part: &[u8], whole: &[u8]| part.iter().zip(whole).all(|(part, whole)| part & !whole == 0);
     within(group::free_map(layout, bytes), group::free_map(layout, right))

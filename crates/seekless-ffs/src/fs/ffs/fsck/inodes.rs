@@ -1,4 +1,4 @@
-//! Phase 1: inodes and the blocks that they claim; and how both are freed.
+//! Phase 1: inodes and the blocks that they claim; and freeing both.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -47,9 +47,9 @@ impl Check<'_> {
             *self.inode_mut(ino) = Inode { generation: inode.generation, ..Inode::FREE };
             return Ok(());
         }
-        // What is not inline is one block. One without a target is on the volume before it has its first name, when an
-        // update comes between, and after it has lost its last one, when its block is free and its inode not yet: whether
-        // it has a name says whether it is damaged.
+        // A target that is not inline is one block. A link without a target is on the volume before it has its first
+        // name, when an update comes in between, and after it has lost its last one, when its block is free and its
+        // inode not yet. Whether it has a name decides whether it is damaged.
         let target_bytes = 0..=u64::from(self.layout.block_bytes);
         if kind == FileKind::Symlink && !target_bytes.contains(&inode.size) {
             self.problem(
@@ -154,7 +154,7 @@ impl Check<'_> {
         let per_block = u64::from(self.layout.block_bytes) / SECTOR_BYTES;
         *sectors += per_block;
         if again {
-            return Ok(()); // It has been walked, perhaps a ring.
+            return Ok(()); // It has been walked already; possibly a cycle.
         }
         let mut block = self.read(at, frag).await?;
         let span = self.layout.span(level - 1);
@@ -209,9 +209,9 @@ impl Check<'_> {
         }
     }
 
-    /// Gives each fragment that is claimed twice to one inode. When a file's tail has moved, and the inode on the volume
-    /// still has its old place, that may be another inode's by now: one of a directory or of a symbolic link, whose places
-    /// on the volume are never old ones, or of a file, which is younger.
+    /// Gives each fragment that is claimed twice to one inode. When a file's tail has moved, and the inode on the
+    /// volume still has its old place, that place may belong to another inode by now: to a directory or a symbolic
+    /// link, whose places on the volume are never old ones, or to a file, which is younger.
     pub(super) async fn share_out(&mut self) -> FsResult<()> {
         let mut claims: Vec<(bool, Reverse<WallTime>, u32)> = Vec::new();
         for (&ino, inode) in &self.inodes {
@@ -219,7 +219,7 @@ impl Check<'_> {
                 claims.push((inode.kind() == Some(FileKind::Regular), Reverse(inode.ctime()), ino));
             }
         }
-        // Of two of one age the one with the smaller number.
+        // Of two of the same age the one with the smaller number.
         claims.sort();
         let mut taken: BTreeSet<u32> = BTreeSet::new();
         for (_, _, ino) in claims {
@@ -231,7 +231,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Drops the blocks of an inode that somebody else keeps, and takes the others.
+    /// Drops the blocks of an inode that another one keeps, and claims the others.
     async fn yield_claims(&mut self, ino: u32, inode: &mut Inode, taken: &mut BTreeSet<u32>) -> FsResult<bool> {
         let (mut changed, mut kept) = (false, 0);
         let block_bytes = u64::from(self.layout.block_bytes);
@@ -263,7 +263,7 @@ impl Check<'_> {
                 changed = true;
             }
         }
-        // What is below a tree that another inode has, too, was not counted before.
+        // Blocks below a tree that another inode has, too, were not counted before.
         let sectors = kept * u64::from(self.layout.frag_bytes) / SECTOR_BYTES;
         if u64::from(inode.blocks) != sectors {
             inode.blocks = sectors.min(u32::MAX.into()) as u32;
@@ -272,7 +272,8 @@ impl Check<'_> {
         Ok(changed)
     }
 
-    /// As [`Check::yield_claims`], for a tree; counts the fragments that are kept. Returns whether its root is given up.
+    /// As [`Check::yield_claims`], for a tree; counts the fragments that are kept. Returns whether its root is given
+    /// up.
     async fn yield_tree(
         &mut self,
         ino: u32,
@@ -291,7 +292,7 @@ impl Check<'_> {
         let mut changed = false;
         for slot in 0..self.layout.pointers_per_block as usize {
             let child = codec::get_at::<u32>(&block, 4 * slot).unwrap_or(0);
-            // A block that another inode has on another level holds no pointers; the next round drops what is none.
+            // A block that another inode has on another level holds no pointers; the next round drops the invalid ones.
             if child == 0 || !self.layout.is_data(child, frag) {
                 continue;
             }
@@ -315,7 +316,7 @@ impl Check<'_> {
         Ok(false)
     }
 
-    /// Whether somebody has taken any of these fragments, of those that are claimed twice; if not, they are taken now.
+    /// Whether another inode has claimed any of these fragments that are claimed twice; if not, they are claimed now.
     fn contested(&self, at: u32, frags: u32, taken: &mut BTreeSet<u32>) -> bool {
         if (at..at + frags).any(|one| taken.contains(&one)) {
             return true;
@@ -347,7 +348,7 @@ impl Check<'_> {
     async fn free_tree(&mut self, at: u32, level: usize) -> FsResult<()> {
         let frag = self.layout.frag;
         if !self.layout.is_data(at, frag) || !self.is_used(at) {
-            return Ok(()); // It has been freed, perhaps a ring.
+            return Ok(()); // It has been freed already; possibly a cycle.
         }
         self.unclaim(at, frag);
         let block = self.read(at, frag).await?;

@@ -1,4 +1,4 @@
-//! Phase 2: directories, their entries, and what these name.
+//! Phase 2: directories, their entries, and the inodes that these name.
 
 use std::collections::BTreeSet;
 
@@ -31,13 +31,13 @@ impl Check<'_> {
             }
             found.push((at, frags));
             if at == 0 {
-                break; // It ends here, whatever it says.
+                break; // It ends here, whatever its size.
             }
         }
         Ok(found)
     }
 
-    /// Reads all directories. Returns false when one had to be cut.
+    /// Reads all directories. Returns false when one had to be truncated.
     pub(super) async fn read_directories(&mut self) -> FsResult<bool> {
         match self.inodes.get(&ROOT_INO) {
             Some(root) if root.is_directory() => {}
@@ -55,7 +55,7 @@ impl Check<'_> {
         Ok(settled)
     }
 
-    /// Reads the entries of a directory, mending its chunks. Returns false when it had to be cut.
+    /// Reads the entries of a directory, and repairs its chunks. Returns false when it had to be truncated.
     async fn read_directory(&mut self, ino: u32) -> FsResult<bool> {
         let Some(inode) = self.inodes.get(&ino).copied() else { return Ok(true) };
         let mut names: Vec<Name> = Vec::new();
@@ -116,7 +116,7 @@ impl Check<'_> {
         Ok(true)
     }
 
-    /// Mends a chunk of entries. Returns whether it had to.
+    /// Repairs a chunk of entries. Returns whether that was necessary.
     fn mend_chunk(&mut self, ino: u32, start: u64, chunk: &mut [u8], first: bool) -> bool {
         let mut changed = false;
         if let Err(detail) = dirents(chunk) {
@@ -154,7 +154,7 @@ impl Check<'_> {
         changed
     }
 
-    /// Counts names, and takes out those that lead nowhere.
+    /// Counts names, and removes those of inodes that do not exist.
     pub(super) async fn follow_names(&mut self) -> FsResult<()> {
         let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
         for name in all {
@@ -163,7 +163,7 @@ impl Check<'_> {
                 continue;
             }
             if name.name == b".." {
-                continue; // Counted when it is known where the directory is.
+                continue; // Counted when the directory's parent is known.
             }
             let target = self.inodes.get(&name.ino).filter(|inode| inode.mode != 0).copied();
             let shown = String::from_utf8_lossy(&name.name).into_owned();
@@ -187,7 +187,7 @@ impl Check<'_> {
             }
             if target.is_directory() {
                 if name.kind == DIRENT_MOVED {
-                    // A rename had come this far; what had the old name keeps it no longer.
+                    // A rename had come this far; the inode with the old name no longer keeps it.
                     self.problem(format!("directory {directory}: {shown:?} is marked as moved; settled"), Cause::Leak);
                     self.marked.push(name.clone());
                 }
@@ -217,9 +217,9 @@ impl Check<'_> {
         self.check_types().await
     }
 
-    /// What makes an inode a symbolic link that leads nowhere: it has no target, or one that no path can be, because an order of
-    /// writes that was not kept has left other bytes in its block. Only of one with a name that is damage (see
-    /// `check_inode`). A target that cannot be read may be right.
+    /// What makes the target of a symbolic link impossible: it is empty, or cannot be a path, because writes in the
+    /// wrong order have left other bytes in its block. That is damage only for a link with a name (see `check_inode`).
+    /// A target that cannot be read may be right.
     pub(super) async fn target_flaw(&self, inode: &Inode) -> FsResult<Option<&'static str>> {
         if inode.kind() != Some(FileKind::Symlink) {
             return Ok(None);
@@ -242,12 +242,12 @@ impl Check<'_> {
         Ok(has_zero.then_some("whose target has a zero byte"))
     }
 
-    /// Compares the types that entries say with those of the inodes. Some systems leave them out.
+    /// Compares the types in entries with those of the inodes. Some systems leave them out.
     async fn check_types(&mut self) -> FsResult<()> {
         let all: Vec<Name> = self.directories.values().flatten().cloned().collect();
         for name in all {
             let kind = match &name.name[..] {
-                // Where it leads is settled later, but that will be a directory.
+                // Its target is determined later, but will be a directory.
                 b"." | b".." => Some(FileKind::Directory),
                 _ => self.inodes.get(&name.ino).and_then(Inode::kind),
             };
@@ -267,7 +267,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Takes a name out of its directory.
+    /// Removes a name from its directory.
     pub(super) async fn erase(&mut self, name: &Name) -> FsResult<()> {
         if let Some(names) = self.directories.get_mut(&name.directory) {
             names.retain(|other| (other.at, other.offset) != (name.at, name.offset));
@@ -279,7 +279,7 @@ impl Check<'_> {
     }
 }
 
-/// Keeps the entries of a chunk up to the first that makes no sense.
+/// Keeps the entries of a chunk up to the first invalid one.
 fn salvage(chunk: &mut [u8]) {
     let mut offset = 0;
     let mut last = None;

@@ -1,8 +1,8 @@
-//! Which superblock to go by.
+//! Choosing the superblock to rely on.
 //!
-//! What never changes stands in the superblock and in a copy in each group. There is no checksum; so a number that makes
-//! sense, but is another than in the copies, would have the check take sound files for damaged ones. What most of them
-//! say is believed, and when that cannot be told, nothing is.
+//! Parameters that never change are stored in the superblock and in a copy in each group. There is no checksum; so a
+//! plausible number that differs from those in the copies would make the check take sound files for damaged ones. The
+//! majority is believed, and without a majority none is.
 
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ use crate::device::rescue::rescue;
 use crate::fs::{FsError, FsResult};
 use crate::units::{SECTOR_BYTES, Sector};
 
-/// Copies looked at: with the superblock itself enough for most of them to be right.
+/// Copies read: with the superblock itself enough for a majority.
 const COPIES_MAX: u32 = 4;
 
-/// The volume to go by, and what had to be mended for that.
+/// The volume to rely on, and what had to be repaired for that.
 ///
 /// # Errors
-/// `Corrupt` when there is no superblock to go by, or no telling which.
+/// `Corrupt` when there is no usable superblock, or no majority.
 pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)> {
     let volume = match find_volume(device).await {
         Ok(volume) => volume,
@@ -30,7 +30,7 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
     let mut votes: BTreeMap<Vec<u64>, (u32, Option<Superblock>)> = BTreeMap::from([(own.clone(), (1, None))]);
     for group in 0..volume.layout.groups.min(COPIES_MAX) {
         if let Some(copy) = read_copy(device, &volume.layout, group).await? {
-            // The primary alone says how it differs from generation to generation.
+            // Only the primary tells how it differs from generation to generation.
             let vote = votes.entry(fixed(&copy)).or_insert((0, Some(copy)));
             vote.0 += 1;
         }
@@ -41,7 +41,7 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
     let most = votes.values().map(|vote| vote.0).max().unwrap_or(0);
     let mut leaders = votes.iter().filter(|(_, vote)| vote.0 == most);
     match (leaders.next(), leaders.next()) {
-        (Some((said, _)), None) if *said == own => Ok((volume, None)), // A copy is damaged, which does no harm.
+        (Some((said, _)), None) if *said == own => Ok((volume, None)), // A copy is damaged, which is harmless.
         (Some((said, (_, Some(copy)))), None) => {
             let mut superblock = volume.superblock;
             take_fixed(&mut superblock, copy);
@@ -61,10 +61,11 @@ pub(super) async fn choose(device: &Device) -> FsResult<(Volume, Option<String>)
     }
 }
 
-/// The volume as a copy of its superblock describes it, which itself could not be used because of `error`, and what to say
-/// of that.
+/// The volume as a copy of its superblock describes it, since the superblock itself is unusable because of `error`, and
+/// the warning about that.
 ///
 /// # Errors
+/// `error` when there is no copy, or a copy does not help.
 /// `error` when there is no copy, or a copy is no remedy.
 pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) -> FsResult<(Volume, Option<String>)> {
     let worth_a_look = match &error {
@@ -72,7 +73,7 @@ pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) ->
         FsError::Device(error) => error.is_of_medium(),
         _ => false,
     };
-    // What UFS1 has left behind on a volume that is of UFS2 now is no copy.
+    // What UFS1 has left behind on a volume that is UFS2 now is not a copy.
     if !worth_a_look || is_ufs2(device).await?.is_some() {
         return Err(error);
     }
@@ -82,7 +83,7 @@ pub(in super::super) async fn volume_of_copy(device: &Device, error: FsError) ->
     }
 }
 
-/// The copies of the superblock that are not as they should be: the group, the place, and why.
+/// The damaged copies of the superblock: the group, the sector, and the reason.
 pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec<(u32, Sector, String)>> {
     let mut bad = Vec::new();
     for group in 0..volume.layout.groups {
@@ -101,14 +102,14 @@ pub(super) async fn bad_copies(device: &Device, volume: &Volume) -> FsResult<Vec
     Ok(bad)
 }
 
-/// Where a group has its copy, if it has one.
+/// The sector of a group's copy, if it has one.
 fn copy_place(layout: &Layout, group: u32) -> Option<Sector> {
     let at = layout.superblock_copy(group);
     let end = at.checked_add((SUPERBLOCK_BYTES as u32).div_ceil(layout.frag_bytes))?;
     (end <= layout.size).then(|| layout.sector(at))
 }
 
-/// Looks for a copy of the superblock where the first group has it.
+/// Searches for a copy of the superblock where the first group has it.
 async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
     let geometry = device.geometry();
     for offset in [16_384_u64, 32_768, 65_536] {
@@ -132,15 +133,15 @@ async fn find_copy(device: &Device) -> FsResult<Option<Volume>> {
     Ok(None)
 }
 
-/// The copy in a group, if it is one at all.
+/// The copy in a group, if there is a recognisable one.
 async fn read_copy(device: &Device, layout: &Layout, group: u32) -> FsResult<Option<Superblock>> {
     let Some(at) = copy_place(layout, group) else { return Ok(None) };
     let read = rescue(device, at, SUPERBLOCK_BYTES as u64 / SECTOR_BYTES).await?;
     Ok(decode_superblock(&read.bytes).ok().filter(|_| read.lost.is_empty()))
 }
 
-/// Names of the fields that say where things are, and never change. 4.4BSD's heirs convert other fields when they mount a
-/// volume of the first generation, without changing the copies.
+/// Names of the fields that hold positions, and never change. 4.4BSD's successors convert other fields when they mount
+/// a volume of the first generation, without changing the copies.
 const FIXED: [&str; 21] = [
     "sblkno",
     "cblkno",

@@ -1,21 +1,21 @@
-//! What soft updates have to give back, for the recount of a mounted volume.
+//! What soft updates have yet to free, for the recount of a mounted volume.
 
 use std::collections::BTreeSet;
 
-use super::{Freeing, Job, Soft, What};
+use super::{Freeing, Job, RecordKind, Soft};
 
-/// What is given back and is still taken.
+/// Space that waits to be freed and is still allocated.
 #[derive(Default)]
 pub(in super::super) struct Waiting {
-    /// Fragments and inodes that have not been given back yet.
+    /// Fragments and inodes that have not been freed yet.
     pub frags: i64,
     pub inodes: i64,
-    /// Those of them that are known: the others are being given back at this moment.
+    /// The known ones among them: the others are being freed at this moment.
     pub known_frags: Vec<(u32, u32)>,
     pub known_inodes: Vec<u32>,
-    /// Entries that are in blocks of directories, and are no names: directory, offset.
+    /// Entries in blocks of directories that are not names: directory, offset.
     pub ghosts: BTreeSet<(u32, u64)>,
-    /// Jobs that are under way.
+    /// Jobs in progress.
     pub running: usize,
     /// Tasks that free inodes.
     pub tasks: usize,
@@ -36,11 +36,11 @@ impl Soft {
         };
         for record in self.records.values() {
             match &record.what {
-                What::Free(freeing) => add(freeing),
-                What::Ghost { dir, offset, .. } => {
+                RecordKind::Free(freeing) => add(freeing),
+                RecordKind::Ghost { dir, offset, .. } => {
                     waiting.ghosts.insert((*dir, *offset));
                 }
-                What::Entry { .. } | What::Removal { .. } => {}
+                RecordKind::Entry { .. } | RecordKind::Removal { .. } => {}
             }
         }
         for (job, _) in &self.jobs {

@@ -1,17 +1,17 @@
-//! The books of soft updates, counted anew: that what waits has something to wait for (U6), and that what is counted is
-//! there.
+//! Recounts the books of soft updates: that each waiting record has something to wait for (U6), and that the counts are
+//! right.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::super::cache::Kind;
 use super::super::state::*;
-use super::{Event, Freeing, Job, Soft, What};
+use super::{Event, Freeing, Job, RecordKind, Soft};
 
-/// So many problems are enough to know.
+/// Most problems listed.
 const PROBLEMS_MAX: usize = 20;
 
 impl State {
-    /// What is wrong, a line each. Between any two steps nothing is.
+    /// The problems, one line each. Between any two steps there are none.
     pub(in super::super) fn soft_problems(&self) -> Vec<String> {
         let Some(soft) = self.soft.as_deref() else { return Vec::new() };
         let mut wrong = Vec::new();
@@ -26,15 +26,15 @@ impl State {
         wrong
     }
 
-    /// Whether a write of the buffer, as of `since` or later, is to come or is not durable yet. `written`: when the youngest
-    /// write of each buffer had begun that waits for a flush.
+    /// Whether a write of the buffer, as of `since` or later, is to come or is not durable yet. `written`: when the
+    /// youngest write that waits for a flush had begun, for each buffer.
     fn will_be_durable(&self, written: &BTreeMap<u32, u64>, at: u32, since: u64) -> bool {
         self.cache.peek(at).is_some_and(|buffer| buffer.dirty.is_some())
             || self.cache.begun(at) >= since
             || written.get(&at).is_some_and(|&begun| begun >= since)
     }
 
-    /// What follows a write follows one that comes; and whatever is to follow one is on the list of a buffer.
+    /// Each event that follows a write follows one that will come, and is on the list of a buffer.
     fn check_waits(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut written, mut taken, mut born) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
         let mut indirect = BTreeSet::new();
@@ -61,7 +61,7 @@ impl State {
                         is_wanted
                     }
                     Event::Born { ino, since } => {
-                        let is_wanted = soft.newborn.get(ino) == Some(since);
+                        let is_wanted = soft.unallocated_inodes.get(ino) == Some(since);
                         if is_wanted {
                             born.insert(*ino);
                         }
@@ -94,7 +94,7 @@ impl State {
         if fresh_of != soft.fresh_of {
             wrong.push(format!("{fresh_of:?} are fresh by owner, and {:?} are listed", soft.fresh_of));
         }
-        for ino in soft.newborn.keys().filter(|ino| !born.contains(ino)) {
+        for ino in soft.unallocated_inodes.keys().filter(|ino| !born.contains(ino)) {
             wrong.push(format!("inode {ino} is newborn for ever"));
         }
         for (&(ino, at), it) in &soft.indirects {
@@ -111,7 +111,7 @@ impl State {
         }
     }
 
-    /// Each record lacks as much as is on lists for it; and one that has everything gets its turn.
+    /// Each record has as many unmet dependencies as the lists contain; and one without any gets its turn.
     fn check_records(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let mut lacking: BTreeMap<u64, u32> = BTreeMap::new();
         let mut named: BTreeSet<u64> = soft.unreached.values().flatten().copied().collect();
@@ -135,13 +135,13 @@ impl State {
             }
             let has_turn = match &record.what {
                 _ if record.unmet > 0 => true,
-                What::Entry { dir, offset, .. } => {
+                RecordKind::Entry { dir, offset, .. } => {
                     let lbn = offset / u64::from(self.layout.block_bytes);
                     named.contains(&id) || self.is_dirty_block_of(*dir, lbn)
                 }
-                What::Removal { dir, lbn, .. } => named.contains(&id) || self.is_dirty_block_of(*dir, *lbn),
-                What::Ghost { .. } => soft.jobs_running > 0 || taking_out(id),
-                What::Free(_) => false,
+                RecordKind::Removal { dir, lbn, .. } => named.contains(&id) || self.is_dirty_block_of(*dir, *lbn),
+                RecordKind::Ghost { .. } => soft.jobs_running > 0 || taking_out(id),
+                RecordKind::Free(_) => false,
             };
             if !has_turn {
                 wrong.push(format!("{id}, {}, has everything, and nothing comes of it", record.what.to_text()));
@@ -154,7 +154,7 @@ impl State {
         self.cache.dirty_of(dir).into_iter().any(|at| self.cache.peek(at).is_some_and(|buffer| buffer.kind == wanted))
     }
 
-    /// What is counted is what records and jobs have.
+    /// The counts are the sums over records and jobs.
     fn check_counts(&self, soft: &Soft, wrong: &mut Vec<String>) {
         let (mut frags, mut inodes) = (0_i64, 0_i64);
         let mut held: BTreeMap<u32, u64> = BTreeMap::new();
@@ -169,16 +169,16 @@ impl State {
         };
         for record in soft.records.values() {
             match &record.what {
-                What::Entry { ino, releases, .. } => {
+                RecordKind::Entry { ino, releases, .. } => {
                     hold(releases);
                     *names.entry(*ino).or_default() += 1;
                 }
-                What::Removal { releases, .. } => hold(releases),
-                What::Ghost { dir, releases, .. } => {
+                RecordKind::Removal { releases, .. } => hold(releases),
+                RecordKind::Ghost { dir, releases, .. } => {
                     hold(releases);
                     *ghosts.entry(*dir).or_default() += 1;
                 }
-                What::Free(freeing) => {
+                RecordKind::Free(freeing) => {
                     hold(&freeing.releases);
                     give_back(freeing);
                 }
@@ -226,16 +226,16 @@ impl State {
     }
 }
 
-/// Each list of names has the names that wait, and no others.
+/// Each list of names contains exactly the names that wait.
 fn check_lists(soft: &Soft, wrong: &mut Vec<String>) {
     let (mut entries, mut removals, mut removed, mut ghosts) = (0, 0, BTreeSet::new(), 0);
     for (&id, record) in &soft.records {
         let is_listed = match &record.what {
-            What::Entry { dir, offset, .. } => {
+            RecordKind::Entry { dir, offset, .. } => {
                 entries += 1;
                 soft.entries.get(&(*dir, *offset)) == Some(&id)
             }
-            What::Removal { dir, lbn, name, .. } => {
+            RecordKind::Removal { dir, lbn, name, .. } => {
                 removals += 1;
                 let name = (*dir, name.clone());
                 // Of several removals of a name the last one counts.
@@ -243,11 +243,11 @@ fn check_lists(soft: &Soft, wrong: &mut Vec<String>) {
                 removed.insert(name);
                 is_last && soft.removals.get(&(*dir, *lbn)).is_some_and(|ids| ids.contains(&id))
             }
-            What::Ghost { dir, name, .. } => {
+            RecordKind::Ghost { dir, name, .. } => {
                 ghosts += 1;
                 soft.ghosts.get(&(*dir, name.clone())) == Some(&id)
             }
-            What::Free(_) => true,
+            RecordKind::Free(_) => true,
         };
         if !is_listed {
             wrong.push(format!("{id}, {}, is not on its list", record.what.to_text()));
@@ -264,7 +264,7 @@ fn check_lists(soft: &Soft, wrong: &mut Vec<String>) {
     }
 }
 
-/// Nothing waits for itself.
+/// No record waits for itself.
 fn check_rings(soft: &Soft, wrong: &mut Vec<String>) {
     let mut waits: BTreeMap<u64, usize> = soft.records.keys().map(|&id| (id, 0)).collect();
     for id in soft.records.values().flat_map(|record| &record.dependents) {

@@ -1,23 +1,23 @@
-//! What inodes' blocks are given: images of inodes that the volume is ready for.
+//! The images of inodes that the volume is ready for.
 //!
-//! The block of an inode holds its image, not the inode; so whatever is in the block may be written at any time.
+//! The block of an inode holds its image, not the inode; so the block may be written at any time.
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Freeing, Job, Soft, Waiter, What};
+use super::{Event, Freeing, Job, RecordKind, Soft, Waiter};
 
 /// The part of an inode that has to be safe as a whole: which blocks are the file's.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(in super::super) struct Guarded {
+pub(in super::super) struct SafeFields {
     size: u64,
     sectors: u32,
     db: [u32; DIRECT],
     ib: [u32; INDIRECT],
 }
 
-impl Guarded {
-    pub(in super::super) fn of(inode: &Inode) -> Guarded {
-        Guarded { size: inode.size, sectors: inode.blocks, db: inode.db, ib: inode.ib }
+impl SafeFields {
+    pub(in super::super) fn of(inode: &Inode) -> SafeFields {
+        SafeFields { size: inode.size, sectors: inode.blocks, db: inode.db, ib: inode.ib }
     }
 
     fn put(&self, inode: &mut Inode) {
@@ -25,51 +25,51 @@ impl Guarded {
     }
 }
 
-/// What is known about an inode besides.
+/// The state of an inode for soft updates.
 #[derive(Default)]
 pub(in super::super) struct SoftInode {
     /// In the inode's block.
-    shown: Guarded,
-    /// On the volume, for certain.
-    pub(super) durable: Guarded,
-    /// The block has the inode, as one in use.
+    shown: SafeFields,
+    /// Durable on the volume.
+    pub(super) durable: SafeFields,
+    /// The block has the inode as one in use.
     is_shown: bool,
-    /// Links that are gone, and are still counted on the volume because names are there (U4).
+    /// Links that are gone, and are still counted on the volume because names exist there (U4).
     pub(super) held: u16,
     /// Names in this directory that are gone, and still in its blocks.
     pub(super) ghosts: u32,
-    /// The block in which this directory has grown last.
+    /// The last block by which this directory has grown.
     pub(super) tail: Option<u32>,
 }
 
 impl SoftInode {
-    /// Of an inode that was read.
+    /// The state of an inode that was read.
     pub(in super::super) fn read(inode: &Inode) -> SoftInode {
-        let guarded = Guarded::of(inode);
-        SoftInode { shown: guarded, durable: guarded, is_shown: true, ..SoftInode::default() }
+        let safe = SafeFields::of(inode);
+        SoftInode { shown: safe, durable: safe, is_shown: true, ..SoftInode::default() }
     }
 
     /// Whether the inode has to stay in memory.
     pub(in super::super) fn is_pinned(&self, inode: &Inode) -> bool {
-        self.held > 0 || self.ghosts > 0 || self.durable != Guarded::of(inode)
+        self.held > 0 || self.ghosts > 0 || self.durable != SafeFields::of(inode)
     }
 }
 
-/// How much of an inode an image has.
+/// How much of an inode an image contains.
 enum Image {
-    /// Nothing: the inode is not there yet.
+    /// Nothing: the inode does not exist yet.
     None,
     Partial(Inode),
     Complete(Inode),
 }
 
 impl State {
-    /// A number was taken for the inode, which has just been put into memory.
+    /// A number was allocated for the inode, which has just been put into memory.
     pub(in super::super) fn note_new_inode(&mut self, ino: u32) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of_ino(ino));
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        soft.newborn.insert(ino, since);
+        soft.unallocated_inodes.insert(ino, since);
         soft.wait(group, since, Event::Born { ino, since });
         if let Some(known) = self.inodes.get_mut(&ino) {
             known.soft = Some(Box::default());
@@ -80,7 +80,7 @@ impl State {
     }
 
     fn inode_image(&self, soft: &Soft, ino: u32, known: &InodeMem, own: &SoftInode) -> Image {
-        if soft.newborn.contains_key(&ino) {
+        if soft.unallocated_inodes.contains_key(&ino) {
             return Image::None;
         }
         let mut image = known.inode;
@@ -136,9 +136,9 @@ impl State {
         image.encode(&mut bytes);
         let stored = self.cache.peek(at).map(|buffer| &buffer.data[offset..offset + Inode::BYTES]);
         let same = stored == Some(&bytes[..]);
-        let guarded = Guarded::of(&image);
-        // What is in the block may differ from both, and be on its way.
-        let durable = own.durable == guarded && own.shown == guarded;
+        let safe = SafeFields::of(&image);
+        // The block may differ from both, and be in flight.
+        let durable = own.durable == safe && own.shown == safe;
         if !same || is_waited_for || !durable {
             self.buffer_mut(at)?[offset..offset + Inode::BYTES].copy_from_slice(&bytes);
         }
@@ -146,12 +146,12 @@ impl State {
         if let Some(known) = self.inodes.get_mut(&ino)
             && let Some(own) = known.soft.as_deref_mut()
         {
-            (own.shown, own.is_shown) = (guarded, true);
+            (own.shown, own.is_shown) = (safe, true);
             known.dirty = !complete;
         }
         let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
         if !durable {
-            soft.wait(at, now, Event::Inode { ino, guarded: Box::new(guarded) });
+            soft.wait(at, now, Event::Inode { ino, safe: Box::new(safe) });
         }
         let waiting = soft.inode_waiters.remove(&ino).unwrap_or_default();
         let (served, later): (Vec<Waiter>, Vec<Waiter>) =
@@ -178,7 +178,7 @@ impl State {
 
     // ---- Links ----
 
-    /// Counts links on the volume for as long as names are there. The inodes are in memory.
+    /// Counts links on the volume as long as names exist there. The inodes are in memory.
     pub(super) fn hold(&mut self, links: &[(u32, u16)]) {
         for (ino, count) in links {
             if let Some(own) = self.inodes.get_mut(ino).and_then(|known| known.soft.as_deref_mut()) {
@@ -205,9 +205,9 @@ impl State {
         self.inodes.get(&ino).and_then(|known| known.soft.as_deref()).is_some_and(|own| own.held > 0)
     }
 
-    /// Whether an image of the inode would most likely be in vain: its names are gone, it is free when they are gone from
+    /// Whether an image of the inode would probably be wasted: its names are gone, it is free when they are gone from
     /// the volume, too, and nothing waits for it. Until then a name on the volume may come back after a crash, so that
-    /// what is to be durable needs the image all the same.
+    /// durability of the file needs the image all the same.
     pub(super) fn is_going(&self, ino: u32) -> bool {
         let unlinked = self.inodes.get(&ino).is_some_and(|known| known.inode.nlink == 0);
         let waiters = self.soft.as_deref().is_some_and(|soft| soft.inode_waiters.contains_key(&ino));
@@ -217,13 +217,13 @@ impl State {
     /// Whether nothing of the file's blocks has ever been shown.
     pub(super) fn has_shown_nothing(&self, ino: u32) -> bool {
         let own = self.inodes.get(&ino).and_then(|known| known.soft.as_deref());
-        own.is_some_and(|own| own.shown == Guarded::default() && own.durable == Guarded::default())
+        own.is_some_and(|own| own.shown == SafeFields::default() && own.durable == SafeFields::default())
     }
 
     // ---- The end ----
 
-    /// Frees an inode and `frags`, all that it has: at once if the volume knows nothing of it, and otherwise when it is
-    /// free on the volume. Nobody holds its links, and its block and its group are in memory.
+    /// Frees an inode and `frags`, all its blocks: at once if the volume knows nothing of it, and otherwise when it is
+    /// free on the volume. No record holds its links, and its block and its group are in memory.
     pub(in super::super) fn free_inode_later(&mut self, ino: u32, at: u32, frags: Vec<(u32, u32)>) -> Step<()> {
         let inode = self.inode(ino)?.inode;
         for &(block, count) in &frags {
@@ -239,14 +239,14 @@ impl State {
         let id = self.cache.tick();
         let total: i64 = frags.iter().map(|&(_, count)| i64::from(count)).sum();
         let Some(soft) = self.soft.as_deref_mut() else { return Ok(()) };
-        soft.newborn.remove(&ino);
+        soft.unallocated_inodes.remove(&ino);
         soft.nameless.remove(&ino);
         soft.pending_frags += total;
         soft.pending_inodes += 1;
         let freeing = Freeing { frags, done: 0, inode: Some((ino, inode.is_directory())), releases };
         let waiters = soft.inode_waiters.remove(&ino).unwrap_or_default();
         if was_shown {
-            soft.record(id, 1, What::Free(freeing));
+            soft.record(id, 1, RecordKind::Free(freeing));
             soft.wait(at, id, Event::Met(id));
             // No image is more complete than this one.
             for waiter in waiters {
@@ -254,7 +254,7 @@ impl State {
             }
         } else {
             soft.job(Job::Free(freeing));
-            waiters.into_iter().for_each(|waiter| soft.meet(waiter.id));
+            waiters.into_iter().for_each(|waiter| soft.satisfy(waiter.id));
         }
         Ok(())
     }

@@ -3,12 +3,12 @@
 
 use super::super::format::*;
 use super::super::state::*;
-use super::{Event, Links, Record, What};
+use super::{Event, Links, Record, RecordKind};
 use crate::codec;
 use crate::device::Data;
 use crate::fs::FileKind;
 
-/// An inode that has to be on the volume before a name; with `complete` with all its content.
+/// An inode that has to be on the volume before a name; with `complete`, with all its content.
 #[derive(Clone, Copy, Debug)]
 pub(in super::super) struct Need {
     pub ino: u32,
@@ -31,9 +31,9 @@ pub(in super::super) struct After<'a> {
     pub trades: bool,
 }
 
-/// A new name of a directory that is marked as such, as long as its old name is there.
+/// A new name of a directory that is marked as such, as long as its old name exists.
 #[derive(Clone, Debug)]
-pub(in super::super) struct Moved {
+pub(in super::super) struct PendingMark {
     pub dir: u32,
     pub name: Vec<u8>,
     pub ino: u32,
@@ -63,7 +63,7 @@ impl super::Soft {
         *self.new_names.entry(ino).or_default() += 1;
     }
 
-    /// Takes an entry of `ino` off the lists.
+    /// Removes an entry of `ino` from the lists.
     pub(super) fn unlist_entry(&mut self, at: (u32, u64), ino: u32) {
         self.entries.remove(&at);
         let Some(count) = self.new_names.get_mut(&ino) else { return };
@@ -73,11 +73,11 @@ impl super::Soft {
         }
     }
 
-    /// Takes out the record of an entry that is not durable: what it was shown as before, whether it is shown, what it
-    /// releases, who waits for it, and of which directories it keeps old names.
+    /// Removes the record of an entry that is not durable: returns what it was shown as before, whether it is shown,
+    /// what it releases, which records wait for it, and of which directories it keeps old names.
     fn take_entry(&mut self, at: (u32, u64)) -> Option<Earlier> {
         let id = *self.entries.get(&at)?;
-        let Record { what: What::Entry { ino, old, shown, releases, .. }, dependents, .. } =
+        let Record { what: RecordKind::Entry { ino, old, shown, releases, .. }, dependents, .. } =
             self.records.remove(&id)?
         else {
             return None;
@@ -86,7 +86,7 @@ impl super::Soft {
         Some(Earlier { old, shown, releases, dependents, moved: self.take_moved(id) })
     }
 
-    /// Takes out the directories of which the record keeps an old name.
+    /// Removes the directories of which the record keeps an old name.
     pub(super) fn take_moved(&mut self, id: u64) -> Vec<u32> {
         let moved: Vec<u32> = self.moved.range((id, 0)..=(id, u32::MAX)).map(|&(_, dir)| dir).collect();
         for &dir in &moved {
@@ -95,11 +95,11 @@ impl super::Soft {
         moved
     }
 
-    /// Makes the entry of a name wait until the same name is gone elsewhere in its directory: it must not be there twice. In
-    /// one chunk it never is.
+    /// Makes the entry of a name wait until the same name is gone elsewhere in its directory: it must not exist twice.
+    /// In one chunk it never does.
     fn wait_for_removal(&mut self, id: u64, dir: u32, offset: u64, name: &[u8]) {
         if let Some(&removal) = self.removed_names.get(&(dir, name.to_vec()))
-            && let Some(What::Removal { chunk, .. }) = self.records.get(&removal).map(|record| &record.what)
+            && let Some(RecordKind::Removal { chunk, .. }) = self.records.get(&removal).map(|record| &record.what)
             && *chunk != chunk_of(offset)
         {
             self.wait_for_record(id, removal);
@@ -126,8 +126,8 @@ impl State {
         offset / u64::from(self.layout.block_bytes)
     }
 
-    /// The directory has got the name at `offset`. It is shown when all of `needs` are on the volume.
-    /// Returns the record.
+    /// The directory has got the name at `offset`. It is shown when all of `needs` are on the volume. Returns the
+    /// record.
     pub(in super::super) fn note_added(
         &mut self,
         (dir, offset): (u32, u64),
@@ -137,7 +137,8 @@ impl State {
     ) -> u64 {
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return 0 };
-        let what = What::Entry { dir, offset, ino, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
+        let what =
+            RecordKind::Entry { dir, offset, ino, old: (0, 0), shown: false, ordered: false, releases: Vec::new() };
         soft.record(id, 0, what);
         soft.list_entry((dir, offset), ino, id);
         soft.wait_for_removal(id, dir, offset, name);
@@ -147,8 +148,8 @@ impl State {
         id
     }
 
-    /// The entry at `offset` stands for `ino` now, and for `old` until that can be shown. When it is durable, `releases`
-    /// are released; their inodes are in memory. Returns the record.
+    /// The entry at `offset` refers to `ino` now, and is shown with `old` until that is safe. When it is durable,
+    /// `releases` are released; their inodes are in memory. Returns the record.
     pub(in super::super) fn note_changed(
         &mut self,
         (dir, offset): (u32, u64),
@@ -175,7 +176,7 @@ impl State {
                 all = earlier.releases;
                 now = releases;
             }
-            // U5: old names of what was here stay until that is gone for good.
+            // U5: old names of the previous inode stay until that is gone for good.
             waiting = earlier.dependents;
             moved = earlier.moved;
         }
@@ -184,10 +185,10 @@ impl State {
         }
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         let ordered = after.trades || !after.records.is_empty();
-        let what = What::Entry { dir, offset, ino, old: shown_old, shown: false, ordered, releases: all };
+        let what = RecordKind::Entry { dir, offset, ino, old: shown_old, shown: false, ordered, releases: all };
         soft.records.insert(id, Record { unmet: 0, what, dependents: waiting });
         soft.list_entry((dir, offset), ino, id);
-        // What was here may have waited for that.
+        // The previous record may have waited for that.
         soft.wait_for_removal(id, dir, offset, name);
         for &other in after.records {
             soft.wait_for_record(id, other);
@@ -207,14 +208,14 @@ impl State {
         self.unhold(&now);
     }
 
-    /// The same for links that are held already, and for a name that directories which have `moved` had. Returns the links
+    /// The same for links that are held already, and for a name that the `moved` directories had. Returns the links
     /// that can be released at once, because the name has never been on the volume.
     fn remove_held(&mut self, dir: u32, offset: u64, name: &[u8], releases: Links, mut moved: Vec<u32>) -> Links {
         let (id, lbn) = (self.cache.tick(), self.lbn_of(offset));
         let Some(soft) = self.soft() else { return Vec::new() };
         let (mut all, mut now) = (releases, Links::new());
         if let Some(earlier) = soft.take_entry((dir, offset)) {
-            earlier.dependents.into_iter().for_each(|id| soft.meet(id));
+            earlier.dependents.into_iter().for_each(|id| soft.satisfy(id));
             moved.extend(earlier.moved);
             if earlier.shown {
                 all.extend(earlier.releases);
@@ -225,7 +226,7 @@ impl State {
                 }
             }
         }
-        let what = What::Removal { dir, lbn, chunk: chunk_of(offset), name: name.to_vec(), releases: all };
+        let what = RecordKind::Removal { dir, lbn, chunk: chunk_of(offset), name: name.to_vec(), releases: all };
         soft.record(id, 0, what);
         soft.moved.extend(moved.into_iter().map(|dir| (id, dir)));
         soft.removals.entry((dir, lbn)).or_default().insert(id);
@@ -233,14 +234,14 @@ impl State {
         now
     }
 
-    /// Takes a name out of sight. Its entry stays until `after` is durable (U5); then the entry `moved` loses its mark.
+    /// Hides a name. Its entry stays until `after` is durable (U5); then the entry `moved` loses its mark.
     pub(in super::super) fn hide_entry(
         &mut self,
         dir: u32,
         name: &[u8],
         after: u64,
         releases: Links,
-        moved: Option<Moved>,
+        moved: Option<PendingMark>,
     ) -> Step<()> {
         for &(ino, _) in &releases {
             self.inode(ino)?;
@@ -253,7 +254,7 @@ impl State {
         let id = self.cache.tick();
         let Some(soft) = self.soft() else { return Ok(()) };
         soft.moved.extend(moved.as_ref().map(|moved| (id, moved.ino)));
-        soft.record(id, 0, What::Ghost { dir, name: name.to_vec(), offset, releases, moved });
+        soft.record(id, 0, RecordKind::Ghost { dir, name: name.to_vec(), offset, releases, moved });
         soft.ghosts.insert((dir, name.to_vec()), id);
         soft.wait_for_record(id, after);
         if soft.records.get(&id).is_some_and(|record| record.unmet == 0) {
@@ -262,14 +263,14 @@ impl State {
         Ok(())
     }
 
-    /// Whether the entry of `ino` at `offset` has to stay for now: it came in order after another one, or together with it, so
-    /// that until it is durable an inode has a name there which this one has no more; or `ino` `lives_on` under other names of which one is
-    /// not durable, or old names wait for this one (U5).
+    /// Whether the entry of `ino` at `offset` has to stay for now. Either it came in order after another one or
+    /// together with it: until it is durable, an inode has a name there which this one no longer has. Or `ino`
+    /// `lives_on` under other names, one of which is not durable. Or old names wait for this one (U5).
     pub(in super::super) fn is_relied_on(&self, (dir, offset): (u32, u64), ino: u32, lives_on: bool) -> bool {
         let Some(soft) = self.soft.as_deref() else { return false };
         let own = soft.entries.get(&(dir, offset)).and_then(|id| soft.records.get(id));
         let (is_ordered, is_awaited) = match own {
-            Some(Record { what: What::Entry { ordered, .. }, dependents, .. }) => {
+            Some(Record { what: RecordKind::Entry { ordered, .. }, dependents, .. }) => {
                 (*ordered, dependents.iter().any(|id| soft.records.contains_key(id)))
             }
             _ => (false, false),
@@ -298,18 +299,19 @@ impl State {
         self.soft.as_deref().is_some_and(|soft| soft.moved.iter().any(|&(_, moved)| moved == dir))
     }
 
-    /// Takes the entry of a ghost out of its block.
+    /// Removes the entry of a ghost from its block.
     pub(super) fn take_out_ghost(&mut self, id: u64) -> Step<()> {
-        let Some(What::Ghost { dir, name, offset, moved, .. }) =
+        let Some(RecordKind::Ghost { dir, name, offset, moved, .. }) =
             self.soft().and_then(|soft| soft.records.get(&id)).map(|record| &record.what)
         else {
             return Ok(());
         };
         let (dir, name, offset, moved) = (*dir, name.clone(), *offset, moved.clone());
-        // All that is needed comes first (S1).
+        // Everything needed is loaded first (S1).
         self.dir_chunk(dir, offset)?;
-        if let Some(Moved { dir: other, name: marked, ino }) = &moved {
-            // It may have been moved on, or be gone with its directory. Another directory gets this name only when no old
+        if let Some(PendingMark { dir: other, name: marked, ino }) = &moved {
+            // It may have been moved on, or have been removed with its directory. Another directory gets this name only
+            // when no old name waits for it any more.
             // name waits for it any more.
             let found = match self.find(*other, marked) {
                 Err(Stop::Fail(_)) => None,
@@ -325,10 +327,10 @@ impl State {
             own.ghosts -= 1;
         }
         let Some(soft) = self.soft() else { return Ok(()) };
-        let Some(Record { what: What::Ghost { releases, .. }, dependents, .. }) = soft.records.remove(&id) else {
+        let Some(Record { what: RecordKind::Ghost { releases, .. }, dependents, .. }) = soft.records.remove(&id) else {
             return Ok(());
         };
-        dependents.into_iter().for_each(|id| soft.meet(id));
+        dependents.into_iter().for_each(|id| soft.satisfy(id));
         soft.ghosts.remove(&(dir, name.clone()));
         let moved = soft.take_moved(id);
         let now = self.remove_held(dir, offset, &name, releases, moved);
@@ -346,7 +348,8 @@ impl State {
         let mut image = data;
         let (mut complete, mut shown_now) = (true, Vec::new());
         for (&(_, offset), &id) in soft.entries.range((dir, lbn * block)..(dir, (lbn + 1) * block)) {
-            let Some(Record { unmet, what: What::Entry { old, shown, .. }, .. }) = soft.records.get_mut(&id) else {
+            let Some(Record { unmet, what: RecordKind::Entry { old, shown, .. }, .. }) = soft.records.get_mut(&id)
+            else {
                 continue;
             };
             if *unmet == 0 {
@@ -372,15 +375,15 @@ impl State {
         image
     }
 
-    /// Whether a name of the inode is not durable, or an old name of any directory is still on the volume, of which a crash
-    /// could leave the one or the other. Otherwise the volume leads to the inode: a name is durable when its directory has
-    /// been reached, from the root down, and a directory loses a name only in a move.
+    /// Whether a name of the inode is not durable, or an old name of any directory is still on the volume, of which a
+    /// crash could leave the one or the other. Otherwise the volume leads to the inode: a name is durable when its
+    /// directory has been reached, from the root down, and a directory loses a name only in a move.
     pub(super) fn has_new_names(&self, ino: u32) -> bool {
         self.soft.as_deref().is_some_and(|soft| !soft.moved.is_empty() || soft.new_names.contains_key(&ino))
     }
 
-    /// Forgets what waits in a directory that is being freed, and has no name any more: nobody can look there. Returns
-    /// the links to be released when it is free on the volume.
+    /// Forgets what waits in a directory that is being freed and no longer has a name, so that no lookup can reach it.
+    /// Returns the links to be released when it is free on the volume.
     pub(super) fn forget_directory(&mut self, dir: u32) -> Links {
         let mut releases = Links::new();
         let Some(soft) = self.soft() else { return releases };
@@ -392,17 +395,17 @@ impl State {
             let Some(Record { what, dependents, .. }) = soft.records.remove(&id) else { continue };
             soft.take_moved(id);
             match what {
-                What::Entry { offset, ino, releases: links, .. } => {
+                RecordKind::Entry { offset, ino, releases: links, .. } => {
                     soft.unlist_entry((dir, offset), ino);
                     releases.extend(links);
                 }
-                What::Removal { lbn, name, releases: links, .. } => {
+                RecordKind::Removal { lbn, name, releases: links, .. } => {
                     soft.unlist_removal(id, dir, lbn, name);
                     releases.extend(links);
                 }
-                What::Ghost { .. } | What::Free(_) => {}
+                RecordKind::Ghost { .. } | RecordKind::Free(_) => {}
             }
-            dependents.into_iter().for_each(|id| soft.meet(id));
+            dependents.into_iter().for_each(|id| soft.satisfy(id));
         }
         releases
     }

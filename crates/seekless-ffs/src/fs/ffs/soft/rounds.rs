@@ -5,8 +5,8 @@
 //!   3. Inodes.
 //!   4. Directories.
 //!
-//! After a round new names are durable. What has been removed takes up to three rounds: the name, the inode, the group.
-//! An update is one round. Whoever wants everything to be durable has rounds go on until nothing waits.
+//! After a round new names are durable. A removal takes up to three rounds: the name, the inode, the group. An update
+//! is one round. A sync of everything repeats rounds until nothing waits.
 
 use super::super::Ffs;
 use super::super::cache::Kind;
@@ -27,25 +27,25 @@ const PHASES: [Phase; 4] = [Phase::Contents, Phase::Pointers, Phase::Inodes, Pha
 
 /// How far writing back goes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(in super::super) enum Extent {
-    /// One round: what is new becomes durable.
+pub(in super::super) enum SyncScope {
+    /// One round: new changes become durable.
     Update,
     /// Everything that waits now.
     All,
-    /// Until nothing waits; nobody may make more.
+    /// Until nothing waits; no task may add more.
     Quiet,
 }
 
 /// Counts passes after which as much waits as before.
 #[derive(Default)]
-pub(in super::super) struct Vain {
+pub(in super::super) struct StallDetector {
     before: (u64, usize),
     count: usize,
 }
 
-impl Vain {
-    /// U6: what waits has somebody to wait for; and passes are not in vain for long, unless others are at work, who change
-    /// what is waited for, or let it wait.
+impl StallDetector {
+    /// U6: each waiting record has something to wait for; and passes are wasted only briefly, unless other tasks are at
+    /// work that change what is waited for, or delay it.
     pub(in super::super) fn check(&mut self, ffs: &Ffs) {
         const PASSES_MAX: usize = 1_000;
         let state = ffs.state.borrow();
@@ -81,14 +81,16 @@ impl State {
         self.cache.peek(at).and_then(|buffer| buffer.dirty).is_some_and(|since| since <= until)
     }
 
-    /// What has to be written in a phase for an image of the inode with all that it has: its blocks, and the groups that say
-    /// that these and the inode are taken.
+    /// Blocks to write in a phase for a complete image of the inode: its blocks, and the groups that mark these and the
+    /// inode as allocated.
     fn owed_in(&self, phase: Phase, ino: u32, until: u64) -> Vec<u32> {
         let mut owed = self.cache.dirty_of(ino);
         if let Some(soft) = self.soft.as_deref() {
             let layout = &self.layout;
             owed.extend(soft.untaken_of(ino).map(|at| layout.group_block(layout.group_of(at))));
-            owed.extend(soft.newborn.contains_key(&ino).then(|| layout.group_block(layout.group_of_ino(ino))));
+            owed.extend(
+                soft.unallocated_inodes.contains_key(&ino).then(|| layout.group_block(layout.group_of_ino(ino))),
+            );
         }
         owed.sort_unstable();
         owed.dedup();
@@ -112,15 +114,15 @@ impl State {
 
 impl Ffs {
     /// Writes everything back.
-    pub(in super::super) async fn sync_soft(&self, extent: Extent) -> FsResult<()> {
+    pub(in super::super) async fn sync_soft(&self, scope: SyncScope) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         self.forget_task_error();
         let begun = self.state.borrow().dirty_inodes();
         self.round().await?;
-        // Those that were changed again in between have to be held still. So have those that lost their names in between,
-        // which a crash would bring back: an update alone promises nothing about them.
+        // Inodes that were changed again in between have to be locked. So do those that lost their names in between,
+        // which a crash would bring back: an update alone guarantees nothing about them.
         let still = |state: &State, ino: &u32| {
-            let named = |links: u16| links > 0 || extent != Extent::Update && state.is_held(*ino);
+            let named = |links: u16| links > 0 || scope != SyncScope::Update && state.is_held(*ino);
             state.inodes.get(ino).is_some_and(|known| known.dirty && named(known.inode.nlink))
         };
         for ino in begun {
@@ -129,10 +131,10 @@ impl Ffs {
                 self.settle_inode(ino).await?;
             }
         }
-        let until = if extent == Extent::Quiet { u64::MAX } else { until };
-        let mut vain = Vain::default();
-        while extent != Extent::Update && self.state.borrow().has_waiting(until) {
-            vain.check(self);
+        let until = if scope == SyncScope::Quiet { u64::MAX } else { until };
+        let mut stall = StallDetector::default();
+        while scope != SyncScope::Update && self.state.borrow().has_waiting(until) {
+            stall.check(self);
             let before = self.progress.count();
             let stragglers = self.state.borrow().stragglers();
             for ino in stragglers {
@@ -143,8 +145,8 @@ impl Ffs {
             self.wait_for_tasks().await;
             self.wait_for_progress(before, |state| !state.has_waiting(until)).await?;
         }
-        if extent != Extent::Update {
-            // What the last jobs have changed, and what they have to say.
+        if scope != SyncScope::Update {
+            // The results and errors of the last jobs.
             self.wait_for_tasks().await;
             self.round().await?;
         }
@@ -155,23 +157,23 @@ impl Ffs {
         Ok(())
     }
 
-    /// Has whatever waits now done, for an operation that cannot go on without: it takes no lock, so that locks may be
-    /// held. Others may make it take long, by changing what it waits for. It costs nothing when nothing waits; space that
-    /// another task is giving back is in no list, and is waited for all the same.
+    /// Completes everything that waits now, for an operation that cannot continue without: it takes no lock, so that
+    /// locks may be held. Other tasks may make it take long, by changing what it waits for. It costs nothing when
+    /// nothing waits; space that another task is freeing is in no list, and is waited for all the same.
     pub(in super::super) async fn drain(&self) -> FsResult<()> {
         let until = self.state.borrow_mut().cache.tick();
         self.drain_until(|state| !state.has_waiting(until)).await?;
-        // Nobody who needs space holds the lock of a file that has neither names nor users.
+        // No operation that needs space holds the lock of a file without names and users.
         self.wait_for_tasks().await;
         Ok(())
     }
 
-    /// The same, until `done` says so.
+    /// The same, until `done` returns true.
     pub(in super::super) async fn drain_until(&self, done: impl Fn(&State) -> bool) -> FsResult<()> {
-        let mut vain = Vain::default();
+        let mut stall = StallDetector::default();
         self.forget_task_error();
         while !done(&self.state.borrow()) {
-            vain.check(self);
+            stall.check(self);
             let before = self.progress.count();
             self.round().await?;
             let stragglers = self.state.borrow().stragglers();
@@ -183,18 +185,18 @@ impl Ffs {
         Ok(())
     }
 
-    /// What failed before does not count: it is tried again.
+    /// Earlier errors do not count: everything is tried again.
     fn forget_task_error(&self) {
         if let Some(soft) = self.state.borrow_mut().soft() {
             soft.task_error = None;
         }
     }
 
-    /// Waits until something has ended since `progress` was counted to be at `before`. A round that found nothing to do
-    /// does not wait for anything itself: what is waited for is then in the hands of another task, which will say so.
+    /// Waits until something has ended since the progress counter was at `before`. A round that found nothing to do
+    /// does not wait for anything itself: another task then has the work, and will signal its end.
     ///
     /// # Errors
-    /// `Stopped`. `Corrupt` when no other task is at work either (U6 is broken): that must not become a wait without end.
+    /// `Stopped`. `Corrupt` when no other task is at work either (U6 is broken): that must not become an endless wait.
     async fn wait_for_progress(&self, before: u64, done: impl Fn(&State) -> bool) -> FsResult<()> {
         let waiting = self.progress.wait();
         if self.progress.count() != before || done(&self.state.borrow()) {
@@ -206,7 +208,7 @@ impl Ffs {
                 return Err(FsError::Stopped(error.clone()));
             }
             if state.soft.as_deref().is_some_and(Soft::has_jobs) {
-                return Ok(()); // They have become possible since the round; the next one does them.
+                return Ok(()); // They have become possible since; the next round does them.
             }
             if !state.is_at_work() {
                 let waits = state.soft_text();
@@ -231,30 +233,30 @@ impl Ffs {
         self.settle_inode(ino).await?;
         self.flush().await?;
         let state = self.state.borrow();
-        debug_assert!(state.is_settled(ino), "inode {ino} is not on the volume: {}", state.soft_text());
+        debug_assert!(state.has_durable_pointers(ino), "inode {ino} is not on the volume: {}", state.soft_text());
         Ok(())
     }
 
-    /// Does work for others when too much waits. No lock may be held.
+    /// Writes back for others when too much waits. No lock may be held.
     pub(in super::super) async fn relieve(&self) {
         let too_many = |state: &State| state.soft.as_deref().is_some_and(|soft| soft.records.len() > RECORDS_MAX);
         if too_many(&self.state.borrow()) {
             let _turn = self.sync_gate.enter().await;
             if too_many(&self.state.borrow()) {
-                // Whoever asks next is told of an error that stops the volume; lack of space below passes.
-                let _ = self.sync_soft(Extent::All).await;
+                // The next caller gets an error that stops the volume; lack of space below is temporary.
+                let _ = self.sync_soft(SyncScope::All).await;
             }
         }
     }
 
-    /// One round. What can be written is written, whatever else fails.
+    /// One round. Everything that can be written is written, whatever else fails.
     ///
     /// # Errors
-    /// Those of writing; else the first of an inode that cannot be shown or freed, or of a job that cannot be done, which
-    /// all wait for the next round.
+    /// Those of writing; else the first one of an inode that cannot be shown or freed, or of a job that cannot be done,
+    /// which all wait for the next round.
     pub(in super::super) async fn round(&self) -> FsResult<()> {
         let failed = self.state.borrow_mut().soft().and_then(|soft| soft.task_error.take());
-        // One that fails is tried again at the end.
+        // A job that fails is tried again at the end.
         let _ = self.run_jobs().await;
         let mut shown = Ok(());
         for phase in PHASES {
@@ -281,8 +283,8 @@ impl Ffs {
         .await
     }
 
-    /// Brings an inode and all that it leads to to the volume, as they are. Somebody keeps them from changing, or it may
-    /// be in vain.
+    /// Writes an inode and everything that it points to to the volume, in their present state. The caller keeps them
+    /// from changing; otherwise it may be wasted.
     pub(in super::super) async fn settle_inode(&self, ino: u32) -> FsResult<()> {
         for phase in [Phase::Contents, Phase::Pointers, Phase::Pointers, Phase::Pointers] {
             let until = self.state.borrow_mut().cache.tick();
@@ -296,8 +298,7 @@ impl Ffs {
         self.flush_written().await
     }
 
-    /// Makes durable what has been written, if anything has. What another task's flush has taken and does not yet have is
-    /// waited for.
+    /// Makes durable what has been written, if anything has. Waits for writes that another task's flush has taken.
     async fn flush_written(&self) -> FsResult<()> {
         let (written, number) = {
             let state = self.state.borrow();
@@ -309,11 +310,11 @@ impl Ffs {
 
     // ---- Jobs ----
 
-    /// Does what can be done now. What fails, or is given up by its task, stays in the queue with all that is left of it, and
-    /// the others are done all the same.
+    /// Does the jobs that can be done now. A job that fails, or whose task is cancelled, stays in the queue with its
+    /// remaining work, and the others are done all the same.
     ///
     /// # Errors
-    /// The first one: the volume still counts as taken what could not be given back.
+    /// The first one: the volume still counts as allocated what could not be freed.
     pub(in super::super) async fn run_jobs(&self) -> FsResult<()> {
         let attempt = self.state.borrow_mut().cache.tick();
         let mut ended = Ok(());
@@ -358,11 +359,11 @@ impl Ffs {
         Ok(())
     }
 
-    /// Releases links; inodes that then have neither names nor users are freed by tasks of their own, because whoever
-    /// holds the lock of one may be waiting for this.
+    /// Releases links. Inodes that then have neither names nor users are freed by tasks of their own, because the
+    /// holder of the lock of one may be waiting for this.
     fn release(&self, links: &[(u32, u16)]) {
         let mut unused = self.state.borrow_mut().release_links(links);
-        // Whoever uses a file may hold its lock, and frees it at the end.
+        // A user of a file may hold its lock, and frees it at the end.
         unused.retain(|&ino| !self.state.borrow().in_use(ino));
         for ino in unused {
             if let Some(soft) = self.state.borrow_mut().soft() {
@@ -376,7 +377,7 @@ impl Ffs {
                 };
                 if let Some(soft) = ffs.state.borrow_mut().soft() {
                     soft.tasks -= 1;
-                    // Another may have freed it.
+                    // Another task may have freed it.
                     if let Err(error) = freed
                         && error != FsError::Stale
                     {
@@ -388,7 +389,7 @@ impl Ffs {
         }
     }
 
-    /// Waits for jobs of others, and for the tasks that free inodes. No lock of such an inode may be held.
+    /// Waits for jobs of other tasks, and for the tasks that free inodes. No lock of such an inode may be held.
     async fn wait_for_tasks(&self) {
         loop {
             let waiting = self.progress.wait();
@@ -400,7 +401,7 @@ impl Ffs {
     }
 }
 
-/// A job under way. What is left of it when this ends goes back into the queue.
+/// A job in progress. When this is dropped, its remaining work goes back into the queue.
 struct Running<'a> {
     ffs: &'a Ffs,
     job: Option<Job>,

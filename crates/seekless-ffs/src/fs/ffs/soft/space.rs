@@ -1,11 +1,11 @@
-//! Blocks that no pointer may lead to yet, blocks that are given back, and what is written of indirect blocks.
+//! Blocks that no pointer may lead to yet, blocks that are freed, and images of indirect blocks.
 
 use std::collections::BTreeSet;
 use std::ops::Range;
 
 use super::super::cache::Kind;
 use super::super::state::*;
-use super::{Event, Freeing, Fresh, Indirect, Job, Waiter, What};
+use super::{Event, Freeing, Fresh, Indirect, Job, RecordKind, Waiter};
 use crate::codec;
 use crate::device::Data;
 
@@ -13,7 +13,7 @@ use crate::device::Data;
 pub(in super::super) type Holder = (u32, Range<usize>);
 
 impl State {
-    /// The block at `at` was taken, or got more fragments; its buffer has what belongs there.
+    /// The block at `at` was allocated, or got more fragments; its buffer has its content.
     pub(in super::super) fn note_taken(&mut self, at: u32) {
         let since = self.cache.tick();
         let group = self.layout.group_block(self.layout.group_of(at));
@@ -24,12 +24,12 @@ impl State {
         soft.wait(group, since, Event::Taken { at, since });
     }
 
-    /// The directory goes on in the block at `at`, in fragments that it has had. Its size must not be durable before what
-    /// is there is.
+    /// The directory continues in the block at `at`, in fragments that it already had. Its size must not be durable
+    /// before their content is.
     pub(in super::super) fn note_grown(&mut self, dir: u32, at: u32) {
         let since = self.cache.tick();
         let Some(soft) = self.soft.as_deref_mut() else { return };
-        // What the group has to say has not changed: its write may be on its way, and no other one follows.
+        // The group's marks have not changed: its write may be in flight, and no other one follows.
         let untaken = soft.fresh.get(&at).and_then(|fresh| fresh.untaken);
         soft.begin_fresh(at, Fresh { owner: dir, unwritten: Some(since), untaken });
         soft.wait(at, since, Event::Written { at, since });
@@ -38,7 +38,7 @@ impl State {
         }
     }
 
-    /// The same of an indirect block, full of zeroes.
+    /// The same for an indirect block, full of zeroes.
     pub(in super::super) fn note_new_indirect(&mut self, ino: u32, at: u32) {
         self.note_taken(at);
         let changed = self.cache.tick();
@@ -99,8 +99,8 @@ impl State {
         image
     }
 
-    /// Forgets a block that is no file's any more. Whoever waited for it waits for the image of the inode that no longer
-    /// leads to it.
+    /// Forgets a block that no longer belongs to a file. Records that waited for it wait for the image of the inode
+    /// that no longer points to it.
     pub(super) fn forget_block(&mut self, ino: u32, at: u32, frags: u32) {
         self.cache.forget(at, frags);
         let Some(soft) = self.soft.as_deref_mut() else { return };
@@ -123,7 +123,7 @@ impl State {
         }
     }
 
-    /// Gives back fragments that the file has lost, when that is durable: in its inode, and in the slots of `holders`.
+    /// Frees fragments that the file has lost, when that is durable: in its inode, and in the slots of `holders`.
     pub(in super::super) fn free_later(
         &mut self,
         ino: u32,
@@ -149,13 +149,13 @@ impl State {
         }
         let mut unmet = 0;
         for (holder, slots) in holders {
-            // One that is not here went to the volume in between, without the pointers.
+            // A block missing here was written to the volume in between, without the pointers.
             if let Some(indirect) = soft.indirects.get_mut(&(ino, *holder)) {
                 indirect.waiters.push((slots.clone(), id));
                 unmet += 1;
             }
         }
-        soft.record(id, unmet, What::Free(freeing));
+        soft.record(id, unmet, RecordKind::Free(freeing));
         if in_inode {
             self.wait_for_inode(id, ino, true);
         }

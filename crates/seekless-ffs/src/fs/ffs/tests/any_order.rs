@@ -1,14 +1,14 @@
-//! Aim: with soft updates any block may be written at any time, and inodes may be given up that need not be in memory: what is
-//! on the volume is always consistent but for leaks, has each file that was made durable, and never shows a file what is
-//! another's. Method: programs drawn from seeds on few names, on directories that are about to need another fragment, block
-//! or indirect block; between their operations single blocks are written, in any order, each followed by a check of what a
-//! power cut would leave at that moment, and by a recount of the books.
+//! Aim: with soft updates any block may be written at any time, and inodes may be evicted that need not be in memory:
+//! the volume is always consistent but for leaks, has each file that was made durable, and never shows a file another
+//! one's data. Method: programs drawn from seeds on few names, on directories that are about to need another fragment,
+//! block or indirect block; between their operations single blocks are written, in any order, each followed by a check
+//! of what a power cut would leave at that moment, and by a recount of the books.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::soft::softly;
 use super::*;
-use crate::fs::ffs::soft::Extent;
+use crate::fs::ffs::soft::SyncScope;
 use crate::fs::ffs::state::inner;
 use crate::rng::Rng;
 use crate::testing::environment::replay;
@@ -20,10 +20,11 @@ fn small_blocks() -> MkfsOptions {
     MkfsOptions { block_bytes: 4096, frag_bytes: 512, bytes_per_inode: Some(16_384), ..small_groups() }
 }
 
-/// What a whiteout counts as.
+/// The letter of a whiteout.
 const WHITEOUT_LETTER: u8 = b'w';
 
-/// A program under way, and what it knows. Each file is full of one letter; those of capital letters are never removed.
+/// A running program, and its expectations. Each file is full of one letter; those of capital letters are never
+/// removed.
 struct World {
     rt: Rt,
     memory: Rc<Memory>,
@@ -34,7 +35,7 @@ struct World {
     names: BTreeMap<String, u8>,
     directories: BTreeSet<String>,
     sizes: BTreeMap<u8, u64>,
-    /// So much of each was made durable, and has not been cut since.
+    /// For each letter, the size that was made durable, and has not been truncated since.
     durable: BTreeMap<u8, u64>,
     letters: u8,
     steps: Vec<String>,
@@ -108,7 +109,7 @@ impl World {
         self.rng.pick(&all).clone()
     }
 
-    /// A name that is or is not there.
+    /// A name that exists or not.
     fn some_path(&mut self) -> String {
         let directory = self.some_directory();
         let number = self.rng.below(6);
@@ -128,7 +129,7 @@ impl World {
         !letter.is_ascii_uppercase() || self.names.values().filter(|&&other| other == letter).count() > 1
     }
 
-    /// Directories that may go.
+    /// Directories that may be removed.
     fn empty_directories(&self) -> Vec<String> {
         let below_others = self.directories.iter().filter(|path| path.matches('/').count() > 1);
         below_others.filter(|path| self.is_empty(path)).cloned().collect()
@@ -268,8 +269,8 @@ impl World {
                 }
                 assert_eq!(found, wanted, "{}", self.story());
                 self.durable = self.sizes.clone();
-                self.ffs.sync_soft(Extent::Quiet).await.unwrap();
-                // Nothing waits, and so nothing has to stay in memory.
+                self.ffs.sync_soft(SyncScope::Quiet).await.unwrap();
+                // Nothing waits, so nothing has to stay in memory.
                 let mut state = self.ffs.state.borrow_mut();
                 state.drop_caches();
                 let kept: Vec<u32> = state.inodes.keys().copied().collect();
@@ -346,7 +347,8 @@ impl World {
         }
     }
 
-    /// Whether both names are in one block of one directory. Of others that are exchanged, a cut can leave both names to one.
+    /// Whether both names are in one block of one directory. When others are exchanged, a cut can leave both names with
+    /// one inode.
     async fn is_one_block(&self, one: &str, two: &str) -> bool {
         let ((dir, one), (other, two)) = (one.rsplit_once('/').unwrap(), two.rsplit_once('/').unwrap());
         if dir != other {
@@ -364,7 +366,7 @@ impl World {
         last.map(|step| format!("\n  {}", step.replace("xxxxxxxxxx", ""))).collect()
     }
 
-    /// What a power cut would leave now. Returns the names that are there once that is mended.
+    /// Examines what a power cut would leave now. Returns the names that exist once that is repaired.
     async fn look(&mut self, closely: bool) -> BTreeMap<String, Option<(u8, u64)>> {
         let left: Device = Rc::new(Memory::from_image(BYTES, self.memory.image()));
         let options = FsckOptions { reconnect: false, ..FsckOptions::default() };

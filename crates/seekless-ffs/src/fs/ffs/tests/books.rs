@@ -1,5 +1,5 @@
-//! Aim: the recount of a mounted volume agrees with its books in every mode, also while soft updates have something to give
-//! back, and notices each book that is wrong. Method: small programs with a recount after each step; then each book spoilt
+//! Aim: the recount of a mounted volume agrees with its books in every mode, also while soft updates have something to
+//! free, and notices each wrong book. Method: small programs with a recount after each step; then each book falsified
 //! in memory, one at a time.
 
 use super::super::format::*;
@@ -71,7 +71,7 @@ fn they_balance_at_every_step() {
     }
 }
 
-/// What of the state is spoilt, and of what the recount has to speak then.
+/// What to falsify in the state, and what the recount must then mention.
 type Spoilt = (&'static str, fn(&mut State));
 
 fn group_of_file(state: &State) -> (u32, u32) {
@@ -102,7 +102,7 @@ fn the_recount_notices_each_wrong_book() {
             let freed = state.change_group(group, |map| Some(map.free_frags(in_group, 1)));
             freed.expect("in memory").expect("changed").expect("freed");
         }),
-        // Taken, and never given to a file.
+        // Allocated, and never given to a file.
         ("fragments to be given back", |state| drop(state.take_frags(3, 0, 1))),
         // The counts of a group against its maps.
         ("group 0:", |state| {
@@ -141,7 +141,7 @@ fn the_recount_notices_each_wrong_book() {
 }
 
 /// Aim: the recount ends whatever room the cache has, leaves the cache alone, and sees one moment while others write.
-/// Method: more metadata than the cache keeps, on a device that takes its time; then recounts while a client goes on.
+/// Method: more metadata than the cache keeps, on a slow device; then recounts during the work of a client.
 #[test]
 fn it_reads_beside_the_cache() {
     for metadata in MODES {
@@ -185,8 +185,8 @@ fn it_reads_beside_the_cache() {
     }
 }
 
-/// Aim: the books balance whatever is done. Method: random operations in all modes, with updates so often that they meet
-/// operations, and next to no cache; a recount after some of them, and in a soak after each.
+/// Aim: the books balance after every operation. Method: random operations in all modes, with updates so frequent that
+/// they meet operations, and next to no cache; a recount after some of them, and in a soak after each.
 #[test]
 fn they_balance_after_random_operations() {
     let here = replay("fs::ffs::tests::books::they_balance_after_random_operations");

@@ -1,6 +1,6 @@
-//! Aim: several programs at once lose nothing that was acknowledged, hold nobody up for ever, and leave books that
-//! balance. Method: programs drawn from seeds on a device whose requests take time; a power cut at once after each
-//! acknowledgement, and a recount of everything at the end.
+//! Aim: several programs at once lose nothing that was acknowledged, block no other program indefinitely, and leave
+//! books that balance. Method: programs drawn from seeds on a device whose requests take time; a power cut right after
+//! each acknowledgement, and a recount of everything at the end.
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
@@ -37,9 +37,9 @@ async fn recorded(rt: &Rt, options: Options) -> (Rc<CrashDevice>, Rc<Ffs>) {
     (device, ffs)
 }
 
-/// Programs that make, move and remove directories and files under one another, and make them durable. A directory is
-/// removed at once after what it had was moved out of it, while other programs flush: the removal has to wait for them,
-/// and neither for ever nor in vain.
+/// Programs that create, move and remove directories and files under one another, and make them durable. A directory is
+/// removed right after its contents were moved out of it, while other programs flush: the removal has to wait for them,
+/// but not indefinitely, and the wait must not be wasted.
 #[test]
 fn directories_come_and_go() {
     for seed in replay("fs::ffs::tests::clients::directories_come_and_go").seeds(0..12) {
@@ -92,8 +92,8 @@ async fn come_and_go(ffs: Rc<Ffs>, seed: u64, number: u64) {
     }
 }
 
-/// Programs that give a file many names and take them away again, each in a directory of its own: directories grow while the
-/// groups that say which of their blocks are taken are on their way to the volume, and no further write of a group comes.
+/// Programs that give a file many names and remove them again, each in a directory of its own: directories grow while
+/// the groups that mark their blocks as allocated are in flight to the volume, and no further write of a group comes.
 #[test]
 fn directories_grow() {
     for seed in replay("fs::ffs::tests::clients::directories_grow").seeds(0..24) {
@@ -135,9 +135,9 @@ async fn link_and_unlink(rt: Rt, ffs: Rc<Ffs>, seed: u64, number: u64) {
     }
 }
 
-/// Eight programs as those of real processes: they write anywhere in their files, far behind the end too, cut them,
-/// rename them over one another, remove them, and make files, directories and everything durable all the time. Nothing
-/// waits for ever. Method: data is not kept in memory, as below a kernel; a wait without end is a panic.
+/// Eight programs like real processes: they write anywhere in their files, far behind the end too, truncate them,
+/// rename them over one another, remove them, create files and directories, and make everything durable all the time.
+/// No task waits indefinitely. Method: data is not kept in memory, as below a kernel; an endless wait is a panic.
 #[test]
 fn eight_clients() {
     for seed in replay("fs::ffs::tests::clients::eight_clients").seeds(100..112) {
@@ -251,7 +251,7 @@ async fn work_on_files(rt: Rt, ffs: Rc<Ffs>, seed: u64, number: u64) {
     }
 }
 
-/// Waiting for others' flushes costs a single program none: these are as many as each call needs by itself.
+/// Waiting for others' flushes costs a single program none: there are as many as each call needs by itself.
 #[test]
 fn flushes_of_one_program() {
     simulate(1, async |rt| {

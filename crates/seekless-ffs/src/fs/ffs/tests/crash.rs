@@ -17,8 +17,8 @@ use crate::testing::{Again, CrashReport, Generator, Op, PowerCuts, Promise, Repl
 
 pub(super) const BYTES: u64 = 4 * MIB;
 
-/// A volume that is checked before it is mounted, as a system does at boot. What has no name is freed, because the oracle
-/// knows nothing of `lost+found`.
+/// A volume that is checked before it is mounted, as a system does at boot. Files without names are freed, because the
+/// oracle knows nothing of `lost+found`.
 pub(super) struct Checked(pub Volume);
 
 impl Default for Checked {
@@ -144,7 +144,7 @@ pub(super) fn update_interval(seed: u64) -> Nanos {
     Nanos::from_millis(if seed.is_multiple_of(2) { 10 } else { 40 })
 }
 
-/// What a long life comes to.
+/// Cover points that a long life reaches.
 const POINTS: &[&str] = &[
     "ffs: a block goes to another cylinder group",
     "ffs: a directory gets another chunk",
@@ -165,7 +165,7 @@ fn a_long_life() {
     });
 }
 
-/// A volume that promises nothing: a full check makes it whole after each cut.
+/// A volume that guarantees nothing: a full check makes it consistent after each cut.
 struct Unordered(Volume);
 
 #[async_trait(?Send)]
@@ -194,7 +194,7 @@ impl Subject for Unordered {
     }
 }
 
-/// The check mends whatever a cut has left of metadata that was written in no order.
+/// The check repairs whatever a cut has left of metadata that was written in no order.
 #[test]
 fn a_long_life_without_order() {
     let nothing = Promise { strength: Strength::Nothing, write_atomic_bytes: 0 };
@@ -262,9 +262,9 @@ fn the_window_when_a_tail_moves() {
     });
 }
 
-/// Aim: what is made durable keeps its place, also when another inode on the volume still has the place and a later time.
-/// Method: a file grows and moves, and its old place is taken, on a machine whose clock was put back while the power was
-/// off; the power fails before the file's inode is written.
+/// Aim: durable data keeps its place, also when another inode on the volume still has the place and a later time.
+/// Method: a file grows and moves, and its old place is allocated, on a machine whose clock was put back while the
+/// power was off; the power fails before the file's inode is written.
 #[test]
 fn a_clock_that_was_put_back() {
     let image = simulate(1, async |rt| {
@@ -348,7 +348,7 @@ fn a_clock_that_is_put_back() {
     done.unwrap_or_else(|why| panic!("{why}"));
 }
 
-/// Zeroes of a hole that was made durable stay zeroes where nobody changes them, whatever fills the hole, and whatever the
+/// Zeroes of a hole that was made durable stay zeroes until they are changed, whatever fills the hole, and whatever the
 /// block that it gets has held.
 #[test]
 fn filled_holes_stay_zero() {

@@ -1,5 +1,5 @@
-//! Aim: nothing that a power cut leaves is called damage, for then a mount refuses the volume; neither what is left of an
-//! operation, nor what is left when the repair of that is cut in its turn. Method: small programs of what is rare, each cut
+//! Aim: no state after a power cut is called damage, since a mount would refuse the volume: neither the state left by
+//! an operation, nor the one left when its repair is cut in turn. Method: small programs of rare operations, each cut
 //! everywhere.
 
 use super::crash::BYTES;
@@ -15,7 +15,7 @@ fn here(test: &str) -> Replay {
     replay(&format!("fs::ffs::tests::cuts::{test}"))
 }
 
-/// Looks at what each cut of `log` from `begun` on leaves. Returns these states.
+/// Examines what each cut of `log` from `begun` on leaves. Returns these states.
 fn look(log: &CrashLog, begun: usize, seed: u64, what: &str) -> Vec<Image> {
     let mut states = Vec::new();
     for position in log.positions().into_iter().filter(|&position| position >= begun) {
@@ -76,7 +76,8 @@ fn counter(ffs: &Ffs, name: &str) -> u64 {
     ffs.counters().into_iter().find(|(known, _)| *known == name).map_or(0, |(_, count)| count)
 }
 
-/// A directory gets another chunk, for which its tail has to move. What moves has that chunk, before it has its first entry.
+/// A directory gets another chunk, for which its tail has to move. The moved tail has that chunk before it has its
+/// first entry.
 #[test]
 fn a_directory_whose_tail_moves() {
     let name = |index: usize| format!("/d/{index}{}", "n".repeat(200));
@@ -86,7 +87,7 @@ fn a_directory_whose_tail_moves() {
         options,
         async |client| {
             client.mkdir(b"/d").await.unwrap();
-            // It takes what is behind the directory.
+            // It takes the space behind the directory.
             client.write_file(b"/d/neighbour", &[2; 1000]).await.unwrap();
         },
         async |_, ffs, client| {
@@ -99,7 +100,7 @@ fn a_directory_whose_tail_moves() {
     );
 }
 
-/// The repair makes `/lost+found` and moves into it what has no name. Wherever that is cut, the next repair goes on, and
+/// The repair creates `/lost+found` and reconnects orphans there. Wherever that is cut, the next repair continues, and
 /// nothing is lost.
 #[test]
 fn a_repair_that_reconnects() {
@@ -171,7 +172,7 @@ fn a_repair_that_reconnects() {
     }
 }
 
-/// A symbolic link with a block of its own is made and removed. On the volume it is one without a target for a while, before
+/// A symbolic link with a block of its own is created and removed. On the volume it has no target for a while, before
 /// it has a name or after.
 #[test]
 fn long_symbolic_links() {

@@ -1,5 +1,5 @@
-//! Aim: whatever becomes of an image, mounting, reading and checking end in an error or an answer, never in a panic. What
-//! a check mends is right afterwards. Method: the damage and fault explorers.
+//! Aim: whatever happens to an image, mounting, reading and checking end in an error or an answer, never in a panic.
+//! What a check repairs is right afterwards. Method: the damage and fault explorers.
 
 use std::collections::BTreeMap;
 
@@ -95,7 +95,7 @@ fn repaired_images_are_clean() {
     });
 }
 
-/// Without its first superblock a volume is found by a copy, and mended.
+/// Without its first superblock a volume is found by a copy, and repaired.
 #[test]
 fn a_copy_of_the_superblock() {
     simulate(1, async |rt| {
@@ -116,9 +116,9 @@ fn a_copy_of_the_superblock() {
     });
 }
 
-/// What a volume has twice, or what follows from the rest, may be unreadable: the superblock, its copies, the heads of
-/// groups, the summary. Read-only, the files are there and nothing is written; a repair writes it anew, and then all is as it
-/// was.
+/// Structures that exist twice, or that can be derived from the rest, may be unreadable: the superblock, its copies,
+/// the heads of groups, the summary. Read-only, the files are there and nothing is written; a repair rewrites these
+/// structures, and then everything is as it was.
 #[test]
 fn what_follows_from_the_rest_may_be_unreadable() {
     use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -177,7 +177,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
             })
             .await;
         }
-        // A mount for writing makes the summary anew by itself.
+        // A mount for writing rebuilds the summary by itself.
         let fault = FaultDevice::new(&rt, Rc::new(Memory::from_image(BYTES, memory.image())), 1);
         let summary = layout.sector(layout.csaddr);
         fault.lose(summary..summary + 1);
@@ -190,7 +190,7 @@ fn what_follows_from_the_rest_may_be_unreadable() {
     });
 }
 
-/// Each request in turn fails, or finds the device gone; what was promised before is kept.
+/// Each request in turn fails, or finds the device gone; earlier guarantees are kept.
 #[test]
 fn failing_requests() {
     const REQUESTS: u64 = 12;
@@ -210,8 +210,8 @@ fn failing_requests() {
     }
 }
 
-/// While the storage below has no room, what needs some is refused and has no effect; reading goes on; and when there is
-/// room again, so does writing, and nothing is lost.
+/// While the storage below has no room, operations that need some are refused without effect; reading continues; and
+/// when there is room again, writing continues, and nothing is lost.
 #[test]
 fn no_room_below() {
     use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
@@ -244,8 +244,8 @@ fn no_room_below() {
     });
 }
 
-/// A file whose indirect blocks lead to themselves, and so to more blocks than there can be, is removed, or refused, in
-/// bounded time; other files do not suffer.
+/// A file whose indirect blocks point to themselves, and so to more blocks than there can be, is removed, or refused,
+/// in bounded time; other files are unaffected.
 #[test]
 fn a_tangled_file_ends() {
     for metadata in [Metadata::Sync, Metadata::Softdep] {
@@ -285,9 +285,9 @@ fn a_tangled_file_ends() {
     }
 }
 
-/// A block that is an indirect block of two files, on different levels: one file loses it, with all that it has counted
-/// below, and what the other finds in it are no pointers. Method: the younger file leads to the older one's indirect block as
-/// to a doubly indirect one.
+/// A block that is an indirect block of two files, on different levels: one file loses it, with everything that it has
+/// counted below, and the other's view of it holds no pointers. Method: the younger file points to the older one's
+/// indirect block as to a doubly indirect one.
 #[test]
 fn a_tree_of_two_files() {
     simulate(1, async |rt| {
@@ -326,9 +326,9 @@ fn a_tree_of_two_files() {
     });
 }
 
-/// Directories that contain each other or themselves, and to which nothing else leads: each of their names counts as long as
-/// it is there, so that a file with another name keeps its links, and one check mends all. Method: names led to other
-/// inodes, or nowhere, behind the volume's back.
+/// Directories that contain each other or themselves, and that no other name leads to: each of their names counts as
+/// long as it exists, so that a file with another name keeps its links, and one check repairs everything. Method: names
+/// changed on the device to refer to other inodes, or to none.
 #[test]
 fn directories_in_a_ring() {
     for reconnect in [false, true] {

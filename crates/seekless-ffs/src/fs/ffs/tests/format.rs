@@ -1,8 +1,8 @@
-//! Aim: what is written stays the same. Method: a small volume whose bytes are known.
+//! Aim: the written bytes stay the same. Method: a small volume whose bytes are known.
 
 use super::*;
 
-/// The bytes of a small volume, made and filled in virtual time, never change by accident. A change that is meant
+/// The bytes of a small volume, created and filled in virtual time, never change by accident. An intended change
 /// changes the number here, and says why.
 #[test]
 fn a_small_volume_is_always_the_same() {

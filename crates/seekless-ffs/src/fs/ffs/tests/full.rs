@@ -1,5 +1,5 @@
-//! Aim: a volume whose counts promise space that its maps do not have says that it is full, and keeps what it holds. Method:
-//! a full volume, and the summary of free space changed on it.
+//! Aim: a volume whose counts promise space that its maps do not have reports that it is full, and keeps its content.
+//! Method: a full volume, and the summary of free space changed on it.
 
 use super::super::format::*;
 use super::*;
@@ -7,7 +7,7 @@ use crate::testing::volumes::life::must_have_covered;
 
 const BYTES: u64 = 4 * MIB;
 
-/// What wrong counts alone lead to.
+/// Cover points that only wrong counts reach.
 const POINTS: &[&str] = &["ffs: no group has room for a block"];
 
 #[test]

@@ -1,13 +1,13 @@
-//! Aim: a file that grows or shrinks leaves books that balance, also when it cannot grow as far as it should; what `df` says is
-//! there can be had by one file; and a volume whose books did not balance is checked before it is used again. Method: every
-//! way of handling metadata, small blocks so that files soon need indirect ones, and storage below that runs out of space at
-//! each write in turn.
+//! Aim: a file that grows or shrinks leaves books that balance, also when it cannot grow as far as it should; one file
+//! can use all the space that `df` reports; and a volume whose books did not balance is checked before it is used
+//! again. Method: every way of handling metadata, small blocks so that files soon need indirect ones, and storage below
+//! that runs out of space at each write in turn.
 
 use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
-use crate::fs::ffs::soft::Extent;
+use crate::fs::ffs::soft::SyncScope;
 use crate::fs::ffs::state::inner;
 
 const BYTES: u64 = 16 * MIB;
@@ -69,7 +69,7 @@ fn a_growth_that_fails_leaves_nothing() {
     }
 }
 
-/// As many bytes as `df` says can be allocated for a new file, and written then.
+/// As many bytes as `df` reports can be allocated for a new file, and written then.
 #[test]
 fn one_file_gets_what_df_says() {
     for metadata in MODES {
@@ -108,7 +108,8 @@ fn one_file_gets_what_df_says() {
     }
 }
 
-/// A count of blocks that would go below none is not made to fit: the volume says so, and is checked at the next mount.
+/// A count of blocks that would become negative is not clamped: the volume reports it, and is checked at the next
+/// mount.
 #[test]
 fn a_wrong_count_leaves_the_volume_to_be_checked() {
     for metadata in MODES {
@@ -158,7 +159,7 @@ fn a_cut_repair_keeps_the_new_name() {
             // In both directions, because the repair goes through directories in one.
             client.rename(b"/p/d", b"/q/d", RenameMode::Replace).await.unwrap();
             client.rename(b"/q/e", b"/p/e", RenameMode::Replace).await.unwrap();
-            ffs.sync_soft(Extent::Update).await.unwrap();
+            ffs.sync_soft(SyncScope::Update).await.unwrap();
             let recording = CrashOptions { seed, ..CrashOptions::volatile(BYTES) };
             let crashed = CrashDevice::new(&rt, memory.image(), recording);
             let repair = FsckOptions { repair: true, only_after_crash: true, ..FsckOptions::default() };

@@ -1,5 +1,5 @@
-//! Aim: others read what is written here, and what others wrote is read here. Method: the tools of other systems, where
-//! they are installed (Debian: makefs, sleuthkit, grub-common); a test that lacks one says so and is skipped.
+//! Aim: other systems read what is written here, and what they wrote is read here. Method: the tools of other systems,
+//! where they are installed (Debian: makefs, sleuthkit, grub-common); a test that lacks one says so and is skipped.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +8,7 @@ use super::*;
 use crate::device::{Data, WriteFlags};
 use crate::rng::Rng;
 
-/// The tool, if it is there.
+/// The tool, if it is installed.
 ///
 /// # Panics
 /// When it is not, and `SEEKLESS_REQUIRE` asks for `ufs-tools`.
@@ -205,8 +205,8 @@ fn images_of_real_trees() {
     }
 }
 
-/// Makes volumes of both generations with files, one of them after a crash and a check, and hands them to `read` with
-/// what is in them.
+/// Creates volumes of both generations with files, one of them after a crash and a check, and passes them to `read`
+/// with their contents.
 fn with_volumes(name: &str, read: impl Fn(&Path, &[(String, Vec<u8>)])) {
     let scratch = Scratch::new(name);
     for (seed, lite2) in [(1, false), (2, true), (3, false)] {
@@ -227,7 +227,7 @@ fn with_volumes(name: &str, read: impl Fn(&Path, &[(String, Vec<u8>)])) {
             }
             client.sync().await.expect("sync");
             if seed == 2 {
-                // Cut off with something under way, and mended.
+                // Cut off with something in progress, and repaired.
                 client.write_file(b"/halfway", &content(1, 100_000)).await.expect("write");
                 let crashed = Rc::new(Memory::from_image(40 * MIB, memory.image()));
                 let device: Device = crashed.clone();
@@ -274,7 +274,7 @@ fn read_by_grub() {
     });
 }
 
-/// A byte that nobody here understands stays where it is.
+/// A byte whose meaning is unknown here stays where it is.
 #[test]
 fn unknown_fields_are_kept() {
     simulate(1, async |rt| {
@@ -296,7 +296,7 @@ fn unknown_fields_are_kept() {
     });
 }
 
-/// Volumes that are not taken are refused by name.
+/// Volumes that are not supported are refused by name.
 #[test]
 fn refusals() {
     simulate(1, async |rt| {

@@ -1,5 +1,5 @@
-//! Aim: FFS does what its interface says, in the places where its policy says, and finds it again. Method: small
-//! programs over a device in memory, each followed by a full check; then the harnesses.
+//! Aim: FFS implements its interface, places data according to its policy, and finds it again. Method: small programs
+//! over a device in memory, each followed by a full check; then the harnesses.
 
 mod any_order;
 mod books;
@@ -122,7 +122,7 @@ fn an_empty_volume_is_clean() {
     });
 }
 
-/// Files of all sizes around those at which something changes are read back, also after a remount, and everything is
+/// Files of all sizes around those at which something changes are read back, also after a remount, and all space is
 /// free again when they are gone.
 #[test]
 fn files_of_all_sizes() {
@@ -160,7 +160,7 @@ fn files_of_all_sizes() {
     });
 }
 
-/// A crash right after an fsync keeps the file, and mounting mends the rest.
+/// A crash right after an fsync keeps the file, and mounting repairs the rest.
 #[test]
 fn synced_files_survive_without_closing() {
     simulate(1, async |rt| {

@@ -1,5 +1,5 @@
-//! Aim: FFS answers as the model does, whatever is asked of it that UFS1 can do. Method: the same generated operations on
-//! both; now and then the volume is closed, checked and mounted again.
+//! Aim: FFS answers every operation that UFS1 can do as the model does. Method: the same generated operations on both;
+//! at intervals the volume is closed, checked and mounted again.
 
 use super::*;
 use crate::device::crash::CrashOptions;

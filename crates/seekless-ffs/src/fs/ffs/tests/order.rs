@@ -1,7 +1,7 @@
 //! Aim: with soft updates no file is ever without a name on the volume because its names change faster than they are
-//! written, and what fails is done later. Method: programs on names whose changes follow each other before the first of them
-//! is durable; after a power cut anywhere, each file that the program has not removed must have a name. And the books of
-//! soft updates after each step.
+//! written, and failed work is done later. Method: programs on names whose changes follow each other before the first
+//! of them is durable; after a power cut anywhere, each file that the program has not removed must have a name. And the
+//! books of soft updates after each step.
 
 use super::soft::softly;
 use super::*;
@@ -26,10 +26,10 @@ const PROGRAMS: [Program; 36] = [
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "unlink /q/x"], kept: b"ABCD" },
     Program { steps: &["rename /p/a /q/x", "link /q/x /r/y", "rename /q/b /q/x"], kept: b"ABCD" },
     Program { steps: &["rename /p/a /q/x", "rename /q/b /q/x"], kept: b"BCD" },
-    // Moved as in old times.
+    // Moved in the old way, with link and unlink.
     Program { steps: &["link /p/a /r/y", "unlink /p/a"], kept: b"ABCD" },
     Program { steps: &["link /p/a /r/y", "rename /q/b /p/a"], kept: b"ABCD" },
-    // A directory moves on before its way up is written.
+    // A directory moves on before its `..` is written.
     Program { steps: &["rename /p/d /q/d", "rename /q/d /r/d"], kept: b"ABCD" },
     Program {
         steps: &["rename /p/d /q/d", "rename /q/d /p/d", "rename /p/d /r/e", "rename /r/e/in /q/in"],
@@ -37,7 +37,7 @@ const PROGRAMS: [Program; 36] = [
     },
     // The new name makes its directory grow.
     Program { steps: &["rename /p/a /r/new"], kept: b"ABCD" },
-    // A directory goes whose old name is still on the volume, with its way up.
+    // A directory is removed whose old name is still on the volume, with its `..`.
     Program { steps: &["rename /p/g /p/h", "rmdir /p/h"], kept: b"ABCD" },
     Program { steps: &["rename /p/g /q/h", "rmdir /q/h"], kept: b"ABCD" },
     Program { steps: &["rename /p/g /q/k", "rmdir /q/k"], kept: b"ABCD" },
@@ -48,7 +48,7 @@ const PROGRAMS: [Program; 36] = [
     Program { steps: &["leave /p/a /q/x", "unlink /p/a"], kept: b"ABCD" },
     Program { steps: &["leave /p/a /q/x", "rename /p/a /r/w", "unlink /r/w"], kept: b"ABCD" },
     Program { steps: &["leave /p/a /q/x", "leave /q/x /p/a", "leave /p/a /q/x"], kept: b"ABCD" },
-    // A directory goes whose old name is not a whiteout on the volume yet, or not another directory's.
+    // A directory is removed whose old name is not a whiteout on the volume yet, or not another directory's.
     Program { steps: &["leave /p/g /q/x", "rmdir /q/x"], kept: b"ABCD" },
     Program { steps: &["leave /p/g /q/x", "rename /p/d /q/x"], kept: b"ABCD" },
     Program { steps: &["exchange /p/g /p/d", "rmdir /p/d", "rename /p/g /p/d"], kept: b"ABCD" },
@@ -106,7 +106,7 @@ async fn letters(client: &Client, path: String, found: &mut Vec<u8>) {
     }
 }
 
-/// Makes so many names in a directory that the next one makes it grow.
+/// Creates as many names in a directory as fit before it has to grow.
 async fn fill_to_the_edge(client: &Client, directory: &str) {
     let names = client.read_dir(directory.as_bytes()).await.unwrap().len();
     client.mkdir(b"/twin").await.unwrap();
@@ -180,8 +180,8 @@ fn names_that_change_again() {
     }
 }
 
-/// A name that has moved to another block of its directory is replaced before the old one is gone from the volume: it is never
-/// there twice. Method: every block but the one that has the old one is written.
+/// A name that has moved to another block of its directory is replaced before the old one is gone from the volume: it
+/// never exists twice. Method: every block but the one that has the old one is written.
 #[test]
 fn a_name_that_is_replaced_in_another_block() {
     simulate(1, async |rt| {
@@ -226,8 +226,8 @@ fn a_name_that_is_replaced_in_another_block() {
     });
 }
 
-/// A directory and a file are exchanged in one block, and one of the two goes: the other one has a name. Method: the block is
-/// written alone, before any inode.
+/// A directory and a file are exchanged in one block, and one of the two is removed: the other one has a name. Method:
+/// the block is written alone, before any inode.
 #[test]
 fn one_of_two_that_were_exchanged() {
     let programs: [(&[&str], u8); 2] = [
@@ -264,9 +264,9 @@ fn one_of_two_that_were_exchanged() {
     }
 }
 
-/// While blocks cannot be read that jobs need, a sync says so each time, nobody waits for ever, and what can be written is
-/// written. When they can be read again, all of it is done. Method: an old name that has to be taken out of its block, and a
-/// file to be given back; the block and the groups cannot be read, or nothing can.
+/// While blocks that jobs need are unreadable, a sync reports that each time, no task waits indefinitely, and
+/// everything else is written. When they are readable again, all of it is done. Method: an old name that has to be
+/// removed from its block, and a file to be freed; the block and the groups are unreadable, or everything is.
 #[test]
 fn jobs_that_fail_are_done_later() {
     for everywhere in [false, true] {
@@ -332,8 +332,8 @@ fn jobs_that_fail_are_done_later() {
     }
 }
 
-/// A file that cannot be read as far as its indirect block is not cut, and keeps all that it has; once it can be read, all
-/// of its space comes back.
+/// A file that cannot be read as far as its indirect block is not truncated, and keeps all its blocks; once it can be
+/// read, all of its space is freed.
 #[test]
 fn what_cannot_be_cut_stays() {
     simulate(1, async |rt| {

@@ -66,7 +66,7 @@ fn directories_spread_and_files_stay() {
     });
 }
 
-/// `maxcontig` blocks in a row, then a gap of `rotdelay`, in blocks: none for m8r0, two for the others.
+/// Runs of `maxcontig` blocks, then a gap of `rotdelay`, in blocks: none for m8r0, two for the others.
 #[test]
 fn rows_and_gaps() {
     for (profile, row, gap) in [(Profile::M8R0, 8, 0), (Profile::M8R2, 8, 2), (Profile::M1R2, 1, 2)] {
@@ -209,7 +209,7 @@ fn realloc_moves_blocks_together() {
     assert!(without >= 8 && with <= 3, "{without} breaks without, {with} with");
 }
 
-/// Ordinary users leave `minfree` percent alone.
+/// Ordinary users cannot use the last `minfree` percent.
 #[test]
 fn the_reserve_is_kept() {
     simulate(1, async |rt| {

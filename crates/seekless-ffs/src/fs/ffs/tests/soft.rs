@@ -1,6 +1,6 @@
-//! Aim: with soft updates a power cut leaves only leaks, a volume can be read without having been checked, and what was
-//! synced is there. Method: the crash explorer, with an update every few milliseconds, on devices with different
-//! guarantees; each state is checked without mending, read as it is, mended, and read again.
+//! Aim: with soft updates a power cut leaves only leaks, a volume can be read without having been checked, and synced
+//! data is there. Method: the crash explorer, with an update every few milliseconds, on devices with different
+//! guarantees; each state is checked without repair, read as it is, repaired, and read again.
 
 use super::crash::{BYTES, devices, lives, possible_ones, update_interval};
 use super::model::possible;
@@ -19,8 +19,8 @@ pub(super) fn softly() -> Options {
     Options { metadata: Metadata::Softdep, update_interval: Nanos::from_millis(3), ..Options::default() }
 }
 
-/// A volume with soft updates, on which nothing but leaks may be found; except after a second cut, which can have cut
-/// the check short, whose own writes are in no order.
+/// A volume with soft updates, on which only leaks may be found; except after a second cut, which can have cut the
+/// check short, whose own writes are in no order.
 struct Leaky {
     volume: Volume,
     strict: bool,
@@ -39,9 +39,9 @@ impl Leaky {
         Leaky { strict: false, ..Leaky::default() }
     }
 
-    /// Looks at a volume that was not closed, and reads it as it is.
+    /// Checks a volume that was not closed, and reads it as it is.
     async fn look(&self, rt: &Rt, device: &Device) -> FsResult<()> {
-        // Without making room for what has no name, which would take space itself.
+        // Without reconnecting orphans, which would need space itself.
         let look = FsckOptions { reconnect: false, ..FsckOptions::default() };
         let found = fsck(rt, device, look).await?;
         if let Some(problem) = found.problems.iter().find(|problem| problem.cause != Cause::Leak) {
@@ -160,7 +160,8 @@ fn a_long_life() {
     });
 }
 
-/// Several programs at once. What a cut leaves is looked at before it is mended for some of the seeds, which takes longer.
+/// Several programs at once. For some of the seeds the state after a cut is examined before it is repaired, which takes
+/// longer.
 #[test]
 fn several_clients() {
     let clients = Clients {
@@ -184,8 +185,8 @@ fn counter(ffs: &Rc<Ffs>, wanted: &str) -> u64 {
     ffs.counters().into_iter().find(|(name, _)| *name == wanted).map_or(0, |(_, value)| value)
 }
 
-/// 4.4BSD's window when a tail moves (see `crash`) is closed: the old fragments are nobody else's before the inode on the
-/// volume has the new ones. Method: the same program, and a look at the volume after each of its steps.
+/// 4.4BSD's window when a tail moves (see `crash`) is closed: the old fragments belong to no other file before the
+/// inode on the volume has the new ones. Method: the same program, and a look at the volume after each of its steps.
 #[test]
 fn no_window_when_a_tail_moves() {
     simulate(1, async |rt| {
@@ -255,7 +256,7 @@ fn synced_files_have_their_names() {
     });
 }
 
-/// Files that come and go between two updates cost no write.
+/// Files that are created and removed between two updates cost no write.
 #[test]
 fn short_lives_cost_nothing() {
     simulate(1, async |rt| {
@@ -276,8 +277,8 @@ fn short_lives_cost_nothing() {
     });
 }
 
-/// Space that waits to be free is there when it is wanted. Method: fill, remove and fill again, several times without a
-/// pause; each time as much goes in.
+/// Space that waits to be freed is available when it is needed. Method: fill, remove and fill again, several times
+/// without a pause; each time as much fits.
 #[test]
 fn space_that_waits_is_there() {
     simulate(1, async |rt| {
@@ -324,8 +325,8 @@ fn space_that_waits_is_there() {
     });
 }
 
-/// Names that go to and fro between directories, within one update: renames over each other, and a directory that is
-/// removed after what it had was moved out.
+/// Names that move to and fro between directories, within one update: renames over each other, and a directory that is
+/// removed after its contents were moved out.
 #[test]
 fn renames_to_and_fro() {
     simulate(1, async |rt| {
@@ -364,7 +365,7 @@ fn renames_to_and_fro() {
     });
 }
 
-/// Each request in turn fails, or finds the device gone; what was promised before is kept.
+/// Each request in turn fails, or finds the device gone; earlier guarantees are kept.
 #[test]
 fn failing_requests() {
     const REQUESTS: u64 = 8;
@@ -384,8 +385,8 @@ fn failing_requests() {
     }
 }
 
-/// While the storage below has no room, changes stay in memory and a sync says so; when there is room again, nothing is
-/// lost.
+/// While the storage below has no room, changes stay in memory and a sync reports that; when there is room again,
+/// nothing is lost.
 #[test]
 fn no_room_below() {
     use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};

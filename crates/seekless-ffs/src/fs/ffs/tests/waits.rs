@@ -1,5 +1,5 @@
-//! Aim: with soft updates what waits is waited for as long as it takes and no longer, by each that needs it, and also when a
-//! task gives up. Method: small programs on devices that hold up the one request that matters.
+//! Aim: with soft updates each operation waits for its dependencies as long as necessary and no longer, also when a
+//! task is cancelled. Method: small programs on devices that hold up the one request that matters.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
@@ -10,7 +10,7 @@ use super::*;
 use crate::device::crash::{CrashDevice, CrashOptions};
 use crate::device::cut::Effort;
 use crate::device::fault::{Effect, FaultDevice, Kinds, Rule, When};
-use crate::fs::ffs::soft::{Extent, Vain};
+use crate::fs::ffs::soft::{StallDetector, SyncScope};
 use crate::fs::ffs::state::inner;
 
 const BYTES: u64 = 16 * MIB;
@@ -27,7 +27,8 @@ fn delay(kinds: Kinds, millis: u64) -> Rule {
     Rule::new(kinds, When::Always, Effect::Delay(Nanos::from_millis(millis)..=Nanos::from_millis(millis)))
 }
 
-/// Space that another task is giving back at this moment is waited for: it is in no list any more, and not free yet.
+/// An operation waits for space that another task is freeing at this moment: it is in no list any more, and not free
+/// yet.
 #[test]
 fn space_that_is_being_given_back() {
     simulate(1, async |rt| {
@@ -77,7 +78,7 @@ fn space_that_is_being_given_back() {
     });
 }
 
-/// A name can be made anew as soon as the old one is out of its block, which is a job of another task.
+/// A name can be created again as soon as the old one is out of its block, which is a job of another task.
 #[test]
 fn a_job_of_another_task() {
     simulate(1, async |rt| {
@@ -112,8 +113,8 @@ fn a_job_of_another_task() {
     });
 }
 
-/// A caller gives up a sync, at any moment of it. The next one makes durable what that one has left, and nothing of what waited
-/// for its flush is forgotten.
+/// A caller cancels a sync, at any moment of it. The next one makes durable what that one has left, and nothing that
+/// waited for its flush is forgotten.
 #[test]
 fn a_sync_that_is_given_up() {
     let mut given_up = 0;
@@ -168,16 +169,16 @@ fn passes_in_vain() {
         let (_, device) = fresh(&rt, BYTES, &small_groups()).await;
         let ffs = mount(rt.clone(), device.clone(), softly()).await.unwrap();
         let client = Client::new(ffs.clone());
-        let mut vain = Vain::default();
+        let mut stall = StallDetector::default();
         for _ in 0..700 {
             client.write_file(b"/f", b"").await.unwrap();
-            vain.check(&ffs);
+            stall.check(&ffs);
             client.unlink(b"/f").await.unwrap();
-            vain.check(&ffs);
+            stall.check(&ffs);
         }
         client.write_file(b"/f", b"").await.unwrap();
         if cfg!(debug_assertions) {
-            let noticed = (0..1_100).find(|_| catch_unwind(AssertUnwindSafe(|| vain.check(&ffs))).is_err());
+            let noticed = (0..1_100).find(|_| catch_unwind(AssertUnwindSafe(|| stall.check(&ffs))).is_err());
             assert!(noticed.is_some_and(|pass| pass > 900), "{noticed:?}");
         }
         ffs.close().await.unwrap();
@@ -185,7 +186,7 @@ fn passes_in_vain() {
     });
 }
 
-/// A directory goes before the removals from it are on the volume: nothing waits for them any more.
+/// A directory is removed before the removals from it are on the volume: nothing waits for them any more.
 #[test]
 fn a_directory_that_goes_with_its_removals() {
     simulate(1, async |rt| {
@@ -211,8 +212,8 @@ fn a_directory_that_goes_with_its_removals() {
     });
 }
 
-/// An inode that is about to be free is not written before it is: an update that removes a name writes the directory and the
-/// directory's inode.
+/// An inode that is about to be free is not written before it is: an update that removes a name writes the directory
+/// and the directory's inode.
 #[test]
 fn what_goes_is_not_written() {
     simulate(1, async |rt| {
@@ -234,15 +235,15 @@ fn what_goes_is_not_written() {
         rt.sleep(Nanos::from_secs(2)).await; // Times change with the names.
         let before = counter(&ffs, "block_writes");
         client.unlink(b"/d/f69").await.unwrap();
-        ffs.sync_soft(Extent::Update).await.unwrap();
+        ffs.sync_soft(SyncScope::Update).await.unwrap();
         assert_eq!(counter(&ffs, "block_writes") - before, 2);
         ffs.close().await.unwrap();
         assert_clean(&rt, &device).await;
     });
 }
 
-/// An fsync of a file writes what the file owes, however much others do: its data and its inode, and what says that a new block
-/// is taken. Method: new directories, each in a group of its own, and names in an old one.
+/// An fsync of a file writes only what the file needs, however much others do: its data and its inode, and the group
+/// that marks a new block as allocated. Method: new directories, each in a group of its own, and names in an old one.
 #[test]
 fn an_fsync_of_one_file() {
     simulate(1, async |rt| {
@@ -299,8 +300,8 @@ fn a_file_below_a_new_name() {
     });
 }
 
-/// A synced file stays below the new name of its directory while the old one is on its way out: whatever is written then, a
-/// crash does not undo the move.
+/// A synced file stays below the new name of its directory while the old one waits to be removed: whatever is written
+/// then, a crash does not undo the move.
 #[test]
 fn a_file_below_a_moved_directory() {
     for (updates, is_youngest_first) in [(1, false), (1, true), (2, false), (2, true), (3, false), (3, true)] {
@@ -314,9 +315,9 @@ fn a_file_below_a_moved_directory() {
             client.write_file(b"/p/d/f", &[1; 5000]).await.unwrap();
             client.sync().await.unwrap();
             client.rename(b"/p/d", b"/q/d", RenameMode::Replace).await.unwrap();
-            // The way up follows the new name, and the old name the way up.
+            // The `..` follows the new name, and the old name follows the `..`.
             for _ in 0..updates {
-                ffs.sync_soft(Extent::Update).await.unwrap();
+                ffs.sync_soft(SyncScope::Update).await.unwrap();
             }
             let file = client.open(b"/q/d/f", OpenFlags::READ_WRITE).await.unwrap();
             client.write(file, 0, &[2; 5000]).await.unwrap();
