@@ -10,9 +10,12 @@
 //! A [`trace`] is the recorded requests of a machine to its disks, by any recorder; [`replay`] sends them to other
 //! storage.
 //!
+//! [`cleaning`] simulates how a log is cleaned, without any contents.
+//!
 //! This crate does not know FUSE.
 
 pub mod arithmetic;
+pub mod cleaning;
 mod error;
 pub mod experiment;
 mod measured;
