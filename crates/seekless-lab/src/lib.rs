@@ -10,6 +10,8 @@
 //! A [`trace`] is the recorded requests of a machine to its disks, by any recorder; [`replay`] sends them to other
 //! storage.
 //!
+//! [`cleaning`] simulates how a log is cleaned, without any contents.
+//!
 //! A workload in virtual time, on two stacks:
 //!
 //! ```
@@ -54,6 +56,7 @@
 //! This crate does not know FUSE.
 
 pub mod arithmetic;
+pub mod cleaning;
 mod error;
 pub mod experiment;
 mod measured;

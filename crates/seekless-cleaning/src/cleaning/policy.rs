@@ -129,6 +129,10 @@ pub struct Room {
     pub garbage: f64,
     /// Victims of the pass under way, and blocks alive in them; `None` between passes.
     pub pass: Option<(u32, u64)>,
+    /// Passes that have been made since the user had to wait.
+    pub passes: u32,
+    /// The segment that the user writes to has room, because moved blocks went there too and did not fill it.
+    pub open: bool,
     pub limits: Limits,
 }
 
@@ -138,6 +142,11 @@ pub struct Limits {
     pub trigger: Trigger,
     /// A pass goes on until its victims have this many live blocks; it has at least one victim.
     pub batch_blocks: u64,
+    /// Once it has begun, cleaning goes on until this many segments are clean; and in any case until the user can write.
+    ///
+    /// With one head this matters much where some blocks are hotter than others. At 0 the user's blocks fill up a segment
+    /// of moved ones; at 1 they have segments of their own, which separates hot from cold as a second head does.
+    pub target: u32,
 }
 
 /// What starts a pass.
@@ -175,7 +184,8 @@ pub trait Policy {
     fn wants(&self, room: &Room) -> bool {
         match (room.pass, room.limits.trigger) {
             (Some((victims, live)), _) => victims == 0 || live < room.limits.batch_blocks,
-            (None, Trigger::Clean(reserve)) => room.clean <= reserve,
+            (None, Trigger::Clean(reserve)) if room.passes == 0 => room.clean <= reserve,
+            (None, Trigger::Clean(reserve)) => room.clean < room.limits.target || !room.open && room.clean <= reserve,
             (None, Trigger::Garbage(share)) => room.garbage > share,
         }
     }

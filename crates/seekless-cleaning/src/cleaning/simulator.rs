@@ -542,16 +542,17 @@ impl<'a, P: Policy + ?Sized> Log<'a, P> {
         }
     }
 
-    fn room(&self, pass: Option<(u32, u64)>) -> Room {
+    fn room(&self, pass: Option<(u32, u64)>, passes: u32, open: bool) -> Room {
         let is_open = |head: &&Head| head.next < head.end;
         let written = |head: &Head| u64::from(self.segment_blocks - (head.end - head.next));
-        let open: u64 = self.heads.iter().filter(is_open).map(written).sum();
-        let used = self.used + open;
+        let used = self.used + self.heads.iter().filter(is_open).map(written).sum::<u64>();
         Room {
             clean: self.clean.len() as u32,
             closed: (self.used / u64::from(self.segment_blocks)) as u32,
             garbage: 1.0 - self.alive as f64 / used.max(1) as f64,
             pass,
+            passes,
+            open,
             limits: self.limits,
         }
     }
@@ -562,9 +563,10 @@ impl<'a, P: Policy + ?Sized> Log<'a, P> {
         // A pass may find only segments that are alive as a whole, as that of FIFO. It is wasted, and the next may not be,
         // unless all segments are like that.
         let full = self.segment_blocks as usize;
-        for _ in 0..2 * self.segments.len() {
+        for passes in 0..2 * self.segments.len() as u32 {
             let all_full = self.by_live[..full].iter().all(|count| *count == 0);
-            if all_full || !self.policy.wants(&self.room(None)) {
+            let is_open = self.heads[head].next < self.heads[head].end;
+            if all_full || !self.policy.wants(&self.room(None, passes, is_open)) {
                 break;
             }
             self.pass(false)?;
@@ -592,7 +594,7 @@ impl<'a, P: Policy + ?Sized> Log<'a, P> {
             *sum += u64::from(*count);
         }
         let (mut victims, mut live) = (0_u32, 0_u64);
-        while victims < self.segments.len() as u32 && self.policy.wants(&self.room(Some((victims, live)))) {
+        while victims < self.segments.len() as u32 && self.policy.wants(&self.room(Some((victims, live)), 0, false)) {
             let chosen = match rescue {
                 true => self.emptiest(),
                 false => self.policy.choose(self.now.into()),

@@ -6,6 +6,7 @@
 mod arrays;
 mod bench;
 mod capture;
+mod clean;
 mod completion;
 mod daemon;
 mod diagnose;
@@ -66,6 +67,7 @@ A stack line names the parts of a stack, top first: wrap / lfs:cleaner=greedy / 
   seekless trace info sda.blktrace.0
   seekless replay sda.blktrace.0 --on disk:cheetah9lp --on disk:hp97560
   seekless disk validate cheetah9lp cheetah9LP.trace --svg fit.svg
+  seekless clean greedy sepbit --pattern zipf
   seekless run experiments/st05-fig6
 
 Exit codes: 0 success, 1 failure, 2 wrong usage; mount, umount, fsck and scrub have their own, see their help.")]
@@ -95,6 +97,7 @@ enum Command {
     #[command(subcommand)]
     Trace(trace::Command),
     Replay(replay::Args),
+    Clean(clean::Args),
     Run(run::Args),
     Report(report::Args),
     #[command(subcommand)]
@@ -180,6 +183,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Trace(trace::Command::Capture(args)) => capture::run(&args),
         Command::Trace(trace::Command::Formats(args)) => trace::formats(&args),
         Command::Replay(args) => replay::run(&args),
+        Command::Clean(args) => clean::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Disk(disk::Command::List(args)) => disk::list(&args),

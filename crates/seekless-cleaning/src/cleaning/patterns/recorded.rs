@@ -5,7 +5,8 @@ use std::sync::Arc;
 use super::{BATCH, Given, Key, Options, Pattern};
 
 pub(super) const KEYS: &[Key] = &[
-    Key::new("file", "", "the trace, in any format that is known"),
+    Key::new("file", "", "the trace, in any format of `seekless trace formats`"),
+    Key::new("format", "", "its format, if it cannot be detected"),
     Key::new("times", "1", "how often it is repeated"),
 ];
 

@@ -44,7 +44,7 @@ fn books_agree(policy: &PolicySpec, pattern: &PatternSpec, seed: u64) {
         true => Trigger::Garbage(0.01 + 0.4 * rng.unit_f64()),
         false => Trigger::Clean(reserve),
     };
-    let limits = Limits { trigger, batch_blocks: rng.below(100) };
+    let limits = Limits { trigger, batch_blocks: rng.below(100), target: rng.below(3) as u32 };
     let setup = Setup { blocks, segment_blocks, segments, limits, warm_up: 0, writes: 1, seed };
     let mut made = policy.make(&options, &setup.shape()).expect("a policy");
     let mut log = Log::new(&setup, &mut *made);

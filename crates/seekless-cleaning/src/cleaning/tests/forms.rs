@@ -52,7 +52,7 @@ fn empty_segments_are_not_read() {
 /// than both. Method: a tenth of the paper's data, with its batches in proportion, at three quarters.
 #[test]
 fn locality_hurts_greedy_and_helps_cost_benefit() {
-    let limits = Limits { trigger: Trigger::Clean(0), batch_blocks: 640 };
+    let limits = Limits { trigger: Trigger::Clean(0), batch_blocks: 640, target: 0 };
     let setup = Setup { limits, ..setup(1 << 16, 128, 0.75, 15) };
     let cost = |policy, pattern| run(policy, pattern, &setup).expect("an outcome").write_cost();
     let (uniform, greedy) = (cost("greedy", "uniform"), cost("greedy", "hot-and-cold"));

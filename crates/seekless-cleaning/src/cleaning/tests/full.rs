@@ -15,7 +15,7 @@ fn the_fullest_log_goes_on() {
             let (_, options) = PolicySpec::parse(policy.name).expect("a policy");
             let plain = setup(1000, 8, 0.5, 1);
             let heads = policy.make(&options, &plain.shape()).expect("a policy").heads();
-            let limits = Limits { trigger: Trigger::Clean(reserve), batch_blocks: 20 };
+            let limits = Limits { trigger: Trigger::Clean(reserve), batch_blocks: 20, target: 0 };
             let blocks = 8 * 60 - 1;
             let segments = 60 + u32::from(heads) + reserve;
             let full = Setup { blocks, segments, limits, writes: 3_000, warm_up: 0, ..plain };
@@ -98,7 +98,7 @@ fn impossible_setups_are_refused() {
     assert!(refused(&Setup { warm_up: u64::MAX, ..good }));
     assert!(refused(&Setup { segments: u32::MAX, ..good }));
     for share in [0.0, 1.0, f64::NAN] {
-        let limits = Limits { trigger: Trigger::Garbage(share), batch_blocks: 0 };
+        let limits = Limits { trigger: Trigger::Garbage(share), batch_blocks: 0, target: 0 };
         assert!(refused(&Setup { limits, ..good }), "{share}");
     }
     let ended = run("greedy", "trace", &good);

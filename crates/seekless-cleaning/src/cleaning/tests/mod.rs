@@ -23,7 +23,7 @@ fn setup(blocks: u32, segment_blocks: u32, utilisation: f64, turns: u64) -> Setu
         blocks,
         segment_blocks,
         segments: Setup::segments_for(blocks, segment_blocks, utilisation),
-        limits: Limits { trigger: Trigger::Clean(0), batch_blocks: 0 },
+        limits: Limits { trigger: Trigger::Clean(0), batch_blocks: 0, target: 0 },
         warm_up: u64::from(blocks) * turns,
         writes: u64::from(blocks) * turns,
         seed: 1,

@@ -1,6 +1,7 @@
 //! Kinds of workload that an experiment can name: every program that uses files, and those that need no files. A new
 //! kind of the latter is a file here and a row in `OTHERS`; a new program is a row in [`WORKLOADS`].
 
+mod clean;
 mod count;
 mod files;
 mod generated;
@@ -22,7 +23,16 @@ use crate::run::Run;
 use crate::workload::{Program, WORKLOADS, WorkloadSpec};
 
 /// Kinds that are not programs on files.
-const OTHERS: &[WorkloadKind] = &[replay::KIND, generated::KIND, count::KIND, updates::KIND, locate::KIND, mount::KIND];
+const OTHERS: &[WorkloadKind] = &[
+    replay::KIND,
+    generated::KIND,
+    count::KIND,
+    updates::KIND,
+    locate::KIND,
+    mount::KIND,
+    clean::KIND,
+    clean::DISTRIBUTION,
+];
 
 /// Every kind of workload.
 pub fn kinds() -> impl Iterator<Item = WorkloadKind> {

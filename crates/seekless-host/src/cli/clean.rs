@@ -1,0 +1,297 @@
+//! `seekless clean`
+
+use std::ops::ControlFlow;
+use std::path::Path;
+
+use comfy_table::{Cell, CellAlignment, Table, presets};
+use seekless::cleaning::policy::Trigger;
+use seekless::cleaning::{Outcome, PATTERNS, POLICIES, Setup};
+use seekless_lab::cleaning::{BINS, Prepared, Simulation, distributions, metrics};
+use serde_json::json;
+
+use super::{Done, Failure, WRONG_USAGE, output};
+
+/// Simulate how a log is cleaned, and compare policies
+#[derive(clap::Args)]
+#[command(
+    after_help = "Write amplification counts the blocks written for each block of the user. Write cost also counts the \
+                        blocks read for it: victims are read whole, unless they are empty.
+
+`seekless clean --list` shows all policies and patterns with their options.
+
+Examples:
+  seekless clean greedy cost-benefit age-sort --pattern hot-and-cold --segment-blocks 512 --batch-blocks 2560
+  seekless clean sepbit lifetime oracle --pattern zipf:skew=1 --utilisation 85 --histogram
+  seekless clean greedy sepbit --pattern trace:file=sda.blktrace.0,times=5 --json
+
+Exit codes: 0 simulated, 1 failed, 2 wrong usage"
+)]
+pub(super) struct Args {
+    /// Policies to compare, with options: cost-benefit:age=root
+    #[arg(required_unless_present = "list", value_name = "POLICY")]
+    policies: Vec<String>,
+
+    /// In which order blocks are written, with options: zipf:skew=0.9
+    #[arg(long, default_value = "uniform")]
+    pattern: String,
+
+    /// Blocks of data; a trace knows its own
+    #[arg(long, default_value_t = 262_144, value_name = "COUNT")]
+    blocks: u32,
+
+    /// Blocks in a segment
+    #[arg(long, default_value_t = 256, value_name = "COUNT")]
+    segment_blocks: u32,
+
+    /// Live data as a share of all segments, in per cent
+    #[arg(long, default_value_t = 75.0, value_name = "PERCENT")]
+    utilisation: f64,
+
+    /// How many segments there are, in place of the utilisation; open and clean ones count
+    #[arg(long, default_value_t = 0, hide_default_value = true, value_name = "COUNT")]
+    segments: u32,
+
+    /// A pass reads victims until they have this many live blocks; it has at least one
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    batch_blocks: u64,
+
+    /// Cleaning begins when no more than this many segments are clean
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    reserve_segments: u32,
+
+    /// Once begun, it goes on until this many segments are clean, and in any case until the user can write
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    target_segments: u32,
+
+    /// Cleaning begins at this share of dead blocks, as in SepBIT's simulator, and space is not limited
+    #[arg(long, default_value_t = 0.0, hide_default_value = true, value_name = "PERCENT")]
+    garbage: f64,
+
+    /// Writes before anything is counted, in multiples of the data
+    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
+    warm_up: f64,
+
+    /// Writes that are counted, in multiples of the data
+    #[arg(long, default_value_t = 20.0, value_name = "MULTIPLE")]
+    writes: f64,
+
+    /// Decides what is written, and what policies draw
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+
+    /// Show how full the segments are when cleaning begins, and those that are cleaned
+    #[arg(long)]
+    histogram: bool,
+
+    /// Show all policies and patterns, and stop
+    #[arg(long)]
+    list: bool,
+
+    /// Print JSON, one line for each policy
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    if args.list {
+        output::print(&list())?;
+        return Ok(0);
+    }
+    let usage = |problem: String| Failure::new(problem).code(WRONG_USAGE);
+    let prepared: Vec<Prepared> = args
+        .policies
+        .iter()
+        .map(|policy| args.simulation(policy).prepare().map_err(usage))
+        .collect::<Result<_, Failure>>()?;
+    let mut results = Vec::new();
+    for prepared in prepared {
+        let bar = output::progress(0);
+        bar.set_message(prepared.policy());
+        let mut progress = |done, all| {
+            bar.set_length(all);
+            bar.set_position(done);
+            ControlFlow::Continue(())
+        };
+        let result = prepared.run(Path::new(""), args.seed, &mut progress);
+        bar.finish_and_clear();
+        let (setup, outcome) = result.map_err(|problem| Failure::new(format!("{}: {problem}", prepared.policy())))?;
+        match args.json {
+            // At once, because the next may take long.
+            true => output::print(&to_json(&prepared, &setup, &outcome))?,
+            false => results.push((prepared, setup, outcome)),
+        }
+    }
+    if !args.json {
+        output::print(&to_text(&results, args.histogram))?;
+    }
+    Ok(0)
+}
+
+impl Args {
+    fn simulation(&self, policy: &str) -> Simulation {
+        Simulation {
+            policy: policy.to_owned(),
+            pattern: self.pattern.clone(),
+            blocks: self.blocks,
+            segment_blocks: self.segment_blocks,
+            utilisation_percent: self.utilisation,
+            segments: self.segments,
+            batch_blocks: self.batch_blocks,
+            reserve_segments: self.reserve_segments,
+            target_segments: self.target_segments,
+            garbage_percent: self.garbage,
+            warm_up: self.warm_up,
+            writes: self.writes,
+        }
+    }
+}
+
+/// The tables of policies and patterns.
+fn list() -> String {
+    let mut text = String::from("Policies\n");
+    let keys = |keys: &[seekless::cleaning::words::Key]| -> String {
+        keys.iter().map(|key| format!("      {}={}: {}\n", key.name, key.default, key.help)).collect()
+    };
+    for spec in POLICIES {
+        let future = if spec.knows_future { "; knows the future" } else { "" };
+        text += &format!("  {}: {} ({}){future}\n{}", spec.name, spec.help, spec.source, keys(spec.keys));
+    }
+    text += "\nPatterns\n";
+    for spec in PATTERNS {
+        text += &format!("  {}: {}\n{}", spec.name, spec.help, keys(spec.keys));
+    }
+    text
+}
+
+fn to_json(prepared: &Prepared, setup: &Setup, outcome: &Outcome) -> String {
+    let metrics: serde_json::Map<String, serde_json::Value> =
+        metrics(outcome).into_iter().map(|(name, value)| (name.to_owned(), json!(value))).collect();
+    let (segments, cleaned) = distributions(outcome);
+    let (reserve, garbage) = match setup.limits.trigger {
+        Trigger::Clean(reserve) => (Some(reserve), None),
+        Trigger::Garbage(share) => (None, Some(share)),
+    };
+    let value = json!({
+        "kind": "cleaning",
+        "seekless": env!("CARGO_PKG_VERSION"),
+        "policy": prepared.policy(),
+        "pattern": prepared.pattern(),
+        "knows_future": prepared.knows_future(),
+        "blocks": setup.blocks,
+        "segment_blocks": setup.segment_blocks,
+        "segments": setup.segments,
+        "batch_blocks": setup.limits.batch_blocks,
+        "reserve_segments": reserve,
+        "target_segments": setup.limits.target,
+        "garbage": garbage,
+        "warm_up_blocks": setup.warm_up,
+        "seed": setup.seed,
+        "utilisation": outcome.utilisation,
+        "metrics": metrics,
+        "segments_by_utilisation": segments,
+        "cleaned_by_utilisation": cleaned,
+        "head_blocks": outcome.heads,
+    });
+    format!("{value}\n")
+}
+
+fn to_text(results: &[(Prepared, Setup, Outcome)], histogram: bool) -> String {
+    let mut table = Table::new();
+    table.load_style(presets::ASCII_MARKDOWN).set_header([
+        "policy",
+        "write amplification",
+        "write cost",
+        "cleaned at",
+        "of these empty",
+        "drift",
+        "heads",
+    ]);
+    for (prepared, _, outcome) in results {
+        let future = if prepared.knows_future() { " (knows the future)" } else { "" };
+        let numbers = [
+            format!("{:.3}", outcome.write_amplification()),
+            format!("{:.3}", outcome.write_cost()),
+            percent(outcome.cleaned_utilisation()),
+            percent(outcome.cleaned_empty_share()),
+            format!("{:+.1} %", outcome.drift() * 100.0),
+            outcome.heads.len().to_string(),
+        ];
+        let mut row = vec![Cell::new(format!("{}{future}", prepared.name()))];
+        row.extend(numbers.iter().map(|text| Cell::new(text).set_alignment(CellAlignment::Right)));
+        table.add_row(row);
+    }
+    let mut text = String::new();
+    if let Some((prepared, setup, outcome)) = results.first() {
+        text += &format!("{}\n{}\n\n", prepared.pattern(), in_words(setup, outcome));
+    }
+    text += &format!("{table}\nWrite cost counts reads, write amplification does not.\n");
+    for (prepared, setup, outcome) in results {
+        if prepared.name() != prepared.policy() {
+            text += &format!("{} is {}\n", prepared.name(), prepared.policy());
+        }
+        if outcome.counts.diverted > 0 {
+            text += &format!(
+                "{}: {} of the blocks went to another head, because no segment was clean\n",
+                prepared.name(),
+                percent(outcome.counts.diverted as f64 / (outcome.counts.user + outcome.counts.moved) as f64)
+            );
+        }
+        if setup.segments != results[0].1.segments {
+            text += &format!("{}: {}\n", prepared.policy(), in_words(setup, outcome));
+        }
+    }
+    if histogram {
+        for (prepared, _, outcome) in results {
+            text += &format!("\n{}\n{}", prepared.policy(), histogram_text(outcome));
+        }
+    }
+    text
+}
+
+/// What was simulated, with every parameter that the result depends on.
+fn in_words(setup: &Setup, outcome: &Outcome) -> String {
+    let when = match setup.limits.trigger {
+        Trigger::Clean(reserve) => format!("cleaned at {reserve} clean segments"),
+        Trigger::Garbage(share) => format!("cleaned at {} garbage, space not limited", percent(share)),
+    };
+    format!(
+        "{} blocks in {} segments of {}, open ones included: {} full; {when}, until {} are clean, {} live blocks or one segment at a \
+         time; {} writes after {}; seed {}",
+        setup.blocks,
+        setup.segments,
+        setup.segment_blocks,
+        percent(outcome.utilisation),
+        setup.limits.target,
+        setup.limits.batch_blocks,
+        outcome.counts.user,
+        setup.warm_up,
+        setup.seed,
+    )
+}
+
+/// Bars of the two distributions, side by side.
+fn histogram_text(outcome: &Outcome) -> String {
+    let (segments, cleaned) = distributions(outcome);
+    let mut text = format!("  utilisation  {:<30} {}\n", "segments when cleaning begins", "cleaned segments");
+    for (bin, (segments, cleaned)) in segments.iter().zip(&cleaned).enumerate() {
+        let width = 100 / BINS;
+        let bar = |share: &f64| "#".repeat((share * 60.0).round().min(20.0) as usize);
+        text += &format!(
+            "  {:>3} to {:>3} %  {:>6} {:<23} {:>6} {}\n",
+            bin * width,
+            (bin + 1) * width,
+            percent(*segments),
+            bar(segments),
+            percent(*cleaned),
+            bar(cleaned)
+        );
+    }
+    text
+}
+
+fn percent(share: f64) -> String {
+    match share.is_finite() {
+        true => format!("{:.1} %", share * 100.0),
+        false => "-".to_owned(),
+    }
+}

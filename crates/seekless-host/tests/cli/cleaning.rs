@@ -1,0 +1,60 @@
+//! `seekless clean` as a user sees it.
+
+use serde_json::Value;
+
+use crate::Scratch;
+
+/// Small enough for a test.
+const SMALL: [&str; 8] = ["--blocks", "4096", "--segment-blocks", "16", "--warm-up", "3", "--writes", "3"];
+
+/// Aim: policies are compared in a table, and as JSON with every parameter that the result depends on. Method: two
+/// policies, one known cost, and the same twice.
+#[test]
+fn policies_are_compared() {
+    let scratch = Scratch::new();
+    let run = |more: &[&str]| {
+        let arguments: Vec<&str> = [&["clean", "greedy", "oracle"][..], &SMALL, more].concat();
+        let ended = scratch.run(&arguments);
+        assert_eq!(ended.code, 0, "{arguments:?}: {}", ended.err);
+        ended.out
+    };
+    let text = run(&["--histogram"]);
+    for part in
+        ["write amplification", "write cost", "4096 blocks in 341 segments of 16", "knows the future", "95 to 100 %"]
+    {
+        assert!(text.contains(part), "{part} is missing:\n{text}");
+    }
+    let text = run(&["--json"]);
+    assert_eq!(text, run(&["--json"]));
+    let lines: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(lines.len(), 2);
+    let figure = |line: &Value, name: &str| line["metrics"][name].as_f64().expect("a number");
+    assert!((1.9..2.3).contains(&figure(&lines[0], "write_amplification")), "{text}");
+    assert!((3.8..4.6).contains(&figure(&lines[0], "write_cost")), "{text}");
+    assert!(figure(&lines[1], "write_amplification") < 1.2, "{text}");
+    for key in
+        ["policy", "pattern", "segments", "batch_blocks", "reserve_segments", "target_segments", "seed", "blocks"]
+    {
+        assert!(!lines[0][key].is_null(), "{key} is missing");
+    }
+    assert!(scratch.run(&["clean", "--list"]).out.contains("cost-benefit"));
+}
+
+/// Aim: what is misspelt or impossible is an error with a hint. Method: some of each, with their exit codes.
+#[test]
+fn errors_have_hints() {
+    let scratch = Scratch::new();
+    for (arguments, code, hint) in [
+        (&["clean", "gredy"][..], 2, "did you mean `greedy`?"),
+        (&["clean", "greedy", "--pattern", "zip"], 2, "did you mean `zipf`?"),
+        (&["clean", "greedy", "--utilisation", "120"], 2, "percentage"),
+        (&["clean", "greedy", "--pattern", "zipf:skew=x"], 1, "write a number"),
+        (&["clean", "greedy", "--pattern", "trace:file=none"], 1, "none"),
+        (&["clean", "greedy", "--blocks", "100", "--utilisation", "99"], 1, "do not fit"),
+        (&["clean"], 2, "POLICY"),
+    ] {
+        let ended = scratch.run(arguments);
+        assert_eq!(ended.code, code, "{arguments:?}: {}", ended.err);
+        assert!(ended.err.contains(hint), "{arguments:?}: {}", ended.err);
+    }
+}

@@ -1,0 +1,331 @@
+//! Simulations of cleaning: what to simulate, as the command line and experiments write it, and its result as numbers.
+
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use seekless::cleaning::outcome::shares;
+use seekless::cleaning::patterns::{DISCARD, Given};
+use seekless::cleaning::policy::{Limits, Trigger};
+use seekless::cleaning::words::Options as WordOptions;
+use seekless::cleaning::{Outcome, PatternSpec, PolicySpec, Setup};
+use seekless::units::FixedMap;
+use serde::Deserialize;
+
+use crate::trace::{Format, Op, Options, Trace};
+
+/// What to simulate.
+#[derive(Clone, PartialEq, Debug, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Simulation {
+    /// A policy with its options, as [`PolicySpec::parse`] takes them.
+    pub policy: String,
+    /// A pattern with its options.
+    pub pattern: String,
+    /// Blocks of data. A trace says itself how many there are.
+    pub blocks: u32,
+    pub segment_blocks: u32,
+    /// Live data as a share of all segments, in per cent.
+    pub utilisation_percent: f64,
+    /// All segments, in place of the utilisation; 0 for none.
+    pub segments: u32,
+    pub batch_blocks: u64,
+    pub reserve_segments: u32,
+    pub target_segments: u32,
+    /// If above 0, passes begin at this share of garbage, in per cent, and space is not limited.
+    pub garbage_percent: f64,
+    /// Writes before and while it is measured, in multiples of the data.
+    pub warm_up: f64,
+    pub writes: f64,
+}
+
+impl Default for Simulation {
+    fn default() -> Simulation {
+        Simulation {
+            policy: "greedy".to_owned(),
+            pattern: "uniform".to_owned(),
+            blocks: 1 << 18,
+            segment_blocks: 256,
+            utilisation_percent: 75.0,
+            segments: 0,
+            batch_blocks: 0,
+            reserve_segments: 0,
+            target_segments: 0,
+            garbage_percent: 0.0,
+            warm_up: 20.0,
+            writes: 20.0,
+        }
+    }
+}
+
+/// Metrics of a simulation, and their meaning.
+pub const METRICS: &[(&str, &str)] = &[
+    ("write_cost", "blocks read and written for each block of the user; empty segments are not read"),
+    ("write_amplification", "blocks written for each block of the user"),
+    ("cleaned_utilisation", "of the segments that are cleaned, empty ones included"),
+    ("cleaned_used_utilisation", "of the segments that are cleaned and not empty"),
+    ("cleaned_empty_share", "of the segments that are cleaned"),
+    ("cleaned_segments", "how many"),
+    ("passes", "how often cleaning began"),
+    ("moved_blocks", "live blocks that were written again"),
+    ("user_blocks", "blocks that the user wrote"),
+    ("drift", "write amplification of the second half over that of the first, less one"),
+    ("diverted_blocks", "went to another head than the policy said, because no segment was clean"),
+];
+
+/// A simulation that was parsed and checked.
+pub struct Prepared {
+    policy: &'static PolicySpec,
+    policy_options: WordOptions,
+    pattern: &'static PatternSpec,
+    pattern_options: WordOptions,
+    simulation: Simulation,
+}
+
+impl Simulation {
+    /// Parses the words and checks the numbers.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    pub fn prepare(&self) -> Result<Prepared, String> {
+        let (policy, policy_options) = PolicySpec::parse(&self.policy)?;
+        let (pattern, pattern_options) = PatternSpec::parse(&self.pattern)?;
+        let percent = |what: &str, value: f64, least: f64| match value >= least && value < 100.0 {
+            true => Ok(()),
+            false => Err(format!("{what} is a percentage from {least} to below 100, not {value}")),
+        };
+        percent("the utilisation", self.utilisation_percent, 0.1)?;
+        percent("garbage", self.garbage_percent, 0.0)?;
+        for (what, turns) in [("the warm-up", self.warm_up), ("the number of writes", self.writes)] {
+            if !(0.0..=1e6).contains(&turns) {
+                return Err(format!("{what} is in multiples of the data, from 0 to a million, not {turns}"));
+            }
+        }
+        if self.segment_blocks == 0 {
+            return Err("a segment has at least one block".into());
+        }
+        Ok(Prepared { policy, policy_options, pattern, pattern_options, simulation: self.clone() })
+    }
+}
+
+/// The pattern that reads a trace.
+const TRACE: &str = "trace";
+
+impl Prepared {
+    /// Simulates. `folder` is where a trace is sought; `progress` learns how many of the writes are done.
+    ///
+    /// # Errors
+    /// Why there is no result, in words.
+    pub fn run(
+        &self,
+        folder: &Path,
+        seed: u64,
+        progress: &mut dyn FnMut(u64, u64) -> ControlFlow<()>,
+    ) -> Result<(Setup, Outcome), String> {
+        let recorded = match self.trace() {
+            Some(file) => Some(writes_of(&folder.join(file), self.pattern_options.text("format"))?),
+            None => None,
+        };
+        let blocks = recorded.as_ref().map_or(self.simulation.blocks, |(_, blocks)| *blocks);
+        let mut setup = self.setup(blocks, seed);
+        if let Some((operations, _)) = &recorded {
+            // All of the trace after a first part of it, as often as it is repeated.
+            let times: u64 = self.pattern_options.number("times", 1, 1_000_000)?;
+            let writes = operations.iter().filter(|operation| *operation & DISCARD == 0).count() as u64 * times;
+            let share = self.simulation.warm_up / (self.simulation.warm_up + self.simulation.writes).max(1e-9);
+            setup.warm_up = (writes as f64 * share) as u64;
+            setup.writes = writes - setup.warm_up;
+        }
+        let given = Given { blocks, seed, recorded: recorded.map(|(operations, _)| operations) };
+        let mut pattern = self.pattern.make(&self.pattern_options, &given)?;
+        let outcome = self.policy.simulate(&self.policy_options, &setup, &mut *pattern, progress);
+        outcome.map(|outcome| (setup, outcome)).map_err(|error| error.to_string())
+    }
+
+    /// The file of a trace.
+    pub fn trace(&self) -> Option<&str> {
+        (self.pattern.name == TRACE).then(|| self.pattern_options.text("file"))
+    }
+
+    /// The policy as the user wrote it.
+    pub fn name(&self) -> &str {
+        &self.simulation.policy
+    }
+
+    /// The policy with all of its options.
+    pub fn policy(&self) -> String {
+        self.policy_options.line()
+    }
+
+    /// The pattern with all of its options.
+    pub fn pattern(&self) -> String {
+        self.pattern_options.line()
+    }
+
+    /// True when the policy knows the future, as no real one does.
+    pub fn knows_future(&self) -> bool {
+        self.policy.knows_future
+    }
+
+    fn setup(&self, blocks: u32, seed: u64) -> Setup {
+        let Simulation { segment_blocks, garbage_percent, .. } = self.simulation;
+        let limited = match self.simulation.segments {
+            0 => Setup::segments_for(blocks, segment_blocks, self.simulation.utilisation_percent / 100.0),
+            segments => segments,
+        };
+        let turns = |turns: f64| (turns * f64::from(blocks)) as u64;
+        let (trigger, segments) = match garbage_percent > 0.0 {
+            // What is in use at this share of garbage, and as much again: more than the heads could keep open.
+            true => {
+                let used = Setup::segments_for(blocks, segment_blocks, 1.0 - garbage_percent / 100.0);
+                (Trigger::Garbage(garbage_percent / 100.0), used.saturating_mul(2).saturating_add(512))
+            }
+            false => (Trigger::Clean(self.simulation.reserve_segments), limited),
+        };
+        Setup {
+            blocks,
+            segment_blocks,
+            segments,
+            limits: Limits {
+                trigger,
+                batch_blocks: self.simulation.batch_blocks,
+                target: self.simulation.target_segments,
+            },
+            warm_up: turns(self.simulation.warm_up),
+            writes: turns(self.simulation.writes).max(1),
+            seed,
+        }
+    }
+}
+
+/// Bytes of a block of a trace.
+const BLOCK_BYTES: u64 = 4096;
+
+/// All of a trace is in memory.
+const TRACE_BLOCKS_MAX: usize = 1 << 27;
+const TRACE_OPERATIONS_MAX: usize = 1 << 29;
+
+/// The writes and discards of a trace as operations on consecutive numbers, and how many blocks there are.
+fn writes_of(path: &Path, format: &str) -> Result<(Arc<[u32]>, u32), String> {
+    let mut numbers: FixedMap<(u64, u64), u32> = FixedMap::default();
+    let mut operations = Vec::new();
+    let format = if format.is_empty() { None } else { Some(Format::parse(format)?) };
+    let options = Options { format, ..Options::default() };
+    let trace = Trace::open(&[path.to_owned()], &options).map_err(|error| error.to_string())?;
+    let mut devices = Vec::new();
+    for request in trace {
+        let request = request.map_err(|error| error.to_string())?;
+        let bit = match request.op {
+            Op::Write => 0,
+            Op::Discard => DISCARD,
+            _ => continue,
+        };
+        let device = match devices.iter().position(|device| *device == request.device) {
+            Some(device) => device,
+            None => {
+                devices.push(request.device);
+                devices.len() - 1
+            }
+        };
+        let first = request.offset / BLOCK_BYTES;
+        let end = request.end().div_ceil(BLOCK_BYTES);
+        for block in first..end {
+            let next = numbers.len() as u32;
+            let number = match bit {
+                0 => *numbers.entry((device as u64, block)).or_insert(next),
+                // What was never written has nothing to discard.
+                _ => match numbers.get(&(device as u64, block)) {
+                    Some(number) => *number,
+                    None => continue,
+                },
+            };
+            operations.push(number | bit);
+            if numbers.len() > TRACE_BLOCKS_MAX || operations.len() > TRACE_OPERATIONS_MAX {
+                return Err(format!("{} has more writes than fit into memory", path.display()));
+            }
+        }
+    }
+    match numbers.len() {
+        0 | 1 => Err(format!("{} does not write to two blocks", path.display())),
+        count => Ok((operations.into(), count as u32)),
+    }
+}
+
+/// The result as [`METRICS`]; what cannot be known is left out.
+pub fn metrics(outcome: &Outcome) -> Vec<(&'static str, Option<f64>)> {
+    let counts = &outcome.counts;
+    vec![
+        ("write_cost", Some(outcome.write_cost())),
+        ("write_amplification", Some(outcome.write_amplification())),
+        ("cleaned_utilisation", Some(outcome.cleaned_utilisation())),
+        ("cleaned_used_utilisation", Some(outcome.cleaned_utilisation_of_used())),
+        ("cleaned_empty_share", Some(outcome.cleaned_empty_share())),
+        ("cleaned_segments", Some(counts.cleaned as f64)),
+        ("passes", Some(counts.passes as f64)),
+        ("moved_blocks", Some(counts.moved as f64)),
+        ("user_blocks", Some(counts.user as f64)),
+        ("drift", Some(outcome.drift())),
+        ("diverted_blocks", Some(counts.diverted as f64)),
+    ]
+}
+
+/// Bins of a distribution of utilisations.
+pub const BINS: usize = 20;
+
+/// Shares of the closed segments when cleaning began, and of the cleaned ones, by utilisation: [`BINS`] each.
+pub fn distributions(outcome: &Outcome) -> (Vec<f64>, Vec<f64>) {
+    (shares(&outcome.segments_by_live, BINS), shares(&outcome.cleaned_by_live, BINS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: a trace's requests are the blocks that they cover, numbered as they come. Method: a small trace with an
+    /// overwrite, a read, another device, and requests that do not begin or end at a block's border; then a run of it.
+    #[test]
+    fn traces_become_operations() {
+        let folder = tempfile::tempdir().expect("a directory");
+        let path = folder.path().join("small.csv");
+        let text = "0,W,8192,4096,1577808000000001\n0,R,0,40960,1577808000000002\n0,W,8191,4097,1577808000000003\n\
+                    1,W,8192,1,1577808000000004\n0,W,409600,8192,1577808000000005\n";
+        std::fs::write(&path, text).expect("a file");
+        let (operations, blocks) = writes_of(&path, "alibaba").expect("operations");
+        assert_eq!((&operations[..], blocks), (&[0, 1, 0, 2, 3, 4][..], 5));
+        let simulation = Simulation {
+            pattern: "trace:file=small.csv,format=alibaba,times=100".to_owned(),
+            segment_blocks: 2,
+            utilisation_percent: 40.0,
+            ..Simulation::default()
+        };
+        let prepared = simulation.prepare().expect("a simulation");
+        assert_eq!(prepared.trace(), Some("small.csv"));
+        let (setup, outcome) =
+            prepared.run(folder.path(), 1, &mut |_, _| ControlFlow::Continue(())).expect("an outcome");
+        assert_eq!((setup.blocks, setup.warm_up, setup.writes), (5, 300, 300));
+        assert_eq!(outcome.counts.user, 300);
+    }
+
+    /// Aim: nonsense is an error in words. Method: one of each kind.
+    #[test]
+    fn errors_are_words() {
+        let plain = Simulation::default();
+        for wrong in [
+            Simulation { policy: "best".into(), ..plain.clone() },
+            Simulation { pattern: "zipf:scew=1".into(), ..plain.clone() },
+            Simulation { utilisation_percent: 100.0, ..plain.clone() },
+            Simulation { utilisation_percent: f64::NAN, ..plain.clone() },
+            Simulation { warm_up: -1.0, ..plain.clone() },
+            Simulation { segment_blocks: 0, ..plain.clone() },
+        ] {
+            assert!(wrong.prepare().is_err(), "{wrong:?}");
+        }
+        let run = |wrong: Simulation| {
+            let prepared = wrong.prepare().expect("words that are known");
+            prepared.run(Path::new("."), 1, &mut |_, _| ControlFlow::Continue(())).map(|_| ()).expect_err("an error")
+        };
+        assert!(run(Simulation { utilisation_percent: 99.99, blocks: 100, ..plain.clone() }).contains("do not fit"));
+        assert!(run(Simulation { pattern: "trace:file=none.csv".into(), ..plain.clone() }).contains("none.csv"));
+        assert!(run(Simulation { blocks: 1, ..plain }).contains("between 2"));
+    }
+}
