@@ -22,6 +22,7 @@ pub(super) struct Midas {
     sizes: Vec<u32>,
     last: Buckets,
     group_of: Vec<u8>,
+    segment_blocks: u32,
     /// How long segments lately stayed in the first group.
     stay: Ticks,
 }
@@ -37,6 +38,7 @@ impl Made for Midas {
             sizes: std::iter::once(size(0)).chain((0..groups - 1).map(size)).collect(),
             last: Buckets::new(shape.segments, shape.segment_blocks),
             group_of: vec![0; shape.segments as usize],
+            segment_blocks: shape.segment_blocks,
             stay: 0,
         })
     }
@@ -63,13 +65,19 @@ impl Policy for Midas {
 
     fn choose(&mut self, _: Ticks) -> Option<SegmentNo> {
         let too_long = self.queues.iter().zip(&self.sizes).find(|(queue, size)| queue.len() > **size);
-        match too_long {
-            Some((queue, _)) => queue.oldest(),
-            None => self.last.emptiest().or_else(|| {
-                // The last group is empty: the end of the longest queue.
-                self.queues.iter().max_by_key(|queue| queue.len())?.oldest()
-            }),
+        if let Some((queue, _)) = too_long {
+            return queue.oldest();
         }
+        let last = self.last.emptiest();
+        if last.is_some_and(|segment| self.last.live(segment) < Some(self.segment_blocks)) {
+            return last;
+        }
+        // The last group is empty or has no garbage, so that its segments would be moved for nothing: the garbage is in the
+        // queues.
+        let ends =
+            self.queues.iter().filter_map(|queue| Some((queue.live(queue.oldest()?), queue.len(), queue.oldest()?)));
+        let end = ends.min_by_key(|(live, length, _)| (*live, std::cmp::Reverse(*length)));
+        end.map(|(_, _, segment)| segment).or(last)
     }
 
     fn closed(&mut self, segment: &Segment) {

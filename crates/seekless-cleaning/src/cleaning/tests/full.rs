@@ -30,6 +30,20 @@ fn the_fullest_log_goes_on() {
     }
 }
 
+/// Aim: no policy cleans segments over and over that are alive as a whole while others have garbage. Method: the blocks that
+/// each of them moves for one of the user, over many turns of each pattern; a useless pass moves a segment and frees nothing.
+#[test]
+fn few_passes_are_wasted() {
+    for policy in POLICIES {
+        for pattern in ["uniform", "zipf:skew=1.2", "hot-and-cold", "exponential", "shifting:every=1"] {
+            let setup = Setup { segments: 310, ..setup(8192, 32, 0.85, 8) };
+            let outcome = run(policy.name, pattern, &setup).unwrap_or_else(|error| panic!("{}: {error}", policy.name));
+            let moved = outcome.counts.moved as f64 / outcome.counts.user as f64;
+            assert!(moved < 12.0, "{} {pattern}: {moved:.1} blocks are moved for each of the user", policy.name);
+        }
+    }
+}
+
 /// It always wants to clean, and has no victim, or the oldest, which is alive as a whole.
 struct Useless {
     closed: Vec<(SegmentNo, u32)>,
