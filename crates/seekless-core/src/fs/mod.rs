@@ -195,6 +195,11 @@ pub trait FileSystem {
         Vec::new()
     }
 
+    /// How full the segments of its log are, where it has one.
+    fn log_usage(&self) -> Option<LogUsage> {
+        None
+    }
+
     /// One line for people, for example `lfs (segment 512 KiB)`.
     fn describe(&self) -> String;
 }

@@ -327,3 +327,32 @@ pub struct StatFs {
     pub inodes_free: u64,
     pub name_bytes_max: u32,
 }
+
+/// How full the segments of a log are [ro92 Figure 5].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct LogUsage {
+    pub segment_bytes: u64,
+    /// Segments that the log can write.
+    pub clean: u64,
+    /// Segments without live data that the log cannot write yet, because recovery may need them.
+    pub empty: u64,
+    /// Bytes alive in all segments.
+    pub live_bytes: u64,
+    /// Segments with live data, by the share that is alive: the first holds those up to 1 / [`LogUsage::BINS`].
+    pub by_live: [u64; LogUsage::BINS],
+}
+
+impl LogUsage {
+    pub const BINS: usize = 20;
+
+    /// The bin of a segment with so much live data.
+    pub fn bin(live_bytes: u64, segment_bytes: u64) -> usize {
+        let bin = (live_bytes.saturating_sub(1) * Self::BINS as u64).checked_div(segment_bytes).unwrap_or(0);
+        (bin as usize).min(Self::BINS - 1)
+    }
+
+    /// All segments.
+    pub fn segments(&self) -> u64 {
+        self.clean + self.empty + self.by_live.iter().sum::<u64>()
+    }
+}

@@ -35,6 +35,8 @@ mod report;
 mod run;
 mod scrub;
 mod snapshot;
+mod stat;
+mod statistics;
 mod sync;
 mod trace;
 mod traces;
@@ -84,6 +86,7 @@ enum Command {
     Export(export::Args),
     Umount(umount::Args),
     Sync(sync::Args),
+    Stat(stat::Args),
     Fsck(fsck::Args),
     Scrub(scrub::Args),
     Pack(pack::Args),
@@ -168,6 +171,7 @@ fn run(arguments: Vec<OsString>) -> Done {
         Command::Export(args) => export::run(&args),
         Command::Umount(args) => umount::run(&args),
         Command::Sync(args) => sync::run(&args),
+        Command::Stat(args) => stat::run(&args),
         Command::Fsck(args) => fsck::run(&args),
         Command::Scrub(args) => scrub::run(&args),
         Command::Pack(args) => pack::pack(&args),

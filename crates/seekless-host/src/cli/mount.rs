@@ -13,7 +13,7 @@ use super::exit::{FAILED, WRONG_USAGE};
 use super::mount_options::{self, MountWords};
 use super::pid_file::PidFile;
 use super::world::{World, identity};
-use super::{Done, Failure, daemon, diagnose, logging, output, read_stack};
+use super::{Done, Failure, daemon, diagnose, logging, output, read_stack, statistics};
 use crate::disk_file::DiskFile;
 use crate::fuse::{self, Mount, MountOptions, RemountError, TransportChoice};
 use crate::leaves::{FileDevice, HostLeaves};
@@ -282,6 +282,8 @@ fn serve(wish: Wish, report: Option<&mut Option<Report>>) -> Done {
             let _ = mount.serve(std::future::ready(())).await;
             return Err(failure);
         }
+        let parts = mounted.parts.clone();
+        mount.tell_statistics(move || statistics::of(&parts).to_string());
         log::info!("mounted on {place} ({}, {})", mount.transport_name(), world.reactor.backend_name());
         log_counters(&mounted, |name, count| name == "replayed_transactions" && count > 0);
         let warnings: Vec<String> = mounted.parts.iter().flat_map(Part::warnings).collect();

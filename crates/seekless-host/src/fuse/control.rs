@@ -18,7 +18,8 @@ use rustix::process::{Pid, PidfdFlags};
 use super::farewell::Waiting;
 use super::mount::unmount;
 use super::names::{
-    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE, start_time,
+    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
+    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE, start_time,
 };
 use crate::mount_table::{self, DeviceNumber, Elsewhere, MountInfo};
 
@@ -169,6 +170,9 @@ pub enum SyncError {
     Dead { path: PathBuf },
     #[error("what was written to {} may not be durable: {cause}", path.display())]
     Failed { path: PathBuf, cause: String },
+    #[error("the daemon of {} does not say what it has counted: {cause}; an earlier version of the program cannot",
+        path.display())]
+    Statistics { path: PathBuf, cause: Errno },
 }
 
 /// Makes everything durable in the mount that holds `path`. `sync(1)` and `syncfs(2)` do not reach a file system that
@@ -186,6 +190,26 @@ pub fn sync(path: &Path) -> Result<(), SyncError> {
 /// As [`sync`].
 pub fn drop_caches(path: &Path) -> Result<(), SyncError> {
     tell(path, DROP_CACHES_ATTRIBUTE)
+}
+
+/// What the parts of the stack that is mounted at `path`, or above it, have counted since they were mounted, as JSON.
+/// `None` when `path` is not inside one of our mounts.
+///
+/// # Errors
+/// `Path` when there is nothing at `path`; `Dead` when the daemon has ended; `Failed` when it cannot answer.
+pub fn statistics(path: &Path) -> Result<Option<String>, SyncError> {
+    let absolute = std::fs::canonicalize(path).map_err(|cause| match cause.raw_os_error() {
+        Some(libc::ENOTCONN | libc::ECONNABORTED) => SyncError::Dead { path: path.to_owned() },
+        _ => SyncError::Path { path: path.to_owned(), cause },
+    })?;
+    let Some(mount_point) = mount_point_of(&absolute) else { return Ok(None) };
+    let name = CString::new(STATISTICS_ATTRIBUTE).unwrap_or_default();
+    let mut value = vec![0; STATISTICS_BYTES_MAX];
+    match rustix::fs::getxattr(&mount_point, &*name, &mut value) {
+        Ok(length) => Ok(Some(String::from_utf8_lossy(&value[..length]).into_owned())),
+        Err(Errno::NOTCONN | Errno::CONNABORTED) => Err(SyncError::Dead { path: path.to_owned() }),
+        Err(cause) => Err(SyncError::Statistics { path: path.to_owned(), cause }),
+    }
 }
 
 /// Syncs the kernel's data and reads an attribute of the root, which makes the daemon act.

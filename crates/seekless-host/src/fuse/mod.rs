@@ -30,7 +30,9 @@ mod serve;
 mod session;
 mod transport;
 
-pub use control::{RemountError, SyncError, UmountError, drop_caches, mount_options_of, remount, sync, umount};
+pub use control::{
+    RemountError, SyncError, UmountError, drop_caches, mount_options_of, remount, statistics, sync, umount,
+};
 pub use errno::errno_of;
 pub use mount::{MountError, MountOptions};
 pub use options::{InitError, TransportChoice};

@@ -17,6 +17,12 @@ pub(super) const ACCESS_ATTRIBUTE: &[u8] = b"seekless.access";
 /// cold.
 pub(super) const DROP_CACHES_ATTRIBUTE: &[u8] = b"seekless.drop-caches";
 
+/// The value of this extended attribute of the root is what the parts of the stack have counted so far, as JSON.
+pub(super) const STATISTICS_ATTRIBUTE: &[u8] = b"seekless.statistics";
+
+/// Longest value that the kernel passes on.
+pub(super) const STATISTICS_BYTES_MAX: usize = 64 << 10;
+
 /// Value of such an attribute on success.
 pub(super) const DONE: &[u8] = b"done";
 

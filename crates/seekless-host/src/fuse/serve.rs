@@ -165,6 +165,11 @@ impl Mount {
         &self.negotiated
     }
 
+    /// Answers [`super::statistics`] by calling `statistics`.
+    pub fn tell_statistics(&self, statistics: impl Fn() -> String + 'static) {
+        self.session.tell_statistics(Box::new(statistics));
+    }
+
     /// Marks `leaves` as mounted, for other processes that find them in use, and at the end as unmounted.
     pub fn mark(&mut self, leaves: OpenedLeaves) {
         self.leaves = leaves;

@@ -1,6 +1,6 @@
 //! A session: the agreed features, and the operation of the file system for each request.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::Rc;
 
 use seekless::device::{Buf, Data};
@@ -15,7 +15,8 @@ use seekless::units::Ino;
 use super::abi::{self, InitFlags};
 use super::errno::is_worth_logging;
 use super::names::{
-    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, SYNC_ATTRIBUTE,
+    ACCESS_ATTRIBUTE, DAEMON_ATTRIBUTE, DONE, DROP_CACHES_ATTRIBUTE, OUTCOME_BYTES_MAX, STATISTICS_ATTRIBUTE,
+    STATISTICS_BYTES_MAX, SYNC_ATTRIBUTE,
 };
 use super::options::InitError;
 use super::reply::{Body, CacheTimes, DirectoryReply, Reply, Undo, statfs};
@@ -234,6 +235,8 @@ pub(super) struct Session {
     durable_at_once: AtOnce,
     /// The last error reported, so that a broken disk does not fill the log.
     reported: RefCell<Option<FsError>>,
+    /// What the stack has counted, as text.
+    statistics: OnceCell<Box<dyn Fn() -> String>>,
 }
 
 impl Session {
@@ -247,7 +250,19 @@ impl Session {
             activity: Activity::default(),
             closed: RefCell::default(),
             reported: RefCell::default(),
+            statistics: OnceCell::new(),
         }
+    }
+
+    /// Answers what the stack has counted by calling `statistics`; the first caller wins.
+    pub(super) fn tell_statistics(&self, statistics: Box<dyn Fn() -> String>) {
+        let _ = self.statistics.set(statistics);
+    }
+
+    /// The value of [`STATISTICS_ATTRIBUTE`].
+    fn statistics(&self) -> FsResult<Vec<u8>> {
+        let text = self.statistics.get().map(|statistics| statistics().into_bytes());
+        text.filter(|text| text.len() <= STATISTICS_BYTES_MAX).ok_or(FsError::NoAttribute)
     }
 
     /// Makes changes durable before they are answered.
@@ -462,6 +477,7 @@ impl Session {
                     (Ino::ROOT, DAEMON_ATTRIBUTE) => self.daemon.as_bytes().to_vec(),
                     (Ino::ROOT, ACCESS_ATTRIBUTE) if fs.traits().read_only => b"ro".to_vec(),
                     (Ino::ROOT, ACCESS_ATTRIBUTE) => b"rw".to_vec(),
+                    (Ino::ROOT, STATISTICS_ATTRIBUTE) => self.statistics()?,
                     (Ino::ROOT, SYNC_ATTRIBUTE) => self.outcome(fs.syncfs().await),
                     (Ino::ROOT, DROP_CACHES_ATTRIBUTE) => self.outcome(fs.drop_caches().await),
                     _ => fs.getxattr(ino, name).await?,

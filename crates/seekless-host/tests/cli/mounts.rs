@@ -89,6 +89,43 @@ fn a_killed_daemon_loses_nothing_that_was_synced() {
     assert!(log.contains(&format!("unmounted from {place};")), "{log}");
 }
 
+/// Aim: `stat` shows the segments of a log and what was written, of a mount and of an image. Method: a megabyte is written
+/// and synced; a directory that is no mount of ours, and a dead mount, are errors that say so.
+#[test]
+fn statistics_of_mounts_and_images() {
+    if !can_mount() {
+        return;
+    }
+    let scratch = prepared();
+    let statistics = |what: &str| -> serde_json::Value {
+        serde_json::from_str(&scratch.good(&["stat", what, "--json"])).expect("JSON")
+    };
+    scratch.good(&["mount", LINE, "mnt", "--pid-file", "pid"]);
+    scratch.write("mnt/file", "x".repeat(1 << 20));
+    scratch.good(&["sync", "mnt"]);
+    std::fs::create_dir(scratch.path("mnt/below")).unwrap();
+    let live = statistics("mnt/below");
+    let top = &live["parts"][0];
+    assert!(top["counters"]["log_data_bytes"].as_u64() >= Some(1 << 20), "{live:#}");
+    let by_live = top["log"]["segments_by_live"].as_array().expect("a histogram");
+    let used: u64 = by_live.iter().filter_map(serde_json::Value::as_u64).sum();
+    let number = |name: &str| top["log"][name].as_u64().expect("a number");
+    assert_eq!(number("segments"), number("segments_clean") + number("segments_empty") + used, "{live:#}");
+    assert!(number("live_bytes") >= 1 << 20 && live["parts"][1]["counters"].is_object(), "{live:#}");
+    let text = scratch.good(&["stat", "mnt"]);
+    assert!(text.contains("write amplification 1.") && text.contains("95 to 100 %"), "{text}");
+    kill_process(daemon(&scratch), Signal::KILL).unwrap();
+    // The kernel may still have the attributes of the root.
+    wait_for("its end", || scratch.run(&["stat", "mnt"]).code == 1);
+    let ended = scratch.run(&["stat", "mnt"]);
+    assert!(ended.code == 1 && ended.err.contains("whose daemon is gone"), "{}", ended.err);
+    scratch.run(&["umount", "mnt"]);
+    let image = statistics(LINE);
+    assert!(image["parts"][0]["log"]["live_bytes"].as_u64() >= Some(1 << 20), "{image:#}");
+    let ended = scratch.run(&["stat", "mnt"]);
+    assert_eq!((ended.code, &*ended.err), (1, "seekless: mnt is not inside one of our mounts\n"));
+}
+
 /// One image, one mount: another mount of it, mkfs, fsck and info report that it is in use; so does umount while a
 /// process uses it.
 #[test]

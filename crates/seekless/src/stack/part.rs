@@ -1,7 +1,7 @@
 //! The parts of a running stack, one for each word, for counters, descriptions and warnings.
 
 use crate::device::{Counter, Device};
-use crate::fs::Fs;
+use crate::fs::{Fs, LogUsage};
 
 /// A part of a running stack, for counters and descriptions.
 #[derive(Clone)]
@@ -52,6 +52,14 @@ impl Part {
             Part::Devices(devices) => &devices[..],
         };
         devices.iter().filter(|device| device.redundancy().is_some()).cloned().collect()
+    }
+
+    /// See [`crate::fs::FileSystem::log_usage`].
+    pub fn log_usage(&self) -> Option<LogUsage> {
+        match self {
+            Part::FileSystem(fs) => fs.log_usage(),
+            Part::Device(_) | Part::Devices(_) => None,
+        }
     }
 
     /// For several instances: sums, and the largest of maxima.

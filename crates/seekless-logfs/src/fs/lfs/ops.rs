@@ -11,7 +11,7 @@ use crate::codec;
 use crate::device::{Buf, Counter};
 use crate::fs::logfs::LogBackend;
 use crate::fs::logfs::change::{Change, Hole, PENDING_MARGIN_BYTES, ReserveAccess};
-use crate::fs::{FsError, FsResult};
+use crate::fs::{FsError, FsResult, LogUsage};
 use crate::rt::cover;
 use crate::units::{Ino, Nanos, SECTOR_BYTES, Sector, human_bytes};
 
@@ -187,6 +187,17 @@ impl LogBackend for Segmented {
             ("segment_bytes", state.log.layout.segment_bytes()),
             ("live_bytes", state.log.segments.live_bytes),
         ]
+    }
+
+    fn log_usage(state: &State) -> Option<LogUsage> {
+        let (segments, segment_bytes) = (&state.log.segments, state.log.layout.segment_bytes());
+        let mut by_live = [0; LogUsage::BINS];
+        for (_, segment) in segments.iter().filter(|(_, segment)| segment.live_bytes > 0) {
+            by_live[LogUsage::bin(segment.live_bytes, segment_bytes)] += 1;
+        }
+        let clean = (segments.ready.len() + segments.clean.len()) as u64;
+        let empty = segments.count() - clean - by_live.iter().sum::<u64>();
+        Some(LogUsage { segment_bytes, clean, empty, live_bytes: segments.live_bytes, by_live })
     }
 
     /// One sector for each inode of a group, as long as it is in the same segment.

@@ -30,7 +30,7 @@ use state::{InodeMem, State, Step, Wait};
 use tree::InodeSlot;
 
 use crate::device::{Buf, Counter, Device};
-use crate::fs::FsResult;
+use crate::fs::{FsResult, LogUsage};
 use crate::rt::{Event, Rt};
 use crate::units::{Ino, Nanos, Sector};
 
@@ -94,6 +94,11 @@ pub(in crate::fs) trait LogBackend: Sized + 'static {
     fn describe(state: &State<Self>) -> String;
 
     fn counters(state: &State<Self>) -> Vec<Counter>;
+
+    /// See [`FileSystem::log_usage`](crate::fs::FileSystem::log_usage).
+    fn log_usage(_: &State<Self>) -> Option<LogUsage> {
+        None
+    }
 
     /// Number of sectors just before a group of inodes, which begins at `start`, that may hold their attributes; none
     /// when the log does not put them there.

@@ -381,6 +381,10 @@ impl<L: LogBackend> FileSystem for LogFs<L> {
         L::counters(&self.state.borrow())
     }
 
+    fn log_usage(&self) -> Option<LogUsage> {
+        L::log_usage(&self.state.borrow())
+    }
+
     fn describe(&self) -> String {
         L::describe(&self.state.borrow())
     }

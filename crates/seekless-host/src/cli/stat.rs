@@ -1,0 +1,72 @@
+//! `seekless stat`
+
+use std::io::ErrorKind;
+use std::path::Path;
+
+use seekless::stack::{Purpose, Usage};
+use serde_json::Value;
+
+use super::world::World;
+use super::{Done, Failure, output, read_volume, statistics};
+
+/// Show what a mount has counted, and how full the segments of a log are
+///
+/// For a mount: what its parts have counted since they were mounted, and for a log-structured file system how full
+/// its segments are and what writing has cost so far. For a stack that is not mounted: what is on the storage.
+#[derive(clap::Args)]
+#[command(after_help = "Examples:
+  seekless stat /mnt
+  seekless stat /mnt --json | jq '.parts[0].counters'
+  seekless stat 'lfs / file:a.img'
+
+Exit codes: 0 shown, 1 it cannot be read, 2 wrong usage")]
+pub(super) struct Args {
+    /// A mount point, any directory inside the mount, or a stack that is not mounted
+    #[arg(value_name = "DIR|STACK")]
+    what: String,
+
+    /// Print JSON
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn run(args: &Args) -> Done {
+    let path = Path::new(&args.what);
+    // A dead mount does not exist for `exists`.
+    let mounted = if path.symlink_metadata().is_err_and(|error| error.kind() == ErrorKind::NotFound) {
+        None
+    } else {
+        crate::fuse::statistics(path)?
+    };
+    let statistics = match mounted {
+        Some(text) => serde_json::from_str(&text)
+            .map_err(|error| Failure::new(format!("{}: the daemon's answer is no JSON: {error}", args.what)))?,
+        None if path.is_dir() => {
+            return Err(Failure::new(format!("{} is not inside one of our mounts", args.what)));
+        }
+        None => of_stack(&args.what)?,
+    };
+    match args.json {
+        true => output::print_json(&statistics)?,
+        false => output::print(&statistics::to_text(&statistics))?,
+    }
+    Ok(0)
+}
+
+/// The statistics of a stack that is not mounted: nothing has been counted, but a log has its segments.
+fn of_stack(line: &str) -> Result<Value, Failure> {
+    let stack = read_volume(line, "look at")?;
+    let world = World::new()?;
+    let leaves = world.leaves();
+    world.run(async {
+        let opened = stack.open_below(&world.rt, &leaves, Purpose::Inspect).await?;
+        let mounted = opened.mount(Usage { read_only: true, ..Usage::default() }).await;
+        let mounted = mounted.map_err(|error| super::diagnose::explain(&stack, &leaves, error))?;
+        let statistics = statistics::of(&mounted.parts);
+        mounted.parts.iter().flat_map(seekless::stack::Part::warnings).for_each(|warning| {
+            output::note(&format!("warning: {warning}"));
+        });
+        mounted.fs.close().await.map_err(|error| Failure::new(error.to_string()))?;
+        Ok(statistics)
+    })
+}

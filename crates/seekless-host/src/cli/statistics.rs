@@ -1,0 +1,154 @@
+//! What the parts of a running stack have counted, as JSON, and as text from that JSON, which may come from another
+//! process.
+
+use seekless::fs::LogUsage;
+use seekless::stack::Part;
+use seekless::units::human_bytes;
+use serde_json::{Map, Value, json};
+
+/// The parts of a stack, top first.
+pub(super) fn of(parts: &[Part]) -> Value {
+    let part = |part: &Part| {
+        let counters: Map<String, Value> =
+            part.counters().into_iter().map(|(name, value)| (name.to_owned(), value.into())).collect();
+        let mut object = json!({ "part": part.describe(), "counters": counters });
+        if let Some(log) = part.log_usage() {
+            object["log"] = log_of(&log);
+        }
+        object
+    };
+    json!({
+        "kind": "statistics",
+        "seekless": env!("CARGO_PKG_VERSION"),
+        "parts": parts.iter().map(part).collect::<Vec<_>>(),
+    })
+}
+
+fn log_of(log: &LogUsage) -> Value {
+    json!({
+        "segment_bytes": log.segment_bytes,
+        "segments": log.segments(),
+        "segments_clean": log.clean,
+        "segments_empty": log.empty,
+        "live_bytes": log.live_bytes,
+        "segments_by_live": log.by_live,
+    })
+}
+
+/// The same for people. What a daemon of another version leaves out is left out.
+pub(super) fn to_text(statistics: &Value) -> String {
+    let mut text = String::new();
+    for part in statistics["parts"].as_array().into_iter().flatten() {
+        text += &format!("{}\n", part["part"].as_str().unwrap_or("?"));
+        let counter = |name: &str| part["counters"][name].as_u64();
+        if let Some(log) = part["log"].as_object() {
+            text += &log_text(log);
+            text += &written_text(&counter);
+        }
+        let shown = ["log_bytes", "log_data_bytes", "log_metadata_bytes", "log_cleaned_bytes", "write_cost_permille"];
+        for (name, value) in part["counters"].as_object().into_iter().flatten() {
+            let in_words = part["log"].is_object() && (shown.contains(&&**name) || name.starts_with("cleaner_"));
+            if !in_words && value.as_u64() != Some(0) {
+                text += &format!("  {:<24} {value}\n", name.replace('_', " "));
+            }
+        }
+    }
+    text
+}
+
+/// Bytes by what they are, and what they cost.
+fn written_text(counter: &impl Fn(&str) -> Option<u64>) -> String {
+    let known = counter("log_bytes").zip(counter("log_data_bytes")).zip(counter("log_cleaned_bytes"));
+    let Some(((all, data), moved)) = known.filter(|((all, _), _)| *all > 0) else {
+        return "  nothing has been written since it was mounted\n".to_owned();
+    };
+    let metadata = counter("log_metadata_bytes").unwrap_or(0);
+    let read = counter("cleaner_read_bytes").unwrap_or(0);
+    let of_data = |bytes: u64| match data {
+        0 => "-".to_owned(),
+        data => format!("{:.2}", bytes as f64 / data as f64),
+    };
+    let line = |what: &str, bytes: u64| format!("    {what:<22} {:>10}  {:>8}\n", human_bytes(bytes), of_data(bytes));
+    let mut text = format!("  {:<24} {:>10}  {:>8}\n", "written since the mount", "bytes", "of data");
+    text += &line("file data", data);
+    text += &line("metadata", metadata);
+    text += &line("moved by the cleaner", moved);
+    text += &line("all", all);
+    text += &format!(
+        "  write amplification {}; write cost {}, which counts what the cleaner read [ro92 §3.4]\n",
+        of_data(all),
+        of_data(all + read)
+    );
+    if let Some(passes) = counter("cleaner_passes") {
+        text +=
+            &format!("  cleaner: {passes} passes, {} segments read\n", counter("cleaner_segments_read").unwrap_or(0));
+    }
+    text
+}
+
+/// How full the segments are, as bars.
+fn log_text(log: &Map<String, Value>) -> String {
+    let number = |name: &str| log.get(name).and_then(Value::as_u64).unwrap_or(0);
+    let (segments, segment_bytes) = (number("segments"), number("segment_bytes"));
+    let by_live: Vec<u64> =
+        log.get("segments_by_live").and_then(Value::as_array).into_iter().flatten().filter_map(Value::as_u64).collect();
+    let all_bytes = segments.saturating_mul(segment_bytes).max(1);
+    let mut text = format!(
+        "  {segments} segments of {}: {} clean, {} empty that recovery may need, {} with live data\n  {:.1} % of the log is alive\n",
+        human_bytes(segment_bytes),
+        number("segments_clean"),
+        number("segments_empty"),
+        by_live.iter().sum::<u64>(),
+        number("live_bytes") as f64 * 100.0 / all_bytes as f64,
+    );
+    text += "  alive in a segment   segments\n";
+    let most = by_live.iter().copied().max().unwrap_or(0).max(1);
+    for (bin, &count) in by_live.iter().enumerate() {
+        let width = 100 / by_live.len();
+        let bar = "#".repeat((count * BAR).div_ceil(most) as usize);
+        let line = format!("    {:>3} to {:>3} %     {count:>8} {bar}", bin * width, (bin + 1) * width);
+        text += &format!("{}\n", line.trim_end());
+    }
+    text
+}
+
+/// Characters of the longest bar.
+const BAR: u64 = 40;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Aim: a histogram is drawn from what a daemon answers, and nonsense from another process does no harm. Method: an
+    /// answer with known numbers, then answers without them.
+    #[test]
+    fn text_follows_from_json() {
+        let mut by_live = [0; LogUsage::BINS];
+        by_live[19] = 8;
+        by_live[3] = 2;
+        let log = LogUsage { segment_bytes: 1 << 19, clean: 4, empty: 2, live_bytes: 4 << 20, by_live };
+        assert_eq!(log.segments(), 16);
+        let counters =
+            json!({ "log_bytes": 300, "log_data_bytes": 100, "log_cleaned_bytes": 150, "cleaner_read_bytes": 200 });
+        let value = json!({ "parts": [{ "part": "lfs", "counters": counters, "log": log_of(&log) }] });
+        let text = to_text(&value);
+        for wanted in
+            ["16 segments of 512 KiB: 4 clean, 2 empty", "50.0 % of the log", "15 to  20 %            2 ##########\n"]
+        {
+            assert!(text.contains(wanted), "{wanted}:\n{text}");
+        }
+        assert!(text.contains("write amplification 3.00; write cost 5.00"), "{text}");
+        for nonsense in
+            [json!(null), json!({ "parts": 7 }), json!({ "parts": [{ "log": { "segments_by_live": [1, "x"] } }] })]
+        {
+            to_text(&nonsense);
+        }
+    }
+
+    #[test]
+    fn segments_have_bins() {
+        let bins = [1, 512, 1 << 19].map(|live| LogUsage::bin(live, 1 << 19));
+        assert_eq!(bins, [0, 0, LogUsage::BINS - 1]);
+        assert_eq!(LogUsage::bin(1, 0), 0);
+    }
+}
